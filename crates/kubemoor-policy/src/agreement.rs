@@ -1,26 +1,26 @@
-//! The last seen agreement of a live object with its declaration.
-//!
-//! Entry points: [`Agreement::after`] gives the agreement of an object that was seen as declared,
-//! [`Agreement::is_with`] tells whether it is with a declaration, and [`Agreement::confirms`] and
-//! [`Agreement::confirms_all`] tell which values of the declaration a repair may write. Invariant:
-//! a value counts as seen only if the live object held it. A field that was allowed to differ
-//! (ignored, allowed, scaled) was not seen; it stays among the open paths until it is. Pure.
-//! Must not hold a value.
+//! What was seen of live objects, as marks under the guard's key: the last agreement of an object with its
+//! declaration, by which repairs are confirmed, and the values that a dry run has settled as the API server's form of
+//! a declared one. No value can be read from a mark, and nobody without the key can make one. A field that was
+//! allowed to differ was not seen; it stays open.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::RwLock;
+use serde_json::{Value, json};
 
-use super::declaration::Declaration;
-use super::settled::Settled;
-use super::signing::SigningKey;
-use kubemoor_declare::model::ObjectId;
+use crate::signing::{Declaration, SigningKey};
+use kubemoor_declare::digest::Digest;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
 
-/// The most open paths of one object, and the most characters of one path; beyond that, their
-/// common parents are open.
+pub use self::LastAgreement as Agreement; // alias
+
+/// The most open paths of one object, and the most characters of one path; beyond that, their common parents are
+/// open.
 const OPEN: usize = 20;
 const OPEN_CHARS: usize = 200;
 
@@ -29,44 +29,41 @@ static NONE: LazyLock<Arc<Vec<String>>> = LazyLock::new(Arc::default);
 
 /// The last seen agreement of a live object with its declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agreement {
-    seal: Seal,
+pub struct LastAgreement {
+    seal: StatementMark,
     /// The paths at which the object has not been seen to agree; almost always [`NONE`].
     open: Arc<Vec<String>>,
 }
 
-/// An agreement under the guard's key: it reveals nothing about the values, and cannot be made
+/// A statement about a declaration under the guard's key: it reveals nothing about the values, and cannot be made
 /// without the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seal([u8; 16]);
+struct StatementMark([u8; 16]);
 
 /// An object that was seen alive with its release's annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenAlive {
-    /// The object.
     pub object: Arc<ObjectId>,
     /// Its last seen agreement; `None` if there never was one.
-    pub agreement: Option<Agreement>,
+    pub agreement: Option<LastAgreement>,
     /// Its values that dry runs have settled.
     pub settled: Option<Arc<Settled>>,
 }
 
-impl Agreement {
+impl LastAgreement {
     /// An agreement with a declaration, except at the `open` paths.
     pub fn with(key: &SigningKey, declaration: &Declaration<'_>, open: Vec<String>) -> Self {
         let open = few(open);
-        Self { seal: Seal::of(key, declaration, &open), open: shared(open) }
+        Self { seal: StatementMark::on_agreement(key, declaration, &open), open: shared(open) }
     }
 
     /// Reads an agreement from its texts; `None` if they are invalid.
     pub fn read(seal: &str, open: &[String]) -> Option<Self> {
-        let seal = Seal(URL_SAFE_NO_PAD.decode(seal).ok()?.try_into().ok()?);
-        Some(Self { seal, open: shared(open.to_vec()) })
+        Some(Self { seal: StatementMark::read(seal)?, open: shared(open.to_vec()) })
     }
 
-    /// The agreement of an object that was seen as declared except at the `spared` paths, after an
-    /// agreement `before`. `is_same` tells at which paths the earlier declaration has the same
-    /// values.
+    /// The agreement of an object that was seen as declared except at the `spared` paths, after an agreement
+    /// `before`. `is_same` tells at which paths the earlier declaration has the same values.
     pub fn after(
         before: Option<&Self>,
         key: &SigningKey,
@@ -83,9 +80,8 @@ impl Agreement {
         Self::with(key, declaration, open)
     }
 
-    /// Whether it is with this declaration.
     pub fn is_with(&self, key: &SigningKey, declaration: &Declaration<'_>) -> bool {
-        self.seal == Seal::of(key, declaration, self.open())
+        self.seal == StatementMark::on_agreement(key, declaration, self.open())
     }
 
     /// Whether values of its declaration may be written at these paths.
@@ -101,7 +97,7 @@ impl Agreement {
 
     /// The text by which [`Self::read`] knows it, with the open paths.
     pub fn seal(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.seal.0)
+        self.seal.text()
     }
 
     /// The paths at which the object has not been seen to agree.
@@ -118,10 +114,25 @@ impl Agreement {
     }
 }
 
-impl Seal {
-    fn of(key: &SigningKey, declaration: &Declaration<'_>, open: &[String]) -> Self {
+impl StatementMark {
+    /// On the agreement with a declaration except at the `open` paths.
+    fn on_agreement(key: &SigningKey, declaration: &Declaration<'_>, open: &[String]) -> Self {
         let open: Vec<&[u8]> = open.iter().map(|path| path.as_bytes()).collect();
         Self(declaration.mark(key, "agreement", &open))
+    }
+
+    /// On a settled value; on the declaration alone without a path and a value.
+    fn on_settled(key: &SigningKey, of: &Declaration<'_>, path: &str, value: Option<&Digest>) -> Self {
+        let parts = [path.as_bytes(), value.map(Digest::as_bytes).unwrap_or_default()];
+        Self(of.mark(key, "settled", &parts))
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        Some(Self(URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?))
+    }
+
+    fn text(self) -> String {
+        URL_SAFE_NO_PAD.encode(self.0)
     }
 }
 
@@ -152,9 +163,161 @@ fn few(mut paths: Vec<String>) -> Vec<String> {
     paths
 }
 
-impl fmt::Debug for Seal {
+impl fmt::Debug for StatementMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seal(..)")
+        f.write_str("StatementMark(..)")
+    }
+}
+
+/// The most values that are kept of one object, and the most characters of a path. Dry runs are repeated for others.
+const VALUES: usize = 20;
+const PATH_CHARS: usize = 300;
+
+/// The values of one object that a dry run has settled.
+#[derive(Clone)]
+pub struct Settled {
+    key: SigningKey,
+    release: ReleaseId,
+    declaration: StatementMark,
+    /// The marks of the values, by path.
+    values: BTreeMap<String, StatementMark>,
+}
+
+impl Settled {
+    /// Marks these values of a declaration, without those that are nested too deeply.
+    pub fn of<'v>(
+        key: &SigningKey,
+        declaration: &Declaration<'_>,
+        values: impl IntoIterator<Item = (&'v Path, Option<&'v Value>)>,
+    ) -> Self {
+        let mut settled = Self {
+            key: key.clone(),
+            release: declaration.release.clone(),
+            declaration: StatementMark::on_settled(key, declaration, "", None),
+            values: BTreeMap::new(),
+        };
+        for (path, value) in values {
+            let (path, value) = (path.to_string(), Digest::of(&json!({ "value": value })));
+            if let Some(value) = value.filter(|_| path.len() <= PATH_CHARS && settled.values.len() < VALUES) {
+                let mark = StatementMark::on_settled(key, declaration, &path, Some(&value));
+                settled.values.insert(path, mark);
+            }
+        }
+        settled
+    }
+
+    /// Reads the texts for an object of this release; invalid texts have no effect.
+    pub fn read<'t>(
+        key: &SigningKey,
+        release: &ReleaseId,
+        declaration: &str,
+        values: impl IntoIterator<Item = (&'t str, &'t str)>,
+    ) -> Option<Self> {
+        let values = values.into_iter().take(VALUES).filter(|(path, _)| path.len() <= PATH_CHARS);
+        let values = values.filter_map(|(path, value)| Some((path.to_owned(), StatementMark::read(value)?)));
+        let (declaration, values) = (StatementMark::read(declaration)?, values.collect());
+        Some(Self { key: key.clone(), release: release.clone(), declaration, values })
+    }
+
+    pub fn release(&self) -> &ReleaseId {
+        &self.release
+    }
+
+    /// Whether a dry run has settled that this value is the declared one.
+    pub fn holds(&self, declaration: &Declaration<'_>, path: &Path, value: Option<&Value>) -> bool {
+        if self.release != *declaration.release || self.values.is_empty() {
+            return false;
+        }
+        let path = path.to_string();
+        let (Some(known), Some(value)) = (self.values.get(&path), Digest::of(&json!({ "value": value })))
+        else {
+            return false;
+        };
+        StatementMark::on_settled(&self.key, declaration, &path, Some(&value)) == *known
+    }
+
+    /// The texts of the declaration, and of each value with its path, which [`Self::read`] reads.
+    pub fn texts(&self) -> (String, Vec<(String, String)>) {
+        let values = self.values.iter().map(|(path, value)| (path.clone(), value.text()));
+        (self.declaration.text(), values.collect())
+    }
+
+    /// Adds the earlier values of the same declaration.
+    fn after(mut self, before: &Self) -> Self {
+        if before.declaration == self.declaration {
+            for (path, value) in &before.values {
+                if self.values.len() < VALUES && !self.values.contains_key(path) {
+                    self.values.insert(path.clone(), *value);
+                }
+            }
+        }
+        self
+    }
+}
+
+impl PartialEq for Settled {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.release, self.declaration, &self.values) == (&other.release, other.declaration, &other.values)
+    }
+}
+
+impl Eq for Settled {}
+
+impl fmt::Debug for Settled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.values.keys()).finish()
+    }
+}
+
+/// The values of all objects that dry runs have settled.
+#[derive(Debug, Default)]
+pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
+
+/// The same, shared by all code that judges.
+#[derive(Debug, Default)]
+pub struct SettledValues(RwLock<Settlements>);
+
+impl Settlements {
+    /// The settled values of an object.
+    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
+        self.0.get(object).cloned()
+    }
+
+    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they are new.
+    pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
+        if settled.values.is_empty() {
+            return false;
+        }
+        let settled = match self.0.get(object) {
+            Some(before) => settled.after(before),
+            None => settled,
+        };
+        let before = self.0.insert(object.clone(), Arc::new(settled.clone()));
+        before.is_none_or(|before| *before != settled)
+    }
+
+    /// Forgets the values of an object that a release has ceased to declare.
+    pub fn forget(&mut self, release: &ReleaseId, object: &ObjectId) {
+        if self.0.get(object).is_some_and(|settled| settled.release == *release) {
+            self.0.remove(object);
+        }
+    }
+}
+
+impl SettledValues {
+    /// The settled values of an object.
+    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
+        self.0.read().of(object)
+    }
+
+    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they are new.
+    pub fn learn(&self, object: &ObjectId, settled: Settled) -> bool {
+        self.0.write().learn(object, settled)
+    }
+
+    pub fn forget<'o>(&self, release: &ReleaseId, objects: impl IntoIterator<Item = &'o ObjectId>) {
+        let mut settled = self.0.write();
+        objects.into_iter().for_each(|object| settled.forget(release, object));
     }
 }
 

@@ -1,24 +1,79 @@
-//! Temporary allowances for one object, as `DriftAllowance` resources and as the annotations that
-//! request them.
-//!
-//! Entry points: [`Allowance::compile`], [`Request::read`]. Invariant: no allowance lasts longer
-//! than [`LONGEST`] after its request, and an allowance in one namespace has no effect on objects
-//! in another. Must not judge.
+//! Allowances: changes that are permitted although a release declares otherwise. A [`Grant`] says which; an
+//! [`Allowance`] is a temporary one for one object, from a `DriftAllowance`, a [`RequestedAllowance`] asks for it by
+//! annotations, and a [`StandingAllowance`] one comes from a policy or a chart, with a [`Schedule`] of windows. A
+//! text with a flaw allows nothing, not even in part.
 
-mod request;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
 
-use jiff::{SignedDuration, Timestamp};
+use croner::errors::CronError;
+use croner::parser::{CronParser, Seconds, Year};
+use croner::{Cron, Weekday};
+use jiff::civil::Date;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{RoundMode, SignedDuration, Span, Timestamp, Unit, Zoned, ZonedRound};
 
-pub use self::request::Request;
-use super::flaw::{Flaw, FlawReason, Flaws};
-use super::grant::Grant;
-use super::known::UnknownField;
-use super::nearest;
-use super::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS};
-use kubemoor_declare::model::{Actor, ObjectId, ReleaseId};
+use crate::flaw::{Flaw, FlawReason, Flaws};
+use crate::mask::Mask;
+use crate::pattern::Pattern;
+use crate::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS, ScheduleSpec};
+use crate::selector::PolicySubject;
+use crate::spelling::{self, UnknownField};
+use kubemoor_declare::fields::Fields;
+use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
 use kubemoor_declare::schema::KindSchema;
+use kubemoor_helm::release::{AllowAnnotations, Declared};
 
-/// How long an allowance may last.
+pub use self::AllowanceOrigin as Origin; // alias
+pub use self::RequestedAllowance as Request; // alias
+pub use self::StandingAllowance as Standing; // alias
+
+/// The word that grants the deletion.
+pub const DELETE: &str = "delete";
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Grant {
+    pub mask: Mask,
+    /// Whether the object may be deleted, and is not re-created.
+    pub deletes: bool,
+}
+
+impl Grant {
+    /// Reads paths, with `delete` among them where that can be granted.
+    pub(crate) fn read<'t>(
+        texts: impl Iterator<Item = &'t str>,
+        at: impl Fn(usize) -> String,
+        flaws: &mut Flaws,
+    ) -> Self {
+        let mut grant = Self::default();
+        for (index, text) in texts.enumerate() {
+            match text {
+                DELETE => grant.deletes = true,
+                text => grant.mask.0.extend(pattern(text, &at(index), flaws)),
+            }
+        }
+        grant
+    }
+
+    /// The grant of these texts; `None` if one of them is invalid.
+    pub fn parse<'t>(texts: impl Iterator<Item = &'t str>) -> Option<Self> {
+        let mut flaws = Flaws::default();
+        let grant = Self::read(texts, |_| String::new(), &mut flaws);
+        flaws.or(grant).ok()
+    }
+
+    pub fn paths(&self) -> impl Iterator<Item = String> {
+        let fields = self.mask.0.iter().map(ToString::to_string);
+        fields.chain(self.deletes.then(|| DELETE.to_owned()))
+    }
+}
+
+pub(crate) fn pattern(text: &str, at: &str, flaws: &mut Flaws) -> Option<Pattern> {
+    flaws.take(at, FlawReason::InvalidPath, Pattern::parse(text))
+}
+
+/// How long an allowance, and a window of a schedule, may last.
 pub const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
 
 /// The longest reason, in bytes.
@@ -27,23 +82,19 @@ const MAX_REASON: usize = 1024;
 /// An allowance that was checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allowance {
-    /// Its name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// The object as the allowance names it. Without a namespace, it is in the allowance's
-    /// namespace or cluster-scoped.
+    /// The object as the allowance names it. Without a namespace, it is in the allowance's namespace or
+    /// cluster-scoped.
     pub object: ObjectId,
-    /// The changes that are allowed.
     pub grant: Grant,
-    /// The end.
     pub until: Timestamp,
     /// The reason; empty if none was given.
     pub reason: String,
     /// The user who requested it; unknown if the user name is empty.
     pub by: Actor,
-    /// The resource's uid and generation, which distinguish one allowance from another and from its
-    /// earlier state. Empty before the API server has stored it.
+    /// The resource's uid and generation, which distinguish one allowance from another and from its earlier state.
+    /// Empty before the API server has stored it.
     pub version: (String, i64),
     /// The creation time of the resource; `None` before that.
     pub created: Option<Timestamp>,
@@ -95,20 +146,19 @@ impl Allowance {
 
     /// Its paths that no object of its kind has, where the kind is one of Kubernetes.
     pub fn unknown_fields(&self) -> Vec<UnknownField> {
-        let schemas = nearest::schemas(Some(&self.object.group), &self.object.kind);
+        let schemas = spelling::schemas(Some(&self.object.group), &self.object.kind);
         let of = |schema: &KindSchema| -> Vec<_> {
             self.grant.mask.0.iter().filter_map(|path| path.unknown_field(schema)).collect()
         };
         schemas.first().map(|schema| of(schema)).unwrap_or_default()
     }
 
-    /// Whether the allowance holds at `now`.
     pub fn open(&self, now: Timestamp) -> bool {
         now < self.until
     }
 
-    /// Whether the allowance applies to this object, which this release declares: an object in its
-    /// namespace, or a cluster-scoped one of a release there.
+    /// Whether the allowance applies to this object, which this release declares: an object in its namespace, or a
+    /// cluster-scoped one of a release there.
     pub fn is_for(&self, object: &ObjectId, release: &ReleaseId) -> bool {
         let same = self.object.group == object.group
             && self.object.kind == object.kind
@@ -156,6 +206,296 @@ fn bounded(until: Timestamp, from: Timestamp) -> Result<Timestamp, String> {
     }
     let days = LONGEST.as_hours() / 24;
     Err(format!("{until} is more than {days} days off: ask for less, and again when that is over"))
+}
+
+/// The request in annotations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestedAllowance {
+    pub grant: Grant,
+    pub until: Option<Timestamp>,
+    pub reason: Option<String>,
+}
+
+impl RequestedAllowance {
+    /// Reads the texts of the three annotations.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn read(allow: &str, until: Option<&str>, reason: Option<&str>) -> Result<Self, Vec<Flaw>> {
+        let mut flaws = Flaws::default();
+        let paths: Vec<&str> = split(allow).into_iter().map(str::trim).filter(|it| !it.is_empty()).collect();
+        let grant = granted(paths.iter().copied(), paths.len(), ALLOW, &mut flaws);
+        let until = until.and_then(|until| time(until.trim(), ALLOW_UNTIL, None, &mut flaws));
+        if reason.is_some_and(|reason| reason.len() > MAX_REASON) {
+            let message = format_args!("the reason is longer than {MAX_REASON} bytes");
+            flaws.add(ALLOW_REASON, FlawReason::InvalidValue, message);
+        }
+        flaws.or(Self { grant, until, reason: reason.map(str::to_owned) })
+    }
+
+    /// The end of an allowance that a person requests at `now`.
+    ///
+    /// # Errors
+    /// It does not say so, or what it says is past or too far off.
+    pub fn until_from(&self, now: Timestamp) -> Result<Timestamp, Flaw> {
+        let flaw = |reason, message: String| Flaw { field: ALLOW_UNTIL.to_owned(), reason, message };
+        let until = self.until.ok_or_else(|| {
+            let message = "say until when, such as 2026-12-24T18:00:00Z".to_owned();
+            flaw(FlawReason::Missing, message)
+        })?;
+        if until <= now {
+            return Err(flaw(FlawReason::InvalidTime, format!("{until} is past already")));
+        }
+        bounded(until, now).map_err(|message| flaw(FlawReason::TooFar, message))
+    }
+}
+
+/// The parts between commas outside of brackets: `[a=1,b=2]` is one segment.
+fn split(text: &str) -> Vec<&str> {
+    let (mut bracketed, mut quoted, mut escaped, mut before) = (false, false, false, ' ');
+    text.split(|c: char| {
+        let splits = c == ',' && !bracketed;
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' if bracketed => quoted = !quoted,
+            '[' if before == '/' => bracketed = true,
+            ']' if !quoted => bracketed = false,
+            _ => {}
+        }
+        before = c;
+        splits
+    })
+    .collect()
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct StandingAllowance {
+    pub origin: AllowanceOrigin,
+    pub grant: Grant,
+    /// The times at which it applies; always if `None`.
+    pub schedule: Option<Schedule>,
+    /// Its end; never if `None`.
+    pub until: Option<Timestamp>,
+    /// The users who may make the changes; all users if empty.
+    pub subjects: Vec<PolicySubject>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllowanceOrigin {
+    Policy {
+        policy: String,
+        /// The name of its rule.
+        name: String,
+    },
+    Manifest {
+        /// The text of its `kubemoor.dev/allow-reason`.
+        reason: Option<String>,
+    },
+}
+
+impl StandingAllowance {
+    /// Whether the allowance is open at `now`. The loop checks nothing else, because it does not know which user
+    /// changed a field.
+    pub fn open(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+            && self.schedule.as_ref().is_none_or(|schedule| schedule.open(now))
+    }
+
+    pub fn admits(&self, actor: &Actor) -> bool {
+        self.subjects.is_empty() || self.subjects.iter().any(|subject| subject.is(actor))
+    }
+
+    /// The time at which [`StandingAllowance::open`] next changes its answer, or at which to ask again; `None` if it
+    /// never does.
+    pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.until.is_some_and(|until| until <= now) {
+            return None;
+        }
+        let scheduled = self.schedule.as_ref().and_then(|schedule| schedule.next_change(now));
+        scheduled.into_iter().chain(self.until).min()
+    }
+}
+
+impl fmt::Display for AllowanceOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy { policy, name } => write!(f, "allowance {name} of policy {policy}"),
+            Self::Manifest { reason: Some(reason) } => {
+                write!(f, "annotation {ALLOW} of the chart ({reason})")
+            }
+            Self::Manifest { reason: None } => write!(f, "annotation {ALLOW} of the chart"),
+        }
+    }
+}
+
+/// The allowance of a manifest's own annotations; `None` without such annotations.
+///
+/// # Errors
+/// What is wrong with them; then they allow nothing.
+pub fn of_manifest(declared: &Declared) -> Result<Option<Arc<StandingAllowance>>, Vec<Flaw>> {
+    let Some(AllowAnnotations { allow: Some(allow), until, reason }) = declared.allow.as_deref() else {
+        return Ok(None);
+    };
+    let RequestedAllowance { grant, until, reason } =
+        RequestedAllowance::read(allow, until.as_deref(), reason.as_deref())?;
+    let origin = AllowanceOrigin::Manifest { reason };
+    Ok(Some(Arc::new(StandingAllowance { origin, grant, schedule: None, until, subjects: Vec::new() })))
+}
+
+/// The allowance for one object, with keys in place of the positions of list elements.
+pub(crate) fn placed(standing: &Arc<StandingAllowance>, fields: &Fields) -> Arc<StandingAllowance> {
+    let Cow::Owned(mask) = standing.grant.mask.placed(fields) else { return Arc::clone(standing) };
+    let grant = Grant { mask, deletes: standing.grant.deletes };
+    Arc::new(StandingAllowance { grant, ..StandingAllowance::clone(standing) })
+}
+
+/// After this number of adjoining windows, the search returns the last end that it knows.
+const MAX_CHAIN: usize = 1000;
+
+static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// Windows of time. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Schedule(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    text: String,
+    /// One for each fixed time of the day, or one for all.
+    crons: Vec<Cron>,
+    length: SignedDuration,
+    zone: TimeZone,
+}
+
+impl Schedule {
+    /// Whether a window is open at `now`. It includes its start and excludes its end.
+    pub fn open(&self, now: Timestamp) -> bool {
+        self.end(now).is_some_and(|end| now < end)
+    }
+
+    /// The time at which [`Schedule::open`] next changes its answer; for windows that adjoin endlessly, a time at
+    /// which to ask again. `None` if nothing changes any more.
+    pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        let Some(mut end) = self.end(now).filter(|end| now < *end) else { return self.next(now) };
+        let mut start = now;
+        for _ in 0..MAX_CHAIN {
+            match self.next(start) {
+                Some(next) if next <= end => {
+                    start = next;
+                    end = next.checked_add(self.0.length).ok()?;
+                }
+                _ => break,
+            }
+        }
+        Some(end)
+    }
+
+    pub(crate) fn compile(spec: &ScheduleSpec, at: &str, flaws: &mut Flaws) -> Option<Self> {
+        let ScheduleSpec { cron, duration, time_zone } = spec;
+        let crons = flaws.take(&format!("{at}.cron"), FlawReason::InvalidSchedule, crons(cron));
+        if let Some(crons) = &crons
+            && !crons.iter().any(comes)
+        {
+            let message = format!("{cron:?} never comes: no year has such a day");
+            flaws.add(&format!("{at}.cron"), FlawReason::NeverFires, message);
+        }
+        let length = flaws.take(&format!("{at}.duration"), FlawReason::InvalidSchedule, length(duration));
+        let name = time_zone.as_deref().unwrap_or("UTC");
+        let zone = ZONES.get(name).map_err(|_| {
+            format!("{name:?} is no time zone of the IANA database: write one such as Europe/Berlin or UTC")
+        });
+        let zone = flaws.take(&format!("{at}.timeZone"), FlawReason::UnknownTimeZone, zone);
+        let text = format!("{cron} for {duration} ({name})");
+        Some(Self(Arc::new(Inner { text, crons: crons?, length: length?, zone: zone? })))
+    }
+
+    /// The end of the window that opened last.
+    fn end(&self, now: Timestamp) -> Option<Timestamp> {
+        // Crons count in seconds.
+        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
+        let starts = self.0.crons.iter().filter_map(|cron| cron.find_previous_occurrence(&now, true).ok());
+        starts.map(|start| start.timestamp()).max()?.checked_add(self.0.length).ok()
+    }
+
+    /// The first start after `now`.
+    fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
+        let starts = self.0.crons.iter().filter_map(|cron| cron.find_next_occurrence(&now, false).ok());
+        starts.map(|start| start.timestamp()).min()
+    }
+}
+
+impl PartialEq for Schedule {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.text == other.0.text
+    }
+}
+
+impl std::fmt::Display for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.text)
+    }
+}
+
+fn floor() -> ZonedRound {
+    ZonedRound::new().smallest(Unit::Second).mode(RoundMode::Trunc)
+}
+
+/// The most crons of fixed times into which one expression is split.
+const MAX_TIMES: usize = 48;
+
+/// The years in which a cron must match once: all combinations of leap years and weekdays.
+const YEARS: std::ops::RangeInclusive<i16> = 2024..=2052;
+
+/// Reads a cron of five fields. If hour and minute are lists of numbers, each time becomes a cron of its own: only
+/// such a cron is made up for when the clocks skip it.
+fn crons(text: &str) -> Result<Vec<Cron>, String> {
+    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+    let [minute, hour, days @ ..] = fields.as_slice() else {
+        return Err(format!("{text:?} is no cron: write minute, hour, day of month, month and day of week"));
+    };
+    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+    let parse = |text: &str| parser.parse(text).map_err(|error| format!("{text:?} is no cron: {error}"));
+    let whole = parse(text)?;
+    let numbers = |field: &str| {
+        let numbers: Vec<String> = field.split(',').map(str::to_owned).collect();
+        numbers.iter().all(|number| number.bytes().all(|byte| byte.is_ascii_digit())).then_some(numbers)
+    };
+    match (numbers(minute), numbers(hour)) {
+        (Some(minutes), Some(hours)) if minutes.len() * hours.len() <= MAX_TIMES => {
+            let times = hours.iter().flat_map(|hour| minutes.iter().map(move |minute| (minute, hour)));
+            times.map(|(minute, hour)| parse(&format!("{minute} {hour} {}", days.join(" ")))).collect()
+        }
+        _ => Ok(vec![whole]),
+    }
+}
+
+/// Whether a cron ever matches, unlike the 30th of February.
+fn comes(cron: &Cron) -> bool {
+    let first_days = YEARS.filter_map(|year| Date::new(year, 1, 1).ok());
+    first_days
+        .flat_map(|first| {
+            first.series(Span::new().days(1)).take_while(move |date| date.year() == first.year())
+        })
+        .any(|date| comes_on(cron, date).unwrap_or(false))
+}
+
+fn length(text: &str) -> Result<SignedDuration, String> {
+    let length: SignedDuration =
+        text.parse().map_err(|_| format!("{text:?} is no length of time: write one such as 10h or 1h30m"))?;
+    if length <= SignedDuration::ZERO || length > LONGEST {
+        return Err(format!("{text:?} is not between one second and {} hours", LONGEST.as_hours()));
+    }
+    Ok(length)
+}
+
+fn comes_on(cron: &Cron, date: Date) -> Result<bool, CronError> {
+    let number = |number: i8| u32::from(number.unsigned_abs());
+    let weekday = Weekday::from_days_from_sunday(number(date.weekday().to_sunday_zero_offset()));
+    let (month, day) = (number(date.month()), number(date.day()));
+    Ok(cron.pattern.month_match(month)?
+        && cron.pattern.day_match(i32::from(date.year()), month, day, weekday)?)
 }
 
 #[cfg(test)]

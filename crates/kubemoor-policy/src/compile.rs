@@ -1,53 +1,40 @@
-//! Compiles a policy from its written form.
-//!
-//! Entry point: [`compile`]. Invariant: everything that can be decided once is decided here, so
-//! that a verdict compiles nothing; a policy with a flaw is not compiled at all. Must not look at
-//! objects.
+//! Reads policies from text and compiles them. Everything that can be decided once is decided here, so that a verdict
+//! compiles nothing; a policy with a flaw is not compiled at all, and does not affect others.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::flaw::{Flaw, FlawReason, Flaws};
-use super::glob::Globs;
-use super::grant::{self, Grant};
-use super::mask::Mask;
-use super::resource::{
-    AllowRule, Autoscalers, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS, MAX_RULES,
-    RepairSpec, SealRule, StoragePair, TargetSpec,
+use crate::allowance::{self, AllowanceOrigin, Grant, Schedule, StandingAllowance};
+use crate::flaw::{Flaw, FlawReason, Flaws};
+use crate::mask::{self, Mask};
+use crate::resource::{
+    AllowRule, AllowedAutoscalers, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS,
+    MAX_RULES, RepairSpec, SealRule, StoragePair, TargetSpec,
 };
-use super::schedule::Schedule;
-use super::seal;
-use super::selector::Selector;
-use super::standing::{Origin, Standing};
-use super::subject::{self, Subject};
-use super::target::{self, Regexes, Target};
-use kubemoor_declare::model::is_dns_label;
-use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
+use crate::selector::{Globs, PolicySubject, Regexes, RuleTarget, Selector, compile_subjects};
+use crate::spelling;
+use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId, is_dns_label};
+use kubemoor_helm::manifest;
 
 /// A policy that was checked.
 #[derive(Debug)]
 pub struct Compiled {
-    /// Its name.
     pub name: String,
     /// SHA-256 of its `spec`, by which two states of a policy are told apart.
     pub digest: [u8; 32],
-    /// Its priority.
     pub priority: i32,
-    /// The mode for edits, if set.
     pub edits: Option<EditsMode>,
-    /// The mode for drift, if set.
     pub drift: Option<DriftMode>,
     /// Objects that repairs may write in addition, as far as set.
     pub repair: RepairSpec,
-    /// The autoscalers that may change replicas, if set.
-    pub autoscalers: Option<Autoscalers>,
-    /// The users whose edits are not judged.
-    pub exempt: Vec<Subject>,
-    /// The users who may write records.
-    pub operators: Vec<Subject>,
-    /// The notifiers that get messages.
+    pub autoscalers: Option<AllowedAutoscalers>,
+    pub exempt: Vec<PolicySubject>,
+    pub operators: Vec<PolicySubject>,
     pub notify: Vec<String>,
     /// The namespaces that may hold records of others: pairs of both.
     pub storage: Vec<(String, String)>,
@@ -57,9 +44,9 @@ pub struct Compiled {
     pub unknown_fields: Vec<(String, String)>,
     /// The paths that name Helm's own label or annotations, which no rule covers.
     pub ineffective: Vec<String>,
-    pub(super) ignore: Vec<(Target, Mask)>,
-    pub(super) allow: Vec<(Target, Arc<Standing>)>,
-    pub(super) seal: Vec<(Target, Mask)>,
+    pub(crate) ignore: Vec<(RuleTarget, Mask)>,
+    pub(crate) allow: Vec<(RuleTarget, Arc<StandingAllowance>)>,
+    pub(crate) seal: Vec<(RuleTarget, Mask)>,
     names: Globs,
     namespaces: Globs,
     namespace_selector: Selector,
@@ -101,15 +88,15 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     let mut compiled = Compiled {
         digest: digest(&policy.spec),
         ineffective: Vec::new(),
-        misspelled: target::misspelled(&policy.spec),
-        unknown_fields: target::unknown_fields(&policy.spec),
+        misspelled: spelling::misspelled(&policy.spec),
+        unknown_fields: spelling::unknown_fields(&policy.spec),
         priority: *priority,
         edits: *edits,
         drift: *drift,
         repair: repair.clone().unwrap_or_default(),
         autoscalers: *autoscalers,
-        exempt: subject::compile(exempt, "spec.exempt", flaws_of),
-        operators: subject::compile(operators, "spec.operators", flaws_of),
+        exempt: compile_subjects(exempt, "spec.exempt", flaws_of),
+        operators: compile_subjects(operators, "spec.operators", flaws_of),
         notify: notify.clone(),
         storage: stored(storage, flaws_of),
         ignore: ignored(ignore, &mut regexes, flaws_of),
@@ -159,18 +146,17 @@ impl Compiled {
     }
 
     /// Whether it may hold for releases of a namespace with these labels.
-    pub(super) fn is_for_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn is_for_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         self.namespaces.matches(name)
             && self.namespace_selector.matches(|key| labels.get(key).map(|value| value.as_str().into()))
     }
 
     /// Whether it has rules for single objects.
-    pub(super) fn has_object_rules(&self) -> bool {
+    pub(crate) fn has_object_rules(&self) -> bool {
         !(self.ignore.is_empty() && self.allow.is_empty() && self.seal.is_empty())
     }
 
-    /// The targets of its rules.
-    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &RuleTarget> {
         let masked = self.ignore.iter().chain(&self.seal).map(|(target, _)| target);
         masked.chain(self.allow.iter().map(|(target, _)| target))
     }
@@ -221,7 +207,7 @@ fn is_namespace(name: &str, at: &str, flaws: &mut Flaws) -> bool {
     is_name
 }
 
-fn ignored(rules: &[IgnoreRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(Target, Mask)> {
+fn ignored(rules: &[IgnoreRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(RuleTarget, Mask)> {
     let mut compiled = Vec::with_capacity(rules.len());
     for (index, IgnoreRule { target, paths }) in rules.iter().enumerate() {
         compiled.extend(masked(target.as_ref(), paths, &format!("spec.ignore[{index}]"), regexes, flaws));
@@ -229,14 +215,14 @@ fn ignored(rules: &[IgnoreRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Ve
     compiled
 }
 
-fn sealed(rules: &[SealRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(Target, Mask)> {
+fn sealed(rules: &[SealRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(RuleTarget, Mask)> {
     let mut compiled = Vec::with_capacity(rules.len());
     for (index, SealRule { target, paths }) in rules.iter().enumerate() {
         let at = format!("spec.seal[{index}]");
         let rule = masked(target.as_ref(), paths, &at, regexes, flaws);
         let patterns = rule.iter().flat_map(|(_, mask)| &mask.0);
-        for pattern in patterns.filter(|pattern| !seal::can_hold(pattern)) {
-            flaws.add(&format!("{at}.paths"), FlawReason::InvalidPath, seal::refusal(pattern));
+        for pattern in patterns.filter(|pattern| !mask::can_hold(pattern)) {
+            flaws.add(&format!("{at}.paths"), FlawReason::InvalidPath, mask::refusal(pattern));
         }
         compiled.extend(rule);
     }
@@ -250,13 +236,14 @@ fn masked(
     at: &str,
     regexes: &mut Regexes,
     flaws: &mut Flaws,
-) -> Option<(Target, Mask)> {
-    let target = Target::compile(target, &format!("{at}.target"), regexes, flaws);
+) -> Option<(RuleTarget, Mask)> {
+    let target = RuleTarget::compile(target, &format!("{at}.target"), regexes, flaws);
     let at = format!("{at}.paths");
     if !is_list(paths, &at, flaws) {
         return None;
     }
-    let pattern = |(index, path): (usize, &String)| grant::pattern(path, &format!("{at}[{index}]"), flaws);
+    let pattern =
+        |(index, path): (usize, &String)| allowance::pattern(path, &format!("{at}[{index}]"), flaws);
     Some((target, Mask(paths.iter().enumerate().filter_map(pattern).collect())))
 }
 
@@ -265,11 +252,11 @@ fn allowed(
     rules: &[AllowRule],
     regexes: &mut Regexes,
     flaws: &mut Flaws,
-) -> Vec<(Target, Arc<Standing>)> {
+) -> Vec<(RuleTarget, Arc<StandingAllowance>)> {
     let mut compiled = Vec::with_capacity(rules.len());
     for (index, AllowRule { name, target, paths, schedule, subjects }) in rules.iter().enumerate() {
         let at = format!("spec.allow[{index}]");
-        let target = Target::compile(target.as_ref(), &format!("{at}.target"), regexes, flaws);
+        let target = RuleTarget::compile(target.as_ref(), &format!("{at}.target"), regexes, flaws);
         let field = format!("{at}.paths");
         if !is_list(paths, &field, flaws)
             || !flaws.within(&format!("{at}.subjects"), subjects.len(), MAX_RULES)
@@ -280,9 +267,10 @@ fn allowed(
         let schedule = schedule
             .as_ref()
             .and_then(|schedule| Schedule::compile(schedule, &format!("{at}.schedule"), flaws));
-        let origin = Origin::Policy { policy: policy.to_owned(), name: name.clone() };
-        let subjects = subject::compile(subjects, &format!("{at}.subjects"), flaws);
-        compiled.push((target, Arc::new(Standing { origin, grant, schedule, until: None, subjects })));
+        let origin = AllowanceOrigin::Policy { policy: policy.to_owned(), name: name.clone() };
+        let subjects = compile_subjects(subjects, &format!("{at}.subjects"), flaws);
+        compiled
+            .push((target, Arc::new(StandingAllowance { origin, grant, schedule, until: None, subjects })));
     }
     compiled
 }
@@ -292,6 +280,104 @@ fn is_list(paths: &[String], at: &str, flaws: &mut Flaws) -> bool {
         flaws.add(at, FlawReason::Missing, "a rule names at least one path, or * for everything");
     }
     flaws.within(at, paths.len(), MAX_PATHS)
+}
+
+/// The largest file, in bytes.
+pub const MAX_FILE: usize = 1 << 20;
+
+/// The API group and version of policies.
+const API_VERSION: &str = "kubemoor.dev/v1alpha1";
+
+/// A flaw and the file that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFlaw {
+    pub file: String,
+    /// The policy's name, or which document of the file it is, from 1.
+    pub policy: String,
+    pub flaw: Flaw,
+}
+
+/// Reads files, given as names and texts, each with any number of policies. Where two have one name the first file's
+/// counts.
+pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc<Compiled>>, Vec<FileFlaw>) {
+    let mut accepted: BTreeMap<String, (Arc<Compiled>, String)> = BTreeMap::new();
+    let mut flawed = Vec::new();
+    for (file, text) in files {
+        let mut note = |policy: String, flaw| {
+            flawed.push(FileFlaw { file: file.to_owned(), policy, flaw });
+        };
+        let (documents, skipped) = documents(text);
+        skipped.into_iter().for_each(|(place, flaw)| note(place, flaw));
+        for document in documents {
+            let name =
+                document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            match policy(document) {
+                Err(flaws) => flaws.into_iter().for_each(|flaw| note(name.clone(), flaw)),
+                Ok(compiled) => match accepted.get(&compiled.name) {
+                    Some((_, first)) => {
+                        let message = format!("{first} has a policy of this name: rename one of them");
+                        let field = "metadata.name".to_owned();
+                        note(name, Flaw { field, reason: FlawReason::DuplicateName, message });
+                    }
+                    None => {
+                        accepted.insert(compiled.name.clone(), (Arc::new(compiled), file.to_owned()));
+                    }
+                },
+            }
+        }
+    }
+    (accepted.into_values().map(|(compiled, _)| compiled).collect(), flawed)
+}
+
+/// The objects of a YAML text, read as kubectl reads it, and the invalid documents: their numbers, from 1, and the
+/// flaws.
+pub fn documents(text: &str) -> (Vec<Value>, Vec<(String, Flaw)>) {
+    let flaw = |message| Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
+    if text.len() > MAX_FILE {
+        let message = format!("the file has more than {MAX_FILE} bytes");
+        return (Vec::new(), vec![("1".to_owned(), flaw(message))]);
+    }
+    let parsed = manifest::parse(text);
+    let skipped = parsed.skipped.into_iter();
+    let skipped = skipped.map(|it| ((it.index + 1).to_string(), flaw(it.reason.to_string())));
+    (parsed.objects, skipped.collect())
+}
+
+/// One policy from one document.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn policy(document: Value) -> Result<Compiled, Vec<Flaw>> {
+    for (field, expected) in [("apiVersion", API_VERSION), ("kind", "DriftPolicy")] {
+        if document.get(field).and_then(Value::as_str) != Some(expected) {
+            let message = format!("a policy has {field}: {expected}");
+            return Err(vec![Flaw { field: field.to_owned(), reason: FlawReason::InvalidValue, message }]);
+        }
+    }
+    compile(&typed::<DriftPolicy>(document).map_err(|flaw| vec![flaw])?)
+}
+
+/// A document as its type, or which field does not fit.
+///
+/// # Errors
+/// The first field that does not fit.
+pub fn typed<T: DeserializeOwned>(document: Value) -> Result<T, Flaw> {
+    serde_path_to_error::deserialize(document).map_err(|error| {
+        let path = error.path().to_string();
+        let message = error.into_inner().to_string();
+        let reason = match message.as_str() {
+            text if text.starts_with("unknown field") => FlawReason::UnknownField,
+            text if text.starts_with("missing field") => FlawReason::Missing,
+            _ => FlawReason::InvalidValue,
+        };
+        Flaw { field: if path == "." { String::new() } else { path }, reason, message }
+    })
+}
+
+impl fmt::Display for FileFlaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: policy {}: {}", self.file, self.policy, self.flaw)
+    }
 }
 
 #[cfg(test)]

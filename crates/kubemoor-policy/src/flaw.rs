@@ -1,22 +1,15 @@
-//! Errors in a policy, an allowance or an annotation, for the person who wrote it.
-//!
-//! Entry point: [`Flaw`]. Invariant: a flaw names the field, a reason from a closed set and the
-//! correct form. A text with a flaw must not take effect, not even in part.
-
-mod flaws;
+//! Errors in a policy, an allowance or an annotation, for the person who wrote it: the field, a reason from a closed
+//! set and the correct form. A text with a flaw takes no effect.
 
 use std::fmt;
 
 use serde::Serialize;
-
-pub(super) use self::flaws::Flaws;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Flaw {
     /// Where: `spec.ignore[0].paths[1]`, or the name of an annotation.
     pub field: String,
-    /// The kind of error.
     pub reason: FlawReason,
     /// One clause for a person: what is wrong and what to write.
     pub message: String,
@@ -27,37 +20,27 @@ pub struct Flaw {
 pub enum FlawReason {
     /// The text is not YAML, or not an object of this kind.
     Unreadable,
-    /// A field that does not exist.
     UnknownField,
-    /// A field that is missing.
     Missing,
-    /// A value that the field does not accept.
     InvalidValue,
-    /// A path that is not a JSON Pointer.
     InvalidPath,
     /// A regular expression that does not compile, or grows too large.
     InvalidRegex,
     /// A glob of a release or namespace that can match nothing.
     InvalidGlob,
-    /// A selector of labels or annotations that cannot be read.
     InvalidSelector,
-    /// A subject that names nobody.
     InvalidSubject,
-    /// An invalid schedule.
     InvalidSchedule,
     /// A time zone that is not in the IANA database.
     UnknownTimeZone,
     /// A cron expression that never matches.
     NeverFires,
-    /// An invalid time.
     InvalidTime,
     /// A time that is further away than an allowance may last.
     TooFar,
     /// An object in another namespace than its allowance.
     ForeignNamespace,
-    /// More entries than the limit.
     TooMany,
-    /// Two policies of one name.
     DuplicateName,
 }
 
@@ -110,5 +93,42 @@ impl FlawReason {
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.field, self.reason.as_str(), self.message)
+    }
+}
+
+/// The flaws of one text while it is read: reading continues after the first flaw, so that a person sees all of them
+/// at once.
+#[derive(Debug, Default)]
+pub(crate) struct Flaws(Vec<Flaw>);
+
+/// The most flaws that are reported for one text.
+const TOLD: usize = 20;
+
+impl Flaws {
+    pub(crate) fn add(&mut self, field: &str, reason: FlawReason, message: impl fmt::Display) {
+        if self.0.len() < TOLD {
+            self.0.push(Flaw { field: field.to_owned(), reason, message: message.to_string() });
+        }
+    }
+
+    pub(crate) fn take<T, E: fmt::Display>(
+        &mut self,
+        field: &str,
+        reason: FlawReason,
+        result: Result<T, E>,
+    ) -> Option<T> {
+        result.map_err(|error| self.add(field, reason, error)).ok()
+    }
+
+    /// Records a list that is longer than the limit; returns whether it is within the limit.
+    pub(crate) fn within(&mut self, field: &str, count: usize, limit: usize) -> bool {
+        if count > limit {
+            self.add(field, FlawReason::TooMany, format_args!("{count} entries, at most {limit} are taken"));
+        }
+        count <= limit
+    }
+
+    pub(crate) fn or<T>(self, value: T) -> Result<T, Vec<Flaw>> {
+        if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
 }

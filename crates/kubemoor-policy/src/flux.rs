@@ -1,25 +1,20 @@
-//! Converts the fields that Flux ignores for a HelmRelease (`spec.driftDetection.ignore`) to a
-//! DriftPolicy.
-//!
-//! Entry point: [`import`]. Invariant: the policy ignores exactly the fields that Flux ignores;
-//! parts that a policy cannot express are left out and named. Must not read a file or a cluster.
-
-mod refusal;
+//! Converts the fields that Flux ignores for a HelmRelease (`spec.driftDetection.ignore`) to a DriftPolicy, which
+//! ignores exactly these; parts that a policy cannot express are left out and named.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use self::refusal::{refused_path, refused_target};
-use super::grant::DELETE;
-use super::read::typed;
-use super::resource::{
-    AllowRule, DriftPolicySpec, IgnoreRule, MAX_PATHS, MAX_RULES, ReleaseSelector, TargetSpec,
+use crate::allowance::DELETE;
+use crate::compile::{compile, typed};
+use crate::flaw::Flaw;
+use crate::resource::{
+    AllowRule, DriftPolicy, DriftPolicySpec, IgnoreRule, MAX_PATHS, MAX_RULES, ReleaseSelector, TargetSpec,
 };
+use crate::signing::hex;
 
 /// The API group of HelmReleases, and their kind.
 pub const GROUP: &str = "helm.toolkit.fluxcd.io";
-/// See [`GROUP`].
 pub const KIND: &str = "HelmRelease";
 
 /// The longest name of a release, and how much of a longer one stays.
@@ -38,13 +33,11 @@ pub struct Imported {
 /// A part of a HelmRelease that a policy cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Its field.
     pub field: String,
     /// The reason, and the remedy.
     pub reason: String,
 }
 
-/// One rule of a HelmRelease.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
@@ -95,7 +88,6 @@ impl Imported {
         self.lost.push(Lost { field: field.to_owned(), reason });
     }
 
-    /// Adds a rule to a policy.
     fn take(&mut self, rule: Rule, at: &str, spec: &mut DriftPolicySpec) {
         let Rule { paths, target } = rule;
         if let Some((field, reason)) = refused_target(target.as_ref()) {
@@ -158,9 +150,66 @@ fn shortened(name: String) -> String {
     if name.len() <= NAME {
         return name;
     }
-    let sum: String = Sha256::digest(name.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum = hex(&Sha256::digest(name.as_bytes()));
     let kept: String = name.chars().take(KEPT).collect();
     format!("{kept}-{}", sum.chars().take(NAME - KEPT - 1).collect::<String>())
+}
+
+/// The field by which a policy cannot select the same objects as Flux, and the reason.
+fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)> {
+    let target = target?;
+    for (field, text) in target.parts().into_iter().take(5) {
+        let Some(text) = text else { continue };
+        // Inside of brackets, these have another meaning than in the regular expressions of Flux.
+        if text.contains('[') && ["&&", "--", "~~"].iter().any(|set| text.contains(set)) || has_nested(text) {
+            let reason =
+                format!("the class of letters in {text:?} has another meaning here: write it otherwise");
+            return Some((field, reason));
+        }
+    }
+    let rule = IgnoreRule { target: Some(target.clone()), paths: vec!["*".to_owned()] };
+    let flaw = flaw_of(rule)?;
+    let field = target.parts().into_iter().map(|(field, _)| field).find(|it| flaw.field.ends_with(it));
+    Some((field.unwrap_or("name"), flaw.message))
+}
+
+/// The reason why a policy cannot express a path of Flux: there, each segment is a whole name or index.
+fn refused_path(path: &str) -> Option<String> {
+    let is_pattern = |segment: &str| segment == "*" || segment.starts_with('[');
+    let is_from_end = |segment: &str| {
+        segment.strip_prefix('-').is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    if let Some(segment) = path.split('/').skip(1).find(|segment| is_pattern(segment)) {
+        return Some(format!("Flux looks for a field that is called {segment:?}, and here it is a pattern"));
+    }
+    if let Some(segment) = path.split('/').skip(1).find(|segment| is_from_end(segment)) {
+        return Some(format!(
+            "{segment:?} counts from the end of a list: name the element, such as [name=app]"
+        ));
+    }
+    flaw_of(IgnoreRule { target: None, paths: vec![path.to_owned()] }).map(|flaw| flaw.message)
+}
+
+/// Whether a class of letters begins in another one. `[[:alpha:]]` does not.
+fn has_nested(text: &str) -> bool {
+    let mut inside = false;
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => drop(letters.next()),
+            '[' if inside && letters.peek() != Some(&':') => return true,
+            '[' => inside = true,
+            ']' => inside = false,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn flaw_of(rule: IgnoreRule) -> Option<Flaw> {
+    let policy =
+        DriftPolicy::new("flux", DriftPolicySpec { ignore: vec![rule], ..DriftPolicySpec::default() });
+    compile(&policy).err()?.into_iter().next()
 }
 
 #[cfg(test)]

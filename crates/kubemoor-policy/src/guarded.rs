@@ -1,10 +1,9 @@
-//! The resource type `GuardedRelease` (`kubemoor.dev/v1alpha1`): what the guard
-//! says of a release, and the little that people say to it there.
-//!
-//! Entry point: [`GuardedRelease`]. Invariant: plain data; values of objects
-//! stand in it only as a person may see them. Must not decide anything.
+//! The resource type `GuardedRelease` (`kubemoor.dev/v1alpha1`): the guard's status of a release,
+//! and the little that users write there, such as a suspension of repairs. Values of objects stand in
+//! it only as a person may see them.
 #![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -12,11 +11,12 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::agreement::{Agreement, SeenAlive};
-use super::resource::Condition;
-use super::settled::Settled;
-use super::signing::SigningKey;
+use crate::agreement::{LastAgreement, SeenAlive, Settled};
+use crate::resource::StatusCondition;
+use crate::signing::SigningKey;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
+
+pub use self::SuspendedReleases as Suspended; // alias
 
 /// What people say of a guarded release.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -79,7 +79,7 @@ pub struct GuardedReleaseStatus {
     /// invalid. ForeignOwned, only if True: other releases own objects that it declares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<StatusCondition>,
     /// The revision that the objects are compared with.
     #[serde(default)]
     pub revision: u64,
@@ -356,7 +356,7 @@ impl SeenObject {
         let agreement = seen.agreement.as_ref();
         Self {
             object: ObjectReference::of(&seen.object, home),
-            agreed: agreement.map(Agreement::seal),
+            agreed: agreement.map(LastAgreement::seal),
             unseen: agreement.map(|agreement| agreement.open().to_vec()).unwrap_or_default(),
             settled: seen.settled.as_ref().map(|settled| {
                 let (declaration, values) = settled.texts();
@@ -376,7 +376,7 @@ impl SeenObject {
     /// What a guard with this key has kept of an object of this release.
     pub fn seen(&self, key: &SigningKey, release: &ReleaseId) -> SeenAlive {
         let settled = self.settled(key, release).map(Arc::new);
-        let agreement = self.agreed.as_deref().and_then(|seal| Agreement::read(seal, &self.unseen));
+        let agreement = self.agreed.as_deref().and_then(|seal| LastAgreement::read(seal, &self.unseen));
         SeenAlive { object: Arc::new(self.object.id(&release.namespace)), agreement, settled }
     }
 }
@@ -384,6 +384,42 @@ impl SeenObject {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// The longest reason, in characters.
+pub const MAX_REASON: usize = 1024;
+
+/// The releases whose repairs are suspended, including those whose suspension has ended.
+pub type SuspendedReleases = HashMap<ReleaseId, Suspension>;
+
+/// A suspension of the repairs of one release.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suspension {
+    /// Its end; `None` if a person has to end it.
+    pub until: Option<Timestamp>,
+    /// The reason; empty if none was given.
+    pub reason: String,
+}
+
+impl Suspension {
+    /// The suspension in a GuardedRelease, even after its end.
+    pub fn of(spec: &GuardedReleaseSpec) -> Option<Self> {
+        let until = spec.suspend_until.as_deref().and_then(|until| until.parse().ok());
+        let reason = spec.suspend_reason.clone().unwrap_or_default();
+        spec.suspend.then_some(Self { until, reason })
+    }
+
+    /// Until when and why repairs are suspended, as the ledger has it; empty if neither is set.
+    pub fn words(spec: &GuardedReleaseSpec) -> String {
+        let until = spec.suspend_until.as_deref().map(|until| format!("until {until}"));
+        let parts = [until.as_deref(), spec.suspend_reason.as_deref()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+    }
+
+    /// Whether it has ended by `now`.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
 }
 
 #[cfg(test)]

@@ -1,90 +1,84 @@
-//! Policies for edits and drift, the fields that they ignore, and the changes that are allowed
-//! locally.
+//! Policies for edits and drift, the fields that they ignore, and the changes that are allowed locally.
 //!
-//! Entry points: [`compile::compile`] and [`read::read`] read policies from text,
-//! [`resolver::PolicyResolver`] gives the [`Policy`] of a release, [`Policy::rules`] its rules for
-//! an object; [`allowance::Allowance`] is a temporary exception. Invariant: plain values, each
-//! checked before it takes effect. Must not read a file or judge.
+//! [`compile::read`] reads policies from text, [`resolver::PolicyResolver`] gives the [`Policy`] of a release,
+//! [`Policy::rules`] its rules for an object; [`allowance::Allowance`] is a temporary exception. Plain values, each
+//! checked before it takes effect.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod agreement;
 pub mod allowance;
 pub mod compile;
-pub mod conflict;
-pub mod declaration;
 pub mod flaw;
 pub mod flux;
-pub mod glob;
-pub mod grant;
 pub mod guarded;
-mod kept;
-mod known;
 pub mod lint;
 pub mod mask;
-pub mod nearest;
-pub mod order;
 pub mod pattern;
-pub mod pattern_trie;
-pub mod read;
 pub mod resolver;
 pub mod resource;
-pub mod schedule;
-pub mod seal;
 pub mod selector;
-pub mod settled;
 pub mod signing;
-pub mod standing;
-pub mod subject;
-pub mod suspension;
-pub mod target;
+pub mod spelling;
+
+// Former paths of other crates' `use` lines.
+pub use self::agreement as settled; // alias
+pub use self::allowance as grant; // alias
+pub use self::allowance as standing; // alias
+pub use self::compile as read; // alias
+pub use self::guarded as suspension; // alias
+pub use self::mask as seal; // alias
+pub use self::pattern as pattern_trie; // alias
+pub use self::resolver as conflict; // alias
+pub use self::selector as glob; // alias
+pub use self::selector as subject; // alias
+pub use self::selector as target; // alias
+pub use self::signing as declaration; // alias
+pub use self::signing as order; // alias
 
 use std::cell::LazyCell;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use self::compile::Compiled;
-use self::conflict::{Conflict, conflicts};
-use self::flaw::Flaw;
-use self::kept::Kept;
-use self::mask::Mask;
-use self::pattern_trie::PatternTrie;
-use self::resource::Autoscalers;
-use self::seal::Seal;
-use self::standing::Standing;
-use self::subject::Subject;
-use self::target::Target;
+use parking_lot::RwLock;
+
+use crate::allowance::{StandingAllowance, of_manifest, placed};
+use crate::compile::Compiled;
+use crate::flaw::Flaw;
+use crate::mask::{Mask, Seal};
+use crate::pattern::PatternTrie;
+use crate::resolver::{PolicyConflict, conflicts};
+use crate::resource::AllowedAutoscalers;
+use crate::selector::{PolicySubject, RuleTarget};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_declare::path::Path;
 use kubemoor_helm::release::Declared;
 
+pub use self::ValueSource as Source; // alias
+pub use self::ValueSources as Sources; // alias
+
+/// The number of kept rules above which those of dropped declarations are removed.
+const MANY: usize = 64;
+
 /// The policy that holds for a release, resolved from all that match it.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The mode for edits that drift.
     pub edits: EditsMode,
-    /// The mode for drift that the loop finds.
     pub drift: DriftMode,
-    /// The time without a change after which a Helm operation's record counts as dead and loses its
-    /// rights.
+    /// The time without a change after which a Helm operation's record counts as dead and loses its rights.
     pub operation_timeout: Duration,
-    /// Objects that repairs may write in addition.
     pub repair: RepairRights,
     /// The autoscalers that may change replicas, if a policy sets them.
-    pub autoscalers: Option<Autoscalers>,
-    /// The users whose edits are not judged.
-    pub exempt: Vec<Subject>,
+    pub autoscalers: Option<AllowedAutoscalers>,
+    pub exempt: Vec<PolicySubject>,
     /// The users who may write the release's records; all users if empty.
-    pub operators: Vec<Subject>,
-    /// The notifiers that get messages.
+    pub operators: Vec<PolicySubject>,
     pub notify: Vec<String>,
-    /// Where each single value comes from.
-    pub sources: Sources,
-    /// Where policies of equal priority disagreed.
+    pub sources: ValueSources,
     pub ties: Vec<Tie>,
-    /// The matching policies, in order of precedence.
     matched: Vec<Arc<Compiled>>,
-    kept: Kept,
+    rules: RuleCache,
 }
 
 /// Objects that repairs may write in addition.
@@ -98,39 +92,31 @@ pub struct RepairRights {
 
 /// Where each single value of a [`Policy`] comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sources {
-    /// Of `edits`.
-    pub edits: Source,
-    /// Of `drift`.
-    pub drift: Source,
-    /// Of `repair.rbac`.
-    pub rbac: Source,
-    /// Of `repair.clusterScoped`.
-    pub cluster_scoped: Source,
-    /// Of `autoscalers`.
-    pub autoscalers: Source,
+pub struct ValueSources {
+    pub edits: ValueSource,
+    pub drift: ValueSource,
+    pub rbac: ValueSource,
+    pub cluster_scoped: ValueSource,
+    pub autoscalers: ValueSource,
 }
 
 /// Where a value comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueSource {
     /// The flags of the guard.
     #[default]
     Default,
-    /// The policy of this name.
     Policy(String),
 }
 
 /// Two policies of equal priority with different values for a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tie {
-    /// The field.
     pub field: &'static str,
     /// The policy whose value applies, the first by name.
     pub policy: String,
     /// The policy whose value does not apply.
     pub over: String,
-    /// The priority of both.
     pub priority: i32,
 }
 
@@ -140,13 +126,22 @@ pub struct ObjectRules {
     /// The fields that are never compared and never changed.
     pub ignored: Mask,
     /// The standing allowances: the allowed changes, times and users.
-    pub standing: Vec<Arc<Standing>>,
+    pub standing: Vec<Arc<StandingAllowance>>,
     /// The places where additions are drift too.
     pub sealed: Seal,
     /// The flaws of the manifest's own annotations, which then have no effect.
     pub flaws: Vec<Flaw>,
     /// The patterns of `ignored`, then those of `standing`.
     trie: PatternTrie,
+}
+
+/// The rules of a policy for objects, each kept for one declaration, by its identity, and dropped with it. A copy
+/// starts empty.
+#[derive(Debug, Default)]
+struct RuleCache {
+    kept: RwLock<HashMap<usize, (Weak<Declared>, Arc<ObjectRules>)>>,
+    /// The empty rules, which most objects have.
+    empty: Arc<ObjectRules>,
 }
 
 impl Policy {
@@ -161,21 +156,20 @@ impl Policy {
             exempt: Vec::new(),
             operators: Vec::new(),
             notify: Vec::new(),
-            sources: Sources::default(),
+            sources: ValueSources::default(),
             ties: Vec::new(),
             matched: Vec::new(),
-            kept: Kept::default(),
+            rules: RuleCache::default(),
         }
     }
 
-    /// The rules for one object of the release, by its declaration. Computed once for each
-    /// declaration.
+    /// The rules for one object of the release, by its declaration. Computed once for each declaration.
     pub fn rules(&self, object: &ObjectId, declared: &Arc<Declared>) -> Arc<ObjectRules> {
         let may_have_rules =
             declared.allow.is_some() || self.matched.iter().any(|policy| policy.has_object_rules());
         match may_have_rules {
-            true => self.kept.of(declared, || self.resolve(object, declared)),
-            false => self.kept.empty(),
+            true => self.rules.get(declared, || self.resolve(object, declared)),
+            false => Arc::clone(&self.rules.empty),
         }
     }
 
@@ -184,14 +178,13 @@ impl Policy {
         self.matched.iter().map(|policy| policy.name.as_str())
     }
 
-    /// Where the matching policies disagree.
-    pub fn conflicts(&self) -> Vec<Conflict> {
+    pub fn conflicts(&self) -> Vec<PolicyConflict> {
         conflicts(self.matched.iter().map(|policy| &**policy))
     }
 
     /// Whether a rule chooses objects by labels or annotations.
     pub fn reads_metadata(&self) -> bool {
-        self.matched.iter().any(|policy| policy.targets().any(Target::reads_metadata))
+        self.matched.iter().any(|policy| policy.targets().any(RuleTarget::reads_metadata))
     }
 
     /// The fields of one object that each of these policies ignores, with the policy's name.
@@ -220,9 +213,9 @@ impl Policy {
             let sealed = policy.seal.iter().filter(|(target, _)| target.selects(object, declared));
             sealed.for_each(|(_, mask)| rules.sealed.add(mask, &fields));
             let allowed = policy.allow.iter().filter(|(target, _)| target.selects(object, declared));
-            rules.standing.extend(allowed.map(|(_, standing)| standing::placed(standing, &fields)));
+            rules.standing.extend(allowed.map(|(_, standing)| placed(standing, &fields)));
         }
-        match standing::of_manifest(declared) {
+        match of_manifest(declared) {
             Ok(standing) => rules.standing.extend(standing),
             Err(flaws) => rules.flaws = flaws,
         }
@@ -232,15 +225,14 @@ impl Policy {
 }
 
 impl ObjectRules {
-    /// A text that identifies the rules under which an object was seen without additions; `None` if
-    /// additions are not searched.
+    /// A text that identifies the rules under which an object was seen without additions; `None` if additions are not
+    /// searched.
     pub fn seal(&self) -> Option<String> {
         self.sealed.text(&self.ignored)
     }
 
-    /// The rules about the field at `path` or below it; they have the same effect there as all
-    /// rules.
-    pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<Standing>>) {
+    /// The rules about the field at `path` or below it; they have the same effect there as all rules.
+    pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<StandingAllowance>>) {
         let (mut ignored, mut standing) = (Mask::default(), Vec::new());
         for rule in self.trie.at(path) {
             match self.ignored.0.get(rule) {
@@ -251,7 +243,6 @@ impl ObjectRules {
         (ignored, standing)
     }
 
-    /// Whether there are no rules for the object.
     fn is_empty(&self) -> bool {
         self.ignored.is_empty() && self.standing.is_empty() && self.sealed.is_empty() && self.flaws.is_empty()
     }
@@ -265,7 +256,32 @@ impl ObjectRules {
     }
 }
 
-impl fmt::Display for Source {
+impl RuleCache {
+    fn get(&self, declared: &Arc<Declared>, resolve: impl FnOnce() -> ObjectRules) -> Arc<ObjectRules> {
+        let key = Arc::as_ptr(declared).addr();
+        let known =
+            self.kept.read().get(&key).filter(|(of, _)| of.as_ptr() == Arc::as_ptr(declared)).cloned();
+        if let Some((_, rules)) = known {
+            return rules;
+        }
+        let resolved = resolve();
+        let rules = if resolved.is_empty() { Arc::clone(&self.empty) } else { Arc::new(resolved) };
+        let mut kept = self.kept.write();
+        if kept.len() >= MANY && kept.len() == kept.capacity() {
+            kept.retain(|_, (declared, _)| declared.strong_count() > 0);
+        }
+        kept.insert(key, (Arc::downgrade(declared), Arc::clone(&rules)));
+        rules
+    }
+}
+
+impl Clone for RuleCache {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),

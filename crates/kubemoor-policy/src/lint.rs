@@ -1,36 +1,35 @@
-//! Finds parts of policies that have no effect, or another one than it seems.
-//!
-//! Entry points: [`lint`] for findings from the policies alone, [`unmatched`] for those that depend
-//! on the releases, [`aimless`] for those that depend on the objects of releases. Invariant: a finding is certain for
-//! the releases and objects that it was given, and one of [`lint`] whatever exists. Must not know files.
+//! Finds parts of policies that have no effect, or another one than it seems: from the policies alone ([`lint`]), by
+//! the releases that exist ([`unmatched`]) and by their objects ([`aimless`]). A finding is certain for what it was
+//! given.
 
-mod cover;
-mod rules;
-mod targets;
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use self::cover::is_for_all_of;
-pub use self::targets::{aimless, targeted};
-use super::glob::Globs;
-use super::resource::{DriftPolicy, DriftPolicySpec, SubjectKind, SubjectSpec};
-use super::target::{misspelled, unknown_fields};
+use crate::allowance::DELETE;
+use crate::flaw::Flaws;
+use crate::mask::Mask;
+use crate::pattern::{Pattern, PatternStep};
+use crate::resource::{
+    AllowRule, DriftPolicy, DriftPolicySpec, LabelSelector, SubjectKind, SubjectSpec, TargetSpec,
+};
+use crate::selector::{Globs, Regexes, RuleTarget};
+use crate::spelling::{misspelled, rules, unknown_fields};
 use kubemoor_declare::model::ReleaseId;
+use kubemoor_helm::release::Release;
+
+pub use self::LintFinding as Finding; // alias
 
 /// Something in a policy that a person should look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The policy's name.
+pub struct LintFinding {
     pub policy: String,
     /// Where: `spec.ignore[0].paths[1]`.
     pub field: String,
-    /// The kind of finding.
     pub check: Check,
-    /// The problem and the remedy.
     pub message: String,
 }
 
-/// The kind of finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Check {
     /// A subject includes every user.
@@ -58,14 +57,9 @@ const EVERYBODY: [(&str, &str); 3] = [
     ("system:serviceaccounts", "every service account of the cluster"),
 ];
 
-/// Policies that are in force together, in order of precedence.
-pub(super) type Ranked<'p> = [&'p DriftPolicy];
-
-/// A single value, and whether a policy sets it.
-type Value = (&'static str, fn(&DriftPolicySpec) -> bool);
+pub(crate) type Ranked<'p> = [&'p DriftPolicy];
 
 impl Check {
-    /// The check's name, as in the output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Everybody => "Everybody",
@@ -81,14 +75,14 @@ impl Check {
 }
 
 /// The parts of these accepted policies that have no effect, in order.
-pub fn lint(policies: &[DriftPolicy]) -> Vec<Finding> {
+pub fn lint(policies: &[DriftPolicy]) -> Vec<LintFinding> {
     let mut ranked: Vec<&DriftPolicy> = policies.iter().collect();
     ranked.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| name(a).cmp(name(b))));
     let mut findings = Vec::new();
     for policy in policies {
         exempt(policy, &mut findings);
         overridden(policy, &ranked, &mut findings);
-        rules::check(policy, &ranked, &mut findings);
+        check_rules(policy, &ranked, &mut findings);
         for (field, kind, meant) in misspelled(&policy.spec) {
             let message = format!("{kind:?} is no kind of Kubernetes: did you mean {meant}?");
             findings.push(finding(policy, field, Check::UnknownKind, message));
@@ -101,7 +95,7 @@ pub fn lint(policies: &[DriftPolicy]) -> Vec<Finding> {
 }
 
 /// The globs of these policies that match none of these releases.
-pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<Finding> {
+pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<LintFinding> {
     let mut findings = Vec::new();
     for policy in policies {
         let Some(selector) = &policy.spec.releases else { continue };
@@ -130,7 +124,8 @@ pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<Findin
     findings
 }
 
-const VALUES: [Value; 5] = [
+/// The single values, and whether a policy sets them.
+const VALUES: [(&str, fn(&DriftPolicySpec) -> bool); 5] = [
     ("spec.edits", |spec| spec.edits.is_some()),
     ("spec.drift", |spec| spec.drift.is_some()),
     ("spec.repair.rbac", |spec| spec.repair.as_ref().is_some_and(|it| it.rbac.is_some())),
@@ -138,16 +133,15 @@ const VALUES: [Value; 5] = [
     ("spec.autoscalers", |spec| spec.autoscalers.is_some()),
 ];
 
-pub(super) fn name(policy: &DriftPolicy) -> &str {
+pub(crate) fn name(policy: &DriftPolicy) -> &str {
     policy.metadata.name.as_deref().unwrap_or_default()
 }
 
-pub(super) fn finding(policy: &DriftPolicy, field: String, check: Check, message: String) -> Finding {
-    Finding { policy: name(policy).to_owned(), field, check, message }
+pub(crate) fn finding(policy: &DriftPolicy, field: String, check: Check, message: String) -> LintFinding {
+    LintFinding { policy: name(policy).to_owned(), field, check, message }
 }
 
-/// Exempt groups that include every user, or no user.
-fn exempt(policy: &DriftPolicy, findings: &mut Vec<Finding>) {
+fn exempt(policy: &DriftPolicy, findings: &mut Vec<LintFinding>) {
     for (index, SubjectSpec { kind, name, .. }) in policy.spec.exempt.iter().enumerate() {
         let field = format!("spec.exempt[{index}]");
         let group = EVERYBODY.iter().find(|(group, _)| *kind == SubjectKind::Group && group == name);
@@ -165,7 +159,7 @@ fn exempt(policy: &DriftPolicy, findings: &mut Vec<Finding>) {
 }
 
 /// Single values that another policy always sets.
-fn overridden(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<Finding>) {
+fn overridden(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<LintFinding>) {
     let stronger = ranked.iter().take_while(|other| name(other) != name(policy));
     let stronger: Vec<_> = stronger.filter(|other| is_for_all_of(&other.spec, &policy.spec)).collect();
     for (field, says) in VALUES {
@@ -182,6 +176,257 @@ fn overridden(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<Find
             findings.push(finding(policy, field.to_owned(), Check::Overridden, message));
         }
     }
+}
+
+/// Whether a policy applies to every release that the other one applies to, in every cluster.
+fn is_for_all_of(wide: &DriftPolicySpec, narrow: &DriftPolicySpec) -> bool {
+    let is_empty = |selector: &LabelSelector| *selector == LabelSelector::default();
+    let labels = |wide: Option<&LabelSelector>, narrow: Option<&LabelSelector>| {
+        wide.is_none_or(|wide| is_empty(wide) || Some(wide) == narrow)
+    };
+    let none = Default::default();
+    let (all, some) = (wide.releases.as_ref().unwrap_or(&none), narrow.releases.as_ref().unwrap_or(&none));
+    globs(&all.names, &some.names)
+        && globs(&all.namespaces, &some.namespaces)
+        && labels(all.namespace_selector.as_ref(), some.namespace_selector.as_ref())
+        && labels(wide.cluster_selector.as_ref(), narrow.cluster_selector.as_ref())
+}
+
+/// Whether a target selects every object that the other one selects.
+fn takes_in(wide: Option<&TargetSpec>, narrow: Option<&TargetSpec>) -> bool {
+    let none = TargetSpec::default();
+    let (wide, narrow) = (wide.unwrap_or(&none), narrow.unwrap_or(&none));
+    wide.parts().into_iter().zip(narrow.parts()).all(|((_, wide), (_, narrow))| {
+        let wide = wide.as_deref().unwrap_or_default();
+        wide.is_empty() || wide == narrow.as_deref().unwrap_or_default()
+    })
+}
+
+/// Whether a pattern covers every path that the other one covers.
+fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
+    let takes = |(wide, narrow): (&PatternStep, &PatternStep)| *wide == PatternStep::Any || wide == narrow;
+    wide.0.len() <= narrow.0.len() && wide.0.iter().zip(&*narrow.0).all(takes)
+}
+
+/// Whether globs match every name that the others match.
+fn globs(wide: &[String], narrow: &[String]) -> bool {
+    let is_all = |globs: &[String]| globs.is_empty() || globs.iter().any(|glob| glob == "*");
+    is_all(wide)
+        || !narrow.is_empty() && narrow.iter().all(|narrow| wide.iter().any(|wide| glob(wide, narrow)))
+}
+
+/// Whether a glob matches every name that the other one matches: it has to match the other's text, where only `*`
+/// matches a `*`.
+fn glob(wide: &str, narrow: &str) -> bool {
+    let (wide, narrow): (Vec<char>, Vec<char>) = (wide.chars().collect(), narrow.chars().collect());
+    let (mut at, mut of) = (0, 0);
+    // The last `*`, and the length of the text that it has matched so far.
+    let mut star: Option<(usize, usize)> = None;
+    while let Some(letter) = narrow.get(of) {
+        let step = wide.get(at);
+        if step == Some(&'*') {
+            star = Some((at, of));
+            at += 1;
+        } else if step.is_some_and(|step| step == letter || *step == '?' && *letter != '*') {
+            (at, of) = (at + 1, of + 1);
+        } else if let Some((place, taken)) = star {
+            star = Some((place, taken + 1));
+            (at, of) = (place + 1, taken + 1);
+        } else {
+            return false;
+        }
+    }
+    wide.iter().skip(at).all(|letter| *letter == '*')
+}
+
+/// One path of one rule.
+struct RulePath<'p> {
+    policy: &'p DriftPolicy,
+    /// The rule, such as `spec.ignore[0]`.
+    rule: String,
+    target: Option<&'p TargetSpec>,
+    /// `spec.ignore[0].paths[1]`.
+    field: String,
+    path: &'p str,
+    /// The place of the rule, and of the path in it.
+    at: (usize, usize),
+    /// Whether the rule applies to every user and at all times.
+    is_unconditional: bool,
+}
+
+/// Finds the rules of a policy that have no effect because of the others.
+fn check_rules(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<LintFinding>) {
+    let others = others(policy, ranked);
+    let ignoring = || others.iter().flat_map(|other| paths_of(other, "ignore"));
+    for place in paths_of(policy, "ignore") {
+        if is_helms(place.path) {
+            let message = "no rule covers Helm's own label and annotations: remove the path".to_owned();
+            findings.push(finding(policy, place.field, Check::Ineffective, message));
+            continue;
+        }
+        let own = paths_of(policy, "ignore").filter(|it| it.stays_beside(&place));
+        if let Some(other) = ignoring().chain(own).find(|other| other.decides(&place)) {
+            findings.push(place.shadowed(&other, "already ignores these fields: remove this path"));
+        }
+    }
+    for place in paths_of(policy, "allow") {
+        if let Some(other) = ignoring().chain(paths_of(policy, "ignore")).find(|other| other.decides(&place))
+        {
+            let what = "ignores these fields, so nobody needs an exception: remove one of the two";
+            findings.push(place.shadowed(&other, what));
+            continue;
+        }
+        let standing = others.iter().flat_map(|other| paths_of(other, "allow"));
+        let own = paths_of(policy, "allow").filter(|it| it.stays_beside(&place));
+        let mut standing = standing.chain(own).filter(|it| it.is_unconditional);
+        if let Some(other) = standing.find(|other| other.decides(&place)) {
+            let what = "allows the same to everybody at all times: remove one of the two";
+            findings.push(place.shadowed(&other, what));
+        }
+    }
+    for place in paths_of(policy, "seal") {
+        if let Some(other) = ignoring().chain(paths_of(policy, "ignore")).find(|other| other.decides(&place))
+        {
+            let what = "ignores these fields, so the seal has no effect: remove one of the two";
+            findings.push(place.shadowed(&other, what));
+        }
+    }
+}
+
+/// The other policies whose rules are in force wherever those of `policy` are. Of two policies with the same
+/// releases, only the one with lower precedence is compared with the other.
+fn others<'p>(policy: &DriftPolicy, ranked: &Ranked<'p>) -> Vec<&'p DriftPolicy> {
+    let own = ranked.iter().position(|it| name(it) == name(policy));
+    let is_beside = |(place, other): &(usize, &&'p DriftPolicy)| {
+        Some(*place) != own
+            && is_for_all_of(&other.spec, &policy.spec)
+            && (!is_for_all_of(&policy.spec, &other.spec) || own.is_some_and(|own| *place < own))
+    };
+    ranked.iter().enumerate().filter(is_beside).map(|(_, other)| *other).collect()
+}
+
+impl RulePath<'_> {
+    /// Whether this place decides everything that the other one covers.
+    fn decides(&self, other: &RulePath<'_>) -> bool {
+        let is_covered = match (self.path, other.path) {
+            (DELETE, path) | (path, DELETE) => path == DELETE && self.path == other.path,
+            (wide, narrow) => match (Pattern::parse(wide), Pattern::parse(narrow)) {
+                (Ok(wide), Ok(narrow)) => covers(&wide, &narrow),
+                _ => false,
+            },
+        };
+        is_covered && takes_in(self.target, other.target)
+    }
+
+    /// Whether it is another place of the policy, and not the redundant one of two equal places, which is the later.
+    fn stays_beside(&self, other: &RulePath<'_>) -> bool {
+        let is_equal = other.is_unconditional && other.decides(self);
+        self.at != other.at && (!is_equal || self.at < other.at)
+    }
+
+    fn shadowed(&self, by: &RulePath<'_>, what: &str) -> LintFinding {
+        let whose = match name(by.policy) == name(self.policy) {
+            true => String::new(),
+            false => format!(" of the policy {:?}", name(by.policy)),
+        };
+        let message = format!("{} has no effect here: {}{whose} {what}", self.path, by.rule);
+        finding(self.policy, self.field.clone(), Check::Shadowed, message)
+    }
+}
+
+/// Each path of the rules of one list: `ignore`, `allow` or `seal`.
+fn paths_of<'p>(policy: &'p DriftPolicy, list: &'static str) -> impl Iterator<Item = RulePath<'p>> {
+    let prefix = format!("spec.{list}[");
+    let of_list = rules(&policy.spec).filter(move |(rule, ..)| rule.starts_with(&prefix));
+    of_list.enumerate().flat_map(move |(number, (rule, target, paths))| {
+        let is_always = |it: &AllowRule| it.schedule.is_none() && it.subjects.is_empty();
+        let is_unconditional = list != "allow" || policy.spec.allow.get(number).is_some_and(is_always);
+        paths.iter().enumerate().map(move |(index, path)| {
+            let (rule, field, at) = (rule.clone(), format!("{rule}.paths[{index}]"), (number, index));
+            RulePath { policy, rule, target, field, path, at, is_unconditional }
+        })
+    })
+}
+
+fn is_helms(path: &str) -> bool {
+    Pattern::parse(path).is_ok_and(|pattern| Mask(vec![pattern]).names_helms().next().is_some())
+}
+
+/// Of these releases those whose objects the targets of policies may select.
+pub fn targeted(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<ReleaseId> {
+    let has_target = |policy: &&DriftPolicy| rules(&policy.spec).any(|(_, target, _)| target.is_some());
+    let policies: Vec<_> = policies.iter().filter(has_target).collect();
+    let is_targeted = |release: &&ReleaseId| policies.iter().any(|policy| may_match(policy, release));
+    releases.iter().filter(is_targeted).cloned().collect()
+}
+
+/// The targets of these policies that select no object of these releases; a release is `None` if it could not be
+/// read.
+pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Release>>)]) -> Vec<LintFinding> {
+    let mut findings = Vec::new();
+    for policy in policies {
+        let here =
+            releases.iter().filter(|(id, _)| may_match(policy, id)).map(|(_, release)| release.as_ref());
+        // Without releases there is another finding, and what was not read may hold the object.
+        let Some(here) = here.collect::<Option<Vec<_>>>().filter(|here| !here.is_empty()) else { continue };
+        let unknown: Vec<_> = misspelled(&policy.spec).into_iter().map(|(field, ..)| field).collect();
+        for (rule, target, _) in rules(&policy.spec) {
+            let Some(target) = target.filter(|_| !unknown.contains(&format!("{rule}.target.kind"))) else {
+                continue;
+            };
+            if selects(target, &here) {
+                continue;
+            }
+            let parts = target.parts().map(|(part, _)| part).into_iter();
+            let wrong: Vec<_> = parts.filter(|part| !selects(&only(target, part), &here)).collect();
+            let mut told = |field: String, what: &str| {
+                let message = format!(
+                    "{what} no object that a release of this policy declares now: correct or remove it"
+                );
+                findings.push(finding(policy, field, Check::MatchesNothing, message));
+            };
+            for part in &wrong {
+                told(format!("{rule}.target.{part}"), &format!("the {part} matches"));
+            }
+            if wrong.is_empty() {
+                told(format!("{rule}.target"), "each part matches an object, but all of them together match");
+            }
+        }
+    }
+    findings
+}
+
+/// A target with nothing but one of its parts.
+fn only(target: &TargetSpec, part: &str) -> TargetSpec {
+    let kept = |name: &str, text: &Option<String>| text.clone().filter(|_| name == part);
+    TargetSpec {
+        group: kept("group", &target.group),
+        version: kept("version", &target.version),
+        kind: kept("kind", &target.kind),
+        namespace: kept("namespace", &target.namespace),
+        name: kept("name", &target.name),
+        label_selector: kept("labelSelector", &target.label_selector),
+        annotation_selector: kept("annotationSelector", &target.annotation_selector),
+    }
+}
+
+/// Whether a policy may be for a release: the labels of its namespace are not known.
+fn may_match(policy: &DriftPolicy, release: &ReleaseId) -> bool {
+    let Some(selector) = &policy.spec.releases else { return true };
+    let is_one = |globs: &[String], name: &str| Globs::parse(globs).is_ok_and(|globs| globs.matches(name));
+    is_one(&selector.names, &release.name) && is_one(&selector.namespaces, &release.namespace)
+}
+
+/// Whether a target selects an object of these releases. One that is not valid has another finding.
+fn selects(target: &TargetSpec, releases: &[&Arc<Release>]) -> bool {
+    let mut flaws = Flaws::default();
+    let compiled = RuleTarget::compile(Some(target), "target", &mut Regexes::default(), &mut flaws);
+    let Ok(compiled) = flaws.or(compiled) else { return true };
+    releases.iter().any(|release| {
+        let mut objects = release.objects.keys();
+        objects
+            .any(|object| release.declared(object).is_some_and(|declared| compiled.selects(object, declared)))
+    })
 }
 
 #[cfg(test)]

@@ -1,17 +1,15 @@
-//! Masks: the fields of an object that the guard leaves alone.
-//!
-//! Entry points: [`Mask::covers`] for verdicts, [`Mask::carry`] for repairs and reverts. Invariant:
-//! a field that the one does not judge, the other does not change; nothing outside the mask is
-//! changed. No mask covers Helm's own label and annotations, because they identify an object's
-//! release. List elements without an identity are matched by their positions, and left alone if one
-//! was added or removed. Must not know a schema.
+//! Masks: the fields of an object that the guard leaves alone ([`Mask::covers`] for verdicts, [`Mask::carry`] for
+//! repairs and reverts), and seals: the places below which additions are drift. Nothing outside a mask is changed. No
+//! mask covers Helm's own label and annotations, because they identify an object's release. List elements without an
+//! identity are matched by their positions, and left alone if one was added or removed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::pattern::{Pattern, Step};
+use crate::pattern::{Pattern, PatternStep};
+use kubemoor_declare::additions::Scope;
 use kubemoor_declare::fields::Fields;
 use kubemoor_declare::model::HELM_MARKS;
 use kubemoor_declare::path::{Path, Segment};
@@ -27,8 +25,8 @@ enum Lacking {
     Leave,
 }
 
-/// The keys that identify elements of a list without a schema: the first of these that every
-/// element has, with no two alike.
+/// The keys that identify elements of a list without a schema: the first of these that every element has, with no two
+/// alike.
 const IDENTITIES: &[&[&str]] = &[
     &["name"],
     &["containerPort", "protocol"],
@@ -48,20 +46,17 @@ const IDENTITIES: &[&[&str]] = &[
 ];
 
 impl Mask {
-    /// The patterns that name Helm's label or one of its annotations and nothing
-    /// else: they have no effect.
+    /// The patterns that name Helm's label or one of its annotations and nothing else: they have no effect.
     pub fn names_helms(&self) -> impl Iterator<Item = &Pattern> {
-        let is =
-            |pattern: &&Pattern, path: &[&str]| {
-                pattern.0.len() == path.len()
-                    && pattern.0.iter().zip(path).all(
-                        |(step, name)| matches!(step, Step::Only(Segment::Field(field)) if field == name),
-                    )
-            };
+        let is = |pattern: &&Pattern, path: &[&str]| {
+            pattern.0.len() == path.len()
+                && pattern.0.iter().zip(path).all(
+                    |(step, name)| matches!(step, PatternStep::Only(Segment::Field(field)) if field == name),
+                )
+        };
         self.0.iter().filter(move |pattern| HELM_MARKS.iter().any(|path| is(pattern, path)))
     }
 
-    /// Whether nothing is masked.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -71,14 +66,13 @@ impl Mask {
         !is_helms(path) && self.0.iter().any(|pattern| pattern.covers(path))
     }
 
-    /// Whether something strictly below `path` is masked: then the value at `path` is compared only
-    /// after [`Mask::carry_at`].
+    /// Whether something strictly below `path` is masked: then the value at `path` is compared only after
+    /// [`Mask::carry_at`].
     pub fn reaches_below(&self, path: &Path) -> bool {
         self.0.iter().any(|pattern| pattern.reaches_below(path))
     }
 
-    /// The mask for one object, in which keys replace the positions of elements in the manifest's
-    /// lists.
+    /// The mask for one object, in which keys replace the positions of elements in the manifest's lists.
     pub fn placed(&self, fields: &Fields) -> Cow<'_, Self> {
         if !self.0.iter().any(Pattern::has_places) {
             return Cow::Borrowed(self);
@@ -86,9 +80,9 @@ impl Mask {
         Cow::Owned(Self(self.0.iter().map(|pattern| pattern.placed(fields)).collect()))
     }
 
-    /// Sets the masked fields of `into` to their values in `from`; a field that is absent there is
-    /// removed. List elements are neither added nor removed unless they are masked themselves, and
-    /// an element that `from` lacks stays unchanged.
+    /// Sets the masked fields of `into` to their values in `from`; a field that is absent there is removed. List
+    /// elements are neither added nor removed unless they are masked themselves, and an element that `from` lacks
+    /// stays unchanged.
     pub fn carry(&self, from: &Value, into: &mut Value) {
         self.carry_by(from, into, Lacking::Add);
     }
@@ -130,7 +124,6 @@ impl Mask {
     }
 }
 
-/// Whether a path is one of [`HELM_MARKS`].
 fn is_helms(path: &Path) -> bool {
     let is = |names: &[&str; 3]| {
         path.0.len() == names.len()
@@ -147,7 +140,6 @@ fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
     path.iter().try_fold(object, |value, name| value.get(name))
 }
 
-/// Sets a value, or removes it.
 fn set(object: &mut Value, path: &[&str], value: Option<Value>) {
     let Some((name, above)) = path.split_last() else { return };
     let mut at = object;
@@ -166,7 +158,7 @@ fn set(object: &mut Value, path: &[&str], value: Option<Value>) {
 }
 
 /// Copies the fields at `steps` below these two values.
-fn carry(steps: &[Step], from: Option<&Value>, into: &mut Value, lacking: Lacking) {
+fn carry(steps: &[PatternStep], from: Option<&Value>, into: &mut Value, lacking: Lacking) {
     let Some((step, rest)) = steps.split_first() else {
         match (from, lacking) {
             (Some(from), Lacking::Add) => into.clone_from(from),
@@ -193,22 +185,22 @@ fn carry(steps: &[Step], from: Option<&Value>, into: &mut Value, lacking: Lackin
 fn carry_whole(from: &Value, into: &mut Value) {
     match (from.as_object(), into) {
         (Some(from), Value::Object(into)) => {
-            carry_entries((&Step::Any, &[]), Some(from), into, Lacking::Leave)
+            carry_entries((&PatternStep::Any, &[]), Some(from), into, Lacking::Leave)
         }
         (_, into) => into.clone_from(from),
     }
 }
 
 fn carry_entries(
-    (step, rest): (&Step, &[Step]),
+    (step, rest): (&PatternStep, &[PatternStep]),
     from: Option<&Map<String, Value>>,
     into: &mut Map<String, Value>,
     lacking: Lacking,
 ) {
     let names: BTreeSet<String> = match step {
-        Step::Only(Segment::Field(name)) => BTreeSet::from([name.clone()]),
-        Step::Only(_) => return,
-        Step::Any => from.into_iter().flat_map(Map::keys).chain(into.keys()).cloned().collect(),
+        PatternStep::Only(Segment::Field(name)) => BTreeSet::from([name.clone()]),
+        PatternStep::Only(_) => return,
+        PatternStep::Any => from.into_iter().flat_map(Map::keys).chain(into.keys()).cloned().collect(),
     };
     for name in names {
         let source = from.and_then(|from| from.get(&name));
@@ -228,7 +220,12 @@ fn carry_entries(
     }
 }
 
-fn carry_elements((step, rest): (&Step, &[Step]), from: &[Value], into: &mut Vec<Value>, lacking: Lacking) {
+fn carry_elements(
+    (step, rest): (&PatternStep, &[PatternStep]),
+    from: &[Value],
+    into: &mut Vec<Value>,
+    lacking: Lacking,
+) {
     if let Some(index) = step.index() {
         if let (Some(source), Some(item)) = (from.get(index), into.get_mut(index)) {
             carry(rest, Some(source), item, lacking);
@@ -261,7 +258,7 @@ fn carry_elements((step, rest): (&Step, &[Step]), from: &[Value], into: &mut Vec
 }
 
 /// Puts these elements in the place of the first selected one, and removes the other selected ones.
-fn replace(step: &Step, source: &[&Value], into: &mut Vec<Value>) {
+fn replace(step: &PatternStep, source: &[&Value], into: &mut Vec<Value>) {
     let place = into.iter().position(|item| selects(step, item)).unwrap_or(into.len());
     into.retain(|item| !selects(step, item));
     let place = place.min(into.len());
@@ -269,15 +266,15 @@ fn replace(step: &Step, source: &[&Value], into: &mut Vec<Value>) {
 }
 
 /// The part of `from` at `steps`; `None` if it is absent. List elements are taken only whole.
-fn excerpt(steps: &[Step], from: &Value) -> Option<Value> {
+fn excerpt(steps: &[PatternStep], from: &Value) -> Option<Value> {
     let Some((step, rest)) = steps.split_first() else { return Some(from.clone()) };
     match from {
         Value::Object(map) => {
             let taken: Map<String, Value> = map
                 .iter()
                 .filter(|(name, _)| match step {
-                    Step::Any => true,
-                    Step::Only(segment) => matches!(segment, Segment::Field(field) if field == *name),
+                    PatternStep::Any => true,
+                    PatternStep::Only(segment) => matches!(segment, Segment::Field(field) if field == *name),
                 })
                 .filter_map(|(name, value)| Some((name.clone(), excerpt(rest, value)?)))
                 .collect();
@@ -291,15 +288,14 @@ fn excerpt(steps: &[Step], from: &Value) -> Option<Value> {
     }
 }
 
-/// Whether a step names this element of a list.
-fn selects(step: &Step, item: &Value) -> bool {
+fn selects(step: &PatternStep, item: &Value) -> bool {
     match step {
-        Step::Any => true,
-        Step::Only(Segment::Key(keys)) => {
+        PatternStep::Any => true,
+        PatternStep::Only(Segment::Key(keys)) => {
             keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|v| Segment::alike(v, wanted)))
         }
-        Step::Only(Segment::Element(wanted)) => Segment::alike(item, wanted),
-        Step::Only(Segment::Field(_)) => false,
+        PatternStep::Only(Segment::Element(wanted)) => Segment::alike(item, wanted),
+        PatternStep::Only(Segment::Field(_)) => false,
     }
 }
 
@@ -319,6 +315,103 @@ fn spelled(item: &Value, keys: &[&str]) -> String {
     let values: Vec<String> =
         keys.iter().map(|key| item.get(*key).map(Value::to_string).unwrap_or_default()).collect();
     values.join(",")
+}
+
+/// The metadata of an object that can be sealed.
+const METADATA: [&str; 2] = ["labels", "annotations"];
+
+/// The fields that only the API server sets.
+const SERVERS: [&str; 3] = ["apiVersion", "kind", "status"];
+
+/// The places of one object below which additions are drift too.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seal {
+    /// With keys in place of the positions of list elements.
+    placed: Vec<Pattern>,
+    /// As the policies have them.
+    written: Vec<Pattern>,
+}
+
+/// The part of a seal that remains at one place of an object.
+#[derive(Clone, Debug)]
+pub struct SealScope<'s>(Vec<&'s [PatternStep]>);
+
+impl Seal {
+    pub fn is_empty(&self) -> bool {
+        self.placed.is_empty()
+    }
+
+    pub fn covers(&self, path: &Path) -> bool {
+        self.placed.iter().any(|pattern| pattern.covers(path))
+    }
+
+    /// The scope at the root of an object.
+    pub fn scope(&self) -> SealScope<'_> {
+        SealScope(self.placed.iter().map(|pattern| &*pattern.0).collect())
+    }
+
+    /// A text that differs for another seal, or if other places below it are `ignored`; `None` if nothing is sealed.
+    pub fn text(&self, ignored: &Mask) -> Option<String> {
+        let but = if ignored.is_empty() { String::new() } else { format!("\nbut\n{}", texts(&ignored.0)) };
+        (!self.is_empty()).then(|| texts(&self.placed) + &but)
+    }
+
+    /// The seal as the policies have it, as one text; `None` if nothing is sealed. Seals with equal texts are equal
+    /// for one declaration, whether its fields are known or not.
+    pub fn written(&self) -> Option<String> {
+        (!self.is_empty()).then(|| texts(&self.written))
+    }
+
+    /// Adds a rule's seal for an object with these fields.
+    pub fn add(&mut self, mask: &Mask, fields: &Fields) {
+        self.placed.extend(mask.0.iter().map(|pattern| pattern.placed(fields)));
+        self.written.extend(mask.0.iter().cloned());
+    }
+}
+
+impl Scope for SealScope<'_> {
+    fn step(&self, segment: &Segment) -> Option<Self> {
+        let below = |steps: &&[PatternStep]| match steps.split_first() {
+            None => true,
+            Some((step, _)) => step.matches(segment),
+        };
+        let rest = self.0.iter().copied().filter(below);
+        let rest: Vec<_> = rest.map(|steps| steps.split_first().map_or(steps, |(_, rest)| rest)).collect();
+        (!rest.is_empty()).then_some(Self(rest))
+    }
+
+    fn is_inside(&self) -> bool {
+        self.0.iter().any(|steps| steps.is_empty())
+    }
+}
+
+/// Whether anything at the pattern can be sealed.
+pub(crate) fn can_hold(pattern: &Pattern) -> bool {
+    let name = |index: usize| match pattern.0.get(index) {
+        Some(PatternStep::Only(Segment::Field(name))) => Some(name.as_str()),
+        _ => None,
+    };
+    match (name(0), name(1)) {
+        (Some("metadata"), Some(below)) => METADATA.contains(&below),
+        (Some(first), _) => !SERVERS.contains(&first),
+        (None, _) => true,
+    }
+}
+
+/// The reason why nothing at the pattern can be sealed.
+pub(crate) fn refusal(pattern: &Pattern) -> String {
+    format!(
+        "{pattern} cannot be sealed: the API server and controllers write there. Of the metadata, \
+         seal /metadata/labels or /metadata/annotations"
+    )
+}
+
+/// The patterns as one text, whatever their order.
+fn texts(patterns: &[Pattern]) -> String {
+    let mut texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    texts.join("\n")
 }
 
 #[cfg(test)]

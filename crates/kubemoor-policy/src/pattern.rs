@@ -1,12 +1,12 @@
-//! Patterns of paths: JSON Pointers (RFC 6901) whose segments may also be
-//! `[key=value]` or `*`.
-//!
-//! Entry points: [`Pattern::parse`], [`Pattern::covers`]. Invariant: what a
-//! pattern displays parses back to an equal pattern. Must not know a schema:
-//! paths come with the keys of list elements already.
+//! Patterns of paths: JSON Pointers (RFC 6901) whose segments may also be `[key=value]` or `*`; and a trie that finds
+//! the patterns about one path among many. What a pattern displays parses back to an equal pattern.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use kubemoor_declare::fields::Fields;
 use kubemoor_declare::path::{Path, PathError, Segment};
@@ -17,25 +17,22 @@ pub const MAX_LENGTH: usize = 1024;
 /// The most segments of a pattern.
 const MAX_SEGMENTS: usize = 64;
 
-/// A pattern of paths: `/spec/replicas`,
-/// `/spec/template/spec/containers/[name=app]/image`,
+/// A pattern of paths: `/spec/replicas`, `/spec/template/spec/containers/[name=app]/image`,
 /// `/metadata/annotations/*`, or `*` for everything. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pattern(pub(super) Arc<[Step]>);
+pub struct Pattern(pub(crate) Arc<[PatternStep]>);
 
 /// One step of a [`Pattern`].
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(crate) enum PatternStep {
     /// `*`: any one segment.
     Any,
     /// A field, or a list element by some of its keys.
     Only(Segment),
 }
 
-/// The reason why a text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It does not follow the grammar.
     #[error(transparent)]
     Path(#[from] PathError),
     /// It names nothing, as `/spec//image` and `/spec/` do.
@@ -67,12 +64,12 @@ impl Pattern {
         let Some(body) = text.strip_prefix('/') else {
             return Err(PathError::NoSlash(text.to_owned()).into());
         };
-        let steps: Vec<Step> = body
+        let steps: Vec<PatternStep> = body
             .split('/')
             .map(|segment| match segment {
-                "*" => Ok(Step::Any),
+                "*" => Ok(PatternStep::Any),
                 "" => Err(PatternError::Empty(text.to_owned())),
-                segment => Ok(Step::Only(segment.parse()?)),
+                segment => Ok(PatternStep::Only(segment.parse()?)),
             })
             .collect::<Result<_, _>>()?;
         if steps.len() > MAX_SEGMENTS {
@@ -83,7 +80,7 @@ impl Pattern {
 
     /// Whether the pattern matches `path` or one of its parents.
     pub fn covers(&self, path: &Path) -> bool {
-        self.below(path).is_some_and(<[Step]>::is_empty)
+        self.below(path).is_some_and(<[PatternStep]>::is_empty)
     }
 
     /// Whether this pattern matches something strictly below `path`.
@@ -92,12 +89,12 @@ impl Pattern {
     }
 
     /// Whether a step may be the position of an element.
-    pub(super) fn has_places(&self) -> bool {
+    pub(crate) fn has_places(&self) -> bool {
         self.0.iter().any(|step| step.index().is_some())
     }
 
-    /// Whether it would match `path`, a parent or something below it if its positions are those of
-    /// the path's elements.
+    /// Whether it would match `path`, a parent or something below it if its positions are those of the path's
+    /// elements.
     pub fn meets_by_place(&self, path: &Path) -> bool {
         let mut by_place = false;
         for (step, segment) in self.0.iter().zip(path.0.iter()) {
@@ -110,15 +107,14 @@ impl Pattern {
         by_place
     }
 
-    /// The pattern with keys in place of positions in the manifest's lists, as in
-    /// `/containers/0/image`.
-    pub(super) fn placed(&self, fields: &Fields) -> Self {
+    /// The pattern with keys in place of positions in the manifest's lists, as in `/containers/0/image`.
+    pub(crate) fn placed(&self, fields: &Fields) -> Self {
         let mut above: Option<Vec<Segment>> = Some(Vec::new());
         let steps = self.0.iter().map(|step| {
             let place = above.as_ref().and_then(|above| fields.element_at(above, step.index()?));
-            let step = place.map_or_else(|| step.clone(), Step::Only);
+            let step = place.map_or_else(|| step.clone(), PatternStep::Only);
             match (&step, &mut above) {
-                (Step::Only(segment), Some(above)) => above.push(segment.clone()),
+                (PatternStep::Only(segment), Some(above)) => above.push(segment.clone()),
                 _ => above = None,
             }
             step
@@ -127,7 +123,7 @@ impl Pattern {
     }
 
     /// The steps that remain at `path`; empty if it is covered.
-    pub(super) fn below(&self, path: &Path) -> Option<&[Step]> {
+    pub(crate) fn below(&self, path: &Path) -> Option<&[PatternStep]> {
         let mut steps = &*self.0;
         for segment in path.0.iter() {
             let Some((step, rest)) = steps.split_first() else { return Some(&[]) };
@@ -140,9 +136,9 @@ impl Pattern {
     }
 }
 
-impl Step {
+impl PatternStep {
     /// The position in a list, if the step is a number.
-    pub(super) fn index(&self) -> Option<usize> {
+    pub(crate) fn index(&self) -> Option<usize> {
         match self {
             Self::Only(Segment::Field(name)) if name.bytes().all(|byte| byte.is_ascii_digit()) => {
                 name.parse().ok()
@@ -152,7 +148,7 @@ impl Step {
     }
 
     /// Whether a path's segment is one of those that this step names.
-    pub(super) fn matches(&self, segment: &Segment) -> bool {
+    pub(crate) fn matches(&self, segment: &Segment) -> bool {
         match (self, segment) {
             (Self::Any, _) => true,
             (Self::Only(Segment::Key(wanted)), Segment::Key(keys)) => wanted
@@ -170,9 +166,142 @@ impl fmt::Display for Pattern {
             return f.write_str("*");
         }
         self.0.iter().try_for_each(|step| match step {
-            Step::Any => f.write_str("/*"),
-            Step::Only(segment) => write!(f, "/{segment}"),
+            PatternStep::Any => f.write_str("/*"),
+            PatternStep::Only(segment) => write!(f, "/{segment}"),
         })
+    }
+}
+
+/// Patterns by their steps, each under the number of its rule.
+#[derive(Clone, Debug, Default)]
+pub struct PatternTrie {
+    /// The first is the root; it is absent where there is no pattern.
+    places: Vec<TrieNode>,
+}
+
+/// The patterns after some steps.
+#[derive(Clone, Debug, Default)]
+struct TrieNode {
+    /// The next places by a named step.
+    named: HashMap<StepName<'static>, usize>,
+    any: Option<usize>,
+    /// Rules of patterns that end here.
+    end: Vec<usize>,
+    /// Rules of patterns that pass through or end here.
+    pass: Vec<usize>,
+}
+
+/// The name of a step: a field, or an element by its first key or its value. Values are spelled as text, since `80`
+/// and `"80"` may name the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum StepName<'a> {
+    Field(Cow<'a, str>),
+    Key(Cow<'a, str>, Cow<'a, str>),
+    Element(Cow<'a, str>),
+}
+
+impl PatternTrie {
+    /// Adds a pattern of the rule with this number. Rules are added in order.
+    pub fn add(&mut self, pattern: &Pattern, rule: usize) {
+        let mut at = 0;
+        self.pass(at, rule);
+        for step in &*pattern.0 {
+            let next = self.places.len();
+            let Some(place) = self.places.get_mut(at) else { return };
+            at = match step.name() {
+                Some(name) => *place.named.entry(name.into_owned()).or_insert(next),
+                None => *place.any.get_or_insert(next),
+            };
+            self.pass(at, rule);
+        }
+        if let Some(place) = self.places.get_mut(at) {
+            note(&mut place.end, rule);
+        }
+    }
+
+    /// The rules that may apply to `path`, in order.
+    pub fn at(&self, path: &Path) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut places: Vec<&TrieNode> = self.places.first().into_iter().collect();
+        for segment in path.0.iter() {
+            if places.is_empty() {
+                break;
+            }
+            let mut next = Vec::new();
+            for place in places {
+                found.extend(&place.end);
+                match segment {
+                    Segment::Field(name) => next.extend(place.by(&StepName::Field(name.into()))),
+                    Segment::Element(value) => next.extend(place.by(&StepName::Element(spelled(value)))),
+                    Segment::Key(keys) => {
+                        next.extend(keys.iter().filter_map(|(key, value)| place.by(&key_name(key, value))));
+                    }
+                }
+                next.extend(place.any);
+            }
+            places = next.into_iter().filter_map(|at| self.places.get(at)).collect();
+        }
+        found.extend(places.into_iter().flat_map(|place| &place.pass));
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Records that a rule's pattern passes through a place, which may be a new one.
+    fn pass(&mut self, at: usize, rule: usize) {
+        if at == self.places.len() {
+            self.places.push(TrieNode::default());
+        }
+        if let Some(place) = self.places.get_mut(at) {
+            note(&mut place.pass, rule);
+        }
+    }
+}
+
+impl TrieNode {
+    fn by(&self, name: &StepName<'_>) -> Option<usize> {
+        self.named.get(name).copied()
+    }
+}
+
+impl PatternStep {
+    /// The name of the step; `None` if it matches any segment.
+    fn name(&self) -> Option<StepName<'_>> {
+        match self {
+            Self::Any => None,
+            Self::Only(Segment::Field(name)) => Some(StepName::Field(name.into())),
+            Self::Only(Segment::Element(value)) => Some(StepName::Element(spelled(value))),
+            Self::Only(Segment::Key(keys)) => keys.first().map(|(key, value)| key_name(key, value)),
+        }
+    }
+}
+
+impl StepName<'_> {
+    fn into_owned(self) -> StepName<'static> {
+        let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        match self {
+            Self::Field(name) => StepName::Field(own(name)),
+            Self::Key(key, value) => StepName::Key(own(key), own(value)),
+            Self::Element(value) => StepName::Element(own(value)),
+        }
+    }
+}
+
+fn key_name<'a>(key: &'a str, value: &'a Value) -> StepName<'a> {
+    StepName::Key(key.into(), spelled(value))
+}
+
+fn spelled(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::String(text) => text.into(),
+        other => other.to_string().into(),
+    }
+}
+
+/// Rules come in their order, so the same one stands at the end.
+fn note(rules: &mut Vec<usize>, rule: usize) {
+    if rules.last() != Some(&rule) {
+        rules.push(rule);
     }
 }
 

@@ -1,29 +1,33 @@
-//! The policies in force, by release.
-//!
-//! Entry points: [`Policies::of`] resolves, [`PolicyResolver::of`] remembers. Invariant:
-//! a caller that asks for one release twice gets the same answer, until the policies
-//! or the labels of its namespace change. Reads no file and makes no call.
+//! The policies in force, by release ([`PolicyResolver::of`] remembers the answers), and where policies that match
+//! one release disagree. Of two values, the one of the higher priority counts, then of the first by name; lists are
+//! unions.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::compile::Compiled;
-use super::{Policy, Source, Tie};
+use crate::compile::Compiled;
+use crate::mask::Mask;
+use crate::pattern::{Pattern, PatternStep};
+use crate::selector::RuleTarget;
+use crate::{Policy, Tie, ValueSource};
 use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor_declare::sweep::Sweep;
 use kubemoor_helm::storage::Storage;
 
+pub use self::PolicyConflict as Conflict; // alias
+
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;
 
-/// The number of remembered answers above which those that nobody holds any more are dropped: their releases are gone.
+/// The number of remembered answers above which those that nobody holds any more are dropped: their releases are
+/// gone.
 const MANY: usize = 1000;
 
-/// All accepted policies that are in force in this cluster, in order of precedence, and the
-/// defaults.
+/// All accepted policies that are in force in this cluster, in order of precedence, and the defaults.
 #[derive(Clone, Debug)]
 pub struct Policies {
     defaults: Policy,
@@ -32,8 +36,7 @@ pub struct Policies {
     cluster: Labels,
 }
 
-/// What holds for each release. Shared by those who ask and those who learn of
-/// new policies.
+/// What holds for each release. Shared by those who ask and those who learn of new policies.
 #[derive(Debug)]
 pub struct PolicyResolver {
     defaults: Arc<Policy>,
@@ -60,8 +63,8 @@ struct Resolution<'p> {
 }
 
 impl Policies {
-    /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, by
-    /// which policies may select.
+    /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, by which policies may
+    /// select.
     pub fn new(
         defaults: Policy,
         cluster: &Labels,
@@ -74,8 +77,8 @@ impl Policies {
         Self { defaults, ranked, storage, cluster: cluster.clone() }
     }
 
-    /// The policy of a release whose namespace has these labels: each single value comes from the
-    /// policy with the highest precedence that sets it, lists come from all.
+    /// The policy of a release whose namespace has these labels: each single value comes from the policy with the
+    /// highest precedence that sets it, lists come from all.
     pub fn of(&self, release: &ReleaseId, namespace: &Labels) -> Policy {
         let matching = || self.ranked.iter().filter(|policy| policy.is_for(release, namespace));
         let mut policy = self.defaults.clone();
@@ -120,13 +123,11 @@ impl Policies {
         &self.ranked
     }
 
-    /// The labels of this cluster.
     pub fn cluster(&self) -> &Labels {
         &self.cluster
     }
 
-    /// Which namespaces may hold the records of releases in others, by any of
-    /// the policies in force.
+    /// Which namespaces may hold the records of releases in others, by any of the policies in force.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
@@ -164,7 +165,6 @@ impl PolicyResolver {
         &self.defaults
     }
 
-    /// The policy of a release.
     pub fn of(&self, release: &ReleaseId) -> Arc<Policy> {
         {
             let current = self.current.read();
@@ -193,18 +193,16 @@ impl PolicyResolver {
         policy
     }
 
-    /// Turns the emergency switch: while everything is open, no policy applies, no edit is denied
-    /// and nothing is repaired.
+    /// Turns the emergency switch: while everything is open, no policy applies, no edit is denied and nothing is
+    /// repaired.
     pub fn set_open(&self, is_open: bool) {
         self.current.write().is_open = is_open;
     }
 
-    /// Whether everything is open.
     pub fn is_open(&self) -> bool {
         self.current.read().is_open
     }
 
-    /// The present policies of the resolver.
     pub fn policies(&self) -> Arc<Policies> {
         Arc::clone(&self.current.read().policies)
     }
@@ -216,8 +214,7 @@ impl PolicyResolver {
         current.resolved.clear();
     }
 
-    /// Sets the labels of a namespace; `None` when it is gone. Returns whether an earlier answer
-    /// may change by that.
+    /// Sets the labels of a namespace; `None` when it is gone. Returns whether an earlier answer may change by that.
     pub fn set_namespace(&self, name: &str, labels: Option<Labels>) -> bool {
         let mut current = self.current.write();
         let before = match labels {
@@ -248,7 +245,6 @@ impl PolicyResolver {
         self.current.read().namespaces.get(namespace).cloned()
     }
 
-    /// The namespaces whose labels are known.
     pub fn namespaces(&self) -> Vec<String> {
         self.current.read().namespaces.keys().cloned().collect()
     }
@@ -259,13 +255,13 @@ impl Resolution<'_> {
         &mut self,
         field: &'static str,
         value: &mut T,
-        source: &mut Source,
+        source: &mut ValueSource,
         says: impl Fn(&Compiled) -> Option<T>,
     ) {
         let mut saying = self.matching.iter().filter_map(|policy| Some((policy, says(policy)?)));
         let Some((first, said)) = saying.next() else { return };
         *value = said;
-        *source = Source::Policy(first.name.clone());
+        *source = ValueSource::Policy(first.name.clone());
         for (other, said_too) in saying.take_while(|(other, _)| other.priority == first.priority) {
             if said_too != said {
                 let (over, priority) = (other.name.clone(), first.priority);
@@ -281,6 +277,119 @@ fn extend<T: Clone + PartialEq>(list: &mut Vec<T>, more: &[T]) {
             list.push(item.clone());
         }
     }
+}
+
+/// Two policies that say different things about the same release.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PolicyConflict {
+    /// What they disagree about: `spec.edits`.
+    pub field: &'static str,
+    /// The policy that counts, and what it says.
+    pub policy: String,
+    pub says: String,
+    /// The policy that does not.
+    pub over: String,
+    pub otherwise: String,
+    pub why: Why,
+}
+
+/// Why one of two policies counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// It has the higher priority; both are named, its own first.
+    Priority(i32, i32),
+    /// Both have this priority, and its name comes first.
+    Name(i32),
+    Ignored,
+}
+
+/// The single values of a policy, and how they are written.
+const VALUES: [(&str, fn(&Compiled) -> Option<String>); 5] = [
+    ("spec.edits", |it| it.edits.map(|mode| format!("{mode:?}"))),
+    ("spec.drift", |it| it.drift.map(|mode| format!("{mode:?}"))),
+    ("spec.repair.rbac", |it| it.repair.rbac.map(|is_set| is_set.to_string())),
+    ("spec.repair.clusterScoped", |it| it.repair.cluster_scoped.map(|is_set| is_set.to_string())),
+    ("spec.autoscalers", |it| it.autoscalers.map(|which| format!("{which:?}"))),
+];
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Priority(own, other) => write!(f, "priority {own} against {other}"),
+            Self::Name(priority) => write!(f, "both have priority {priority}, and its name comes first"),
+            Self::Ignored => f.write_str(
+                "an ignored field is never compared, whatever the priorities; this is so for objects that both rules select",
+            ),
+        }
+    }
+}
+
+/// The conflicts of each two of these policies, which match one release and stand in order of precedence.
+pub fn conflicts<'p>(matching: impl IntoIterator<Item = &'p Compiled>) -> Vec<PolicyConflict> {
+    let matching: Vec<&Compiled> = matching.into_iter().collect();
+    let mut found = Vec::new();
+    for (place, first) in matching.iter().enumerate() {
+        for second in matching.iter().skip(place + 1) {
+            found.extend(VALUES.into_iter().filter_map(|(field, says)| of_value(field, says, first, second)));
+            found.extend(of_seals(first, second));
+            found.extend(of_seals(second, first));
+        }
+    }
+    found
+}
+
+/// The disagreement about a single value, of which that of `first` counts.
+fn of_value(
+    field: &'static str,
+    says: fn(&Compiled) -> Option<String>,
+    first: &Compiled,
+    second: &Compiled,
+) -> Option<PolicyConflict> {
+    let (own, other) = (says(first)?, says(second)?);
+    let why = match first.priority == second.priority {
+        true => Why::Name(first.priority),
+        false => Why::Priority(first.priority, second.priority),
+    };
+    (own != other).then(|| PolicyConflict {
+        field,
+        policy: first.name.clone(),
+        says: own,
+        over: second.name.clone(),
+        otherwise: other,
+        why,
+    })
+}
+
+/// What `sealing` seals and `ignoring` ignores, one conflict for each sealed path.
+fn of_seals<'p>(ignoring: &'p Compiled, sealing: &'p Compiled) -> impl Iterator<Item = PolicyConflict> + 'p {
+    let sealed = sealing.seal.iter().flat_map(|(target, mask)| mask.0.iter().map(move |path| (target, path)));
+    sealed.filter_map(|(target, path)| {
+        let ignored = ignored(&ignoring.ignore, target, path)?;
+        Some(PolicyConflict {
+            field: "spec.seal",
+            policy: ignoring.name.clone(),
+            says: format!("ignores {ignored}"),
+            over: sealing.name.clone(),
+            otherwise: format!("seals {path}"),
+            why: Why::Ignored,
+        })
+    })
+}
+
+/// The first path that is ignored at, above or below a path, of objects that the target may select.
+fn ignored<'p>(rules: &'p [(RuleTarget, Mask)], target: &RuleTarget, path: &Pattern) -> Option<&'p Pattern> {
+    let rules = rules.iter().filter(|(other, _)| other.may_meet(target));
+    rules.flat_map(|(_, mask)| &mask.0).find(|other| meet(other, path))
+}
+
+/// Whether one pattern may match a path at, above or below what the other one matches.
+fn meet(one: &Pattern, other: &Pattern) -> bool {
+    one.0.iter().zip(&*other.0).all(|steps| match steps {
+        (PatternStep::Any, _) | (_, PatternStep::Any) => true,
+        (PatternStep::Only(left), PatternStep::Only(right)) => {
+            steps.0.matches(right) || steps.1.matches(left)
+        }
+    })
 }
 
 #[cfg(test)]

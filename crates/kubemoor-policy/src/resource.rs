@@ -1,12 +1,7 @@
-//! The resource types `DriftPolicy` and `DriftAllowance`
-//! (`kubemoor.dev/v1alpha1`), as people write them.
-//!
-//! Entry points: [`DriftPolicy`], [`DriftAllowance`]. Invariant: plain data;
-//! what the types cannot say is checked by `compile`. Their schemas are what
-//! `kubemoor manifests crds` prints.
+//! The resource types `DriftPolicy` and `DriftAllowance` (`kubemoor.dev/v1alpha1`), as people write
+//! them. Their schemas are what `kubemoor manifests crds` prints; `compile` and `allowance` check
+//! the rest.
 #![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
-
-mod allowance;
 
 use std::collections::BTreeMap;
 
@@ -15,8 +10,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::allowance::{AllowedObject, DriftAllowance, DriftAllowanceSpec, Requester};
 use kubemoor_declare::model::{DriftMode, EditsMode};
+
+pub use self::AllowedAutoscalers as Autoscalers; // alias
+pub use self::StatusCondition as Condition; // alias
 
 /// The most rules of one list, subjects of one rule, and globs of one list.
 pub const MAX_RULES: usize = 100;
@@ -86,7 +83,7 @@ pub struct DriftPolicySpec {
     pub repair: Option<RepairSpec>,
     /// The autoscalers that may change the number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub autoscalers: Option<Autoscalers>,
+    pub autoscalers: Option<AllowedAutoscalers>,
     /// Fields that are never compared, repaired or reverted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
@@ -188,7 +185,7 @@ pub struct RepairSpec {
 
 /// The autoscalers that may change the number of replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Autoscalers {
+pub enum AllowedAutoscalers {
     /// Every autoscaler that targets the workload, whatever its range.
     Any,
     /// Only autoscalers that a release declares.
@@ -253,6 +250,21 @@ pub struct TargetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub annotation_selector: Option<String>,
+}
+
+impl TargetSpec {
+    /// Its parts by the names of their fields; the first five are regular expressions.
+    pub(crate) fn parts(&self) -> [(&'static str, &Option<String>); 7] {
+        [
+            ("group", &self.group),
+            ("version", &self.version),
+            ("kind", &self.kind),
+            ("namespace", &self.namespace),
+            ("name", &self.name),
+            ("labelSelector", &self.label_selector),
+            ("annotationSelector", &self.annotation_selector),
+        ]
+    }
 }
 
 /// A standing exception.
@@ -343,13 +355,13 @@ pub struct DriftPolicyStatus {
     /// Accepted: whether this policy is in force as written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<StatusCondition>,
 }
 
 /// A condition, as everywhere in Kubernetes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Condition {
+pub struct StatusCondition {
     /// The aspect that the condition describes, such as Accepted.
     pub r#type: String,
     /// True, False or Unknown.
@@ -364,4 +376,75 @@ pub struct Condition {
     /// The generation that the condition describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// A temporary exception: these fields of one object may change until a given time.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kubemoor.dev",
+    version = "v1alpha1",
+    kind = "DriftAllowance",
+    plural = "driftallowances",
+    doc = "Lets named fields of one object of a Helm release be changed until a time.",
+    namespaced,
+    shortname = "da",
+    category = "kubemoor",
+    derive = "PartialEq",
+    printcolumn(name = "Kind", type_ = "string", json_path = ".spec.object.kind"),
+    printcolumn(name = "Object", type_ = "string", json_path = ".spec.object.name"),
+    printcolumn(name = "Paths", type_ = "string", json_path = ".spec.paths"),
+    printcolumn(name = "Until", type_ = "string", json_path = ".spec.until"),
+    printcolumn(name = "By", type_ = "string", json_path = ".spec.requestedBy.user"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".spec.reason")
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DriftAllowanceSpec {
+    /// The object.
+    pub object: AllowedObject,
+    /// JSON Pointers, in which a segment may be [key=value] or *; a single * means every
+    /// field, `delete` the deletion of the object.
+    #[schemars(length(min = 1, max = MAX_PATHS), inner(length(min = 1, max = 1024), regex(pattern = GRANTED_PATH)))]
+    pub paths: Vec<String>,
+    /// When the exception ends (RFC 3339); at most 31 days after it was created.
+    #[schemars(extend("format" = "date-time"))]
+    pub until: String,
+    /// The reason for the exception.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub reason: Option<String>,
+    /// The user who asked for the exception.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<Requester>,
+}
+
+/// The object that an exception applies to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AllowedObject {
+    /// The API group; empty for the core group.
+    // No default in the schema: Kubernetes 1.20 takes an empty text for null.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253))]
+    pub group: String,
+    /// The kind.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// The namespace, which must be that of the allowance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+    /// The name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// The user who asked for an exception.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Requester {
+    /// The user.
+    pub user: String,
+    /// The user's groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }

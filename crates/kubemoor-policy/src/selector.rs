@@ -1,18 +1,20 @@
-//! Selectors of labels and annotations, in both spellings of Kubernetes: the
-//! expression (`tier in (web,api),!legacy`) and the structure (`matchLabels`,
-//! `matchExpressions`).
-//!
-//! Entry points: [`Selector::parse`], `Selector::compile`, [`Selector::matches`]. Invariant: has
-//! the same meaning as for the API server; an empty selector matches everything. Must not know
-//! where the labels come from.
-
-mod requirement;
+//! What rules select: releases by globs of names, namespaces and clusters by labels, objects by Flux's targets, and
+//! users. The meaning is that of the API server and of Flux. Regular expressions match whole names, in time linear in
+//! the name. Objects are selected by their manifest only: the editor controls the labels of the live object.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
 
-use self::requirement::{Requirement, Test, checked_key};
-use super::flaw::{FlawReason, Flaws};
-use super::resource::{LabelSelector, SelectorOperator};
+use regex::{Regex, RegexBuilder, RegexSet};
+use serde_json::Value;
+
+use crate::flaw::{Flaw, FlawReason, Flaws};
+use crate::resource::{LabelSelector, MAX_RULES, SelectorOperator, SubjectKind, SubjectSpec, TargetSpec};
+use kubemoor_declare::model::{Actor, ObjectId};
+use kubemoor_helm::release::Declared;
+
+pub use self::PolicySubject as Subject; // alias
 
 /// The most requirements of one selector.
 const MAX_REQUIREMENTS: usize = 64;
@@ -21,7 +23,6 @@ const MAX_REQUIREMENTS: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
-/// The reason why a text is not a selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// A key that is not a qualified name.
@@ -38,7 +39,6 @@ pub enum SelectorError {
     /// Values where none are allowed, or no values where some are required.
     #[error("In and NotIn take at least one value, Exists and DoesNotExist take none")]
     Values,
-    /// More requirements than the limit.
     #[error("more than {MAX_REQUIREMENTS} requirements")]
     TooMany,
 }
@@ -67,13 +67,11 @@ impl Selector {
         self.0.iter().all(|requirement| requirement.test.holds(value(&requirement.key).as_deref()))
     }
 
-    /// Whether this matches everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Checks the structure.
-    pub(super) fn compile(spec: &LabelSelector, at: &str, flaws: &mut Flaws) -> Self {
+    pub(crate) fn compile(spec: &LabelSelector, at: &str, flaws: &mut Flaws) -> Self {
         let mut requirements = Vec::new();
         let count = spec.match_labels.len() + spec.match_expressions.len();
         if !flaws.within(at, count, MAX_REQUIREMENTS) {
@@ -82,16 +80,16 @@ impl Selector {
         for (key, value) in &spec.match_labels {
             let field = format!("{at}.matchLabels");
             let key = flaws.take(&field, FlawReason::InvalidSelector, checked_key(key));
-            requirements.extend(key.map(|key| Requirement { key, test: Test::In(vec![value.clone()]) }));
+            requirements.extend(key.map(|key| Requirement { key, test: LabelTest::In(vec![value.clone()]) }));
         }
         for (index, expression) in spec.match_expressions.iter().enumerate() {
             let field = format!("{at}.matchExpressions[{index}]");
             let values = expression.values.clone();
             let test = match (expression.operator, values.is_empty()) {
-                (SelectorOperator::In, false) => Ok(Test::In(values)),
-                (SelectorOperator::NotIn, false) => Ok(Test::NotIn(values)),
-                (SelectorOperator::Exists, true) => Ok(Test::Exists),
-                (SelectorOperator::DoesNotExist, true) => Ok(Test::DoesNotExist),
+                (SelectorOperator::In, false) => Ok(LabelTest::In(values)),
+                (SelectorOperator::NotIn, false) => Ok(LabelTest::NotIn(values)),
+                (SelectorOperator::Exists, true) => Ok(LabelTest::Exists),
+                (SelectorOperator::DoesNotExist, true) => Ok(LabelTest::DoesNotExist),
                 _ => Err(SelectorError::Values),
             };
             let requirement =
@@ -113,6 +111,372 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
         }
         c == ',' && depth == 0
     })
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    test: LabelTest,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LabelTest {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    DoesNotExist,
+    Above(i64),
+    Below(i64),
+}
+
+impl Requirement {
+    fn parse(text: &str) -> Result<Self, SelectorError> {
+        let fail = || SelectorError::Requirement(text.to_owned());
+        let requirement = |key: &str, test| Ok(Self { key: checked_key(key.trim())?, test });
+        if let Some(key) = text.strip_prefix('!') {
+            return requirement(key, LabelTest::DoesNotExist);
+        }
+        let end = text.find(|c: char| c.is_whitespace() || matches!(c, '=' | '!' | '<' | '>' | '('));
+        let Some((key, rest)) = end.and_then(|end| text.split_at_checked(end)) else {
+            return requirement(text, LabelTest::Exists);
+        };
+        let rest = rest.trim();
+        if let Some(value) = rest.strip_prefix("!=") {
+            return requirement(key, LabelTest::NotIn(vec![word(value).ok_or_else(fail)?]));
+        }
+        if let Some(value) = rest.strip_prefix("==").or_else(|| rest.strip_prefix('=')) {
+            return requirement(key, LabelTest::In(vec![word(value).ok_or_else(fail)?]));
+        }
+        if let Some(value) = rest.strip_prefix('>') {
+            return requirement(key, LabelTest::Above(number(value)?));
+        }
+        if let Some(value) = rest.strip_prefix('<') {
+            return requirement(key, LabelTest::Below(number(value)?));
+        }
+        if let Some(list) = rest.strip_prefix("notin") {
+            return requirement(key, LabelTest::NotIn(words(list).ok_or_else(fail)?));
+        }
+        let list = rest.strip_prefix("in").and_then(words).ok_or_else(fail)?;
+        requirement(key, LabelTest::In(list))
+    }
+}
+
+impl LabelTest {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match self {
+            Self::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
+            Self::NotIn(values) => value.is_none_or(|value| values.iter().all(|one| one != value)),
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
+            Self::Above(bound) => number().is_some_and(|number| number > *bound),
+            Self::Below(bound) => number().is_some_and(|number| number < *bound),
+        }
+    }
+}
+
+fn checked_key(key: &str) -> Result<String, SelectorError> {
+    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let bounded = |text: &str, limit: usize| {
+        text.len() <= limit
+            && text.chars().all(inner)
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    match bounded(name, 63) && prefix.is_none_or(|prefix| bounded(prefix, 253)) {
+        true => Ok(key.to_owned()),
+        false => Err(SelectorError::Key(key.to_owned())),
+    }
+}
+
+fn word(text: &str) -> Option<String> {
+    let word = text.trim();
+    let stray = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | ',' | '=' | '!' | '<' | '>');
+    (!word.contains(stray)).then(|| word.to_owned())
+}
+
+fn words(text: &str) -> Option<Vec<String>> {
+    text.trim().strip_prefix('(')?.strip_suffix(')')?.split(',').map(word).collect()
+}
+
+fn number(text: &str) -> Result<i64, SelectorError> {
+    text.trim().parse().map_err(|_| SelectorError::Number(text.trim().to_owned()))
+}
+
+/// Names of which one must match.
+#[derive(Clone, Debug, Default)]
+pub struct Globs {
+    exact: Vec<String>,
+    patterns: Option<RegexSet>,
+}
+
+impl Globs {
+    pub fn matches(&self, name: &str) -> bool {
+        let all = self.exact.is_empty() && self.patterns.is_none();
+        all || self.exact.iter().any(|exact| exact == name)
+            || self.patterns.as_ref().is_some_and(|patterns| patterns.is_match(name))
+    }
+
+    /// Reads globs from outside a policy.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with them.
+    pub fn parse(texts: &[String]) -> Result<Self, Flaw> {
+        let mut flaws = Flaws::default();
+        let globs = Self::compile(texts, "names", &mut flaws);
+        flaws.or(globs).map_err(|flaws| {
+            let first = flaws.into_iter().next();
+            first.unwrap_or_else(|| Flaw {
+                field: String::new(),
+                reason: FlawReason::InvalidGlob,
+                message: String::new(),
+            })
+        })
+    }
+
+    pub(crate) fn compile(texts: &[String], at: &str, flaws: &mut Flaws) -> Self {
+        let mut globs = Self::default();
+        if !flaws.within(at, texts.len(), MAX_RULES) {
+            return globs;
+        }
+        let mut patterns = Vec::new();
+        for (index, text) in texts.iter().enumerate() {
+            let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.*?".contains(c);
+            if text.is_empty() || text.len() > 253 || !text.chars().all(letter) {
+                let message =
+                    format!("{text:?} matches no name: write small letters, digits, `-`, `.`, and * or ?");
+                flaws.add(&format!("{at}[{index}]"), FlawReason::InvalidGlob, message);
+            } else if text.contains(['*', '?']) {
+                let escaped = regex::escape(text).replace("\\*", ".*").replace("\\?", ".");
+                patterns.push(format!("^(?:{escaped})$"));
+            } else {
+                globs.exact.push(text.clone());
+            }
+        }
+        if !patterns.is_empty() {
+            globs.patterns = flaws.take(at, FlawReason::TooMany, RegexSet::new(patterns));
+        }
+        globs
+    }
+}
+
+/// The objects that a rule applies to; by default all of a release.
+#[derive(Clone, Debug, Default)]
+pub struct RuleTarget {
+    group: Matcher,
+    version: Matcher,
+    kind: Matcher,
+    namespace: Matcher,
+    name: Matcher,
+    labels: Selector,
+    annotations: Selector,
+}
+
+impl RuleTarget {
+    /// Whether the rule applies to this object, as the manifest declares it.
+    pub fn selects(&self, object: &ObjectId, declared: &Declared) -> bool {
+        let entry =
+            |map: &'static str| move |key: &str| text(declared.fields().get(&["metadata", map, key])?);
+        self.kind.matches(&object.kind)
+            && self.name.matches(&object.name)
+            && self.group.matches(&object.group)
+            && self.namespace.matches(object.namespace.as_deref().unwrap_or_default())
+            && self.version.matches(&declared.version)
+            && self.labels.matches(entry("labels"))
+            && self.annotations.matches(entry("annotations"))
+    }
+
+    /// Whether an object may be selected by both. "No" is certain.
+    pub(crate) fn may_meet(&self, other: &Self) -> bool {
+        let pairs = [
+            (&self.group, &other.group),
+            (&self.version, &other.version),
+            (&self.kind, &other.kind),
+            (&self.namespace, &other.namespace),
+            (&self.name, &other.name),
+        ];
+        pairs.iter().all(|(own, other)| own.may_meet(other))
+    }
+
+    /// Whether it selects by labels or annotations.
+    pub(crate) fn reads_metadata(&self) -> bool {
+        !self.labels.is_empty() || !self.annotations.is_empty()
+    }
+
+    pub(crate) fn compile(
+        spec: Option<&TargetSpec>,
+        at: &str,
+        regexes: &mut Regexes,
+        flaws: &mut Flaws,
+    ) -> Self {
+        let Some(spec) = spec else { return Self::default() };
+        let TargetSpec { group, version, kind, namespace, name, label_selector, annotation_selector } = spec;
+        let mut matcher = |field: &str, text: &Option<String>| {
+            let matcher = regexes.matcher(text.as_deref().unwrap_or_default());
+            flaws.take(&format!("{at}.{field}"), FlawReason::InvalidRegex, matcher).unwrap_or_default()
+        };
+        let [group, version, kind, namespace, name] = [
+            matcher("group", group),
+            matcher("version", version),
+            matcher("kind", kind),
+            matcher("namespace", namespace),
+            matcher("name", name),
+        ];
+        let mut selector = |field: &str, text: &Option<String>| {
+            let selector = Selector::parse(text.as_deref().unwrap_or_default());
+            flaws.take(&format!("{at}.{field}"), FlawReason::InvalidSelector, selector).unwrap_or_default()
+        };
+        let labels = selector("labelSelector", label_selector);
+        let annotations = selector("annotationSelector", annotation_selector);
+        Self { group, version, kind, namespace, name, labels, annotations }
+    }
+}
+
+/// Labels and annotations are text; the API server would refuse unquoted values of other types.
+fn text(value: Value) -> Option<Cow<'static, str>> {
+    match value {
+        Value::String(text) => Some(Cow::Owned(text)),
+        Value::Bool(_) | Value::Number(_) => Some(Cow::Owned(value.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// The longest regular expression, in bytes.
+const MAX_REGEX: usize = 256;
+
+/// The most memory of one compiled regular expression, in bytes.
+const REGEX_MEMORY: usize = 256 << 10;
+
+#[derive(Clone, Debug, Default)]
+enum Matcher {
+    #[default]
+    Any,
+    Exactly(String),
+    Regex(Regex),
+}
+
+/// The regular expressions of one policy, each compiled once.
+#[derive(Default)]
+pub(crate) struct Regexes(BTreeMap<String, Regex>);
+
+impl Matcher {
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exactly(name) => name == text,
+            Self::Regex(regex) => regex.is_match(text),
+        }
+    }
+
+    /// Whether a text may match both. "No" is certain.
+    fn may_meet(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exactly(name), matcher) | (matcher, Self::Exactly(name)) => matcher.matches(name),
+            _ => true,
+        }
+    }
+}
+
+impl Regexes {
+    /// An empty text matches everything, as in Flux.
+    fn matcher(&mut self, text: &str) -> Result<Matcher, String> {
+        if text.is_empty() {
+            return Ok(Matcher::Any);
+        }
+        if !text.contains(|c: char| regex_syntax_character(c)) {
+            return Ok(Matcher::Exactly(text.to_owned()));
+        }
+        if text.len() > MAX_REGEX {
+            return Err(format!("the regular expression is longer than {MAX_REGEX} bytes"));
+        }
+        if let Some(regex) = self.0.get(text) {
+            return Ok(Matcher::Regex(regex.clone()));
+        }
+        // The text alone first: `)(` must not become valid by the added parentheses.
+        let build = |text: &str| {
+            RegexBuilder::new(text)
+                .size_limit(REGEX_MEMORY)
+                .dfa_size_limit(REGEX_MEMORY)
+                .nest_limit(32)
+                .build()
+                .map_err(|error| last_line(&error))
+        };
+        build(text)?;
+        let regex = build(&format!("^(?:{text})$"))?;
+        self.0.insert(text.to_owned(), regex.clone());
+        Ok(Matcher::Regex(regex))
+    }
+}
+
+fn regex_syntax_character(c: char) -> bool {
+    matches!(c, '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$')
+}
+
+/// The last line of the parser's message; the others draw the position.
+fn last_line(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().last().unwrap_or_default();
+    format!("the regular expression does not compile: {}", line.trim_start_matches("error: "))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PolicySubject {
+    User(String),
+    Group(String),
+    ServiceAccount { namespace: String, name: String },
+}
+
+impl fmt::Display for PolicySubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => write!(f, "User {name}"),
+            Self::Group(name) => write!(f, "Group {name}"),
+            Self::ServiceAccount { namespace, name } => write!(f, "ServiceAccount {namespace}/{name}"),
+        }
+    }
+}
+
+impl PolicySubject {
+    pub fn is(&self, actor: &Actor) -> bool {
+        match self {
+            Self::User(name) => actor.user == *name,
+            Self::Group(name) => actor.groups.contains(name),
+            Self::ServiceAccount { namespace, name } => actor.is_service_account(namespace, name),
+        }
+    }
+}
+
+pub(crate) fn compile_subjects(specs: &[SubjectSpec], at: &str, flaws: &mut Flaws) -> Vec<PolicySubject> {
+    let mut subjects = Vec::with_capacity(specs.len());
+    for (index, SubjectSpec { kind, name, namespace }) in specs.iter().enumerate() {
+        let at = format!("{at}[{index}]");
+        if name.is_empty() {
+            flaws.add(&at, FlawReason::InvalidSubject, "the subject has no name: write the whole name");
+            continue;
+        }
+        match (kind, namespace.as_deref().filter(|namespace| !namespace.is_empty())) {
+            (SubjectKind::User, None) => subjects.push(PolicySubject::User(name.clone())),
+            (SubjectKind::Group, None) => subjects.push(PolicySubject::Group(name.clone())),
+            (SubjectKind::ServiceAccount, Some(namespace)) => {
+                subjects.push(PolicySubject::ServiceAccount {
+                    namespace: namespace.to_owned(),
+                    name: name.clone(),
+                });
+            }
+            (SubjectKind::ServiceAccount, None) => flaws.add(
+                &at,
+                FlawReason::InvalidSubject,
+                "a ServiceAccount is named by namespace and name: write its namespace",
+            ),
+            (SubjectKind::User | SubjectKind::Group, Some(_)) => flaws.add(
+                &at,
+                FlawReason::InvalidSubject,
+                "users and groups have no namespace: leave it out, or name a ServiceAccount",
+            ),
+        }
+    }
+    subjects
 }
 
 #[cfg(test)]

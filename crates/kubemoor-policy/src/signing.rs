@@ -1,14 +1,24 @@
-//! The guard's own mark on data that it stores where others may write.
-//!
-//! Entry point: [`SigningKey`]. Invariant: marks for one purpose count for no
-//! other; the key is in no output. Pure: the maker of the key draws the bytes.
+//! The guard's key, and what it signs: marks on data that it stores where others may write, on statements about one
+//! declaration of one object, and tickets with the objects that the user who orders a repair may write themself.
+//! Marks for one purpose count for no other; the key is in no output.
 
 use std::fmt;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
+use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret, SecretBox};
+use serde::{Deserialize, Serialize};
 use sha2::Sha256;
+
+use crate::guarded::ObjectReference;
+use kubemoor_declare::digest::Digest;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+
+pub use self::OrderGrant as Grant; // alias
+pub use self::TicketOrder as Order; // alias
 
 /// The secret key that all replicas of a guard share. Cheap to clone.
 #[derive(Clone)]
@@ -35,16 +45,16 @@ impl SigningKey {
         self.over(purpose, parts).is_some_and(|mac| mac.verify_slice(mark).is_ok())
     }
 
-    /// `value`, readable only with the key; a second call restores it. Only one value may be hidden
-    /// for each purpose and parts: with two, their difference would show.
+    /// `value`, readable only with the key; a second call restores it. Only one value may be hidden for each purpose
+    /// and parts: with two, their difference would show.
     pub fn hide(&self, purpose: &str, parts: &[&[u8]], value: [u8; 32]) -> [u8; 32] {
         let mut hidden = self.mark(purpose, parts);
         hidden.iter_mut().zip(value).for_each(|(byte, own)| *byte ^= own);
         hidden
     }
 
-    /// Includes the length of each part, so that no two lists of parts give the same text. HMAC
-    /// accepts keys of any length.
+    /// Includes the length of each part, so that no two lists of parts give the same text. HMAC accepts keys of any
+    /// length.
     fn over(&self, purpose: &str, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.as_bytes()).ok()?;
         for part in [&[purpose.as_bytes()], parts].concat() {
@@ -61,37 +71,162 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// One declaration of one object of one release.
+#[derive(Clone, Copy, Debug)]
+pub struct Declaration<'a> {
+    pub release: &'a ReleaseId,
+    pub object: &'a ObjectId,
+    /// The digest of the declared values.
+    pub digest: &'a Digest,
+    /// The text of the seal under which the object has no additions; `None` where the statement does not cover this.
+    pub seal: Option<&'a str>,
+}
 
-    #[test]
-    fn hidden_value_is_readable_only_with_same_key_and_parts() {
-        let (key, value) = (SigningKey::new([7; 32]), [9; 32]);
-        let hidden = key.hide("a", &[b"one"], value);
-        assert_ne!(hidden, value);
-        assert_eq!(key.hide("a", &[b"one"], hidden), value);
-        assert_ne!(key.hide("a", &[b"two"], hidden), value);
-        assert_ne!(SigningKey::new([8; 32]).hide("a", &[b"one"], hidden), value);
-    }
-
-    #[test]
-    fn mark_counts_for_its_key_purpose_and_parts_alone() {
-        let key = SigningKey::new([7; 32]);
-        let mark = key.mark("a", &[b"one", b"two"]);
-        assert!(key.is_mark(&mark, "a", &[b"one", b"two"]));
-        for (purpose, parts) in [
-            ("b", &[&b"one"[..], b"two"][..]),
-            ("a", &[b"onet", b"wo"]),
-            ("a", &[b"one"]),
-            ("aone", &[b"two"]),
-        ] {
-            assert!(!key.is_mark(&mark, purpose, parts), "{purpose} {parts:?}");
-        }
-        assert!(!SigningKey::new([8; 32]).is_mark(&mark, "a", &[b"one", b"two"]));
-        assert!(
-            !key.is_mark(&mark[..31], "a", &[b"one", b"two"]) && !key.is_mark(&[], "a", &[b"one", b"two"])
-        );
-        assert_eq!(format!("{key:?}"), "SigningKey(..)");
+impl Declaration<'_> {
+    /// The guard's mark on a statement about this declaration.
+    pub(crate) fn mark(&self, key: &SigningKey, purpose: &str, said: &[&[u8]]) -> [u8; 16] {
+        let Declaration { release, object: ObjectId { group, kind, namespace, name }, digest, seal } = self;
+        let scope: &[u8] = if namespace.is_some() { b"namespaced" } else { b"cluster" };
+        let namespace = namespace.as_deref().unwrap_or_default();
+        let texts = [&release.namespace, &release.name, group, kind, namespace, name];
+        let mut parts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+        parts.extend([scope, digest.as_bytes()]);
+        // No other part begins like this.
+        let seal = seal.map(|seal| format!("sealed {seal}"));
+        parts.extend(seal.iter().map(|seal| seal.as_bytes()));
+        parts.extend(said);
+        let mut mark = [0; 16];
+        mark.iter_mut().zip(key.mark(purpose, &parts)).for_each(|(byte, marked)| *byte = marked);
+        mark
     }
 }
+
+/// The annotation of a GuardedRelease that holds the ticket of its last order.
+pub const CONFIRMED_BY: &str = "kubemoor.dev/confirmed-by";
+
+/// How long a ticket is valid: an order is carried out at once, or by the next leader.
+pub const LIFETIME: SignedDuration = SignedDuration::from_mins(5);
+
+const PURPOSE: &str = "order";
+
+/// What a person may do to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    Create,
+    Update,
+}
+
+/// The order that a ticket belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct TicketOrder<'a> {
+    pub release: &'a ReleaseId,
+    /// The uid of its GuardedRelease.
+    pub uid: &'a str,
+    /// The `spec.reconcileAt` that orders the repair.
+    pub at: &'a str,
+}
+
+/// The objects that the user who ordered a repair may write themself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ticket {
+    /// The user who ordered it, by the API server's name.
+    pub user: String,
+    /// When the API server was asked.
+    pub issued: Timestamp,
+    /// The revision that the objects were compared with.
+    pub revision: u64,
+    /// SHA-256 of its manifest, in hexadecimal.
+    pub manifest: String,
+    /// The permitted action for each object.
+    pub objects: Vec<OrderGrant>,
+}
+
+/// One object of a ticket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderGrant {
+    pub verb: Verb,
+    /// The object, as its release names it.
+    pub object: ObjectReference,
+    /// The namespace of that release.
+    pub home: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Signed {
+    ticket: Ticket,
+    mark: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TicketError {
+    #[error("it is no ticket")]
+    Unreadable,
+    /// It was made for another order, or with another key.
+    #[error("the guard has not made it for this order")]
+    Foreign,
+    #[error("it is older than {LIFETIME:#}")]
+    Expired,
+}
+
+impl Ticket {
+    /// The text of the ticket for an order.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub fn sign(self, key: &SigningKey, order: &TicketOrder<'_>) -> Result<String, serde_json::Error> {
+        let mark = URL_SAFE_NO_PAD.encode(key.mark(PURPOSE, &parts(order, &serde_json::to_vec(&self)?)));
+        serde_json::to_string(&Signed { ticket: self, mark })
+    }
+
+    /// The ticket in this text, if it is valid for an order now.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn read(
+        text: &str,
+        key: &SigningKey,
+        order: &TicketOrder<'_>,
+        now: Timestamp,
+    ) -> Result<Self, TicketError> {
+        let Signed { ticket, mark } = serde_json::from_str(text).map_err(|_| TicketError::Unreadable)?;
+        let mark = URL_SAFE_NO_PAD.decode(mark).map_err(|_| TicketError::Unreadable)?;
+        let content = serde_json::to_vec(&ticket).map_err(|_| TicketError::Unreadable)?;
+        if !key.is_mark(&mark, PURPOSE, &parts(order, &content)) {
+            return Err(TicketError::Foreign);
+        }
+        // Clocks of replicas differ by less.
+        if now.duration_since(ticket.issued).abs() > LIFETIME {
+            return Err(TicketError::Expired);
+        }
+        Ok(ticket)
+    }
+
+    /// Whether it permits writing `object` according to this revision's manifest.
+    pub fn confirms(&self, object: &ObjectId, verb: Verb, (revision, manifest): (u64, &[u8; 32])) -> bool {
+        self.revision == revision
+            && self.manifest == hex(manifest)
+            && self.objects.iter().any(|it| it.verb == verb && it.object.id(&it.home) == *object)
+    }
+}
+
+impl OrderGrant {
+    pub fn new(verb: Verb, object: &ObjectId, release: &ReleaseId) -> Self {
+        let home = release.namespace.clone();
+        Self { verb, object: ObjectReference::of(object, &home), home: home.to_string() }
+    }
+}
+
+/// Bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn parts<'a>(order: &TicketOrder<'a>, content: &'a [u8]) -> [&'a [u8]; 5] {
+    let TicketOrder { release, uid, at } = order;
+    [release.namespace.as_bytes(), release.name.as_bytes(), uid.as_bytes(), at.as_bytes(), content]
+}
+
+#[cfg(test)]
+mod tests;

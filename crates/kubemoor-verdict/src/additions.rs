@@ -1,19 +1,16 @@
-//! Finds additions below sealed paths: content of an object there that its release does not
-//! declare.
+//! Additions below sealed paths: content of an object there that its release does not declare.
 //!
-//! Entry points: `of_edit` for the additions of an edit, [`drift`] for those of a live object,
-//! [`undo`] reverts one and [`take_away`] removes them. Invariant: content of an `Apply` manager,
-//! the API server, one of its controllers or an admission webhook is not an addition.
-//! `managedFields` show it: additions of a webhook have no owner. Clients choose the names of
-//! managers, so a name can only make the guard leave a field alone. Must not decide whether an
-//! addition is allowed.
+//! Content of an `Apply` manager, the API server, one of its controllers or an admission webhook is not an addition.
+//! `managedFields` show it: additions of a webhook have no owner. Clients choose the names of managers, so a name can
+//! only make the guard leave a field alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value};
 
-use super::ownership::{Holding, Holdings, Operation, Owners, is_controller};
-use super::sealed;
+use crate::owners::{Holding, Holdings, ManagerOperation, Owners};
+use crate::ownership::is_controller;
+use crate::sealed;
 use kubemoor_declare::additions::Addition;
 use kubemoor_declare::equality::{self, Agreement};
 use kubemoor_declare::fields::{FieldChange, Fields};
@@ -21,14 +18,9 @@ use kubemoor_declare::lookup::Lookup;
 use kubemoor_declare::model::{self, HELM_MARKS, ObjectId};
 use kubemoor_declare::outputs;
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_policy::seal::Seal;
+use kubemoor_policy::mask::Seal;
 
-mod removal;
-
-pub use self::removal::take_away;
-
-/// Labels and annotations that controllers and the API server set: whole names, and prefixes up to
-/// a `/`.
+/// Labels and annotations that controllers and the API server set: whole names, and prefixes up to a `/`.
 const CONTROLLERS_OWN: &[&str] = &[
     "autoscaling.alpha.kubernetes.io/",
     "batch.kubernetes.io/",
@@ -46,14 +38,12 @@ const CONTROLLERS_OWN: &[&str] = &[
     "volume.kubernetes.io/",
 ];
 
-/// The parts of the metadata that are checked.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
-/// The value of an absent field.
 static ABSENT: Value = Value::Null;
 
 /// The additions of an edit from `old` (`None` for a new object) to `new` below sealed paths.
-pub(super) fn of_edit<'v>(
+pub(crate) fn of_edit<'v>(
     object: &ObjectId,
     fields: &Fields,
     seal: &Seal,
@@ -63,7 +53,7 @@ pub(super) fn of_edit<'v>(
     let mut found = candidates(object, fields, seal, old, new);
     if !found.is_empty() {
         let owners = Owners::of(new);
-        let holdings = Holdings::of(&owners);
+        let holdings = Holdings::new(&owners);
         // A field without an owner was added by a webhook or the API server in this request.
         let is_complete = holdings.is_complete() && new.get("apiVersion").is_some_and(|it| owners.are_of(it));
         let is_nobodys = |by: &[Holding<'_>]| by.is_empty() && is_complete;
@@ -75,11 +65,11 @@ pub(super) fn of_edit<'v>(
     found
 }
 
-/// Drops additions that the API server or a webhook makes whenever the manifest is applied, as
-/// `canonical` shows. In a new object, such an addition may have another value each time; an
-/// earlier value of an existing object is only kept. While an operation is `pending`, additions to
-/// Helm's write count as Helm's, regardless of their former owner.
-pub(super) fn drop_servers(
+/// Drops additions that the API server or a webhook makes whenever the manifest is applied, as `canonical` shows. In
+/// a new object, such an addition may have another value each time; an earlier value of an existing object is only
+/// kept. While an operation is `pending`, additions to Helm's write count as Helm's, regardless of their former
+/// owner.
+pub(crate) fn drop_servers(
     found: &mut Vec<Addition<'_>>,
     canonical: &Value,
     (operation, pending): (model::Operation, bool),
@@ -88,7 +78,7 @@ pub(super) fn drop_servers(
         return;
     }
     let owners = Owners::of(canonical);
-    let (holdings, mut lookup) = (Holdings::of(&owners), Lookup::new(canonical));
+    let (holdings, mut lookup) = (Holdings::new(&owners), Lookup::new(canonical));
     found.retain(|it| {
         let wanted = lookup.get(&it.path);
         let is_same = wanted.contains(&it.new);
@@ -98,15 +88,15 @@ pub(super) fn drop_servers(
     });
 }
 
-/// The additions of a live object below sealed paths, as far as its `managedFields` show who made
-/// them; without `managedFields`, all list elements and map entries that are not declared.
+/// The additions of a live object below sealed paths, as far as its `managedFields` show who made them; without
+/// `managedFields`, all list elements and map entries that are not declared.
 pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> Vec<FieldChange> {
     let found = candidates(object, fields, seal, None, live);
     if found.is_empty() {
         return Vec::new();
     }
     let owners = Owners::of(live);
-    let (holdings, mut lookup) = (Holdings::of(&owners), Lookup::new(live));
+    let (holdings, mut lookup) = (Holdings::new(&owners), Lookup::new(live));
     let change = |path: Path, new: &Value, agreement: Agreement| FieldChange {
         path,
         declared: None,
@@ -176,11 +166,11 @@ fn is_named(own: &str, name: &str) -> bool {
 }
 
 fn is_applied(by: &[Holding<'_>]) -> bool {
-    by.iter().any(|it| it.manager.operation == Operation::Apply)
+    by.iter().any(|it| it.manager.operation == ManagerOperation::Apply)
 }
 
-/// Whether a manager other than Kubernetes' own programs made it by an update. Fields that Helm
-/// left behind do not count: the API server completes Helm's objects in Helm's name.
+/// Whether a manager other than Kubernetes' own programs made it by an update. Fields that Helm left behind do not
+/// count: the API server completes Helm's objects in Helm's name.
 fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
     let mut by = holdings.at(&addition.path);
     if is_applied(&by) {
@@ -265,6 +255,78 @@ fn is_element(segment: &Segment, item: &Value) -> bool {
         Segment::Key(keys) => {
             keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|own| Segment::alike(own, wanted)))
         }
+    }
+}
+
+/// The places to remove at and below a place.
+#[derive(Default)]
+struct Places<'p> {
+    is_taken: bool,
+    fields: HashMap<&'p str, Places<'p>>,
+    /// Elements by the names of their keys, then by the values of these.
+    keyed: HashMap<Vec<&'p str>, HashMap<Vec<String>, Places<'p>>>,
+    /// Elements by themselves.
+    elements: HashMap<String, Places<'p>>,
+}
+
+/// Removes the values at these paths from `object`.
+pub fn take_away<'p>(paths: impl IntoIterator<Item = &'p Path>, object: &mut Value) {
+    let mut root = Places::default();
+    for path in paths {
+        root.add(&path.0);
+    }
+    root.take_out_of(object);
+}
+
+impl<'p> Places<'p> {
+    fn add(&mut self, path: &'p [Segment]) {
+        let mut place = self;
+        for segment in path {
+            place = match segment {
+                Segment::Field(name) => place.fields.entry(name).or_default(),
+                Segment::Key(keys) => {
+                    let names = keys.iter().map(|(name, _)| name.as_str()).collect();
+                    let values = keys.iter().map(|(_, value)| Segment::spelled(value)).collect();
+                    place.keyed.entry(names).or_default().entry(values).or_default()
+                }
+                Segment::Element(value) => place.elements.entry(Segment::spelled(value)).or_default(),
+            };
+        }
+        place.is_taken = true;
+    }
+
+    fn take_out_of(&self, value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                for (name, below) in &self.fields {
+                    if below.is_taken {
+                        map.remove(*name);
+                    } else if let Some(value) = map.get_mut(*name) {
+                        below.take_out_of(value);
+                    }
+                }
+            }
+            Value::Array(items) => items.retain_mut(|item| {
+                let Some(below) = self.of_element(item) else { return true };
+                if !below.is_taken {
+                    below.take_out_of(item);
+                }
+                !below.is_taken
+            }),
+            _ => {}
+        }
+    }
+
+    fn of_element(&self, item: &Value) -> Option<&Self> {
+        let keyed = self.keyed.iter().find_map(|(names, by_values)| {
+            let values: Option<Vec<String>> =
+                names.iter().map(|name| item.get(*name).map(Segment::spelled)).collect();
+            by_values.get(&values?)
+        });
+        // Without elements to look for the text is not made.
+        keyed.or_else(|| {
+            if self.elements.is_empty() { None } else { self.elements.get(&Segment::spelled(item)) }
+        })
     }
 }
 

@@ -1,38 +1,58 @@
-//! Selects the releases that may decide about an object, among those that declare it.
+//! Releases' claims on an object: which of them count, and how an object comes to a release (adoption) or leaves it
+//! (deletion, alone or along with a namespace or a definition).
 //!
-//! Entry points: [`counting`], [`retain_operators`], [`has_say`]. Invariant: a user who may write Secrets
-//! in one namespace gains no say over objects in another: there, only the live
-//! object's own annotations count. Nor over those of a release that a policy leaves to
-//! its operators. A claim that does not count neither lets an edit pass nor refuses it.
+//! A user who may write Secrets in one namespace gains no say over objects in another: there, only the live object's
+//! own annotations count; nor over those of a release that a policy leaves to its operators. A claim that does not
+//! count neither lets an edit pass nor refuses it.
 
 use std::sync::Arc;
 
-use super::edit::Owner;
-use kubemoor_declare::model::ObjectId;
-use kubemoor_helm::release::Release;
-use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_policy::subject::Subject;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
-/// The claims that count: of releases in the object's namespace, and of the
-/// release that the object's annotations name.
+use crate::edit::{DryRunEvidence, Edit, EditOutcome, Grounds, ObjectOwner, Rules, Verdict, VerdictReason};
+use crate::exceptions::exempting;
+use crate::judge::judge as judge_edit;
+use crate::{identities, sealed};
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::FieldChange;
+use kubemoor_declare::model::{MANAGED_BY, ObjectId, Operation, ReleaseId};
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::index::Index;
+use kubemoor_helm::release::Release;
+use kubemoor_helm::state::{self, Deletion};
+use kubemoor_policy::Policy;
+use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_policy::selector::PolicySubject;
+
+pub use self::DeletedAlong as Taken; // alias
+pub use self::deleted_along as taken; // alias
+pub use self::dependants as of; // alias
+pub use self::finalizer_deadline as deadline; // alias
+pub use self::is_being_deleted as is_underway; // alias
+pub use self::is_of_finalizers as finishes; // alias
+pub use self::judge_deletion as judge; // alias
+
+/// The claims that count: of releases in the object's namespace, and of the release that the object's annotations
+/// name.
 pub fn counting<'r>(
     claims: &'r [Arc<Release>],
     object: &ObjectId,
-    owner: &Owner,
+    owner: &ObjectOwner,
 ) -> impl Iterator<Item = &'r Arc<Release>> {
     claims.iter().filter(move |release| counts(release, object, owner))
 }
 
-/// Drops the claims that others may write than the operators of the object's owner, if a policy names these. Any claim
-/// may let an edit pass, so the record of another release in the namespace could otherwise declare the object as
-/// somebody else wants it. All claims stay if the owner does not declare the object: they may refuse an edit.
-pub fn retain_operators(claims: &mut Vec<Arc<Release>>, owner: &Owner, resolver: &PolicyResolver) {
-    let Owner::Release(owner) = owner else { return };
+/// Drops the claims that others may write than the operators of the object's owner, if a policy names these. Any
+/// claim may let an edit pass, so the record of another release in the namespace could otherwise declare the object
+/// as somebody else wants it. All claims stay if the owner does not declare the object: they may refuse an edit.
+pub fn retain_operators(claims: &mut Vec<Arc<Release>>, owner: &ObjectOwner, resolver: &PolicyResolver) {
+    let ObjectOwner::Release(owner) = owner else { return };
     let own = resolver.of(owner);
     if own.operators.is_empty() || claims.iter().all(|claim| claim.id != *owner) {
         return;
     }
-    let is_writer = |subject: &Subject| own.operators.contains(subject) || own.exempt.contains(subject);
+    let is_writer = |subject: &PolicySubject| own.operators.contains(subject) || own.exempt.contains(subject);
     claims.retain(|claim| {
         let theirs = resolver.of(&claim.id);
         // Under a laxer mode everybody may write them.
@@ -47,9 +67,8 @@ pub fn hangs_on_owner(claims: &[Arc<Release>], resolver: &PolicyResolver) -> boo
     claims.len() > 1 && claims.iter().any(|claim| !resolver.of(&claim.id).operators.is_empty())
 }
 
-/// Whether a claim counts.
-pub fn counts(release: &Release, object: &ObjectId, owner: &Owner) -> bool {
-    is_local(release, object) || matches!(owner, Owner::Release(owner) if release.id == *owner)
+pub fn counts(release: &Release, object: &ObjectId, owner: &ObjectOwner) -> bool {
+    is_local(release, object) || matches!(owner, ObjectOwner::Release(owner) if release.id == *owner)
 }
 
 /// Whether the object is in the release's own namespace.
@@ -57,73 +76,191 @@ pub fn is_local(release: &Release, object: &ObjectId) -> bool {
     object.namespace.as_deref() == Some(release.id.namespace.as_str())
 }
 
-/// Whether a release declares the object in the version of a review; `None`
-/// where a review is of no version, as of a Scale.
+/// Whether a release declares the object in the version of a review; `None` where a review is of no version, as of a
+/// Scale.
 ///
-/// The API server asks about each registered version of a kind, with the object
-/// converted to it. What is declared in one version cannot be held against
-/// another, so each claim is heard once, in its own.
+/// The API server asks about each registered version of a kind, with the object converted to it. What is declared in
+/// one version cannot be held against another, so each claim is heard once, in its own.
 pub fn has_say(release: &Release, object: &ObjectId, version: Option<&str>) -> bool {
     let Some(version) = version else { return true };
     release.declared(object).is_some_and(|declared| declared.served() == version)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sample_policies::{policies, policy};
-    use crate::sample_releases::{Given, assembled};
-    use kubemoor_declare::model::ReleaseId;
+/// Whether an update makes `object` one of `release`'s. Without Helm's label no webhook and no watch selects it.
+/// Outside of the release's namespace the release counts only if the object names it.
+pub(crate) fn adopts(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> bool {
+    let names_it = |value: &Value| ReleaseId::named_by(value).is_some_and(|named| named == release.id);
+    let is_named = !is_local(release, object) && names_it(new) && !names_it(old);
+    labels(old, new) || (is_helms(new) && is_named)
+}
 
-    fn release(name: &str) -> ReleaseId {
-        ReleaseId { namespace: "shop".into(), name: name.into() }
+/// Whether an update may make an object one of a release's. Both values may lack what the update leaves as it is.
+pub fn may_adopt(old: &Value, new: &Value) -> bool {
+    labels(old, new) || ReleaseId::named_by(old) != ReleaseId::named_by(new)
+}
+
+fn labels(old: &Value, new: &Value) -> bool {
+    is_helms(new) && !is_helms(old)
+}
+
+fn is_helms(object: &Value) -> bool {
+    let (key, value) = MANAGED_BY;
+    let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+    labels.and_then(|labels| labels.get(key)).and_then(Value::as_str) == Some(value)
+}
+
+/// How long finalizers may hold an object before it counts as drift. Controllers release volumes, load balancers and
+/// dependants within a few minutes.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// The finalizers of any object, and those of a namespace, which the namespace controller removes.
+const FINALIZERS: [[&str; 2]; 2] = [["metadata", "finalizers"], ["spec", "finalizers"]];
+
+/// Whether an object is being deleted. Only the API server sets a `deletionTimestamp`.
+pub fn is_being_deleted(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+/// Whether a change of this field of `object` is a step of its deletion: the removal of a finalizer. The API server
+/// accepts no new finalizer of an object that is being deleted.
+pub fn is_of_finalizers(object: &ObjectId, path: &Path) -> bool {
+    finalizers(object).any(|names| is_below(path, names))
+}
+
+/// The time at which the finalizers of `live` count as drift; `None` without a deletion.
+pub fn finalizer_deadline(live: &Value) -> Option<Timestamp> {
+    let since = live.pointer("/metadata/deletionTimestamp")?.as_str()?;
+    since.parse::<Timestamp>().ok()?.checked_add(PATIENCE).ok()
+}
+
+/// The finalizers that have held the deletion of `live` for too long, as the field that drifts.
+pub(crate) fn blocking_finalizers(object: &ObjectId, live: &Value, now: Timestamp) -> Option<FieldChange> {
+    if finalizer_deadline(live)? > now {
+        return None;
     }
+    finalizers(object).find_map(|names| {
+        let [above, name] = names;
+        let held = live.get(above)?.get(name)?;
+        held.as_array().filter(|held| !held.is_empty())?;
+        let path = Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect());
+        let agreement = Agreement::Differs;
+        Some(FieldChange { path, declared: None, old: None, new: Some(held.clone()), agreement })
+    })
+}
 
-    fn claims(names: &[&str]) -> Vec<Arc<Release>> {
-        let given = |name| Given { namespace: "shop", name, ..Given::default() };
-        names.iter().map(|name| Arc::new(assembled(given(name), None))).collect()
-    }
+fn finalizers(object: &ObjectId) -> impl Iterator<Item = [&'static str; 2]> {
+    let is_namespace = object.group.is_empty() && object.kind == "Namespace";
+    FINALIZERS.into_iter().filter(move |[above, _]| is_namespace || *above == "metadata")
+}
 
-    #[test]
-    fn beside_an_owner_with_operators_only_their_releases_count() {
-        let of = |releases: &str, operators: &str| {
-            let users = operators.split(' ').map(|user| format!("{{kind: User, name: {user}}}"));
-            let users = users.collect::<Vec<_>>().join(", ");
-            policy(releases, &format!("{{releases: {{names: [{releases}]}}, operators: [{users}]}}"))
-        };
-        let resolver = PolicyResolver::of_policies(policies([
-            of("web", "ci flux"),
-            of("cache", "ci"),
-            of("wide", "ci mallory"),
-            policy("lax", "{releases: {names: [lax]}, edits: Record, operators: [{kind: User, name: ci}]}"),
-            policy(
-                "excused",
-                "{releases: {names: [excused]}, operators: [{kind: User, name: ci}], exempt: [{kind: User, name: eve}]}",
-            ),
-        ]));
-        let check = |owner: &Owner, names: &[&str], expected: &[&str]| {
-            let mut claims = claims(names);
-            retain_operators(&mut claims, owner, &resolver);
-            let left: Vec<_> = claims.iter().map(|claim| claim.id.name.as_str()).collect();
-            assert_eq!(left, expected, "{owner:?}");
-        };
-        let all = ["web", "cache", "wide", "lax", "excused", "forged"];
-        check(&Owner::Release(release("web")), &all, &["web", "cache"]);
-        check(&Owner::Release(release("cache")), &all, &["cache"]);
-        check(&Owner::Release(release("forged")), &all, &all);
-        check(&Owner::Nobody, &all, &all);
-        // Without the owner's own claim nobody would refuse anything.
-        check(&Owner::Release(release("web")), &["forged"], &["forged"]);
-    }
+fn is_below(path: &Path, names: [&str; 2]) -> bool {
+    names
+        .iter()
+        .enumerate()
+        .all(|(index, name)| matches!(path.0.get(index), Some(Segment::Field(field)) if field == name))
+}
 
-    #[test]
-    fn owner_matters_where_one_of_several_releases_has_operators() {
-        let operated = policy("web", "{releases: {names: [web]}, operators: [{kind: User, name: ci}]}");
-        let resolver = PolicyResolver::of_policies(policies([operated]));
-        for (names, expected) in
-            [(&["web"][..], false), (&["forged", "web"], true), (&["forged", "other"], false)]
-        {
-            assert_eq!(hangs_on_owner(&claims(names), &resolver), expected, "{names:?}");
+/// The objects that are deleted together with another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeletedAlong {
+    Namespace(String),
+    Kind { group: String, plural: String },
+}
+
+/// A declared object that would be deleted along.
+#[derive(Clone, Debug)]
+pub struct Dependant {
+    pub release: Arc<Release>,
+    pub object: ObjectId,
+}
+
+/// The objects that are deleted with `object`; `None` for other kinds.
+pub fn deleted_along(object: &ObjectId) -> Option<DeletedAlong> {
+    match (object.group.as_str(), object.kind.as_str()) {
+        ("", "Namespace") => Some(DeletedAlong::Namespace(object.name.to_string())),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            let (plural, group) = object.name.split_once('.')?;
+            Some(DeletedAlong::Kind { group: group.to_owned(), plural: plural.to_owned() })
         }
+        _ => None,
     }
 }
+
+/// The declared objects that are deleted too, one of each release: in the release's own namespace, where the record
+/// alone counts. An object elsewhere counts only if it is live and its annotations name the release, which this
+/// function cannot know.
+pub fn dependants(taken: &DeletedAlong, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
+    let along = |object: &ObjectId| match taken {
+        DeletedAlong::Namespace(namespace) => object.namespace.as_deref() == Some(namespace),
+        DeletedAlong::Kind { group, plural } => {
+            object.group == *group
+                && index.kind_of_resource(group, plural).is_some_and(|(kind, _)| kind == object.kind)
+        }
+    };
+    let protected = |release: &Release, object: &ObjectId| {
+        is_local(release, object)
+            && state::standing(release, object, rules.resolver.of(&release.id).operation_timeout, now)
+                .is_some_and(|standing| {
+                    standing.deletion != Deletion::Uninstalled
+                        && standing.alternatives.iter().any(|declared| !declared.opted_out)
+                })
+    };
+    let mut found: Vec<_> = index
+        .releases()
+        .filter_map(|release| {
+            let object = release.objects.keys().filter(|it| along(it) && protected(release, it)).min()?;
+            Some(Dependant { release: Arc::clone(release), object: ObjectId::clone(object) })
+        })
+        .collect();
+    found.sort_by(|a, b| a.release.id.cmp(&b.release.id));
+    found
+}
+
+/// Judges the deletion of a namespace or definition that also deletes `dependants`, or an update that gives it a new
+/// owner. Helm may delete an object of its own release, whatever is deleted with it.
+pub fn judge_deletion(
+    edit: &Edit<'_>,
+    claims: &[Arc<Release>],
+    dependants: &[Dependant],
+    rules: &Rules<'_>,
+    now: Timestamp,
+) -> Verdict {
+    let itself = judge_edit(edit, claims, rules, DryRunEvidence::None, now);
+    let Some(first) = dependants.first() else { return itself };
+    let deletes = match (edit.operation, edit.old, edit.new) {
+        (Operation::Delete, ..) => true,
+        (Operation::Update, Some(old), Some(new)) => sealed::adds_owner(old, new),
+        _ => false,
+    };
+    let passes = !deletes
+        || matches!(
+            itself.reason,
+            VerdictReason::InBand | VerdictReason::BeingDeleted | VerdictReason::Identity
+        )
+        || identities::deletes(edit.actor, edit.object)
+        || edit.old.is_some_and(is_being_deleted);
+    if passes || itself.outcome == EditOutcome::Deny {
+        return itself;
+    }
+    let release = &first.release;
+    let grounds = Grounds {
+        release: release.id.clone(),
+        revision: release.state.revision,
+        fields: Vec::new(),
+        exceptions: Vec::new(),
+    };
+    let policies: Vec<_> = dependants.iter().map(|it| rules.resolver.of(&it.release.id)).collect();
+    let is_exempt = |policy: &Arc<Policy>| exempting(policy, edit.actor).is_some();
+    let strictest = policies.iter().filter(|policy| !is_exempt(policy)).max_by_key(|policy| policy.edits);
+    match (strictest, policies.first()) {
+        (Some(policy), _) => Verdict::by_mode(policy, VerdictReason::Dependants, Some(grounds)),
+        (None, Some(policy)) => {
+            let exceptions = exempting(policy, edit.actor).into_iter().collect();
+            Verdict::excused(policy, VerdictReason::Exempt, Grounds { exceptions, ..grounds })
+        }
+        (None, None) => itself,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,10 @@
 //! The verdict on a live object: how it compares with its release's declaration.
 //!
-//! Entry point: [`compare`]. Invariant: uses the same comparison and the same exceptions as for
-//! edits, without an editor: a change that [`super::judge`] would allow to every user is no drift,
-//! and a change that it would deny is, sealed fields included. Objects that the manifest opts out
-//! do not drift, nor does the absence of an object that a failed operation drops: Helm may have
-//! deleted it. An object that is being deleted drifts like any other, and also once finalizers have
-//! held it for some minutes. Must not decide about repairs.
+//! The comparison and the exceptions are those for edits, without an editor: a change that [`crate::judge`] would
+//! allow to every user is no drift, and a change that it would deny is, sealed fields included. Objects that the
+//! manifest opts out do not drift, nor does the absence of an object that a failed operation drops: Helm may have
+//! deleted it. An object that is being deleted drifts like any other, and also once finalizers have held it for some
+//! minutes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,17 +12,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::additions;
-use super::circumstances::{Circumstances, DeclaredObject};
-use super::deletion;
-use super::difference::Values;
-use super::edit::{Evidence, Finding, Reason};
-use super::exceptions::Exceptions;
-use super::ownership::Owners;
-use super::sealed;
-use kubemoor_declare::compare::is_alternative;
+use crate::claims;
+pub use crate::diff::of_fields; // alias
+use crate::diff::{ChangeKind, FieldDiff, ObjectComparison, may_be_rewritten};
+use crate::edit::{Circumstances, DeclaredObject, DryRunEvidence, FieldFinding, VerdictReason};
+use crate::exceptions::ObjectExceptions;
+use crate::shown::ShownValues;
 use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::Status;
@@ -31,51 +27,46 @@ use kubemoor_helm::release::Declared;
 use kubemoor_helm::state::Standing;
 use kubemoor_policy::Policy;
 
+pub use self::LiveDrift as Drift; // alias
+pub use self::LiveSubject as Subject; // alias
+pub use self::LiveVerdict as Live; // alias
+pub use self::MatchedDeclaration as Agreed; // alias
+
 /// A declared object, and everything that its verdict depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a, 'r> {
-    /// The object.
+pub struct LiveSubject<'a, 'r> {
     pub object: &'a ObjectId,
-    /// Its release's declaration of it.
     pub standing: &'a Standing<'r>,
-    /// The policy of that release.
     pub policy: &'a Policy,
-    /// Other knowledge about the object.
     pub circumstances: &'a Circumstances,
-    /// The time.
     pub now: Timestamp,
 }
 
 /// The result of the comparison of a live object with its declaration.
 #[derive(Clone, Debug)]
-pub enum Live<'r> {
-    /// The manifest opts it out.
+pub enum LiveVerdict<'r> {
     OptedOut,
     /// It is being deleted, and nothing else certainly differs.
     BeingDeleted,
-    /// It is absent, and a Helm operation that is under way, or that failed before it
-    /// created the object, accounts for that.
+    /// It is absent, and a Helm operation that is under way, or that failed before it created the object, accounts
+    /// for that.
     Awaited,
     /// It is absent, and the manifest of the operation that failed does not declare it.
     Dropped,
-    /// It is absent, and an open allowance permits that.
     Allowed,
     /// It is absent, and its manifest says that it is removed some time after it has finished.
     Expired,
-    /// It is absent.
     Missing,
     /// Every declared field matches, or may differ; with its agreement, unless nothing is declared.
-    AsDeclared(Option<Agreed<'r>>),
+    AsDeclared(Option<MatchedDeclaration<'r>>),
     /// It matches the manifest from before a running Helm operation, and not yet the new one.
     AsBefore,
-    /// Some fields differ, or possibly differ.
-    Drifted(Drift<'r>),
+    Drifted(LiveDrift<'r>),
 }
 
 /// The declaration that a live object agrees with.
 #[derive(Clone, Debug)]
-pub struct Agreed<'r> {
-    /// The declaration.
+pub struct MatchedDeclaration<'r> {
     pub declared: &'r Arc<Declared>,
     /// The declared paths at which the object differs, or possibly differs, and is allowed to.
     pub spared: Vec<Path>,
@@ -87,53 +78,44 @@ pub struct Agreed<'r> {
 
 /// The differences of a live object from its declaration.
 #[derive(Clone, Debug)]
-pub struct Drift<'r> {
+pub struct LiveDrift<'r> {
     /// The declaration that it is compared with: among several, the nearest one.
     pub declared: &'r Arc<Declared>,
-    /// The declared paths at which it differs, or possibly differs. In each, `new` is the live
-    /// value; `old` is `None`.
+    /// The declared paths at which it differs, or possibly differs. In each, `new` is the live value; `old` is
+    /// `None`.
     pub changes: Vec<FieldChange>,
 }
 
-/// The places at which an object differs, or possibly differs.
-struct Compared {
-    /// The changes that are not allowed.
-    changes: Vec<FieldChange>,
-    /// The paths at which it may differ.
-    spared: Vec<Path>,
-    /// The changes that an allowance permits.
-    permitted: Vec<FieldChange>,
-    /// Whether it holds additions that it may hold.
-    has_additions: bool,
-}
-
-/// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its
-/// declarations; agreeing with one is enough.
+/// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its declarations; agreeing
+/// with one is enough.
 ///
-/// Doubts are settled by `evidence`, which is about the first of the declarations; without evidence
-/// they stay among the changes.
-pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Evidence<'_>) -> Live<'r> {
+/// Doubts are settled by `evidence`, which is about the first of the declarations; without evidence they stay among
+/// the changes.
+pub fn compare<'r>(
+    subject: &LiveSubject<'_, 'r>,
+    live: Option<&Value>,
+    evidence: DryRunEvidence<'_>,
+) -> LiveVerdict<'r> {
     let standing = subject.standing;
     let before = before(subject);
     if standing.alternatives.iter().chain(&before).any(|declared| declared.opted_out) {
-        return Live::OptedOut;
+        return LiveVerdict::OptedOut;
     }
     let Some(live) = live else { return absent(subject) };
-    let is_being_deleted = deletion::is_underway(live);
-    let mut nearest: Option<Drift<'r>> = None;
+    let is_being_deleted = claims::is_being_deleted(live);
+    let mut nearest: Option<LiveDrift<'r>> = None;
     let sides = standing.alternatives.iter().copied().map(|declared| (declared, false));
     for (index, (declared, is_before)) in sides.chain(before.map(|it| (it, true))).enumerate() {
-        let evidence = if index == 0 { evidence } else { Evidence::None };
-        let Compared { changes, spared, permitted, has_additions } =
-            changes(subject, declared, live, evidence);
-        let drift = Drift { declared, changes };
+        let evidence = if index == 0 { evidence } else { DryRunEvidence::None };
+        let (changes, matched) = changes(subject, declared, live, evidence);
+        let drift = LiveDrift { declared, changes };
         if drift.changes.is_empty() {
             return if is_being_deleted {
-                Live::BeingDeleted
+                LiveVerdict::BeingDeleted
             } else if is_before {
-                Live::AsBefore
+                LiveVerdict::AsBefore
             } else {
-                Live::AsDeclared(Some(Agreed { declared, spared, permitted, has_additions }))
+                LiveVerdict::AsDeclared(Some(matched))
             };
         }
         if nearest.as_ref().is_none_or(|nearest| drift.weight() < nearest.weight()) {
@@ -142,15 +124,15 @@ pub fn compare<'r>(subject: &Subject<'_, 'r>, live: Option<&Value>, evidence: Ev
     }
     match nearest {
         // No dry run settles a doubt about an object that is about to go.
-        None if is_being_deleted => Live::BeingDeleted,
-        Some(drift) if is_being_deleted && drift.is_doubt() => Live::BeingDeleted,
-        Some(drift) => Live::Drifted(drift),
-        None => Live::AsDeclared(None),
+        None if is_being_deleted => LiveVerdict::BeingDeleted,
+        Some(drift) if is_being_deleted && drift.is_doubt() => LiveVerdict::BeingDeleted,
+        Some(drift) => LiveVerdict::Drifted(drift),
+        None => LiveVerdict::AsDeclared(None),
     }
 }
 
-/// Settles doubts about a live object because of which the API server refuses the manifest: something of it is no form
-/// of what is declared. Where no change is certain, those in doubt are the only ones that it can be.
+/// Settles doubts about a live object because of which the API server refuses the manifest: something of it is no
+/// form of what is declared. Where no change is certain, those in doubt are the only ones that it can be.
 pub fn settle_obstructed(changes: &mut [FieldChange]) {
     if changes.iter().all(|change| change.agreement <= Agreement::Doubt) {
         changes.iter_mut().for_each(|change| change.agreement = Agreement::Differs);
@@ -158,63 +140,25 @@ pub fn settle_obstructed(changes: &mut [FieldChange]) {
 }
 
 /// The changes as a person may see them.
-pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<Finding> {
+pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<FieldFinding> {
     let finding = |change: &FieldChange| {
         let FieldChange { path, declared, new, agreement, .. } = change;
-        let values = Values::of(object, path, [declared.as_ref(), None, new.as_ref()]);
+        let values = ShownValues::of(object, path, [declared.as_ref(), None, new.as_ref()]);
         let (doubt, added) = (*agreement == Agreement::Doubt, agreement.is_addition());
-        Finding { doubt, added, ..Finding::of(path.clone(), values) }
+        FieldFinding { doubt, added, ..FieldFinding::of(path.clone(), values) }
     };
     changes.iter().map(finding).collect()
 }
 
-/// The declared paths at which a live object differs, or possibly differs.
-///
-/// A field that Helm set and no other manager removed may be absent because the API server drops
-/// it: that is a doubt. Unless an operation is under way (`settled`), a field with another value that
-/// only Helm has written is a doubt too, except for permissions: a mutating webhook may have
-/// rewritten it. So is an undeclared field in the place of a declared one that no manager set.
-/// `managedFields` show this; without them it is a difference.
-pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
-    let mut changes = fields.drift(live);
-    let settled = settled && !fields.grant_rights();
-    let may_be = |change: &FieldChange| {
-        change.agreement == Agreement::Missing || (settled && may_be_rewritten(change))
-    };
-    if changes.iter().any(may_be) {
-        let owners = Owners::of(live);
-        for change in changes.iter_mut().filter(|change| may_be(change)) {
-            let are_helms = match change.agreement {
-                Agreement::Missing => owners.are_helms(&change.path),
-                _ if is_alternative(change) => !owners.is_empty() && owners.of_path(&change.path).is_empty(),
-                _ => owners.are_helms_alone(&change.path),
-            };
-            if are_helms {
-                change.agreement = Agreement::Doubt;
-            }
-        }
-    }
-    changes
-}
-
-/// Whether a field exists with another value than the declared one, or stands in the place of a declared one.
-fn may_be_rewritten(change: &FieldChange) -> bool {
-    let is_field = || matches!(change.path.0.last(), Some(Segment::Field(_)));
-    change.agreement > Agreement::Doubt
-        && (is_alternative(change) || (change.declared.is_some() && is_field()))
-}
-
-impl<'a> Subject<'a, '_> {
-    /// The exceptions of the object as one of its manifests declares it.
-    pub fn exceptions(&self, declared: &'a Arc<Declared>) -> Exceptions<'a> {
+impl<'a> LiveSubject<'a, '_> {
+    pub fn exceptions(&self, declared: &'a Arc<Declared>) -> ObjectExceptions<'a> {
         let of = DeclaredObject { object: self.object, release: &self.standing.release.id, declared };
-        let exceptions = Exceptions::new(of, self.policy, self.circumstances, None, self.now);
+        let exceptions = ObjectExceptions::new(of, self.policy, self.circumstances, None, self.now);
         exceptions.of_live(of, self.standing.release)
     }
 }
 
-impl Drift<'_> {
-    /// Whether all changes are only doubts.
+impl LiveDrift<'_> {
     pub fn is_doubt(&self) -> bool {
         self.changes.iter().all(|change| change.agreement == Agreement::Doubt)
     }
@@ -236,107 +180,68 @@ impl Drift<'_> {
 }
 
 /// The declaration from before a running operation, if an edit may not agree with it.
-fn before<'r>(subject: &Subject<'_, 'r>) -> Option<&'r Arc<Declared>> {
+fn before<'r>(subject: &LiveSubject<'_, 'r>) -> Option<&'r Arc<Declared>> {
     let Standing { release, alternatives, pending, .. } = subject.standing;
     let baseline = release.objects.get(subject.object)?.baseline.as_ref()?;
     (*pending && !alternatives.iter().any(|known| Arc::ptr_eq(known, baseline))).then_some(baseline)
 }
 
-fn absent<'r>(subject: &Subject<'_, 'r>) -> Live<'r> {
+fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
     let standing = subject.standing;
     let release = standing.release;
     let declarations = release.objects.get(subject.object);
     let is_of_baseline = || declarations.is_some_and(|it| it.baseline.is_some());
     if standing.pending || (release.state.status == Status::Failed && !is_of_baseline()) {
-        return Live::Awaited;
+        return LiveVerdict::Awaited;
     }
     // Absence agrees with the latest manifest, as the object may agree with the baseline.
     if declarations.is_some_and(|it| it.latest.is_none()) {
-        return Live::Dropped;
+        return LiveVerdict::Dropped;
     }
     let exceptions: Vec<_> = standing.alternatives.iter().map(|it| subject.exceptions(it)).collect();
     if exceptions.iter().any(|it| it.of_deletion().is_some()) {
-        Live::Allowed
-    } else if exceptions.iter().any(Exceptions::may_have_expired) {
-        Live::Expired
+        LiveVerdict::Allowed
+    } else if exceptions.iter().any(ObjectExceptions::may_have_expired) {
+        LiveVerdict::Expired
     } else {
-        Live::Missing
+        LiveVerdict::Missing
     }
 }
 
-fn changes(
-    subject: &Subject<'_, '_>,
-    declared: &Arc<Declared>,
+/// The differences that are not allowed, and what is.
+fn changes<'r>(
+    subject: &LiveSubject<'_, 'r>,
+    declared: &'r Arc<Declared>,
     live: &Value,
-    evidence: Evidence<'_>,
-) -> Compared {
+    evidence: DryRunEvidence<'_>,
+) -> (Vec<FieldChange>, MatchedDeclaration<'r>) {
+    let LiveSubject { object, standing, circumstances, now, .. } = *subject;
     let exceptions = subject.exceptions(declared);
-    let fields = &*declared.fields();
-    let mut settler = match evidence {
-        Evidence::Canonical(canonical) => Some(fields.settler(canonical)),
-        Evidence::None | Evidence::Unavailable | Evidence::Nowhere => None,
-    };
-    let (mut changes, mut spared, mut permitted) = (Vec::new(), Vec::new(), Vec::new());
-    let Standing { release, pending, .. } = subject.standing;
-    // A running operation may still write the field; what Helm alone has written by its end may be the API server's form
-    // of a manifest. A state that the API server refuses cannot be that.
-    let may_be_rewritten = !pending && !matches!(evidence, Evidence::Unavailable);
-    let is_being_deleted = deletion::is_underway(live);
-    for mut change in of_fields(fields, live, may_be_rewritten) {
-        if is_being_deleted && deletion::finishes(subject.object, &change.path) {
+    let seal = exceptions.sealed();
+    let diff =
+        ObjectComparison { object, standing, declared, circumstances, evidence, seal }.of_live(live, now);
+    let (spared, permitted) = (Vec::new(), Vec::new());
+    let mut matched = MatchedDeclaration { declared, spared, permitted, has_additions: false };
+    let mut changes = Vec::new();
+    for (FieldDiff { change, kind, .. }, excused) in exceptions.excuse(diff.changes) {
+        let Some(reason) = excused else {
+            changes.push(change);
             continue;
+        };
+        let is_declared = kind == ChangeKind::Declared;
+        if is_declared {
+            matched.spared.push(change.path.clone());
         }
-        if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
-            change.agreement = settler.settle(&change);
-        }
-        let of = DeclaredObject { object: subject.object, release: &release.id, declared };
-        if change.agreement == Agreement::Agrees || subject.circumstances.have_settled(of, &change) {
-            continue;
-        }
-        match exceptions.of_field(&change) {
-            None => changes.push(change),
-            Some(reason) => {
-                spared.push(change.path.clone());
-                if reason == Reason::Allowed {
-                    permitted.push(change);
-                }
+        // A rule ignores a field permanently; an allowance ends.
+        if reason == VerdictReason::Allowed {
+            matched.has_additions |= kind == ChangeKind::Added;
+            if is_declared || matched.permitted.iter().all(|known| known.path != change.path) {
+                matched.permitted.push(change);
             }
         }
     }
     show_moved(&mut changes, declared, live);
-    for change in sealed::drift(subject.object, fields, live) {
-        let excused = match change.path.0.last() {
-            Some(Segment::Field(last)) if last == "ownerReferences" => exceptions.of_deletion(),
-            _ => exceptions.of_sealed(&change.path, None, change.new.as_ref()),
-        };
-        let is_known = |changes: &[FieldChange]| changes.iter().any(|known| known.path == change.path);
-        match excused {
-            None if !is_known(&changes) => changes.push(change),
-            Some(Reason::Allowed) if !is_known(&permitted) => permitted.push(change),
-            _ => {}
-        }
-    }
-    if let Some(change) = deletion::blocked(subject.object, live, subject.now)
-        && exceptions.of_deletion().is_none()
-        && exceptions.of_sealed(&change.path, None, change.new.as_ref()).is_none()
-    {
-        changes.push(change);
-    }
-    let mut has_additions = false;
-    for change in additions::drift(subject.object, fields, exceptions.sealed(), live) {
-        let excused = exceptions.of_sealed(&change.path, None, change.new.as_ref());
-        match excused {
-            None if changes.iter().any(|known| known.path == change.path) => {}
-            None => changes.push(change),
-            // A rule ignores a field permanently; an allowance ends.
-            Some(Reason::Allowed) => {
-                has_additions = true;
-                permitted.push(change);
-            }
-            Some(_) => {}
-        }
-    }
-    Compared { changes, spared, permitted, has_additions }
+    (changes, matched)
 }
 
 /// Adds to missing list elements the element that replaced them.

@@ -1,65 +1,58 @@
-//! An edit under judgement, and its verdict.
-//!
-//! Entry points: [`Edit`], [`Verdict`]. Invariant: plain values, without the wire format that
-//! brought them. Must not judge.
+//! An edit under judgement, what is known about its object, and the verdict: plain values, without the wire format
+//! that brought them.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::circumstances::Circumstances;
-use super::difference::{Difference, Values};
-use super::shown::Shown;
-use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
+use crate::shown::{Difference, Shown, ShownValues};
+use kubemoor_declare::fields::FieldChange;
+use kubemoor_declare::model::{Actor, Autoscaler, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::path::Path;
+use kubemoor_helm::release::Declared;
 use kubemoor_policy::Policy;
+use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_policy::signing::Declaration;
 
-/// One edit of one object.
+pub use self::DryRunEvidence as Evidence; // alias
+pub use self::EditOutcome as Outcome; // alias
+pub use self::FieldFinding as Finding; // alias
+pub use self::ObjectOwner as Owner; // alias
+pub use self::VerdictReason as Reason; // alias
+
 #[derive(Clone, Debug)]
 pub struct Edit<'a> {
-    /// The operation.
     pub operation: Operation,
-    /// The user who makes the edit.
     pub actor: &'a Actor,
-    /// The object.
     pub object: &'a ObjectId,
-    /// The object before; for `scale`, an object with nothing but the replicas
-    /// where the kind keeps them.
+    /// The object before; for `scale`, an object with nothing but the replicas where the kind keeps them.
     pub old: Option<&'a Value>,
-    /// The object after, likewise.
     pub new: Option<&'a Value>,
-    /// The version in which the objects are sent; `None` where it says nothing about them, as for
-    /// `scale`.
+    /// The version in which the objects are sent; `None` where it says nothing about them, as for `scale`.
     pub version: Option<&'a str>,
-    /// Whether the edit uses the `scale` subresource.
     pub scale: bool,
-    /// The release that the object's annotations name.
-    pub owner: Owner,
-    /// Whether nothing will be stored.
+    pub owner: ObjectOwner,
     pub dry_run: bool,
     /// The field manager that the request names; clients can choose any name.
     pub field_manager: &'a str,
-    /// Other knowledge about the object.
     pub circumstances: &'a Circumstances,
 }
 
 /// The release that an object's Helm annotations name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum ObjectOwner {
     /// The object's metadata is not available, as for `scale`.
     Unknown,
-    /// None.
     Nobody,
-    /// This one.
     Release(ReleaseId),
 }
 
 /// The rules for the judgement of an edit, besides the releases.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// The policies in force.
     pub resolver: &'a PolicyResolver,
     /// The user name under which Kubemoor itself writes, where it is known.
     pub own_account: Option<&'a str>,
@@ -67,7 +60,7 @@ pub struct Rules<'a> {
 
 /// The arbiter's answer about the object under judgement.
 #[derive(Clone, Copy, Debug)]
-pub enum Evidence<'a> {
+pub enum DryRunEvidence<'a> {
     /// It was not asked.
     None,
     /// The object as the API server would store the declared manifest.
@@ -82,9 +75,9 @@ pub enum Evidence<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Verdict {
     /// What becomes of it.
-    pub outcome: Outcome,
+    pub outcome: EditOutcome,
     /// Why.
-    pub reason: Reason,
+    pub reason: VerdictReason,
     /// What it hangs on, shared with the ledger; none where nothing drifts.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub grounds: Option<Arc<Grounds>>,
@@ -96,7 +89,8 @@ pub struct Verdict {
 
 /// What becomes of an edit. Ordered from lenient to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
-pub enum Outcome {
+#[schemars(rename = "Outcome")]
+pub enum EditOutcome {
     /// It passes, unrecorded.
     Allow,
     /// It passes and is recorded.
@@ -113,7 +107,8 @@ pub enum Outcome {
 /// Why an edit is judged as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reason {
+#[schemars(rename = "Reason")]
+pub enum VerdictReason {
     /// No release declares the object.
     NotDeclared,
     /// A dry run of the arbiter.
@@ -173,7 +168,7 @@ pub struct Grounds {
     /// The revision of its record.
     pub revision: u64,
     /// The fields that drift; empty for deletions.
-    pub fields: Vec<Finding>,
+    pub fields: Vec<FieldFinding>,
     /// What lets the edit pass all the same: exceptions and rules, as people name them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exceptions: Vec<String>,
@@ -181,7 +176,8 @@ pub struct Grounds {
 
 /// One field that drifts.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Finding {
+#[schemars(rename = "Finding")]
+pub struct FieldFinding {
     /// The field.
     #[serde(serialize_with = "displayed")]
     #[schemars(with = "String")]
@@ -205,72 +201,65 @@ pub struct Finding {
     pub added: bool,
 }
 
-impl Finding {
-    /// A field with these values.
-    pub fn of(path: Path, values: Values) -> Self {
-        let Values { declared, old, new, difference } = values;
+impl FieldFinding {
+    pub fn of(path: Path, values: ShownValues) -> Self {
+        let ShownValues { declared, old, new, difference } = values;
         Self { path, declared, old, new, difference, doubt: false, added: false }
     }
 
     /// A field with its declared value that is named for another reason.
     pub fn untouched(path: Path) -> Self {
-        Self::of(path, Values::default())
+        Self::of(path, ShownValues::default())
     }
 }
 
-impl Owner {
-    /// The release that the annotations of `object` name.
+impl ObjectOwner {
     pub fn of(object: &Value) -> Self {
         ReleaseId::named_by(object).map_or(Self::Nobody, Self::Release)
     }
 
-    /// The release, where it is known and there is one.
     pub fn release(self) -> Option<ReleaseId> {
         if let Self::Release(release) = self { Some(release) } else { None }
     }
 }
 
 impl Verdict {
-    /// A plain allow.
-    pub fn allow(reason: Reason) -> Self {
-        Self { outcome: Outcome::Allow, reason, grounds: None, arguable: false }
+    pub fn allow(reason: VerdictReason) -> Self {
+        Self { outcome: EditOutcome::Allow, reason, grounds: None, arguable: false }
     }
 
-    /// The verdict on an edit that drifts and is allowed all the same; it is recorded where drift
-    /// is.
-    pub fn excused(policy: &Policy, reason: Reason, grounds: Grounds) -> Self {
-        let verdict = Self::by_mode(policy, reason, Some(grounds));
-        Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
+    /// The verdict on an edit that drifts and is allowed all the same; it is recorded where drift is.
+    pub fn excused(policy: &Policy, reason: VerdictReason, grounds: Grounds) -> Self {
+        Self { grounds: Some(Arc::new(grounds)), ..Self::unjudged(policy, reason) }
     }
 
-    /// The verdict on an edit that could not be judged through no fault of its author: it is
-    /// allowed, and recorded where drift is.
-    pub fn unjudged(policy: &Policy, reason: Reason) -> Self {
+    /// The verdict on an edit that could not be judged through no fault of its author: it is allowed, and recorded
+    /// where drift is.
+    pub fn unjudged(policy: &Policy, reason: VerdictReason) -> Self {
         let verdict = Self::by_mode(policy, reason, None);
-        Self { outcome: verdict.outcome.min(Outcome::Record), ..verdict }
+        Self { outcome: verdict.outcome.min(EditOutcome::Record), ..verdict }
     }
 
     /// Whether the edit is allowed regardless of other releases.
     pub fn passes(&self) -> bool {
-        self.grounds.is_none() || matches!(self.reason, Reason::Exempt | Reason::Allowed)
+        self.grounds.is_none() || matches!(self.reason, VerdictReason::Exempt | VerdictReason::Allowed)
     }
 
-    /// The verdict of the policy's mode on an edit that drifts and is judged as a whole: a revert
-    /// would leave nothing of it.
-    pub fn by_mode(policy: &Policy, reason: Reason, grounds: Option<Grounds>) -> Self {
+    /// The verdict of the policy's mode on an edit that drifts and is judged as a whole: a revert would leave nothing
+    /// of it.
+    pub fn by_mode(policy: &Policy, reason: VerdictReason, grounds: Option<Grounds>) -> Self {
         use kubemoor_declare::model::EditsMode;
         let outcome = match policy.edits {
-            EditsMode::Allow => Outcome::Allow,
-            EditsMode::Record => Outcome::Record,
-            EditsMode::Warn => Outcome::Warn,
-            EditsMode::Revert | EditsMode::Deny => Outcome::Deny,
+            EditsMode::Allow => EditOutcome::Allow,
+            EditsMode::Record => EditOutcome::Record,
+            EditsMode::Warn => EditOutcome::Warn,
+            EditsMode::Revert | EditsMode::Deny => EditOutcome::Deny,
         };
         Self { outcome, reason, grounds: grounds.map(Arc::new), arguable: false }
     }
 }
 
-impl Outcome {
-    /// The outcome's name.
+impl EditOutcome {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "Allow",
@@ -287,8 +276,7 @@ impl Outcome {
     }
 }
 
-impl Reason {
-    /// The reason's name, as in metrics and audit annotations.
+impl VerdictReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotDeclared => "not-declared",
@@ -319,6 +307,45 @@ impl Reason {
     }
 }
 
-fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(path)
+}
+
+/// One object, as a manifest of its release declares it.
+#[derive(Clone, Copy, Debug)]
+pub struct DeclaredObject<'a> {
+    pub object: &'a ObjectId,
+    pub release: &'a ReleaseId,
+    pub declared: &'a Arc<Declared>,
+}
+
+/// The present knowledge about one object, besides its releases.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Circumstances {
+    pub allowances: Vec<Arc<Allowance>>,
+    /// The ranges of the autoscalers that scale it.
+    pub autoscalers: Vec<Autoscaler>,
+    /// An autoscaler that scaled it has disappeared since its release last changed, with the releases that declared
+    /// it: its removal was not meant to change the replicas, so a live object that nothing else scales keeps them.
+    pub departed: Option<Vec<ReleaseId>>,
+    /// Values of it that a dry run has settled.
+    pub settled: Option<Arc<Settled>>,
+}
+
+impl Circumstances {
+    /// Whether a dry run has settled that the new value of a field is the declared one.
+    pub fn have_settled(&self, of: DeclaredObject<'_>, change: &FieldChange) -> bool {
+        of.is_settled(self.settled.as_deref(), change)
+    }
+}
+
+impl DeclaredObject<'_> {
+    /// Whether the new value of a field is among the values that a dry run has `settled` for this declaration.
+    pub(crate) fn is_settled(&self, settled: Option<&Settled>, change: &FieldChange) -> bool {
+        let Self { object, release, declared } = self;
+        settled.zip(declared.digest.as_ref()).is_some_and(|(settled, digest)| {
+            let declaration = Declaration { release, object, digest, seal: None };
+            settled.holds(&declaration, &change.path, change.new.as_ref())
+        })
+    }
 }

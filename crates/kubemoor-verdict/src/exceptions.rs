@@ -1,53 +1,49 @@
-//! Exceptions from the declaration: fields that an ignore rule, an open allowance or an autoscaler
-//! covers.
+//! Exceptions from the declaration: fields that an ignore rule, an open allowance, an autoscaler or a program of the
+//! release itself covers.
 //!
-//! Entry points: [`Exceptions::of_field`], [`Exceptions::of_deletion`], [`exempting`];
-//! [`Exceptions::mask`] is the same for repairs, [`Exceptions::next_change`] gives the time until
-//! which they hold. Invariant: edits and live objects get the same answer, except that an allowance
-//! or an autoscaler must also match the user of an edit. Must not select by the live object, which
-//! the editor controls: only the manifest counts.
+//! Edits and live objects get the same answer, except that an allowance or an autoscaler must also match the user of
+//! an edit. Only the manifest selects: the editor controls the live object.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::circumstances::{Circumstances, DeclaredObject};
-use super::edit::Reason;
-use super::{identities, outputs};
+use crate::diff::{ChangeKind, FieldDiff};
+use crate::edit::{Circumstances, DeclaredObject, VerdictReason};
+use crate::identities;
 use kubemoor_declare::equality;
 use kubemoor_declare::fields::FieldChange;
-use kubemoor_declare::model::{Actor, Autoscaler, EditsMode, ReleaseId};
+use kubemoor_declare::model::{Actor, Autoscaler, EditsMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::release::{Declared, Release};
 use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::allowance::StandingAllowance;
 use kubemoor_policy::mask::Mask;
+use kubemoor_policy::mask::Seal;
 use kubemoor_policy::pattern::Pattern;
-use kubemoor_policy::pattern_trie::PatternTrie;
-use kubemoor_policy::resource::Autoscalers;
-use kubemoor_policy::seal::Seal;
-use kubemoor_policy::standing::Standing;
-use kubemoor_policy::subject::Subject;
+use kubemoor_policy::pattern::PatternTrie;
+use kubemoor_policy::resource::AllowedAutoscalers;
+use kubemoor_policy::selector::PolicySubject;
 use kubemoor_policy::{ObjectRules, Policy};
+
+pub use self::ExceptionSource as Source; // alias
+pub use self::ObjectExceptions as Exceptions; // alias
 
 /// The number of grant patterns above which they are looked up by a trie.
 const MANY: usize = 64;
 
-/// The source of an exception.
 #[derive(Clone, Copy, Debug)]
-pub enum Source<'e> {
-    /// The fields that policies ignore.
+pub enum ExceptionSource<'e> {
     Ignored(&'e Mask),
-    /// A standing allowance that is open.
-    Standing(&'e Standing),
+    Standing(&'e StandingAllowance),
     /// An open allowance, and the fields of this object that it covers.
     Allowance(&'e Allowance, &'e Mask),
     /// An autoscaler, which sets the replicas at this path.
     Autoscaler(&'e Autoscaler, &'e Path),
 }
 
-/// Whether an autoscaler may set the replicas of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ScalingRight {
     Never,
@@ -58,15 +54,15 @@ enum ScalingRight {
 
 impl ScalingRight {
     /// That of an autoscaler that these releases declare.
-    fn of(policy: &Policy, of: DeclaredObject<'_>, declared_by: &[ReleaseId]) -> Self {
+    fn new(policy: &Policy, of: DeclaredObject<'_>, declared_by: &[ReleaseId]) -> Self {
         // Records of other namespaces do not count here, except for that of the object's own release.
         let has_say =
             |by: &ReleaseId| by == of.release || of.object.namespace.as_ref() == Some(&by.namespace);
         let is_declared = || declared_by.iter().any(has_say);
         match policy.autoscalers {
-            Some(Autoscalers::Any) => Self::Always,
+            Some(AllowedAutoscalers::Any) => Self::Always,
             _ if is_declared() => Self::Always,
-            Some(Autoscalers::Declared) => Self::Never,
+            Some(AllowedAutoscalers::Declared) => Self::Never,
             // Whoever may create an autoscaler could scale the workload to any number.
             None if policy.edits >= EditsMode::Revert => Self::WithinRange,
             None => Self::Always,
@@ -81,7 +77,7 @@ pub fn may_scale(
     declared_by: &[ReleaseId],
     range: (i32, i32),
 ) -> bool {
-    match ScalingRight::of(policy, of, declared_by) {
+    match ScalingRight::new(policy, of, declared_by) {
         ScalingRight::Never => false,
         ScalingRight::WithinRange => declared_count(of.declared).is_none_or(|count| is_within(range, count)),
         ScalingRight::Always => true,
@@ -93,7 +89,7 @@ fn is_within((fewest, most): (i32, i32), count: i64) -> bool {
 }
 
 /// The exceptions of one object as one manifest declares it.
-pub struct Exceptions<'a> {
+pub struct ObjectExceptions<'a> {
     rules: Arc<ObjectRules>,
     /// The open allowances, each with the fields of this object that it covers.
     grants: Vec<(&'a Allowance, Cow<'a, Mask>)>,
@@ -110,7 +106,7 @@ pub struct Exceptions<'a> {
     now: Timestamp,
 }
 
-impl<'a> Exceptions<'a> {
+impl<'a> ObjectExceptions<'a> {
     /// The exceptions of an object; with an actor, only those for this actor.
     pub fn new(
         of: DeclaredObject<'a>,
@@ -124,9 +120,9 @@ impl<'a> Exceptions<'a> {
         let scales = |it: &&Autoscaler| may_scale(policy, of, &it.declared_by, (it.minimum, it.maximum));
         let scalers = circumstances.autoscalers.iter().filter(scales);
         let autoscalers: Vec<_> =
-            scalers.map(|it| (it, ScalingRight::of(policy, of, &it.declared_by))).collect();
+            scalers.map(|it| (it, ScalingRight::new(policy, of, &it.declared_by))).collect();
         // The range of one that is gone is not known, and it was not meant to change the replicas.
-        let left = |by: &[ReleaseId]| ScalingRight::of(policy, of, by) != ScalingRight::Never;
+        let left = |by: &[ReleaseId]| ScalingRight::new(policy, of, by) != ScalingRight::Never;
         let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);
         let grants: Vec<_> =
             granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields()))).collect();
@@ -138,7 +134,7 @@ impl<'a> Exceptions<'a> {
             autoscalers,
             replicas: declared.scale(),
             outputs: Vec::new(),
-            expires: outputs::expires(object, declared),
+            expires: expires(object, declared),
             actor,
             now,
         }
@@ -146,34 +142,80 @@ impl<'a> Exceptions<'a> {
 
     /// The same for a live object of `release`, whose programs may have filled in values.
     pub fn of_live(self, of: DeclaredObject<'_>, release: &Release) -> Self {
-        Self { outputs: outputs::filled_by(release, of.object, of.declared), ..self }
+        Self { outputs: filled_by(release, of.object, of.declared), ..self }
     }
 
     /// The reason why a field may differ; `None` if it may not.
-    pub fn of_field(&self, change: &FieldChange) -> Option<Reason> {
+    pub fn of_field(&self, change: &FieldChange) -> Option<VerdictReason> {
         let FieldChange { path, declared, old, new, .. } = change;
-        self.of(path, declared.as_ref(), old.as_ref(), new.as_ref())
+        let (declared, old, new) = (declared.as_ref(), old.as_ref(), new.as_ref());
+        let (ignored, standing) = self.rules.about(path);
+        if covers([&ignored].into_iter(), path, declared, old, new) {
+            return Some(VerdictReason::Ignored);
+        }
+        if self.is_scaled(path, declared, new) {
+            return Some(VerdictReason::Autoscaled);
+        }
+        if is_filled(new) && self.outputs.contains(path) {
+            return Some(VerdictReason::Identity);
+        }
+        // One rule may cover a part that another leaves open.
+        let standing = standing.into_iter().filter(|standing| self.holds(standing));
+        let granted: Vec<&Mask> = match &self.reach {
+            None => self.grants.iter().map(|(_, mask)| &**mask).collect(),
+            Some(reach) => {
+                let reached = reach.at(path).into_iter().filter_map(|index| self.grants.get(index));
+                reached.map(|(_, mask)| &**mask).collect()
+            }
+        };
+        let masks = standing.map(|standing| &standing.grant.mask).chain(granted);
+        covers([&ignored].into_iter().chain(masks), path, declared, old, new)
+            .then_some(VerdictReason::Allowed)
     }
 
-    /// The same for a field that the manifest does not declare.
-    pub fn of_sealed(&self, path: &Path, old: Option<&Value>, new: Option<&Value>) -> Option<Reason> {
-        self.of(path, None, old, new)
+    /// These differences of one [`Diff`](crate::diff::Diff), each with the reason why it is allowed. A declared null
+    /// and a field in the place of a declared one are among the declared ones already, so their paths do not come
+    /// again.
+    pub(crate) fn excuse<D: Borrow<FieldDiff>>(
+        &self,
+        diffs: impl IntoIterator<Item = D>,
+    ) -> Vec<(D, Option<VerdictReason>)> {
+        let mut judged: Vec<(D, Option<VerdictReason>)> = Vec::new();
+        for diff in diffs {
+            let FieldDiff { change, kind, .. } = diff.borrow();
+            let is_open = |(known, excused): &(D, Option<VerdictReason>)| {
+                excused.is_none() && known.borrow().change.path == change.path
+            };
+            let is_declared = matches!(kind, ChangeKind::Declared | ChangeKind::Merged);
+            if !is_declared && judged.iter().any(is_open) {
+                continue;
+            }
+            let excused = match kind {
+                ChangeKind::Owner => self.of_deletion(),
+                ChangeKind::Finalizers => self.of_deletion().or_else(|| self.of_field(change)),
+                ChangeKind::Declared | ChangeKind::Merged | ChangeKind::Sealed | ChangeKind::Added => {
+                    self.of_field(change)
+                }
+            };
+            judged.push((diff, excused));
+        }
+        judged
     }
 
-    /// The places where additions are drift too.
     pub fn sealed(&self) -> &Seal {
         &self.rules.sealed
     }
 
     /// The reason why the object may be deleted or missing; `None` if it may not.
-    pub fn of_deletion(&self) -> Option<Reason> {
-        let granted = |standing: &Arc<Standing>| standing.grant.deletes && self.holds(standing);
+    pub fn of_deletion(&self) -> Option<VerdictReason> {
+        let granted = |standing: &Arc<StandingAllowance>| standing.grant.deletes && self.holds(standing);
         (self.rules.standing.iter().any(granted)
             || self.grants.iter().any(|(allowance, _)| allowance.grant.deletes))
-        .then_some(Reason::Allowed)
+        .then_some(VerdictReason::Allowed)
     }
 
-    /// Whether the object may be missing because its own time to live removed it. Nobody may delete it for that reason.
+    /// Whether the object may be missing because its own time to live removed it. Nobody may delete it for that
+    /// reason.
     pub fn may_have_expired(&self) -> bool {
         self.expires
     }
@@ -196,14 +238,16 @@ impl<'a> Exceptions<'a> {
     }
 
     /// All exceptions, whether anything differs by them or not.
-    pub fn sources(&self) -> Vec<Source<'_>> {
-        let ignored = (!self.rules.ignored.is_empty()).then_some(Source::Ignored(&self.rules.ignored));
-        let standing = self.open().map(Source::Standing);
-        let allowances = self.grants.iter().map(|(allowance, mask)| Source::Allowance(allowance, mask));
+    pub fn sources(&self) -> Vec<ExceptionSource<'_>> {
+        let ignored =
+            (!self.rules.ignored.is_empty()).then_some(ExceptionSource::Ignored(&self.rules.ignored));
+        let standing = self.open().map(ExceptionSource::Standing);
+        let allowances =
+            self.grants.iter().map(|(allowance, mask)| ExceptionSource::Allowance(allowance, mask));
         let scaled = self
             .replicas
             .into_iter()
-            .flat_map(|path| self.autoscalers.iter().map(|(it, _)| Source::Autoscaler(it, path)));
+            .flat_map(|path| self.autoscalers.iter().map(|(it, _)| ExceptionSource::Autoscaler(it, path)));
         ignored.into_iter().chain(standing).chain(allowances).chain(scaled).collect()
     }
 
@@ -237,50 +281,19 @@ impl<'a> Exceptions<'a> {
 
     /// Whether a user's groups decide what may differ.
     pub fn hang_on_groups(&self) -> bool {
-        let names_group = |subject: &Subject| matches!(subject, Subject::Group(_));
+        let names_group = |subject: &PolicySubject| matches!(subject, PolicySubject::Group(_));
         self.rules.standing.iter().any(|standing| standing.subjects.iter().any(names_group))
     }
 
-    /// Whether a present autoscaler scales the object.
     pub fn is_autoscaled(&self) -> bool {
         !self.autoscalers.is_empty()
     }
 
-    /// The time at which these answers change without an event: a window opens or closes, or an
-    /// allowance ends. `None` if they never do.
+    /// The time at which these answers change without an event: a window opens or closes, or an allowance ends.
+    /// `None` if they never do.
     pub fn next_change(&self) -> Option<Timestamp> {
         let standing = self.rules.standing.iter().filter_map(|standing| standing.next_change(self.now));
         standing.chain(self.grants.iter().map(|(allowance, _)| allowance.until)).min()
-    }
-
-    fn of(
-        &self,
-        path: &Path,
-        declared: Option<&Value>,
-        old: Option<&Value>,
-        new: Option<&Value>,
-    ) -> Option<Reason> {
-        let (ignored, standing) = self.rules.about(path);
-        if covers([&ignored].into_iter(), path, declared, old, new) {
-            return Some(Reason::Ignored);
-        }
-        if self.is_scaled(path, declared, new) {
-            return Some(Reason::Autoscaled);
-        }
-        if is_filled(new) && self.outputs.contains(path) {
-            return Some(Reason::Identity);
-        }
-        // One rule may cover a part that another leaves open.
-        let standing = standing.into_iter().filter(|standing| self.holds(standing));
-        let granted: Vec<&Mask> = match &self.reach {
-            None => self.grants.iter().map(|(_, mask)| &**mask).collect(),
-            Some(reach) => {
-                let reached = reach.at(path).into_iter().filter_map(|index| self.grants.get(index));
-                reached.map(|(_, mask)| &**mask).collect()
-            }
-        };
-        let masks = standing.map(|standing| &standing.grant.mask).chain(granted);
-        covers([&ignored].into_iter().chain(masks), path, declared, old, new).then_some(Reason::Allowed)
     }
 
     /// All fields that may differ now, for the actor.
@@ -289,19 +302,17 @@ impl<'a> Exceptions<'a> {
         [&self.rules.ignored].into_iter().chain(standing).chain(self.grants.iter().map(|(_, mask)| &**mask))
     }
 
-    /// The open standing allowances for the actor.
-    fn open(&self) -> impl Iterator<Item = &Standing> {
+    fn open(&self) -> impl Iterator<Item = &StandingAllowance> {
         self.rules.standing.iter().filter(|standing| self.holds(standing)).map(Arc::as_ref)
     }
 
-    fn holds(&self, standing: &Standing) -> bool {
+    fn holds(&self, standing: &StandingAllowance) -> bool {
         standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
     }
 
-    /// Whether these replicas come from an autoscaler. In an edit, those that it sets itself,
-    /// within its range; replicas that a person sets are judged, whatever autoscalers there are. In
-    /// a live object, also those that it has still to bring into a new range, or left behind when
-    /// it was removed.
+    /// Whether these replicas come from an autoscaler. In an edit, those that it sets itself, within its range;
+    /// replicas that a person sets are judged, whatever autoscalers there are. In a live object, also those that it
+    /// has still to bring into a new range, or left behind when it was removed.
     fn is_scaled(&self, path: &Path, declared: Option<&Value>, new: Option<&Value>) -> bool {
         if self.replicas != Some(path) {
             return false;
@@ -338,12 +349,10 @@ pub fn exempting(policy: &Policy, actor: &Actor) -> Option<String> {
     Some(format!("exempt: {subject}"))
 }
 
-/// Whether a value is there and not empty.
 fn is_filled(value: Option<&Value>) -> bool {
     value.is_some_and(|value| !equality::is_empty(value))
 }
 
-/// An allowance as people name it.
 fn named(Allowance { name, reason, .. }: &Allowance) -> String {
     let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
     format!("DriftAllowance {name}{reason}")
@@ -360,10 +369,9 @@ fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<PatternTrie> {
     })
 }
 
-/// Whether `masks` cover all differences of the value at `path` from the declaration, or from the
-/// old value. If they cover only a part of a value, such as of a list that is one value, the rest
-/// is compared with the declaration; the existence of a list element is covered only with the whole
-/// element.
+/// Whether `masks` cover all differences of the value at `path` from the declaration, or from the old value. If they
+/// cover only a part of a value, such as of a list that is one value, the rest is compared with the declaration; the
+/// existence of a list element is covered only with the whole element.
 fn covers<'m>(
     masks: impl Iterator<Item = &'m Mask>,
     path: &Path,
@@ -388,6 +396,50 @@ fn covers<'m>(
     carried.is_some_and(|(to_declared, to_old)| {
         to_declared.as_ref() == declared || (old.is_some() && to_old.as_ref() == old)
     })
+}
+
+/// Whether the change at `path` is a value of a Secret that is declared empty, and the actor a ServiceAccount of the
+/// same release: a certificate rotator.
+pub(crate) fn fills(
+    actor: &Actor,
+    release: &Release,
+    object: &ObjectId,
+    (path, declared): (&Path, Option<&Value>),
+) -> bool {
+    let is_empty = || declared.and_then(Value::as_str) == Some("");
+    is_secret(object)
+        && matches!(&*path.0, [Segment::Field(data), Segment::Field(_)] if data == "data")
+        && is_empty()
+        && accounts(release).any(|(namespace, name)| actor.is_service_account(namespace, name))
+}
+
+/// The values of a Secret that are declared empty in a release with a ServiceAccount of its own. A live object does
+/// not show which account has filled them.
+pub(crate) fn filled_by(release: &Release, object: &ObjectId, declared: &Arc<Declared>) -> Vec<Path> {
+    if !is_secret(object) || accounts(release).next().is_none() {
+        return Vec::new();
+    }
+    let fields = declared.fields();
+    let empty = fields.entries(&["data"]).into_iter().filter(|(_, value)| value.as_str() == Some(""));
+    empty.map(|(name, _)| Path(["data", name].map(|name| Segment::Field(name.to_owned())).into())).collect()
+}
+
+/// Whether the object is a Job that is declared to be removed some time after it has finished.
+pub(crate) fn expires(object: &ObjectId, declared: &Declared) -> bool {
+    object.group == "batch"
+        && object.kind == "Job"
+        && declared.fields().get(&["spec", "ttlSecondsAfterFinished"]).is_some_and(|it| it.is_number())
+}
+
+fn is_secret(object: &ObjectId) -> bool {
+    object.group.is_empty() && object.kind == "Secret"
+}
+
+/// The namespaces and names of the ServiceAccounts that a release declares.
+fn accounts(release: &Release) -> impl Iterator<Item = (&str, &str)> {
+    let is_account = |object: &&Arc<ObjectId>| object.group.is_empty() && object.kind == "ServiceAccount";
+    let accounts = release.objects.keys().filter(is_account);
+    accounts.filter_map(|object| Some((object.namespace.as_deref()?, object.name.as_str())))
 }
 
 #[cfg(test)]

@@ -1,41 +1,33 @@
-//! The health of a release as a whole: its state, the counts of its objects, and the sentences
-//! about it.
-//!
-//! Entry points: [`Health::of`] derives all of it from one value, [`Facts`]; [`reported::ReportedHealth::of`]
-//! reads it back from the status of a GuardedRelease. The guard's statuses and metrics,
-//! `get releases`, `diff` and `explain` show these results and count nothing themselves. Invariant:
-//! state, counts and sentences never contradict each other; the counts add up to the number of
-//! declared objects. Must not read a cluster.
-
-mod counts;
-mod reason;
-pub mod reported;
-mod words;
-
-pub use self::counts::Counts;
-pub use self::reason::Reason;
-pub use self::words::named;
+//! The health of a release as a whole: its state in one word, the counts of its objects, and the sentences about it.
+//! The guard's statuses and metrics, `get releases`, `diff` and `explain` show these and count nothing themselves, so
+//! state, counts and sentences never contradict each other. `InSync` means that no object drifts, is in doubt or is
+//! unread.
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
+use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
 use kubemoor_helm::record::Status;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state::is_locked;
-use kubemoor_policy::suspension::Suspension;
+use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference, ObjectCounts, Suspension};
 
-/// The facts about a release.
+pub use crate::health as reported; // alias
+
+pub use self::HealthCounts as Counts; // alias
+pub use self::HealthFacts as Facts; // alias
+pub use self::HealthReason as Reason; // alias
+pub use self::RecordHealth as RecordFacts; // alias
+pub use self::ReleaseHealth as Health; // alias
+
 #[derive(Clone, Debug, PartialEq)]
-pub struct Facts {
-    /// The release.
+pub struct HealthFacts {
     pub release: ReleaseId,
-    /// The facts of its records.
-    pub record: RecordFacts,
-    /// The treatment of its drift.
+    pub record: RecordHealth,
     pub control: Control,
-    /// How many objects it declares.
     pub declared: usize,
     /// Those of them that do not plainly match, in the order of objects.
     pub objects: Vec<ObjectFacts>,
@@ -43,38 +35,29 @@ pub struct Facts {
     pub unwatched: Vec<Unwatched>,
 }
 
-/// The facts of a release's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordFacts {
+pub struct RecordHealth {
     /// The revision that the objects are compared with.
     pub revision: u64,
     /// The last deployed revision, if it is another one.
     pub deployed: Option<u64>,
-    /// The state of the record.
     pub state: RecordState,
 }
 
-/// The state of the record of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordState {
-    /// It is deployed.
     Deployed,
-    /// A Helm operation is under way.
     Underway,
     /// A Helm operation has been under way for too long.
     Locked,
-    /// The last Helm operation failed.
     Failed,
     /// The latest record cannot be read.
     Invalid,
-    /// The release is uninstalled.
     Gone,
 }
 
-/// The treatment of drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// The drift mode of the release's policy.
     pub drift: DriftMode,
     /// The emergency switch is off: nothing is judged, nothing is repaired.
     pub open: bool,
@@ -87,9 +70,7 @@ pub struct Control {
 /// One object that does not plainly match its declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectFacts {
-    /// The object.
     pub object: ObjectId,
-    /// Its state.
     pub state: ObjectState,
     /// The reason why it stays so.
     pub kept: Option<String>,
@@ -102,83 +83,60 @@ pub struct ObjectFacts {
 /// The state of an object that does not plainly match its declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectState {
-    /// It is missing.
     Missing,
-    /// Declared fields have other values.
     Changed,
-    /// Its fields match, and a field manager owns some of them with which Helm's next
-    /// upgrade conflicts.
+    /// Its fields match, and a field manager owns some of them with which Helm's next upgrade conflicts.
     Ownership,
     /// It is nested too deep to be compared.
     Unreadable,
     /// Declared fields may have other values; only a dry run could tell.
     InDoubt,
-    /// It is being deleted.
     Deleting,
     /// It differs or is missing as an exception allows.
     Allowed,
     /// The operation that failed or is under way has not created it.
     Awaited,
-    /// Its manifest opts it out.
     OptedOut,
-    /// Another release owns it.
     Foreign,
-    /// It lies outside of the release's namespace and was not seen to name the release: the guard neither
-    /// reads it nor tells anything of it.
+    /// It lies outside of the release's namespace and was not seen to name the release: the guard neither reads it
+    /// nor tells anything of it.
     Outside,
-    /// It could not be read.
     Unread,
 }
 
-/// Declared objects of a kind that the guard may not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwatched {
-    /// The kind.
     pub kind: String,
-    /// How many objects of it are declared.
     pub objects: usize,
-    /// The message of the API server.
     pub why: String,
 }
 
-/// The health of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// Whether all of it matches.
+pub struct ReleaseHealth {
     pub ready: Ready,
-    /// Whether a person has to act.
     pub stalled: bool,
-    /// The state in one word.
-    pub reason: Reason,
-    /// The counts of its objects by state.
-    pub counts: Counts,
-    /// The state in a sentence or two.
+    pub reason: HealthReason,
+    pub counts: HealthCounts,
     pub message: String,
 }
 
-/// The condition `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// All that is declared matches, or differs as it may.
     True,
-    /// Something does not match.
     False,
-    /// Nobody can tell.
     Unknown,
 }
 
-impl Health {
-    /// Derives the health from facts.
-    pub fn of(facts: &Facts) -> Self {
-        let counts = Counts::of(facts);
-        let reason = Reason::of(facts, &counts);
-        let message = words::message(reason, &counts, facts);
+impl ReleaseHealth {
+    pub fn of(facts: &HealthFacts) -> Self {
+        let counts = HealthCounts::count(facts);
+        let reason = HealthReason::new(facts, &counts);
+        let message = message(reason, &counts, facts);
         Self { ready: reason.ready(), stalled: reason.is_stalled(), reason, counts, message }
     }
 }
 
-impl RecordFacts {
-    /// The facts of the records of `release` at `now`.
+impl RecordHealth {
     pub fn of(release: &Release, operation_timeout: Duration, now: Timestamp) -> Self {
         let status = release.state.status;
         let state = if release.invalid.is_some() {
@@ -199,11 +157,10 @@ impl RecordFacts {
     }
 }
 
-impl Facts {
-    /// The objects that the guard may not read and the reason, as a clause; `None` if there are
-    /// none.
+impl HealthFacts {
+    /// The objects that the guard may not read and the reason, as a clause; `None` if there are none.
     pub fn unwatched_clause(&self) -> Option<String> {
-        words::unwatched(self)
+        unwatched(self)
     }
 }
 
@@ -215,7 +172,6 @@ impl Control {
 }
 
 impl ObjectState {
-    /// The state's name, as in statuses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -240,14 +196,12 @@ impl ObjectState {
 }
 
 impl ObjectFacts {
-    /// An object with nothing but its state.
     pub fn new(object: ObjectId, state: ObjectState) -> Self {
         Self { object, state, kept: None, contested_by: None, unconfirmed: false }
     }
 }
 
 impl Ready {
-    /// The condition's status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -255,6 +209,540 @@ impl Ready {
             Self::Unknown => "Unknown",
         }
     }
+}
+
+/// A status is stale when the guard's Lease has not been renewed for that long: five times the life of a Lease.
+/// Clocks of readers and guards may differ by less.
+pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+/// The reason of a stale status.
+const STALE: &str = "Stale";
+
+/// The state of the Lease of the guard that keeps a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pulse {
+    Renewed(Timestamp),
+    Gone,
+    /// Unknown: the guard has no Lease, or the client may not read it.
+    Unknown,
+}
+
+/// How a release stands by its status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedHealth {
+    /// `True`, `False` or `Unknown`.
+    pub ready: String,
+    /// The reason in one word; none before the guard has looked.
+    pub reason: Option<String>,
+    /// The revision that the release is held to.
+    pub revision: u64,
+    /// How many objects it declares.
+    pub declared: u64,
+    /// How many of them drifted.
+    pub drifted: u64,
+    /// Since when the oldest drift lasts that the status names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_drift: Option<Timestamp>,
+    /// How the others stand.
+    pub counts: ObjectCounts,
+    /// What becomes of edits that drift.
+    pub edits: String,
+    /// What becomes of drift.
+    pub drift: String,
+    /// Since when nobody keeps the status, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_since: Option<Timestamp>,
+    /// The state in a sentence or two.
+    pub message: String,
+}
+
+impl ReportedHealth {
+    /// The health according to `status` at `now`, where the guard's Lease has this pulse.
+    pub fn of(status: GuardedReleaseStatus, pulse: &Pulse, now: Timestamp) -> Self {
+        let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
+        // Drifted objects come before objects that may differ.
+        let in_front = usize::try_from(status.drifted).unwrap_or(usize::MAX);
+        let oldest_drift = status.drifts.iter().take(in_front).map(|it| it.since).min();
+        let (ready, reason, message) = match ready {
+            Some(ready) => (ready.status, Some(ready.reason), ready.message),
+            None => ("Unknown".to_owned(), None, "the guard has not looked at it yet".to_owned()),
+        };
+        let told = Self {
+            ready,
+            reason,
+            revision: status.revision,
+            declared: status.declared,
+            drifted: status.drifted,
+            oldest_drift,
+            counts: status.counts,
+            edits: status.edits,
+            drift: status.drift,
+            stale_since: None,
+            message,
+        };
+        match (pulse, status.lease) {
+            (Pulse::Renewed(at), Some(lease)) if now.duration_since(*at) > STALE_AFTER => {
+                told.stale(Some(*at), &lease)
+            }
+            (Pulse::Gone, Some(lease)) => told.stale(None, &lease),
+            _ => told,
+        }
+    }
+
+    pub fn is_stale(&self) -> bool {
+        self.reason.as_deref() == Some(STALE)
+    }
+
+    fn stale(self, since: Option<Timestamp>, lease: &LeaseReference) -> Self {
+        let LeaseReference { namespace, name } = lease;
+        let last = self.reason.as_deref().unwrap_or(&self.ready);
+        let since_when = since.map_or_else(String::new, |since| format!(" since {}", seconds(since)));
+        let why = match since {
+            Some(_) => "no guard has renewed it since",
+            None => "it does not exist, so no guard runs",
+        };
+        let message = format!(
+            "stale{since_when}: see Lease {name} in namespace {namespace}, {why}; the last state was {last}: {}",
+            self.message
+        );
+        let (ready, reason) = ("Unknown".to_owned(), Some(STALE.to_owned()));
+        Self { ready, reason, message, stale_since: since, ..self }
+    }
+}
+
+/// A time without its fraction.
+fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The state of a release in one word, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HealthReason {
+    RecordInvalid,
+    /// A Helm operation has been under way for too long.
+    PendingLocked,
+    ReleaseFailed,
+    /// It is uninstalled; only its history is left.
+    ReleaseMissing,
+    Suspended,
+    OperationUnderway,
+    Braked,
+    /// Something does not match, and the guard has never seen it match.
+    Unconfirmed,
+    /// Another writer reverts each repair.
+    Contested,
+    Drifted,
+    /// Some object may not match, and no dry run could tell.
+    Unsettled,
+    /// All objects that the guard may read match, and there are others.
+    Unwatched,
+    DriftIgnored,
+    /// All of it matches, or differs as it may.
+    InSync,
+}
+
+impl HealthReason {
+    pub const ALL: [Self; 14] = [
+        Self::RecordInvalid,
+        Self::PendingLocked,
+        Self::ReleaseFailed,
+        Self::ReleaseMissing,
+        Self::Suspended,
+        Self::OperationUnderway,
+        Self::Braked,
+        Self::Unconfirmed,
+        Self::Contested,
+        Self::Drifted,
+        Self::Unsettled,
+        Self::Unwatched,
+        Self::DriftIgnored,
+        Self::InSync,
+    ];
+
+    fn new(facts: &HealthFacts, counts: &HealthCounts) -> Self {
+        let any = |is: fn(&ObjectFacts) -> bool| facts.objects.iter().any(|it| it.state.is_drift() && is(it));
+        match facts.record.state {
+            RecordState::Invalid => return Self::RecordInvalid,
+            RecordState::Locked => return Self::PendingLocked,
+            RecordState::Failed => return Self::ReleaseFailed,
+            RecordState::Gone => return Self::ReleaseMissing,
+            RecordState::Deployed | RecordState::Underway => {}
+        }
+        if facts.control.suspended.is_some() {
+            Self::Suspended
+        } else if facts.record.state == RecordState::Underway {
+            Self::OperationUnderway
+        } else if facts.control.drift == DriftMode::Ignore {
+            Self::DriftIgnored
+        } else if counts.drifted == 0 {
+            match (counts.in_doubt, counts.unwatched) {
+                (0, 0) => Self::InSync,
+                (0, _) => Self::Unwatched,
+                (_, _) => Self::Unsettled,
+            }
+        } else if facts.control.braked {
+            Self::Braked
+        } else if any(|it| it.unconfirmed) {
+            Self::Unconfirmed
+        } else if any(|it| it.contested_by.is_some()) {
+            Self::Contested
+        } else {
+            Self::Drifted
+        }
+    }
+
+    pub fn ready(self) -> Ready {
+        match self {
+            Self::InSync => Ready::True,
+            Self::Suspended
+            | Self::OperationUnderway
+            | Self::Unsettled
+            | Self::Unwatched
+            | Self::DriftIgnored => Ready::Unknown,
+            Self::Drifted
+            | Self::Contested
+            | Self::ReleaseMissing
+            | Self::Braked
+            | Self::Unconfirmed
+            | Self::ReleaseFailed
+            | Self::PendingLocked
+            | Self::RecordInvalid => Ready::False,
+        }
+    }
+
+    pub fn is_stalled(self) -> bool {
+        matches!(
+            self,
+            Self::Braked
+                | Self::Unconfirmed
+                | Self::ReleaseFailed
+                | Self::PendingLocked
+                | Self::RecordInvalid
+        )
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RecordInvalid => "RecordInvalid",
+            Self::PendingLocked => "PendingLocked",
+            Self::ReleaseFailed => "ReleaseFailed",
+            Self::ReleaseMissing => "ReleaseMissing",
+            Self::Suspended => "Suspended",
+            Self::OperationUnderway => "OperationUnderway",
+            Self::Braked => "Braked",
+            Self::Unconfirmed => "Unconfirmed",
+            Self::Contested => "Contested",
+            Self::Drifted => "Drifted",
+            Self::Unsettled => "Unsettled",
+            Self::Unwatched => "Unwatched",
+            Self::DriftIgnored => "DriftIgnored",
+            Self::InSync => "InSync",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthCounts {
+    pub declared: usize,
+    pub matching: usize,
+    /// They do not match, or another manager owns their fields.
+    pub drifted: usize,
+    /// Of those that drifted: they match, and another manager owns their fields.
+    pub ownership: usize,
+    /// They may not match.
+    pub in_doubt: usize,
+    pub deleting: usize,
+    pub allowed: usize,
+    /// The operation that failed or is under way has not created them.
+    pub not_created: usize,
+    /// They are not judged: opted out, owned by another release, or outside of the release's namespace.
+    pub unjudged: usize,
+    /// Of those that are not judged: they lie outside of the release's namespace and do not name the release.
+    pub outside: usize,
+    /// The guard may not, or could not, read them.
+    pub unwatched: usize,
+}
+
+impl HealthCounts {
+    fn count(facts: &HealthFacts) -> Self {
+        let of = |meant: &[ObjectState]| facts.objects.iter().filter(|it| meant.contains(&it.state)).count();
+        let drifted = facts.objects.iter().filter(|it| it.state.is_drift()).count();
+        let forbidden: usize = facts.unwatched.iter().map(|it| it.objects).sum();
+        let mut counts = Self {
+            declared: facts.declared,
+            matching: 0,
+            drifted,
+            ownership: of(&[ObjectState::Ownership]),
+            in_doubt: of(&[ObjectState::InDoubt]),
+            deleting: of(&[ObjectState::Deleting]),
+            allowed: of(&[ObjectState::Allowed]),
+            not_created: of(&[ObjectState::Awaited]),
+            unjudged: of(&[ObjectState::OptedOut, ObjectState::Foreign, ObjectState::Outside]),
+            outside: of(&[ObjectState::Outside]),
+            unwatched: of(&[ObjectState::Unread]).saturating_add(forbidden),
+        };
+        // A failed release also includes objects of the previous revision.
+        counts.declared = counts.declared.max(counts.others());
+        counts.matching = counts.declared - counts.others();
+        counts
+    }
+
+    /// The counts as a status stores them.
+    pub fn kept(&self) -> ObjectCounts {
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        ObjectCounts {
+            matching: number(self.matching),
+            ownership: number(self.ownership),
+            in_doubt: number(self.in_doubt),
+            allowed: number(self.allowed),
+            deleting: number(self.deleting),
+            not_created: number(self.not_created),
+            unjudged: number(self.unjudged),
+            unwatched: number(self.unwatched),
+        }
+    }
+
+    /// All that do not plainly match.
+    fn others(&self) -> usize {
+        let Self { drifted, in_doubt, deleting, allowed, not_created, unjudged, unwatched, .. } = *self;
+        [drifted, in_doubt, deleting, allowed, not_created, unjudged, unwatched]
+            .into_iter()
+            .fold(0, usize::saturating_add)
+    }
+}
+
+/// Objects that a sentence names.
+const NAMED: usize = 5;
+
+/// The most characters of a text that comes from elsewhere.
+const TEXT: usize = 300;
+
+/// The message for a release in this state.
+fn message(reason: HealthReason, counts: &HealthCounts, facts: &HealthFacts) -> String {
+    let sentence = sentence(reason, counts, facts);
+    match facts.control.open {
+        true => format!(
+            "the emergency is open: no change is checked and nothing is repaired until `kubemoor emergency close`; {sentence}"
+        ),
+        false => sentence,
+    }
+}
+
+impl HealthCounts {
+    /// The counts in few words.
+    pub fn headline(&self) -> String {
+        let Self { declared, drifted, in_doubt, not_created, allowed, unwatched, .. } = *self;
+        let objects = counted(declared, "object");
+        let mut parts = vec![match (drifted, in_doubt) {
+            (0, 0) => format!("{objects}, no drift"),
+            (0, _) => format!("{objects}, no certain drift"),
+            (_, _) => format!("{drifted} of {objects} drifted"),
+        }];
+        for (count, what) in [
+            (in_doubt, "in doubt"),
+            (not_created, "not created"),
+            (allowed, "allowed to differ"),
+            (unwatched, "not read"),
+        ] {
+            if count > 0 {
+                parts.push(format!("{count} {what}"));
+            }
+        }
+        parts.join(", ")
+    }
+
+    fn clause(&self, facts: &HealthFacts) -> String {
+        let Self { declared, matching, drifted, ownership, .. } = *self;
+        let manifest = match (facts.record.state, facts.record.deployed) {
+            (RecordState::Failed, Some(deployed)) => {
+                format!("revision {} or {deployed}", facts.record.revision)
+            }
+            _ => format!("revision {}", facts.record.revision),
+        };
+        let mut clauses = Vec::new();
+        let changed = drifted.saturating_sub(ownership);
+        if changed > 0 {
+            let verb = if changed == 1 { "does" } else { "do" };
+            clauses.push(format!("{changed} of {} {verb} not match {manifest}", counted(declared, "object")));
+        }
+        let held = facts.objects.iter().filter(|it| it.state == ObjectState::Changed);
+        let held: Vec<_> =
+            held.filter_map(|it| Some(format!("{}: {}", it.object, it.kept.as_ref()?))).collect();
+        if !held.is_empty() {
+            clauses.push(named(held.into_iter()));
+        }
+        if ownership > 0 {
+            clauses.push(format!(
+                "{ownership} of {} {} other owners of declared fields than Helm, so the next `helm upgrade` may fail with a conflict",
+                counted(declared, "object"),
+                if ownership == 1 { "has" } else { "have" },
+            ));
+        }
+        if drifted == 0 {
+            clauses.push(match matching == declared {
+                true => format!("all {} match {manifest}", counted(declared, "object")),
+                false => format!("{matching} of {} match {manifest}", counted(declared, "object")),
+            });
+        }
+        clauses.extend(self.rest(facts));
+        clauses.join("; ")
+    }
+
+    fn rest(&self, facts: &HealthFacts) -> Vec<String> {
+        let names = |state: ObjectState| {
+            let meant: Vec<_> = facts.objects.iter().filter(|it| it.state == state).collect();
+            named(meant.iter().map(|it| match &it.kept {
+                Some(kept) => format!("{}: {kept}", it.object),
+                None => it.object.to_string(),
+            }))
+        };
+        let mut clauses = Vec::new();
+        if self.in_doubt > 0 {
+            clauses.push(format!(
+                "{} may not match, and only a dry run could tell: {}",
+                self.in_doubt,
+                names(ObjectState::InDoubt)
+            ));
+        }
+        if self.allowed > 0 {
+            clauses.push(format!("{} allowed to differ: {}", are(self.allowed), names(ObjectState::Allowed)));
+        }
+        if self.deleting > 0 {
+            clauses.push(format!("{} being deleted: {}", are(self.deleting), names(ObjectState::Deleting)));
+        }
+        if self.not_created > 0 {
+            let what = if self.not_created == 1 { "was" } else { "were" };
+            clauses.push(format!("{} {what} not created: {}", self.not_created, names(ObjectState::Awaited)));
+        }
+        if self.unjudged > self.outside {
+            let others = self.unjudged - self.outside;
+            clauses.push(format!("{} opted out or owned by another release", are(others)));
+        }
+        if self.outside > 0 {
+            clauses.push(format!("{} outside of the namespace, not judged", are(self.outside)));
+        }
+        if let Some(unwatched) = unwatched(facts) {
+            clauses.push(unwatched);
+        }
+        clauses
+    }
+}
+
+/// The objects that are not watched, and why.
+fn unwatched(facts: &HealthFacts) -> Option<String> {
+    let objects: usize = facts.unwatched.iter().map(|it| it.objects).sum();
+    let told = facts.unwatched.iter().map(|it| format!("{} of kind {}: {}", it.objects, it.kind, it.why));
+    let unread: Vec<_> = facts.objects.iter().filter(|it| it.state == ObjectState::Unread).collect();
+    let told: Vec<String> = told.chain(unread.iter().map(|it| it.object.to_string())).collect();
+    let count = objects.saturating_add(unread.len());
+    (count > 0).then(|| {
+        format!(
+            "{count} of {} {} not looked at: {}",
+            counted(facts.declared, "object"),
+            if count == 1 && facts.declared == 1 { "is" } else { "are" },
+            named(told.into_iter())
+        )
+    })
+}
+
+/// The first of these texts, and the number of the others.
+pub fn named(all: impl ExactSizeIterator<Item = String>) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let first: Vec<String> = all.take(NAMED).map(|text| cut(&text)).collect();
+    let rest = if more == 0 { String::new() } else { format!("; and {more} more") };
+    first.join("; ") + &rest
+}
+
+fn sentence(reason: HealthReason, counts: &HealthCounts, facts: &HealthFacts) -> String {
+    let (name, namespace, revision) = (&facts.release.name, &facts.release.namespace, facts.record.revision);
+    let stands = || counts.clause(facts);
+    match reason {
+        HealthReason::InSync | HealthReason::Unwatched | HealthReason::Unsettled => stands(),
+        HealthReason::DriftIgnored => {
+            "the policy says `drift: Ignore`, so the guard does not look at the objects".to_owned()
+        }
+        HealthReason::OperationUnderway => format!(
+            "a Helm operation is under way at revision {revision}; the guard judges the objects when it ends"
+        ),
+        HealthReason::Suspended => {
+            let Suspension { until, reason } = facts.control.suspended.clone().unwrap_or_default();
+            let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            let why = if reason.is_empty() { String::new() } else { format!(" ({})", cut(&reason)) };
+            format!(
+                "suspended{end}{why}, so nothing is repaired until {}`kubemoor resume {name} -n {namespace}`; {}",
+                if until.is_some() { "then or " } else { "" },
+                stands()
+            )
+        }
+        HealthReason::Drifted if facts.control.drift == DriftMode::Repair => stands(),
+        HealthReason::Drifted => format!(
+            "{}; the policy reports drift and does not repair it; `kubemoor reconcile {name} -n {namespace}` repairs it once",
+            stands()
+        ),
+        HealthReason::Contested => {
+            let others = facts.objects.iter().filter_map(|it| it.contested_by.as_deref());
+            let other = others.filter(|it| !it.is_empty()).map(cut).next();
+            format!(
+                "{}; {} keeps changing it back, so repairs wait longer each time",
+                stands(),
+                other.as_deref().unwrap_or("somebody")
+            )
+        }
+        HealthReason::Braked => format!(
+            "{}; too many objects drift at once, so repairs have stopped until `kubemoor reconcile {name} -n {namespace}`",
+            stands()
+        ),
+        HealthReason::Unconfirmed => {
+            let open: Vec<_> = facts.objects.iter().filter(|it| it.unconfirmed).collect();
+            let names = named(open.iter().map(|it| it.object.to_string()));
+            format!(
+                "{}; the guard has never seen these live objects as revision {revision} declares them and does not write them: {names}. To confirm the declared values, write them with Helm, or run `kubemoor reconcile {name} -n {namespace}` as a user who may update the objects",
+                stands()
+            )
+        }
+        HealthReason::ReleaseFailed => failed(counts, facts),
+        HealthReason::PendingLocked => format!(
+            "a Helm operation has been under way for too long at revision {revision}, so nothing is repaired; `helm rollback {name} -n {namespace}` ends it"
+        ),
+        HealthReason::RecordInvalid => format!(
+            "the latest record cannot be read, so nothing is repaired; the guard uses the last valid revision, {revision}"
+        ),
+        HealthReason::ReleaseMissing => "the release has no record any more".to_owned(),
+    }
+}
+
+/// The message after a failed Helm operation: the states of the objects, and the ways out.
+fn failed(counts: &HealthCounts, facts: &HealthFacts) -> String {
+    let (name, namespace, revision) = (&facts.release.name, &facts.release.namespace, facts.record.revision);
+    let Some(deployed) = facts.record.deployed else {
+        return format!(
+            "the installation failed at revision {revision}; {}. Correct the cause and run `helm upgrade --install {name} CHART -n {namespace}`, or run `helm uninstall {name} -n {namespace}`",
+            counts.clause(facts)
+        );
+    };
+    let reconcile = match counts.drifted {
+        0 => String::new(),
+        _ => format!(
+            " `kubemoor reconcile {name} -n {namespace}` sets drifted objects back to revision {deployed} and returns their fields to Helm."
+        ),
+    };
+    format!(
+        "Helm's last operation failed at revision {revision}; {}.{reconcile} To end this state, run `helm upgrade {name} CHART -n {namespace}` or `helm rollback {name} {deployed} -n {namespace}`; with `--force-conflicts` if Helm reports a conflict",
+        counts.clause(facts)
+    )
+}
+
+fn are(count: usize) -> String {
+    if count == 1 { "1 is".to_owned() } else { format!("{count} are") }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn cut(text: &str) -> String {
+    one_line(text).chars().take(TEXT).collect()
 }
 
 #[cfg(test)]

@@ -1,36 +1,26 @@
-//! The verdict on an edit of a declared object.
+//! The verdict on an edit of a declared object; [`decide`] makes the same decision on recorded facts.
 //!
-//! Entry points: `judge`, `judge_with_facts`; `decide` makes the same decision on recorded facts.
-//! Invariant: apart from the exceptions, `Deny` never allows an edit of a declared path unless it
-//! restores the declared value, and never denies an edit that touches neither a declared path nor a
-//! sealed field. Must not do I/O.
-
-mod decide;
-mod observe;
-mod weigh;
+//! Apart from the exceptions, `Deny` never allows an edit of a declared path unless it restores the declared value,
+//! and never denies an edit that touches neither a declared path nor a sealed field.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub(super) use self::decide::{Claim, Decision, Heard, decide};
-use self::observe::Observation;
-use super::circumstances::DeclaredObject;
-use super::claims::counting;
-use super::edit::{Edit, Evidence, Outcome, Reason, Rules, Verdict};
-use super::exceptions::Exceptions;
-use super::facts::{AlternativeFacts, EditFacts};
-use super::{deletion, identities};
-use kubemoor_declare::model::{Operation, PROBE_MANAGER};
-use kubemoor_helm::release::{Declared, Release};
+use crate::claims::counting;
+use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, ObjectComparison};
+use crate::edit::{
+    DeclaredObject, DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, Rules, Verdict, VerdictReason,
+};
+use crate::exceptions::{ObjectExceptions, exempting};
+use crate::shown::ShownValues;
+use crate::{claims, identities};
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::model::{EditsMode, ObjectId, Operation, PROBE_MANAGER};
+use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, Standing};
 use kubemoor_policy::Policy;
-
-/// One release's declaration of the object, with the policy of that release.
-struct Hearing<'r> {
-    standing: Standing<'r>,
-    policy: Arc<Policy>,
-}
 
 /// Judges one edit by the releases that declare its object (`claims`, the one
 /// seen first in front), in the order of the steps:
@@ -54,30 +44,30 @@ pub fn judge(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
     rules: &Rules<'_>,
-    evidence: Evidence<'_>,
+    evidence: DryRunEvidence<'_>,
     now: Timestamp,
 ) -> Verdict {
     judge_with_facts(edit, claims, rules, evidence, now).0
 }
 
-/// The same, with the facts of the edit, by which other policies can judge it later. No facts where
-/// every policy would allow it.
+/// The same, with the facts of the edit, by which other policies can judge it later. No facts where every policy
+/// would allow it.
 pub fn judge_with_facts(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
     rules: &Rules<'_>,
-    evidence: Evidence<'_>,
+    evidence: DryRunEvidence<'_>,
     now: Timestamp,
 ) -> (Verdict, Option<EditFacts>) {
     let plain = |reason| (Verdict::allow(reason), None);
     if claims.is_empty() {
-        return plain(Reason::NotDeclared);
+        return plain(VerdictReason::NotDeclared);
     }
     // Nothing is stored, and the arbiter must not wait for itself.
     if edit.dry_run && edit.field_manager == PROBE_MANAGER {
-        return plain(Reason::Probe);
+        return plain(VerdictReason::Probe);
     }
-    let hearings: Vec<_> = counting(claims, edit.object, &edit.owner)
+    let claimed: Vec<(Standing<'_>, Arc<Policy>)> = counting(claims, edit.object, &edit.owner)
         .filter_map(|release| {
             let policy = rules.resolver.of(&release.id);
             let standing = state::standing(release, edit.object, policy.operation_timeout, now)?;
@@ -85,92 +75,307 @@ pub fn judge_with_facts(
                 Some(version) => standing.in_version(version)?,
                 None => standing,
             };
-            Some(Hearing { standing, policy })
+            Some((standing, policy))
         })
         .collect();
-    if hearings.is_empty() {
-        return plain(Reason::NotDeclared);
+    if claimed.is_empty() {
+        return plain(VerdictReason::NotDeclared);
     }
-    if edit.operation == Operation::Delete && edit.old.is_some_and(deletion::is_underway) {
-        return plain(Reason::BeingDeleted);
+    if edit.operation == Operation::Delete && edit.old.is_some_and(claims::is_being_deleted) {
+        return plain(VerdictReason::BeingDeleted);
     }
     let own = rules.own_account.is_some_and(|own| own == edit.actor.user);
     if own || (edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object)) {
-        return plain(Reason::Identity);
+        return plain(VerdictReason::Identity);
     }
-    let unaided = if matches!(evidence, Evidence::Nowhere) { evidence } else { Evidence::None };
-    let hear = |aided: Option<usize>| {
-        let of = |index| if aided == Some(index) { evidence } else { unaided };
-        let heard = hearings.iter().enumerate().map(|(index, it)| it.heard(edit, of(index), now));
-        decide(heard)
+    let unaided = if matches!(evidence, DryRunEvidence::Nowhere) { evidence } else { DryRunEvidence::None };
+    let decide_aided = |aided: Option<usize>| {
+        decide(claimed.iter().enumerate().map(|(index, (standing, policy))| {
+            let evidence = if aided == Some(index) { evidence } else { unaided };
+            judge_claim(edit, standing, policy, evidence, now)
+        }))
     };
-    let mut decision = hear(None);
-    if !decision.verdict.passes() && !matches!(evidence, Evidence::None | Evidence::Nowhere) {
+    let mut decision = decide_aided(None);
+    if !decision.verdict.passes() && !matches!(evidence, DryRunEvidence::None | DryRunEvidence::Nowhere) {
         // The arbiter was asked about this release's manifest, so its answer does not apply to
         // another's.
-        decision = hear(Some(decision.index));
+        decision = decide_aided(Some(decision.index));
     }
     let Decision { verdict, claims, .. } = decision;
     let differs = || claims.iter().flat_map(|it| &it.alternatives).any(|it| !it.changes.is_empty());
-    if verdict.outcome == Outcome::Allow && !differs() {
+    if verdict.outcome == EditOutcome::Allow && !differs() {
         return (verdict, None);
     }
-    let unheard = hearings.len().saturating_sub(claims.len());
+    let unheard = claimed.len().saturating_sub(claims.len());
     let circumstances = edit.circumstances.clone();
     (verdict, Some(EditFacts { claims, unheard, circumstances }))
 }
 
-impl Hearing<'_> {
-    fn heard(&self, edit: &Edit<'_>, evidence: Evidence<'_>, now: Timestamp) -> Heard {
-        let Self { standing, policy } = self;
-        let claim = Claim {
-            release: &standing.release.id,
-            revision: standing.release.state.revision,
-            pending: standing.pending,
-            authorised: edit.operation == Operation::Delete
-                && edit.old.is_some_and(|old| standing.deletion.covers(old)),
-            evidence: evidence.into(),
-            policy,
+/// The verdict of one release that declares the object, by the policy of that release.
+fn judge_claim(
+    edit: &Edit<'_>,
+    standing: &Standing<'_>,
+    policy: &Policy,
+    evidence: DryRunEvidence<'_>,
+    now: Timestamp,
+) -> (Verdict, ClaimFacts) {
+    let facts = ClaimFacts {
+        release: standing.release.id.clone(),
+        revision: standing.release.state.revision,
+        pending: standing.pending,
+        authorised: edit.operation == Operation::Delete
+            && edit.old.is_some_and(|old| standing.deletion.covers(old)),
+        evidence: evidence.into(),
+        alternatives: Vec::new(),
+        unweighed: 0,
+    };
+    let alternatives = standing.alternatives.iter().enumerate().map(|(index, declared)| {
+        // The arbiter was asked about the first alternative.
+        let evidence = if index == 0 { evidence } else { DryRunEvidence::None };
+        let (object, release) = (edit.object, &standing.release.id);
+        let of = DeclaredObject { object, release, declared };
+        let circumstances = edit.circumstances;
+        let exceptions = ObjectExceptions::new(of, policy, circumstances, Some(edit.actor), now);
+        let seal = exceptions.sealed();
+        let diff = match edit.new {
+            Some(new) if edit.operation != Operation::Delete && !declared.opted_out => {
+                ObjectComparison { object, standing, declared, circumstances, evidence, seal }
+                    .of_edit(edit, new)
+            }
+            // Deletions and opted-out objects are not compared.
+            _ => Diff::empty(declared, VerdictReason::Unchanged, None),
         };
-        let alternatives = standing.alternatives.iter().enumerate().map(|(index, declared)| {
-            // The arbiter was asked about the first alternative.
-            let evidence = if index == 0 { evidence } else { Evidence::None };
-            let exceptions = self.exceptions(edit, declared, now);
-            (self.facts(edit, declared, evidence, &exceptions), exceptions)
-        });
-        claim.heard(edit, alternatives)
+        (diff, exceptions)
+    });
+    Claim { facts, policy }.judge(edit, alternatives)
+}
+
+const EXCEPTIONS: usize = 8;
+
+/// One release that claims the object: its facts, without those that come from a comparison, and its policy.
+pub(crate) struct Claim<'a> {
+    pub(crate) facts: ClaimFacts,
+    pub(crate) policy: &'a Policy,
+}
+
+pub(crate) struct Decision {
+    pub(crate) verdict: Verdict,
+    pub(crate) index: usize,
+    pub(crate) claims: Vec<ClaimFacts>,
+}
+
+/// The verdict of the first release that allows the edit, after which no other is consulted; if none does, the
+/// mildest verdict, then one that the arbiter may change, then the first.
+pub(crate) fn decide(judged: impl Iterator<Item = (Verdict, ClaimFacts)>) -> Decision {
+    let mut mildest: Option<(usize, Verdict)> = None;
+    let mut claims = Vec::new();
+    for (index, (verdict, facts)) in judged.enumerate() {
+        claims.push(facts);
+        if verdict.passes() {
+            return Decision { verdict, index, claims };
+        }
+        let rank = |verdict: &Verdict| (verdict.outcome, !verdict.arguable);
+        if mildest.as_ref().is_none_or(|(_, kept)| rank(&verdict) < rank(kept)) {
+            mildest = Some((index, verdict));
+        }
+    }
+    let (index, verdict) = mildest.unwrap_or_else(|| (0, Verdict::allow(VerdictReason::NotDeclared)));
+    Decision { verdict, index, claims }
+}
+
+impl Claim<'_> {
+    /// The release's verdict on the edit, compared with each manifest in turn.
+    pub(crate) fn judge<'e>(
+        mut self,
+        edit: &Edit<'_>,
+        mut alternatives: impl ExactSizeIterator<Item = (Diff, ObjectExceptions<'e>)>,
+    ) -> (Verdict, ClaimFacts) {
+        let (mut weighed, all) = (Vec::new(), alternatives.len());
+        let verdict = match edit.operation {
+            Operation::Delete => self.deletion(edit, &mut alternatives, &mut weighed),
+            Operation::Create | Operation::Update => self.change(edit, &mut alternatives, &mut weighed),
+        };
+        // One that opts the object out is not weighed.
+        self.facts.unweighed = all.saturating_sub(weighed.len());
+        self.facts.alternatives = weighed;
+        (verdict, self.facts)
     }
 
-    /// The changes of the edit; deletions and opted-out objects are not compared.
-    fn facts(
+    fn deletion<'e>(
         &self,
         edit: &Edit<'_>,
-        declared: &Arc<Declared>,
-        evidence: Evidence<'_>,
-        exceptions: &Exceptions<'_>,
-    ) -> AlternativeFacts {
-        let (standing, seal) = (&self.standing, exceptions.sealed());
-        match edit.new {
-            Some(new) if edit.operation != Operation::Delete && !declared.opted_out => {
-                Observation { edit, new, standing, declared, evidence, seal }.facts()
+        alternatives: &mut dyn Iterator<Item = (Diff, ObjectExceptions<'e>)>,
+        weighed: &mut Vec<Diff>,
+    ) -> Verdict {
+        let mut allowed = None;
+        for (facts, exceptions) in alternatives {
+            if facts.declared.opted_out {
+                return Verdict::allow(VerdictReason::OptedOut);
             }
-            _ => {
-                let declared = Arc::clone(declared);
-                let (fields, changes) = (declared.fields(), Vec::new());
-                AlternativeFacts { declared, fields, changes, reason: Reason::Unchanged, seal: None }
-            }
+            allowed = allowed.or_else(|| Some((exceptions.of_deletion()?, exceptions.naming_deletion())));
+            weighed.push(facts);
+        }
+        if self.facts.authorised {
+            return Verdict::allow(VerdictReason::InBand);
+        }
+        let grounds = self.grounds(Vec::new());
+        let exempt = exempting(self.policy, edit.actor).map(|by| (VerdictReason::Exempt, vec![by]));
+        match exempt.or(allowed) {
+            Some((reason, by)) => Verdict::excused(self.policy, reason, by_exceptions(grounds, by)),
+            None => Verdict::by_mode(self.policy, VerdictReason::Deletion, Some(grounds)),
         }
     }
 
-    /// The exceptions of the object as one of the manifests declares it.
-    fn exceptions<'a>(
-        &'a self,
-        edit: &'a Edit<'_>,
-        declared: &'a Arc<Declared>,
-        now: Timestamp,
-    ) -> Exceptions<'a> {
-        let of = DeclaredObject { object: edit.object, release: &self.standing.release.id, declared };
-        Exceptions::new(of, &self.policy, edit.circumstances, Some(edit.actor), now)
+    fn change<'e>(
+        &self,
+        edit: &Edit<'_>,
+        alternatives: &mut dyn Iterator<Item = (Diff, ObjectExceptions<'e>)>,
+        seen: &mut Vec<Diff>,
+    ) -> Verdict {
+        let mut least: Option<(usize, Weighed)> = None;
+        for (index, (facts, exceptions)) in alternatives.enumerate() {
+            if facts.declared.opted_out {
+                return Verdict::allow(VerdictReason::OptedOut);
+            }
+            let weighed = weigh(edit.object, &facts, &exceptions);
+            seen.push(facts);
+            if weighed.findings.is_empty() {
+                return match weighed.allowed.is_empty() {
+                    true => Verdict::allow(weighed.reason),
+                    false => {
+                        let grounds = by_exceptions(self.grounds(weighed.allowed), weighed.allowed_by);
+                        Verdict::excused(self.policy, VerdictReason::Allowed, grounds)
+                    }
+                };
+            }
+            if least.as_ref().is_none_or(|(_, least)| weighed.weight() < least.weight()) {
+                least = Some((index, weighed));
+            }
+        }
+        let (index, weighed) = least.unwrap_or_else(|| (0, Weighed::of_nothing(VerdictReason::Unchanged)));
+        if let Some(by) = exempting(self.policy, edit.actor) {
+            let grounds = by_exceptions(self.grounds(weighed.findings), vec![by]);
+            return Verdict::excused(self.policy, VerdictReason::Exempt, grounds);
+        }
+        self.by_mode(edit, index, weighed)
+    }
+
+    /// The verdict of the mode on an edit that drifts from all manifests, least from the one at `index`.
+    fn by_mode(&self, edit: &Edit<'_>, index: usize, weighed: Weighed) -> Verdict {
+        let Self { policy, facts: ClaimFacts { evidence, pending, .. } } = *self;
+        let Weighed { findings, certain, in_doubt, merged, .. } = weighed;
+        let all_in_doubt = findings.iter().all(|finding| finding.doubt);
+        let grounds = self.grounds(findings);
+        if merged && pending {
+            return Verdict::excused(policy, VerdictReason::Unsettled, grounds);
+        }
+        if all_in_doubt && evidence == EvidenceKind::Nowhere {
+            // A doubt that cannot be settled is reported as one, and never leads to a denial.
+            let outcome =
+                Verdict::by_mode(policy, VerdictReason::Unsettled, None).outcome.min(EditOutcome::Warn);
+            let grounds = Some(Arc::new(grounds));
+            return Verdict { outcome, reason: VerdictReason::Unsettled, grounds, arguable: false };
+        }
+        // The arbiter was asked about the first manifest.
+        let is_untold = match evidence {
+            EvidenceKind::None => false,
+            EvidenceKind::Canonical => index > 0,
+            EvidenceKind::Unavailable | EvidenceKind::Nowhere => true,
+        };
+        if !certain && pending && is_untold {
+            // A valid write of Helm can fail a dry run. A value that a webhook or the API server
+            // may have changed must not stop it if that cannot be settled.
+            return Verdict::excused(policy, VerdictReason::Unsettled, grounds);
+        }
+        let arguable = evidence == EvidenceKind::None && !edit.scale && (in_doubt || pending);
+        let verdict = Verdict::by_mode(policy, VerdictReason::Drift, Some(grounds));
+        // A Scale has nothing but its replicas, and a new object has no former state.
+        let outcome = match policy.edits {
+            EditsMode::Revert if edit.operation == Operation::Update && !edit.scale => EditOutcome::Revert,
+            _ => verdict.outcome,
+        };
+        Verdict { arguable, outcome, ..verdict }
+    }
+
+    fn grounds(&self, fields: Vec<FieldFinding>) -> Grounds {
+        let ClaimFacts { release, revision, .. } = &self.facts;
+        Grounds { release: release.clone(), revision: *revision, fields, exceptions: Vec::new() }
+    }
+}
+
+/// The same grounds with the exceptions that allow the edit; the first ones are named, each once.
+fn by_exceptions(grounds: Grounds, by: Vec<String>) -> Grounds {
+    let mut exceptions: Vec<String> = Vec::new();
+    for name in by {
+        if exceptions.len() < EXCEPTIONS && !exceptions.contains(&name) {
+            exceptions.push(name);
+        }
+    }
+    Grounds { exceptions, ..grounds }
+}
+
+struct Weighed {
+    findings: Vec<FieldFinding>,
+    /// Whether one of them cannot come from a webhook that only adds fields or an API server that drops unknown ones.
+    certain: bool,
+    /// Whether a dry run could show that all of them match the declaration.
+    in_doubt: bool,
+    /// Whether all of them may come from the merge of a running Helm operation.
+    merged: bool,
+    /// The drift that an allowance covers.
+    allowed: Vec<FieldFinding>,
+    allowed_by: Vec<String>,
+    /// The reason why the edit is allowed if there is no finding.
+    reason: VerdictReason,
+}
+
+fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> Weighed {
+    let mut weighed = Weighed { merged: true, ..Weighed::of_nothing(diff.reason) };
+    for (it, excused) in exceptions.excuse(&diff.changes) {
+        let FieldDiff { change, kind, .. } = it;
+        if excused.is_none() && *kind != ChangeKind::Added {
+            weighed.certain |= change.agreement == Agreement::Differs && *kind != ChangeKind::Merged;
+            weighed.in_doubt &= matches!(change.agreement, Agreement::Doubt | Agreement::Missing);
+        }
+        weighed.merged &= excused.is_some() || *kind == ChangeKind::Merged;
+        match excused {
+            None => weighed.findings.push(finding(object, it, &diff.fields)),
+            Some(VerdictReason::Allowed) => {
+                weighed.allowed_by.extend(match kind {
+                    ChangeKind::Owner => exceptions.naming_deletion(),
+                    _ => exceptions.naming(&change.path),
+                });
+                weighed.allowed.push(finding(object, it, &diff.fields));
+            }
+            Some(other) => weighed.reason = other,
+        }
+    }
+    weighed
+}
+
+fn finding(object: &ObjectId, diff: &FieldDiff, fields: &Fields) -> FieldFinding {
+    let FieldDiff { change: FieldChange { path, declared, old, new, agreement }, kind, element } = diff;
+    let values = match element {
+        // A change of an element's existence holds only its keys.
+        Some(element) => {
+            let declared = fields.element(path);
+            ShownValues::of(object, path, [declared.as_ref(), element.old.as_ref(), element.new.as_ref()])
+        }
+        None => ShownValues::of(object, path, [declared.as_ref(), old.as_ref(), new.as_ref()]),
+    };
+    let (doubt, added) = (*agreement == Agreement::Doubt, *kind == ChangeKind::Added);
+    FieldFinding { doubt, added, ..FieldFinding::of(path.clone(), values) }
+}
+
+impl Weighed {
+    fn of_nothing(reason: VerdictReason) -> Self {
+        let (findings, allowed, allowed_by) = (Vec::new(), Vec::new(), Vec::new());
+        Self { findings, certain: false, in_doubt: true, merged: false, allowed, allowed_by, reason }
+    }
+
+    /// The distance of the edit from the declaration: doubts weigh least, however many there are.
+    fn weight(&self) -> (bool, usize) {
+        (self.findings.iter().any(|finding| !finding.doubt), self.findings.len())
     }
 }
 

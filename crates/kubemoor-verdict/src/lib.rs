@@ -1,41 +1,40 @@
 //! The one decision on edits.
 //!
-//! Entry points: [`judge::judge`] for edits of declared objects, [`records::judge`] for edits of
-//! Helm's records, [`dependants::judge`] for deletions of namespaces and definitions;
-//! [`replay::Replay`] judges recorded edits by other policies; [`revert::plan`] reverts the
-//! drifting fields of an edit, [`ownership`] finds the owners of declared fields,
-//! [`health::Health`] gives the health of a release as a whole. Webhook, loop and command line call
-//! the same functions.
-//!
-//! Invariant: values in, values out; no I/O, no clock, no logging; total on any JSON. No verdict
-//! holds a Secret's value: [`shown::Shown`] is the part of a value that a person may see, and no
-//! other part leaves this module. Must not depend on the caller: a request, the loop or a command.
+//! Entry points: [`judge::judge`] for edits of declared objects, [`records::judge`] for edits of Helm's records,
+//! [`claims::judge_deletion`] for deletions of namespaces and definitions, [`drift::compare`] for live objects;
+//! [`replay::Replay`] judges recorded edits by other policies; [`revert::plan`] reverts the drifting fields of an
+//! edit, [`ownership`] predicts the next upgrade, [`health::Health`] gives the health of a release as a whole.
+//! Webhook, loop and command line call the same functions. Total on any JSON; no verdict holds a Secret's value.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod additions;
-pub mod adoption;
-pub mod circumstances;
 pub mod claims;
-pub mod deletion;
-pub mod dependants;
-pub mod difference;
+pub mod diff;
 pub mod drift;
 pub mod edit;
 pub mod exceptions;
-pub mod facts;
 pub mod health;
 pub mod identities;
 pub mod judge;
 pub mod message;
-mod outputs;
+pub mod owners;
 pub mod ownership;
-pub mod patch;
-pub mod recorded;
 pub mod records;
+pub mod remedy;
 pub mod replay;
 pub mod revert;
 pub mod sealed;
 pub mod shown;
+
+// Former paths of other crates' `use` lines.
+pub use self::claims as adoption; // alias
+pub use self::claims as deletion; // alias
+pub use self::claims as dependants; // alias
+pub use self::diff as facts; // alias
+pub use self::edit as circumstances; // alias
+pub use self::message as patch; // alias
+pub use self::replay as recorded; // alias
+pub use self::shown as difference; // alias
 
 #[cfg(test)]
 #[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]

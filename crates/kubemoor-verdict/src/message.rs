@@ -1,43 +1,36 @@
-//! A verdict in words: the release of the object, the fields that the change would overwrite, and
-//! the remedies.
+//! A verdict in words: the release of the object, the fields that the change would overwrite, and the remedies,
+//! written as a denial, as warnings or as a log line.
 //!
-//! Entry points: [`Context::of_edit`] and [`Context::of_revert`] for declared objects,
-//! [`of_record`] for records, [`of_dependants`] for deletions that also delete other objects. Each
-//! returns a [`Message`], which can be written as a denial, as warnings or as a log line.
-//! Invariant: a message holds only values that [`super::shown`] allows, and every message about an
-//! object ends with the command that explains it. A message must not contain control characters
-//! except for the line ends of a denial.
+//! A message holds only values that [`crate::shown`] allows and no control characters except for the line ends of a
+//! denial; every message about an object ends with the command that explains it. Where there is little room, values
+//! are shortened before paths.
 
-mod field;
-mod lines;
-mod listed;
-mod owner;
-mod remedy;
-mod request;
-
-use std::fmt::Write as _;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use self::field::FieldWords;
-use self::lines::{OneLine, at_a_word};
-use self::listed::Listed;
-pub use self::owner::{LiveWriters, Owner};
-pub use self::remedy::{Upgrade, allow, audit};
-use self::remedy::{Way, WayKind, Ways, details};
-pub use self::request::{Unwritten, granted, of_order, refused, withdrawn, without_effect};
-use super::dependants::Dependant;
-use super::edit::{Finding, Grounds, Reason, Verdict};
-use super::records::{self, Falsified};
-use super::revert::SetBack;
-use super::shown::Shown;
+use jiff::Timestamp;
+use smallvec::{SmallVec, smallvec};
+
+use crate::claims::Dependant;
+use crate::edit::{FieldFinding, Grounds, Verdict, VerdictReason};
+use crate::records::{self, Falsified};
+pub use crate::remedy::{LiveWriters, Upgrade, allow}; // alias: `use` without `pub`
+pub use crate::remedy::{Owner, audit}; // alias
+use crate::remedy::{Remedy, RemedyKind, Upgrader, argument, details};
+use crate::revert::SetBack;
+use crate::shown::{Difference, Shown};
 use kubemoor_declare::model::text::one_line;
-use kubemoor_declare::model::{ObjectId, Operation, ReleaseId};
+use kubemoor_declare::model::{ALLOW, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Segment;
 use kubemoor_helm::release::{Declared, Release};
 use kubemoor_helm::values::Candidate;
 use kubemoor_policy::flaw::Flaw;
-use kubemoor_policy::{Policy, Source};
+use kubemoor_policy::{Policy, ValueSource};
+
+pub use self::EditMessage as Message; // alias
+pub use self::MessageContext as Context; // alias
 
 /// Room for most denials, in bytes.
 const ROOM: usize = 2048;
@@ -45,33 +38,28 @@ const ROOM: usize = 2048;
 /// The characters of a warning that the API server passes on.
 pub const WARNING: usize = 256;
 
-/// A verdict in words.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Message {
+pub struct EditMessage {
     /// The release of the object, as a clause.
     claim: String,
-    /// The same in a few words.
     short: String,
     /// What the change does, as a clause.
     what: String,
     /// The denial with its policy, as a clause.
     denied: String,
-    /// The listed fields or objects.
-    listed: Listed,
+    listed: MessageList,
     /// Whether the user is not shown the values of the listed fields.
     hides_values: bool,
     /// Further facts and the remedies, a sentence each.
-    ways: Vec<Way>,
+    ways: Vec<Remedy>,
     /// The way to change the release permanently, if it is one of the remedies.
     upgrade: Option<Box<Upgrade>>,
 }
 
 /// The sources of a message about a declared object.
 #[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    /// The object.
+pub struct MessageContext<'a> {
     pub object: &'a ObjectId,
-    /// The operation.
     pub operation: Operation,
     /// The policy that decides; `None` where it is not known.
     pub policy: Option<&'a Policy>,
@@ -83,53 +71,51 @@ pub struct Context<'a> {
     pub live: [Option<&'a Excerpt<'a>>; 2],
 }
 
-impl Context<'_> {
+impl MessageContext<'_> {
     /// The message about an edit of a declared object, with the remedies.
-    pub fn of_edit(&self, verdict: &Verdict) -> Message {
+    pub fn of_edit(&self, verdict: &Verdict) -> EditMessage {
         let Some(grounds) = &verdict.grounds else {
-            return Message { claim: verdict.reason.as_str().to_owned(), ..Message::default() };
+            return EditMessage { claim: verdict.reason.as_str().to_owned(), ..EditMessage::default() };
         };
         let Grounds { release, fields, .. } = &**grounds;
         let upgrade = self.upgrade(release);
-        let ways = Ways { object: self.object, upgrade: &upgrade };
         let by = self.by_policy();
-        if self.operation == Operation::Delete || verdict.reason == Reason::Deletion {
-            return Message {
+        if self.operation == Operation::Delete || verdict.reason == VerdictReason::Deletion {
+            return EditMessage {
                 what: "this change would delete it".to_owned(),
                 denied: format!("Its deletion is not allowed{by}"),
-                ways: ways.of_deletion(),
-                ..Message::about(self.object, grounds)
+                ways: upgrade.for_deletion(self.object),
+                ..EditMessage::about(self.object, grounds)
             };
         }
         Message {
             what: "this change would overwrite fields that the release manages".to_owned(),
             denied: format!("This change is not allowed{by}"),
-            listed: Listed::Fields(Arc::clone(grounds)),
-            ways: ways.of_fields(fields.iter().map(|finding| &finding.path)),
+            listed: MessageList::Fields(Arc::clone(grounds)),
+            ways: upgrade.for_fields(self.object, fields.iter().map(|finding| &finding.path)),
             upgrade: Some(Box::new(upgrade)),
-            ..Message::about(self.object, grounds)
+            ..EditMessage::about(self.object, grounds)
         }
     }
 
     /// The message about reverted fields of an edit: the release of the object, then each field.
-    pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> Message {
-        let Some(grounds) = &verdict.grounds else { return Message::default() };
+    pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> EditMessage {
+        let Some(grounds) = &verdict.grounds else { return EditMessage::default() };
         let upgrade = self.upgrade(&grounds.release);
-        let ways = Ways { object: self.object, upgrade: &upgrade };
         Message {
             what: "these fields were reverted to the release's values".to_owned(),
-            listed: Listed::set_back(fields),
-            ways: ways.of_fields(fields.iter().map(|field| &field.path)),
+            listed: MessageList::set_back(fields),
+            ways: upgrade.for_fields(self.object, fields.iter().map(|field| &field.path)),
             upgrade: Some(Box::new(upgrade)),
-            ..Message::about(self.object, grounds)
+            ..EditMessage::about(self.object, grounds)
         }
     }
 
-    /// The way to change the release permanently.
     fn upgrade(&self, release: &ReleaseId) -> Upgrade {
         let record = self.release.map(|release| &*release.latest);
         let live = || LiveWriters::of_review(self.live);
-        let owner = self.declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), record, live));
+        let owner =
+            self.declared.map_or(Upgrader::Helm, |declared| Upgrader::of(&declared.fields(), record, live));
         let chart = self.release.and_then(|release| release.state.chart.clone());
         Upgrade { release: release.clone(), owner, chart }
     }
@@ -137,14 +123,13 @@ impl Context<'_> {
     /// The policy that made the verdict, where it is not the default.
     fn by_policy(&self) -> String {
         match self.policy.map(|policy| &policy.sources.edits) {
-            Some(Source::Policy(name)) => format!(" by policy {name:?}"),
-            Some(Source::Default) | None => String::new(),
+            Some(ValueSource::Policy(name)) => format!(" by policy {name:?}"),
+            Some(ValueSource::Default) | None => String::new(),
         }
     }
 }
 
-impl Message {
-    /// Whether there is nothing to say.
+impl EditMessage {
     pub fn is_empty(&self) -> bool {
         self.claim.is_empty()
     }
@@ -154,7 +139,7 @@ impl Message {
         let Some(upgrade) = self.upgrade.as_ref().filter(|_| values.iter().any(|it| !it.is_empty())) else {
             return;
         };
-        if let Some(way) = self.ways.iter_mut().find(|way| way.kind == WayKind::Permanent) {
+        if let Some(way) = self.ways.iter_mut().find(|way| way.kind == RemedyKind::Permanent) {
             *way = upgrade.way(values);
         }
     }
@@ -162,24 +147,25 @@ impl Message {
     /// Has it say that the user may not run the command that allows changes for a time: somebody else has to, who may
     /// create exceptions in this namespace.
     pub fn ask_others(&mut self, namespace: &str) {
-        let temporary = self.ways.iter_mut().filter(|way| way.kind == WayKind::Temporary);
+        let temporary = self.ways.iter_mut().filter(|way| way.kind == RemedyKind::Temporary);
         temporary.for_each(|way| way.ask_others(namespace));
     }
 
     /// Whether it shows values of the object that an edit overwrites.
     pub fn has_values(&self) -> bool {
-        !self.hides_values && matches!(&self.listed, Listed::Fields(grounds) if !grounds.fields.is_empty())
+        !self.hides_values
+            && matches!(&self.listed, MessageList::Fields(grounds) if !grounds.fields.is_empty())
     }
 
-    /// Has its denial and its warnings name the fields without their values: the user may not read the object. The line
-    /// for the guard's own log stays whole.
+    /// Has its denial and its warnings name the fields without their values: the user may not read the object. The
+    /// line for the guard's own log stays whole.
     pub fn hide_values(&mut self) {
         self.hides_values = true;
         self.add("Values are shown only to users who may get the object.".to_owned());
     }
 
     /// The first of the listed fields or objects, as the user is told them.
-    fn told(&self) -> Vec<FieldWords<'_>> {
+    fn field_words(&self) -> Vec<FieldWords<'_>> {
         if self.hides_values { self.listed.first_paths() } else { self.listed.first() }
     }
 
@@ -188,8 +174,7 @@ impl Message {
         self.ways.insert(0, sentence.into());
     }
 
-    /// Adds the errors of a manifest's own annotations, on which the user of a denied edit may have
-    /// relied.
+    /// Adds the errors of a manifest's own annotations, on which the user of a denied edit may have relied.
     pub fn add_flaws(&mut self, flaws: &[Flaw]) {
         if !flaws.is_empty() {
             let told: Vec<_> = flaws.iter().map(ToString::to_string).collect();
@@ -201,7 +186,7 @@ impl Message {
     pub fn denial(&self) -> String {
         let mut text = String::with_capacity(ROOM);
         let mut line = OneLine(&mut text);
-        let fields = self.told();
+        let fields = self.field_words();
         // Writing to a String cannot fail.
         let _ = match (self.denied.as_str(), fields.is_empty()) {
             ("", _) => write!(line, "{}.", self.claim),
@@ -220,10 +205,10 @@ impl Message {
         text
     }
 
-    /// The warnings for an allowed edit: one line for each field, then the remedies, each short
-    /// enough for the API server.
+    /// The warnings for an allowed edit: one line for each field, then the remedies, each short enough for the API
+    /// server.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = match self.told().as_slice() {
+        let mut warnings: Vec<String> = match self.field_words().as_slice() {
             [] if self.what.is_empty() => vec![format!("{}.", self.claim)],
             [] => vec![format!("{}; {}.", self.claim, self.what)],
             fields => fields.iter().map(|field| field.within(WARNING, &[&self.claim, &self.short])).collect(),
@@ -256,14 +241,13 @@ impl Message {
         }
     }
 
-    /// The message of these sentences about an object.
-    fn of(claim: String, ways: Vec<Way>) -> Self {
+    fn with_remedies(claim: String, ways: Vec<Remedy>) -> Self {
         Self { short: claim.clone(), claim, ways, ..Self::default() }
     }
 }
 
 /// The message about an edit of a record, with the remedies.
-pub fn of_record(object: &ObjectId, falsified: Falsified) -> Message {
+pub fn of_record(object: &ObjectId, falsified: Falsified) -> EditMessage {
     let what = match falsified {
         Falsified::Manifest => "it would change the manifest of an existing revision",
         Falsified::LastDeployed => {
@@ -288,16 +272,16 @@ pub fn of_record(object: &ObjectId, falsified: Falsified) -> Message {
     Message {
         what: what.to_owned(),
         denied: format!("This change is not allowed: {what}"),
-        ..Message::of(
+        ..EditMessage::with_remedies(
             format!("{} {:?} is the record of {revision}", object.kind, object.name),
             vec![way.to_owned().into(), details(object, None, &[])],
         )
     }
 }
 
-/// The message about a deletion that also deletes declared objects, or about an update with a new
-/// owner, after which the garbage collector may do the same.
-pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Dependant]) -> Message {
+/// The message about a deletion that also deletes declared objects, or about an update with a new owner, after which
+/// the garbage collector may do the same.
+pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Dependant]) -> EditMessage {
     let change = if operation == Operation::Delete { "Deletion" } else { "A new owner reference" };
     let named = |it: &Dependant| {
         let ReleaseId { namespace, name } = &it.release.id;
@@ -306,13 +290,13 @@ pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Depe
     let first = dependants.first().map(|it| &it.release.id);
     let way = first.map(|ReleaseId { namespace, name }| {
         let others = if dependants.len() > 1 { ", and the others in the same way" } else { "" };
-        Way::from(format!("Uninstall these releases first: helm uninstall {name} -n {namespace}{others}"))
+        Remedy::from(format!("Uninstall these releases first: helm uninstall {name} -n {namespace}{others}"))
     });
     Message {
         what: "this would also delete objects that Helm releases manage".to_owned(),
         denied: "This would also delete objects that Helm releases manage".to_owned(),
-        listed: Listed::objects(dependants.iter().map(named)),
-        ..Message::of(
+        listed: MessageList::objects(dependants.iter().map(named)),
+        ..EditMessage::with_remedies(
             format!("{change} of {} {:?} is not allowed", object.kind, object.name),
             way.into_iter().chain([details(object, None, &[])]).collect(),
         )
@@ -320,7 +304,7 @@ pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Depe
 }
 
 /// The message for an edit that is too large or too deep to be judged.
-pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> Message {
+pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> EditMessage {
     Message {
         denied: "This change is too large or too deeply nested to be checked: send a smaller one".to_owned(),
         what: "this change is too large or too deeply nested to be checked".to_owned(),
@@ -329,7 +313,7 @@ pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> Message {
 }
 
 /// The message for an edit for which the guard had no room.
-pub fn of_no_room(object: &ObjectId, is_record: bool) -> Message {
+pub fn of_no_room(object: &ObjectId, is_record: bool) -> EditMessage {
     Message {
         denied: "Too many large changes arrive at once: try again".to_owned(),
         what: "too many large changes arrive at once to check this one".to_owned(),
@@ -338,8 +322,8 @@ pub fn of_no_room(object: &ObjectId, is_record: bool) -> Message {
 }
 
 /// One field of a live object in words.
-pub fn live_field(finding: &Finding) -> String {
-    let Finding { path, declared, new, added, .. } = finding;
+pub fn live_field(finding: &FieldFinding) -> String {
+    let FieldFinding { path, declared, new, added, .. } = finding;
     // For an element with changed keys, the new keys are shown.
     let is_moved =
         |new: &Shown| matches!(path.0.last(), Some(Segment::Key(_))) && new.as_str().starts_with('{');
@@ -351,13 +335,13 @@ pub fn live_field(finding: &Finding) -> String {
     one_line(&text).into_owned()
 }
 
-fn of_unread(object: &ObjectId, is_record: bool) -> Message {
+fn of_unread(object: &ObjectId, is_record: bool) -> EditMessage {
     let whose = if is_record { "is a Helm release record" } else { "is managed by a Helm release" };
     if object.name.is_empty() {
-        return Message::of(format!("An object of kind {} {whose}", object.kind), Vec::new());
+        return EditMessage::with_remedies(format!("An object of kind {} {whose}", object.kind), Vec::new());
     }
     let claim = format!("{} {:?} {whose}", object.kind, object.name);
-    Message::of(claim, vec![details(object, None, &[])])
+    EditMessage::with_remedies(claim, vec![details(object, None, &[])])
 }
 
 /// The name of an object in a sentence, with its namespace if it differs from its release's.
@@ -375,6 +359,360 @@ fn of_release(object: &ObjectId, release: &ReleaseId) -> String {
     match object.namespace.as_ref() == Some(&release.namespace) {
         true => format!("{:?}", release.name),
         false => format!("{:?} in namespace {:?}", release.name, release.namespace),
+    }
+}
+
+/// The characters of a path that are shown.
+const PATH: usize = 300;
+
+/// The fewest characters that a shortened value has.
+const VALUE: usize = 12;
+
+/// Room for most paths, in bytes.
+const PATH_ROOM: usize = 128;
+
+/// What stands for no value.
+const ABSENT: &str = "absent";
+
+#[derive(Clone)]
+struct FieldWords<'a> {
+    path: Cow<'a, str>,
+    values: SmallVec<[Cow<'a, str>; 3]>,
+    form: ValueForm,
+}
+
+#[derive(Clone, Copy)]
+enum ValueForm {
+    /// Nothing but a text in place of the path.
+    Plain,
+    /// The old and the new value, and the release's.
+    Edit,
+    /// The old and the new value.
+    Revert,
+    /// The live value, and the release's.
+    Live,
+}
+
+impl<'a> FieldWords<'a> {
+    fn plain(text: &'a str) -> Self {
+        Self { path: text.into(), values: SmallVec::new(), form: ValueForm::Plain }
+    }
+
+    fn of_edit(finding: &'a FieldFinding) -> Self {
+        let (path, [declared, old, new]) = first(finding);
+        Self { path, values: smallvec![old, new, declared], form: ValueForm::Edit }
+    }
+
+    /// The same without its values, and without the place below it at which they begin to differ.
+    fn of_path(finding: &'a FieldFinding) -> Self {
+        let path = front_cut(finding.path.plain().to_string().into(), PATH);
+        Self { path, values: SmallVec::new(), form: ValueForm::Plain }
+    }
+
+    fn of_live(finding: &'a FieldFinding) -> Self {
+        let (path, [declared, _, new]) = first(finding);
+        Self { path, values: smallvec![new, declared], form: ValueForm::Live }
+    }
+
+    fn of_revert(field: &'a SetBack) -> Self {
+        let SetBack { path, wanted, now } = field;
+        let path = front_cut(path.plain().to_string().into(), PATH);
+        Self { path, values: smallvec![text(wanted), text(now)], form: ValueForm::Revert }
+    }
+
+    /// The field after the first of these clauses with which it fits into `limit` characters. After the last clause,
+    /// its values are shortened, then its path.
+    fn within(&self, limit: usize, clauses: &[&str]) -> String {
+        for clause in clauses {
+            let whole = format!("{clause}: {self}");
+            if whole.chars().count() <= limit {
+                return whole;
+            }
+        }
+        let clause = clauses.last().copied().unwrap_or_default();
+        let empty = Self { values: smallvec![Cow::Borrowed(""); self.values.len()], ..self.clone() };
+        let fixed = format!("{clause}: {empty}").chars().count();
+        let room = limit.saturating_sub(fixed);
+        let lengths: Vec<_> = self.values.iter().map(|value| value.chars().count()).collect();
+        let total = |most: usize| lengths.iter().map(|length| *length.min(&most)).sum::<usize>();
+        let lacking = (fixed + total(VALUE)).saturating_sub(limit);
+        let path = match lacking {
+            0 => self.path.clone(),
+            _ => front_cut(self.path.clone(), self.path.chars().count().saturating_sub(lacking).max(VALUE)),
+        };
+        let room = room.max(total(VALUE));
+        // Long values get the room that short values leave.
+        let most = (VALUE..=room).rev().find(|most| total(*most) <= room).unwrap_or(VALUE);
+        let values = self.values.iter().map(|value| back_cut(value, most)).collect();
+        format!("{clause}: {}", FieldWords { path, values, form: self.form })
+    }
+}
+
+impl fmt::Display for FieldWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, values, form } = self;
+        match (form, values.as_slice()) {
+            (ValueForm::Edit, [old, new, declared]) => {
+                write!(f, "{path}: {old} -> {new} (release: {declared})")
+            }
+            (ValueForm::Revert, [wanted, now]) => write!(f, "{path}: {wanted} was reverted to {now}"),
+            (ValueForm::Live, [live, declared]) => write!(f, "{path}: {live} (release: {declared})"),
+            _ => f.write_str(path),
+        }
+    }
+}
+
+/// The shown place and its values: declared, old and new.
+fn first(finding: &FieldFinding) -> (Cow<'_, str>, [Cow<'_, str>; 3]) {
+    let FieldFinding { path, declared, old, new, difference, .. } = finding;
+    let mut place = String::with_capacity(PATH_ROOM);
+    // Writing to a String cannot fail.
+    let _ = path.plain().spell(&mut place);
+    let values = match difference.as_deref() {
+        None => [declared, old, new],
+        Some(Difference { plain: below, line, declared, old, new, .. }) => {
+            place.push_str(below);
+            if let Some(line) = line {
+                let _ = write!(place, " line {line}");
+            }
+            [declared, old, new]
+        }
+    };
+    (front_cut(place.into(), PATH), values.map(text))
+}
+
+fn text(value: &Option<Shown>) -> Cow<'_, str> {
+    value.as_ref().map_or(ABSENT, Shown::as_str).into()
+}
+
+fn front_cut(text: Cow<'_, str>, most: usize) -> Cow<'_, str> {
+    // Of fewer bytes there are no more characters.
+    if text.len() <= most {
+        return text;
+    }
+    match text.chars().count().checked_sub(most) {
+        None | Some(0) => text,
+        Some(more) => ['…'].into_iter().chain(text.chars().skip(more + 1)).collect(),
+    }
+}
+
+fn back_cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.chars().nth(most) {
+        None => text.into(),
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+struct OneLine<'t>(&'t mut String);
+
+impl OneLine<'_> {
+    fn next(&mut self, begin: &str) -> fmt::Result {
+        self.0.push('\n');
+        self.write_str(begin)
+    }
+}
+
+impl fmt::Write for OneLine<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.push_str(&one_line(text));
+        Ok(())
+    }
+}
+
+/// `text` within the length of a warning: what is cut ends with a whole word.
+fn at_a_word(text: String) -> String {
+    if text.chars().nth(WARNING).is_none() {
+        return text;
+    }
+    let kept: String = text.chars().take(WARNING - 2).collect();
+    let end = kept.rfind(' ').filter(|end| *end > WARNING / 2).unwrap_or(kept.len());
+    format!("{} …", kept.get(..end).unwrap_or(&kept))
+}
+
+/// The most fields or objects that a message names.
+const NAMED: usize = 8;
+
+/// The list of a message.
+#[derive(Clone, Debug, Default, PartialEq)]
+enum MessageList {
+    #[default]
+    Nothing,
+    /// The fields that an edit overwrites.
+    Fields(Arc<Grounds>),
+    /// Fields that were reverted, and so many more.
+    SetBack(Vec<SetBack>, usize),
+    /// Objects, and so many more.
+    Objects(Vec<String>, usize),
+}
+
+impl MessageList {
+    fn set_back(fields: &[SetBack]) -> Self {
+        Self::SetBack(fields.iter().take(NAMED).cloned().collect(), fields.len().saturating_sub(NAMED))
+    }
+
+    fn objects(named: impl ExactSizeIterator<Item = String>) -> Self {
+        let more = named.len().saturating_sub(NAMED);
+        Self::Objects(named.take(NAMED).collect(), more)
+    }
+
+    /// The first of them in words.
+    fn first(&self) -> Vec<FieldWords<'_>> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Fields(grounds) => grounds.fields.iter().take(NAMED).map(FieldWords::of_edit).collect(),
+            Self::SetBack(fields, _) => fields.iter().map(FieldWords::of_revert).collect(),
+            Self::Objects(named, _) => named.iter().map(|named| FieldWords::plain(named)).collect(),
+        }
+    }
+
+    /// The first of them in words, without the values of the fields that an edit overwrites.
+    fn first_paths(&self) -> Vec<FieldWords<'_>> {
+        match self {
+            Self::Fields(grounds) => grounds.fields.iter().take(NAMED).map(FieldWords::of_path).collect(),
+            Self::Nothing | Self::SetBack(..) | Self::Objects(..) => self.first(),
+        }
+    }
+
+    /// The number of the others, in words.
+    fn others(&self) -> Option<String> {
+        let fields = |more: usize| match more {
+            1 => "and 1 more field".to_owned(),
+            more => format!("and {more} more fields"),
+        };
+        match self {
+            Self::Nothing => None,
+            Self::Fields(grounds) => {
+                Some(grounds.fields.len().saturating_sub(NAMED)).filter(|more| *more > 0).map(fields)
+            }
+            Self::SetBack(_, more) => Some(*more).filter(|more| *more > 0).map(fields),
+            Self::Objects(_, more) => (*more > 0).then(|| format!("and {more} more")),
+        }
+    }
+}
+
+/// Why an order does not repair an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwritten<'a> {
+    /// Writing it needs rights that depend on the values.
+    OnlyHelm,
+    NoRight {
+        user: &'a str,
+        /// `create` or `update`.
+        verb: &'a str,
+    },
+    /// The API server could not be asked whether the user may do this to the object.
+    Unchecked {
+        user: &'a str,
+        verb: &'a str,
+        /// Why it could not be asked.
+        error: &'a str,
+        /// Whether it did not answer, so that it may another time.
+        is_outage: bool,
+    },
+    /// One order is asked about so many objects only.
+    OrderAgain,
+}
+
+/// An order of a repair leaves an object as it is: one line, as short as the API server wants a warning.
+pub fn of_order(object: &ObjectId, release: &ReleaseId, why: Unwritten<'_>) -> String {
+    let named = format!("{} (Helm release {})", named(object, release), of_release(object, release));
+    let text = match why {
+        Unwritten::OnlyHelm => format!("{named} stays as it is: only a write by Helm can confirm its values"),
+        Unwritten::NoRight { user, verb } => format!(
+            "{named} stays as it is: the guard has never seen its declared values, and {user} may not {verb} it"
+        ),
+        Unwritten::Unchecked { user, verb, error, is_outage: true } => format!(
+            "{named} stays as it is: order the repair once more, because the guard could not check if {user} may {verb} it: {error}"
+        ),
+        Unwritten::Unchecked { user, verb, error, is_outage: false } => {
+            format!("{named} stays as it is: the guard may not check if {user} may {verb} it: {error}")
+        }
+        Unwritten::OrderAgain => format!("{named} stays as it is: order the repair once more for it"),
+    };
+    at_a_word(one_line(&text).into_owned())
+}
+
+/// The message for a request that is not granted, with a denied edit.
+pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> EditMessage {
+    let claim =
+        format!("{} is managed by Helm release {}", named(object, release), of_release(object, release));
+    let way = allow(object, release, &["PATH".to_owned()]);
+    Message {
+        what: format!("its annotation {ALLOW} requests an exception that is not granted: {reason}"),
+        denied: format!("Its annotation {ALLOW} requests an exception that is not granted: {reason}"),
+        ..EditMessage::with_remedies(
+            claim,
+            vec![
+                format!(
+                    "Remove the annotation, or ask a user with the right to create DriftAllowances to run: {way}"
+                )
+                .into(),
+                details(object, Some(release), &[]),
+            ],
+        )
+    }
+}
+
+/// The message for a request that is not granted, with an allowed edit.
+pub fn without_effect(object: &ObjectId, reason: &str) -> EditMessage {
+    let ObjectId { kind, name, .. } = object;
+    let claim = format!("{ALLOW} of {kind} {name:?} has no effect here: {reason}");
+    EditMessage::with_remedies(claim, vec![details(object, None, &[])])
+}
+
+/// The message after the annotations were removed, while the exceptions stay.
+pub fn withdrawn(object: &ObjectId, release: &ReleaseId) -> EditMessage {
+    let ObjectId { kind, name, namespace, .. } = object;
+    let namespace = namespace.as_ref().unwrap_or(&release.namespace);
+    let claim = format!("Exceptions for {kind} {name:?} stay open without its annotation {ALLOW}");
+    EditMessage::with_remedies(
+        claim,
+        vec![format!("To end them: kubectl moor revoke {} -n {namespace}", argument(object)).into()],
+    )
+}
+
+/// The message for an exception that was created, or would be.
+pub fn granted(
+    object: &ObjectId,
+    (namespace, name): (&str, &str),
+    (paths, until): (&[String], Timestamp),
+    is_dry_run: bool,
+) -> EditMessage {
+    let verb = if is_dry_run { "would be" } else { "was" };
+    let paths = paths.join(", ");
+    let claim = format!(
+        "DriftAllowance {name:?} {verb} created in namespace {namespace:?}: {paths} of {} {:?} may change until {until}",
+        object.kind, object.name
+    );
+    EditMessage::with_remedies(claim, vec![details(object, None, &[])])
+}
+
+/// The operations that would restore the declared values, on one line of at most `limit` characters.
+pub fn patch(findings: &[FieldFinding], limit: usize) -> String {
+    let mut text = String::from("[");
+    for finding in findings {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        let path = serde_json::Value::from(finding.path.pointer());
+        // Writing to a String cannot fail.
+        let _ = match (&finding.declared, &finding.new) {
+            (None, _) => write!(text, r#"{{"op":"remove","path":{path}}}"#),
+            (Some(declared), None) => write!(text, r#"{{"op":"add","path":{path},"value":{declared}}}"#),
+            (Some(declared), Some(_)) => {
+                write!(text, r#"{{"op":"replace","path":{path},"value":{declared}}}"#)
+            }
+        };
+        // What lies beyond the limit need not be written.
+        if text.len() > limit.saturating_mul(4) {
+            break;
+        }
+    }
+    text.push(']');
+    let text = one_line(&text);
+    match text.char_indices().nth(limit) {
+        None => text.into_owned(),
+        Some(_) => text.chars().take(limit.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 

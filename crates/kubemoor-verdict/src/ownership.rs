@@ -1,19 +1,11 @@
-//! The owners of declared fields of a live object, by its `managedFields`.
+//! Declared fields that a manager beside Helm owns: the conflicts and effects of the next upgrade, and the return of
+//! fields to Helm.
 //!
-//! Entry points: [`Owners::of`] reads them, [`helms`] finds Helm's own manager in them,
-//! [`conflicts`] predicts the conflicts of the next upgrade, [`NextUpgrade`] its effect on each
-//! field, [`taken()`] finds matching fields that another manager holds, [`returned`] and [`undone`] return fields to Helm; [`replacements`]
-//! finds what takes the place of declared elements and fields; [`abandons`] tells whether an apply would remove fields.
-//!
-//! Helm 4 applies server-side, without force: where another manager owns a
-//! field and the manifest has another value for it, the upgrade fails. An equal
-//! value is owned by both, so it costs nothing until a chart changes it.
-//!
-//! Invariant: `managedFields` come from clients. An entry that cannot be read is skipped with a
-//! reason and written back unchanged; walks follow declared paths, never the depth of the input.
-//! Must not write to a cluster.
+//! Helm 4 applies server-side, without force: where another manager owns a field and the manifest has another value
+//! for it, the upgrade fails. An equal value is owned by both, so it costs nothing until a chart changes it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
+use std::fmt;
 
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
@@ -21,45 +13,37 @@ use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::edit::displayed;
+use crate::owners::{FieldManager, Holdings, ManagerOperation, prefixes, stands_for_text};
+pub use crate::owners::{Manager, Operation, Skipped, Votes, abandons}; // alias
+pub use crate::owners::{Owners, helms}; // alias: `use` without `pub`
+use kubemoor_declare::compare::Move;
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::Fields;
 use kubemoor_declare::lookup::Lookup;
+use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
+use kubemoor_policy::mask::Mask;
 
-mod abandoned;
-mod fieldset;
-mod holdings;
-mod moves;
-mod next_upgrade;
-mod owners;
-mod taken;
-mod votes;
+pub use self::FieldConflict as Conflict; // alias
+pub use self::FieldInquiry as Inquiry; // alias
+pub use self::FieldStanding as Standing; // alias
+pub use self::TakenFields as Taken; // alias
 
-pub use self::abandoned::abandons;
-use self::fieldset::{Held, Prefix};
-pub(super) use self::holdings::{Holding, Holdings};
-pub use self::moves::{Replacement, replacements, set_beside};
-pub use self::next_upgrade::{Effect, Inquiry, NextUpgrade, Standing};
-use self::owners::{Entry, stands_for_text};
-pub use self::owners::{Manager, Operation, Owners, Skipped};
-pub use self::taken::{Taken, is_controller, taken};
-pub use self::votes::{Votes, helms};
-
-/// The name under which Flux's controller runs Helm. It always forces its
-/// applies, so it meets no conflict.
+/// The name under which Flux's controller runs Helm. It always forces its applies, so it meets no conflict.
 const FLUX: &str = "helm-controller";
 
 /// A declared field that somebody beside Helm owns.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Conflict {
+pub struct FieldConflict {
     /// The field.
     #[serde(serialize_with = "displayed")]
     #[schemars(with = "String")]
     pub path: Path,
     /// Who owns it.
     #[serde(flatten)]
-    pub manager: Manager,
+    pub manager: FieldManager,
     /// When that manager last wrote any field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
@@ -75,7 +59,6 @@ pub struct Conflict {
 /// A path that an edit changed and that was reverted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Back {
-    /// The path.
     pub path: Path,
     /// The declared paths at and below it; empty where the manifest declares nothing there.
     pub declared: Vec<Path>,
@@ -84,41 +67,30 @@ pub struct Back {
 /// An edit of which some paths are reverted.
 #[derive(Clone, Copy)]
 pub struct PartUndone<'a> {
-    /// The object before.
     pub old: &'a Value,
-    /// The object as the editor wants it.
     pub new: &'a Value,
-    /// The object after the revert.
     pub result: &'a Value,
     /// The manager that the request names; empty if it names none.
     pub editor: &'a str,
 }
 
-/// The owners of paths, by the numbers of the paths: each entry is visited once.
-struct Holders {
-    /// The places of entries, and whether they own the path as one value.
-    by_path: HashMap<u64, Vec<(usize, bool)>>,
-}
-
-/// The declared fields on which the next upgrade of a release that Helm writes by `method` will
-/// conflict, at once or when it changes them: those with an owner other than `helm`; without a
-/// `helm`, those with any owner. What lies below an empty map is not declared. Empty for client-side releases, and
-/// for Flux, which forces its applies.
+/// The declared fields on which the next upgrade of a release that Helm writes by `method` will conflict, at once or
+/// when it changes them: those with an owner other than `helm`; without a `helm`, those with any owner. What lies
+/// below an empty map is not declared. Empty for client-side releases, and for Flux, which forces its applies.
 pub fn conflicts(
     fields: &Fields,
     live: &Value,
     owners: &Owners,
-    helm: Option<&Manager>,
+    helm: Option<&FieldManager>,
     method: ApplyMethod,
-) -> Vec<Conflict> {
+) -> Vec<FieldConflict> {
     if method == ApplyMethod::ClientSide || helm.is_some_and(|helm| helm.name == FLUX) {
         return Vec::new();
     }
     let drift = fields.drift(live);
     let drift = drift.iter().filter(|it| it.agreement > Agreement::Doubt);
     let drift: HashSet<u64> = drift.filter_map(|it| prefixes(&it.path).last()).collect();
-    let entries: Vec<&Entry> = owners.read().filter(|entry| Some(&entry.manager) != helm).collect();
-    let held = Holders::of(&entries);
+    let holdings = Holdings::new(owners);
     let own = helm.and_then(|helm| owners.entry(helm));
     let (mut found, mut lookup) = (Vec::new(), Lookup::new(live));
     let empties: HashSet<u64> =
@@ -136,8 +108,8 @@ pub fn conflicts(
         if says_nothing || sent_as_text || is_key(&path) {
             continue;
         }
-        for entry in held.at(&prefixes).into_iter().filter_map(|index| entries.get(index)) {
-            found.push(Conflict {
+        for entry in holdings.entries(&prefixes).filter(|entry| Some(&entry.manager) != helm) {
+            found.push(FieldConflict {
                 path: path.clone(),
                 manager: entry.manager.clone(),
                 since: entry.since,
@@ -150,9 +122,9 @@ pub fn conflicts(
     let is_empty = |path: &Path| {
         fields.leaves().iter().any(|(leaf, value)| leaf == path && value.as_str().is_some_and(str::is_empty))
     };
-    for conflict in moves::conflicts(replaced, owners) {
+    for conflict in move_conflicts(replaced, owners) {
         // Whoever has changed a declared field is told of at that field. An empty text excludes nothing.
-        let is_known = |it: &Conflict| it.path == conflict.path && it.manager == conflict.manager;
+        let is_known = |it: &FieldConflict| it.path == conflict.path && it.manager == conflict.manager;
         if !found.iter().any(is_known) && !is_empty(&conflict.path) {
             found.push(conflict);
         }
@@ -160,15 +132,12 @@ pub fn conflicts(
     found
 }
 
-/// The `managedFields` of `live` in which the declared `paths` belong to `helm` and to no manager
-/// that updates. Managers that apply keep their fields, because these are claims of their own.
-/// `None` if nothing has to change.
+/// The `managedFields` of `live` in which the declared `paths` belong to `helm` and to no manager that updates.
+/// Managers that apply keep their fields, because these are claims of their own. `None` if nothing has to change.
 ///
-/// Meant for fields with their declared values; where the value is another one,
-/// Helm's next apply sets it.
-pub fn returned(live: &Value, helm: &Manager, paths: &[Path]) -> Option<Value> {
-    let before = Owners::of(live);
-    let (mut owners, mut lookup) = (before.clone(), Lookup::new(live));
+/// Meant for fields with their declared values; where the value is another one, Helm's next apply sets it.
+pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Value> {
+    let (mut owners, mut lookup) = (Owners::of(live), Lookup::new(live));
     for path in paths.iter().filter(|path| !lookup.get(path).is_empty()) {
         owners.give(Some(helm), path);
     }
@@ -176,8 +145,8 @@ pub fn returned(live: &Value, helm: &Manager, paths: &[Path]) -> Option<Value> {
     (live.pointer("/metadata/managedFields") != Some(&value)).then_some(value)
 }
 
-/// The patch that writes `managed_fields` to the object `live`, and fails if the object has changed
-/// meanwhile: the API server then answers 409.
+/// The patch that writes `managed_fields` to the object `live`, and fails if the object has changed meanwhile: the
+/// API server then answers 409.
 pub fn patch(live: &Value, managed_fields: Value) -> Patch {
     let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     Patch(vec![replace("managedFields", managed_fields), replace("resourceVersion", version)])
@@ -185,10 +154,10 @@ pub fn patch(live: &Value, managed_fields: Value) -> Patch {
 
 /// The `managedFields` that an edit must have after the revert of the paths `back`.
 ///
-/// Other reverted fields have their owners from before the edit; declared ones belong to Helm, and
-/// to no manager that updates. An old object without `managedFields` (Kubernetes 1.20 sends it like
-/// that) gives no information: then the manager that the request names loses the paths even if it
-/// applies. `None` if nothing has to change, or nothing is known.
+/// Other reverted fields have their owners from before the edit; declared ones belong to Helm, and to no manager that
+/// updates. An old object without `managedFields` (Kubernetes 1.20 sends it like that) gives no information: then the
+/// manager that the request names loses the paths even if it applies. `None` if nothing has to change, or nothing is
+/// known.
 pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Option<Value> {
     let PartUndone { old, new, result, editor } = edit;
     let (before, mut owners) = (Owners::of(old), Owners::of(new));
@@ -203,7 +172,7 @@ pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Optio
             owners.as_in(&before, path);
         } else {
             for entry in owners.read_mut().filter(|entry| Some(&entry.manager) != helm.as_ref()) {
-                if entry.manager.operation == Operation::Update || entry.manager.name == editor {
+                if entry.manager.operation == ManagerOperation::Update || entry.manager.name == editor {
                     entry.owned.remove(path);
                 }
             }
@@ -225,12 +194,12 @@ pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Optio
 }
 
 /// The operation that replaces a field of the metadata.
-pub(super) fn replace(name: &str, value: Value) -> PatchOperation {
+pub(crate) fn replace(name: &str, value: Value) -> PatchOperation {
     PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
 }
 
-/// Whether the API server considers a declared value different from the live one in its search for
-/// conflicts: it compares the value as it was sent, without defaults.
+/// Whether the API server considers a declared value different from the live one in its search for conflicts: it
+/// compares the value as it was sent, without defaults.
 fn is_applied_anew(declared: &Value, live: &Value) -> bool {
     let same = |one: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
         one.len() == other.len()
@@ -251,42 +220,12 @@ fn is_applied_anew(declared: &Value, live: &Value) -> bool {
     }
 }
 
-/// Whether a path is one of the keys that identify a list element: with another value it would
-/// identify another element.
+/// Whether a path is one of the keys that identify a list element: with another value it would identify another
+/// element.
 fn is_key(path: &Path) -> bool {
     match &*path.0 {
         [.., Segment::Key(keys), Segment::Field(name)] => keys.iter().any(|(key, _)| key == name),
         _ => false,
-    }
-}
-
-/// The numbers that identify a path and its parents, the topmost first.
-fn prefixes(path: &Path) -> impl Iterator<Item = u64> {
-    path.0.iter().scan(Prefix::default(), |prefix, segment| {
-        *prefix = prefix.then(segment);
-        Some(prefix.number())
-    })
-}
-
-impl Holders {
-    fn of(entries: &[&Entry]) -> Self {
-        let mut by_path: HashMap<u64, Vec<(usize, bool)>> = HashMap::new();
-        for (index, entry) in entries.iter().enumerate() {
-            entry.owned.each(&mut |path, held| {
-                by_path.entry(path).or_default().push((index, held == Held::Whole));
-            });
-        }
-        Self { by_path }
-    }
-
-    /// The entries that own a path, or anything below it, or one above it as one value.
-    fn at(&self, prefixes: &[u64]) -> BTreeSet<usize> {
-        let last = prefixes.len().saturating_sub(1);
-        let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
-            let there = self.by_path.get(prefix).into_iter().flatten();
-            there.filter(move |(_, whole)| *whole || depth == last)
-        });
-        holders.map(|(index, _)| *index).collect()
     }
 }
 
@@ -297,8 +236,269 @@ fn displayed_if_any<S: serde::Serializer>(path: &Option<Path>, serializer: S) ->
     }
 }
 
-fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(path)
+/// A [`Move`], and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replacement {
+    /// What takes the place of what is declared.
+    pub found: Move,
+    /// The manager that put it there; `None` where the API server did, or nobody knows.
+    pub by: Option<FieldManager>,
+    /// Whether a repair may remove it: another manager applies it otherwise, and would put it there again.
+    pub is_removable: bool,
+}
+
+/// What takes the place of declared elements and fields of `live`.
+pub fn replacements(fields: &Fields, live: &Value, owners: &Owners, helm: Option<&str>) -> Vec<Replacement> {
+    let whose = |found: Move| {
+        let managers = owners.of_path(&found.live);
+        let is_other = |it: &&&FieldManager| Some(it.name.as_str()) != helm;
+        let by = managers.iter().find(is_other).map(|it| (*it).clone());
+        if found.is_of_field() {
+            let applies = managers.iter().filter(is_other).any(|it| it.operation == ManagerOperation::Apply);
+            return Some(Replacement { found, by, is_removable: !applies });
+        }
+        let is_moved = by.is_some() && managers.iter().all(|it| it.operation == ManagerOperation::Update);
+        is_moved.then_some(Replacement { found, by, is_removable: true })
+    };
+    fields.moved(live).into_iter().filter_map(whose).collect()
+}
+
+/// Undeclared fields beside the declared one at `path` that managers which update have set. One of them may exclude
+/// the declared value, as `privileged` excludes `allowPrivilegeEscalation: false`: only the API server's refusal
+/// tells.
+pub fn set_beside(
+    fields: &Fields,
+    live: &Value,
+    owners: &Owners,
+    helm: Option<&str>,
+    path: &Path,
+) -> Vec<Replacement> {
+    let Some((Segment::Field(own), above)) = path.0.split_last() else { return Vec::new() };
+    let above = Path(above.into());
+    let Some(Value::Object(map)) = above.get(live).first().copied() else { return Vec::new() };
+    let set = |name: &String| {
+        let beside = above.of_field(name);
+        let found = Move { declared: path.clone(), live: beside };
+        let managers = owners.of_path(&found.live);
+        let is_editor = |it: &&FieldManager| {
+            it.operation == ManagerOperation::Update && it.subresource.is_empty() && !is_controller(&it.name)
+        };
+        let are_editors = managers.iter().all(is_editor);
+        let by = managers.into_iter().find(|it| Some(it.name.as_str()) != helm)?.clone();
+        are_editors.then_some(Replacement { found, by: Some(by), is_removable: true })
+    };
+    let undeclared = map.keys().filter(|name| *name != own && !fields.declares(&above.of_field(name)));
+    undeclared.filter_map(set).collect()
+}
+
+/// The conflicts of the next upgrade because of these: it adds what is declared beside them, and the API server
+/// refuses the two together.
+fn move_conflicts(found: Vec<Replacement>, owners: &Owners) -> impl Iterator<Item = FieldConflict> {
+    found.into_iter().filter_map(|Replacement { found, by, .. }| {
+        let manager = by?;
+        Some(FieldConflict {
+            since: owners.entry(&manager).and_then(|entry| entry.since),
+            path: found.declared,
+            manager,
+            differs: true,
+            moved_to: Some(found.live),
+        })
+    })
+}
+
+/// The programs of Kubernetes itself, by their exact names, which write declared fields only where that is their
+/// work.
+const CONTROLLERS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+/// Fields of one object that another manager holds besides Helm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TakenFields {
+    /// Helm's own manager.
+    pub helm: FieldManager,
+    pub by: String,
+    pub paths: Vec<Path>,
+}
+
+/// The declared fields of `live`, a matching object, that a manager that updates, such as kubectl, holds alone or
+/// besides Helm, so that Helm's next upgrade may fail. `None` for client-side releases, for Flux, which forces its
+/// applies, and for fields that `spared` covers. A field with another spelling than in the manifest counts too: a dry
+/// run has shown that the API server turns the manifest's value into it.
+pub fn taken(fields: &Fields, live: &Value, method: ApplyMethod, spared: &Mask) -> Option<TakenFields> {
+    if method != ApplyMethod::ServerSide {
+        return None;
+    }
+    let owners = Owners::of(live);
+    let helm = helms([&owners], method)?;
+    let (mut paths, mut by, mut lookup) = (Vec::new(), None, Lookup::new(live));
+    for conflict in conflicts(fields, live, &owners, Some(&helm), method) {
+        let manager = &conflict.manager;
+        if manager.operation == ManagerOperation::Update
+            && conflict.moved_to.is_none()
+            && !is_controller(&manager.name)
+            && !spared.covers(&conflict.path)
+            && !lookup.get(&conflict.path).is_empty()
+        {
+            paths.push(conflict.path);
+            by.get_or_insert(conflict.manager.name);
+        }
+    }
+    paths.dedup();
+    // Fields that cannot be returned are not reported.
+    by.filter(|_| returned(live, &helm, &paths).is_some()).map(|by| TakenFields { helm, by, paths })
+}
+
+/// Whether a field manager is a program of Kubernetes itself.
+pub fn is_controller(name: &str) -> bool {
+    CONTROLLERS.contains(&name)
+}
+
+/// The groups below `k8s.io` whose types Helm knows. A client-side Helm merges all other kinds of a group with a dot
+/// without looking at the live object.
+const KNOWN: [&str; 15] = [
+    "admissionregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// The state that an upgrade would find in one object.
+#[derive(Clone, Debug)]
+pub struct NextUpgrade {
+    conflicts: Vec<FieldConflict>,
+    /// The empty maps that the manifest declares, to which the upgrade merges what others set.
+    empties: Vec<Path>,
+    method: ApplyMethod,
+    /// Flux applies with force and meets no conflict.
+    is_forced: bool,
+    /// Of these a client-side Helm sends only what the chart changes.
+    is_generic: bool,
+}
+
+/// A field, and how it stands to its declaration.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldInquiry<'a> {
+    pub path: &'a Path,
+    pub declared: Option<&'a Value>,
+    pub live: Option<&'a Value>,
+    pub standing: FieldStanding,
+}
+
+/// How a field stands to its declaration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldStanding {
+    AsDeclared,
+    Differs,
+    Undeclared,
+}
+
+/// What the next upgrade does to a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Sets,
+    Leaves,
+    /// It leaves a changed value until the chart changes the field.
+    LeavesUntilChanged,
+    /// It fails: this field manager owns the field, with another value.
+    Fails(String),
+    /// It passes, and fails once the chart changes the field: this field manager owns it too.
+    FailsOnceChanged(String),
+    /// It passes, and fails once somebody changes the live value.
+    FailsOnceEdited,
+}
+
+impl NextUpgrade {
+    /// What an upgrade of a release that Helm writes by `method`, as the field manager `helm`, finds in the object
+    /// `live`.
+    pub fn of(
+        object: &ObjectId,
+        fields: &Fields,
+        live: &Value,
+        (helm, method): (Option<&FieldManager>, ApplyMethod),
+    ) -> Self {
+        let conflicts = conflicts(fields, live, &Owners::of(live), helm, method);
+        let group = object.group.as_str();
+        let is_forced = helm.is_some_and(|helm| helm.name == FLUX);
+        let is_generic = group.contains('.') && !KNOWN.contains(&group);
+        Self { conflicts, empties: fields.granular_empties(), method, is_forced, is_generic }
+    }
+
+    pub fn conflicts(&self) -> &[FieldConflict] {
+        &self.conflicts
+    }
+
+    pub fn effect(&self, FieldInquiry { path, declared, live, standing }: FieldInquiry<'_>) -> Effect {
+        let is_there = |it: &&FieldConflict| it.path.0.starts_with(&path.0) || path.0.starts_with(&it.path.0);
+        if standing == FieldStanding::Undeclared {
+            return Effect::Leaves;
+        }
+        if let Some(FieldConflict { manager, differs, .. }) =
+            self.conflicts.iter().filter(is_there).max_by_key(|it| it.differs)
+        {
+            return match differs {
+                true => Effect::Fails(manager.name.clone()),
+                false => Effect::FailsOnceChanged(manager.name.clone()),
+            };
+        }
+        match (self.method, standing) {
+            (_, FieldStanding::AsDeclared) if self.empties.contains(path) => Effect::Leaves,
+            (ApplyMethod::ServerSide, FieldStanding::AsDeclared) if !self.is_forced => {
+                Effect::FailsOnceEdited
+            }
+            (ApplyMethod::ClientSide, _) if self.is_generic => Effect::LeavesUntilChanged,
+            // A merge adds and changes entries, and removes only those that an older manifest declares.
+            (ApplyMethod::ClientSide, FieldStanding::Differs) if is_within(declared, live) => Effect::Leaves,
+            _ => Effect::Sets,
+        }
+    }
+}
+
+impl Effect {
+    pub fn is_failure(&self) -> bool {
+        matches!(self, Self::Fails(_))
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const FORCED: &str = "with --force-conflicts it sets the release's value";
+        match self {
+            Self::Sets => f.write_str("sets the release's value"),
+            Self::Leaves => f.write_str("leaves it as it is"),
+            Self::LeavesUntilChanged => f.write_str("keeps a changed value until the chart changes it"),
+            Self::Fails(manager) => {
+                write!(f, "fails with a conflict with field manager {manager}; {FORCED}")
+            }
+            Self::FailsOnceChanged(manager) => write!(
+                f,
+                "passes while the value stays; once the chart changes it, fails with a conflict with field manager \
+                 {manager}"
+            ),
+            Self::FailsOnceEdited => {
+                write!(f, "fails with a conflict if somebody changes the value before; {FORCED}")
+            }
+        }
+    }
+}
+
+/// Whether a map holds all that is declared for it, and more.
+fn is_within(declared: Option<&Value>, live: Option<&Value>) -> bool {
+    match (declared, live) {
+        (Some(Value::Object(declared)), Some(Value::Object(live))) => declared.iter().all(|(name, value)| {
+            live.get(name).is_some_and(|live| live == value || is_within(Some(value), Some(live)))
+        }),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

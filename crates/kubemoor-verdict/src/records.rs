@@ -1,62 +1,49 @@
 //! The one rule that guards Helm's records.
 //!
-//! Entry points: [`judge`], [`judge_unread`]; [`facts`] and [`decide`] are the two halves of it.
-//! Denied are changes of the manifest of an existing revision, the deletion of the last deployed
-//! record outside of an uninstallation, also by the garbage collector after a new owner, and contradictions between a record's name, labels and
-//! payload. Everything else is allowed: pruning, restores, the deletion of a stuck pending record,
-//! re-encryption; unless a policy names the operators who alone may write records. A record is what Helm
-//! reads as one: it asks for the next one by its name, and for those of a release by their labels.
-//!
-//! Invariant: this prevents accidents; users who may write Secrets in a namespace can still act as
-//! Helm there. Must not pass a payload to other modules.
+//! Denied are changes of the manifest of an existing revision, the deletion of the last deployed record outside of an
+//! uninstallation, also by the garbage collector after a new owner, and contradictions between a record's name,
+//! labels and payload. Everything else is allowed: pruning, restores, the deletion of a stuck pending record,
+//! re-encryption; unless a policy names the operators who alone may write records. A record is what Helm reads as
+//! one: it asks for the next one by its name, and for those of a release by their labels. This prevents accidents;
+//! users who may write Secrets in a namespace can still act as Helm there.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::edit::{Grounds, Reason, Rules, Verdict};
-use super::exceptions::exempting;
-use super::identities;
+use crate::edit::{Grounds, Rules, Verdict, VerdictReason};
+use crate::exceptions::exempting;
+use crate::identities;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_helm::record::{Record, RecordError, Status, parse_record_name};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
-use kubemoor_policy::subject::Subject;
+use kubemoor_policy::selector::PolicySubject;
 
-/// One edit of one record.
 pub struct RecordEdit<'a> {
-    /// The operation.
     pub operation: Operation,
-    /// The user who makes the edit.
     pub actor: &'a Actor,
     /// The Secret or ConfigMap.
     pub object: &'a ObjectId,
-    /// The record before.
     pub old: Option<&'a Stored>,
-    /// The record after.
     pub new: Option<&'a Stored>,
-    /// The releases that its labels name before and after, where they mark it as Helm's. Helm finds the records of
-    /// a release by these labels, whatever their names.
+    /// The releases that its labels name before and after, where they mark it as Helm's. Helm finds the records of a
+    /// release by these labels, whatever their names.
     pub labelled: &'a [String],
-    /// Whether an update gives the object an owner that it did not have. The garbage collector deletes it if that does
-    /// not exist.
+    /// Whether an update gives the object an owner that it did not have. The garbage collector deletes it if that
+    /// does not exist.
     pub adds_owner: bool,
-    /// Whether the object is being deleted, and the edit leaves what Helm reads of it, its labels and its content. Helm
-    /// reads a record that a finalizer holds as any other.
+    /// Whether the object is being deleted, and the edit leaves what Helm reads of it, its labels and its content.
+    /// Helm reads a record that a finalizer holds as any other.
     pub being_deleted: bool,
 }
 
 /// A record as an object holds it.
 pub struct Stored {
-    /// The label `owner`.
     pub owner: Option<String>,
-    /// The label `name`.
     pub name: Option<String>,
-    /// The label `version`.
     pub version: Option<String>,
-    /// The label `status`.
     pub status: Option<String>,
-    /// The record in the payload.
     pub payload: Result<Record, RecordError>,
 }
 
@@ -64,21 +51,16 @@ pub struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Falsified {
-    /// The manifest of an existing record would change.
     Manifest,
-    /// The last deployed record would be gone.
     LastDeployed,
-    /// Name, labels and payload would disagree.
     Disagreement,
-    /// A policy names the users who may write the release's records, and this actor is not one of
-    /// them.
+    /// A policy names the users who may write the release's records, and this actor is not one of them.
     Stranger,
 }
 
 /// The effects of an edit on a record, before any rule is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordFacts {
-    /// Its revision.
     pub revision: u64,
     /// The releases that it describes, before and after.
     pub releases: Vec<ReleaseId>,
@@ -105,9 +87,9 @@ pub fn places(object: &ObjectId, labelled: &[String]) -> Vec<ReleaseId> {
     places
 }
 
-/// Judges one edit of a record; `release` is the release that these records describe now. The
-/// policies of all releases that the record describes, before or after, apply to the edit. Also
-/// returns the falsified part, and whether the verdict depends on the request alone.
+/// Judges one edit of a record; `release` is the release that these records describe now. The policies of all
+/// releases that the record describes, before or after, apply to the edit. Also returns the falsified part, and
+/// whether the verdict depends on the request alone.
 pub fn judge(
     edit: &RecordEdit<'_>,
     release: Option<&Release>,
@@ -127,16 +109,16 @@ pub fn facts(
     edit: &RecordEdit<'_>,
     release: Option<&Release>,
     rules: &Rules<'_>,
-) -> Result<RecordFacts, Reason> {
+) -> Result<RecordFacts, VerdictReason> {
     let places = places(edit.object, edit.labelled);
     if places.is_empty() {
-        return Err(Reason::NotDeclared);
+        return Err(VerdictReason::NotDeclared);
     }
     if edit.being_deleted {
-        return Err(Reason::BeingDeleted);
+        return Err(VerdictReason::BeingDeleted);
     }
     if edit.operation == Operation::Delete && identities::deletes(edit.actor, edit.object) {
-        return Err(Reason::Identity);
+        return Err(VerdictReason::Identity);
     }
     let named = names(edit.object);
     let falsified = match (&named, edit.operation) {
@@ -162,11 +144,11 @@ pub fn decide(
 ) -> (Verdict, Option<Falsified>) {
     let RecordFacts { revision, releases, falsified } = facts;
     let policies: Vec<_> = releases.iter().map(policy).collect();
-    let among = |subjects: &[Subject]| subjects.iter().any(|subject| subject.is(actor));
+    let among = |subjects: &[PolicySubject]| subjects.iter().any(|subject| subject.is(actor));
     let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
     let falsified = if is_stranger { Some(Falsified::Stranger) } else { *falsified };
     if falsified.is_none() {
-        return (Verdict::allow(Reason::RecordIntact), None);
+        return (Verdict::allow(VerdictReason::RecordIntact), None);
     }
     let governed = || releases.iter().zip(&policies);
     let grounds = |release: &ReleaseId| Grounds {
@@ -177,19 +159,20 @@ pub fn decide(
     };
     let strictest = governed().filter(|(_, policy)| !among(&policy.exempt)).max_by_key(|(_, it)| it.edits);
     let verdict = match (strictest, governed().next()) {
-        (Some((release, policy)), _) => Verdict::by_mode(policy, Reason::Record, Some(grounds(release))),
+        (Some((release, policy)), _) => {
+            Verdict::by_mode(policy, VerdictReason::Record, Some(grounds(release)))
+        }
         (None, Some((release, policy))) => {
             let exceptions = exempting(policy, actor).into_iter().collect();
-            Verdict::excused(policy, Reason::Exempt, Grounds { exceptions, ..grounds(release) })
+            Verdict::excused(policy, VerdictReason::Exempt, Grounds { exceptions, ..grounds(release) })
         }
-        (None, None) => Verdict::allow(Reason::RecordIntact),
+        (None, None) => Verdict::allow(VerdictReason::RecordIntact),
     };
     (verdict, falsified)
 }
 
-/// What can be said of an edit of a record without either side: whether somebody
-/// writes who may not, or does what they always may. None where all hangs on what
-/// the record holds.
+/// What can be said of an edit of a record without either side: whether somebody writes who may not, or does what
+/// they always may. None where all hangs on what the record holds.
 pub fn judge_unread(
     edit: &RecordEdit<'_>,
     release: Option<&Release>,
@@ -197,13 +180,13 @@ pub fn judge_unread(
 ) -> Option<(Verdict, Option<Falsified>)> {
     match judge(edit, release, rules) {
         stranger @ (_, Some(Falsified::Stranger)) => Some(stranger),
-        (verdict, None) if verdict.reason != Reason::RecordIntact => Some((verdict, None)),
+        (verdict, None) if verdict.reason != VerdictReason::RecordIntact => Some((verdict, None)),
         _ => None,
     }
 }
 
-/// The releases that the record at `places` describes, before and after the edit: those of its own
-/// names and namespace; the first of them only if it is not trusted for another.
+/// The releases that the record at `places` describes, before and after the edit: those of its own names and
+/// namespace; the first of them only if it is not trusted for another.
 fn spoken_for(
     edit: &RecordEdit<'_>,
     places: &[ReleaseId],
@@ -229,8 +212,8 @@ fn spoken_for(
     releases
 }
 
-/// Whether the deletion would leave the release without its last deployed record. The known state
-/// of the release may lag behind a Helm operation; the record itself comes from the API server.
+/// Whether the deletion would leave the release without its last deployed record. The known state of the release may
+/// lag behind a Helm operation; the record itself comes from the API server.
 fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>) -> Option<Falsified> {
     let release = release?;
     if matches!(release.state.status, Status::Uninstalling | Status::Uninstalled) {

@@ -1,28 +1,36 @@
-//! Recorded edits, judged by other policies.
+//! The facts of an edit as the ledger stores them, and the verdict of other policies on them.
 //!
-//! Entry point: [`Replay::verdict`]. Invariant: the rules are those of [`super::judge`] and
-//! [`super::records`]. Must not guess: if a verdict depends on data that was not stored, there is
-//! no verdict.
+//! No stored text has more than [`MOST`] bytes, whatever an editor or a manifest contains, and none holds a Secret's
+//! value. A replay does not guess: if a verdict depends on data that was not stored, there is no verdict.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
 
-use super::circumstances::{Circumstances, DeclaredObject};
-use super::edit::{Edit, Outcome, Owner, Verdict};
-use super::exceptions::Exceptions;
-use super::facts::{AlternativeFacts, ChangeKind, EvidenceKind};
-use super::identities;
-use super::judge::{Claim, Decision, Heard, decide};
-use super::recorded::{RecordedClaim, RecordedDeclaration, RecordedEdit, RecordedFacts, RecordedRecordEdit};
-use super::records::{self, Falsified};
-use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
-use kubemoor_helm::release::Declared;
+use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, JudgedFacts};
+use crate::edit::{Circumstances, DeclaredObject, Edit, EditOutcome, ObjectOwner, Verdict, VerdictReason};
+use crate::exceptions::ObjectExceptions;
+use crate::judge::{Claim, Decision, decide};
+use crate::records::{self, Falsified, RecordFacts};
+use crate::{identities, shown};
+use kubemoor_declare::catalog::KindFacts;
+use kubemoor_declare::declare::declare;
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::model::{
+    Actor, Autoscaler, MANAGED_BY, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId,
+};
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::release::{AllowAnnotations, Declared};
 use kubemoor_policy::Policy;
+use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::allowance::Grant;
 use kubemoor_policy::compile::Compiled;
-use kubemoor_policy::resolver::{Labels, Policies};
-use kubemoor_policy::subject::Subject;
+use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
+use kubemoor_policy::selector::PolicySubject;
 
 /// The most declarations, and the most policies of releases of a cluster, that are remembered.
 const REMEMBERED: usize = 10_000;
@@ -33,47 +41,36 @@ pub struct Replay {
     accepted: Vec<Arc<Compiled>>,
     clusters: HashMap<Labels, ClusterPolicies>,
     /// The declarations of each object by a release: rules are kept for each of them.
-    declared: HashMap<ReleaseId, HashMap<ObjectId, Declarations>>,
+    declared: HashMap<ReleaseId, HashMap<ObjectId, KnownDeclarations>>,
     declarations: usize,
 }
 
-/// The declarations of one object.
-type Declarations = HashMap<RecordedDeclaration, Arc<Declared>>;
+type KnownDeclarations = HashMap<RecordedDeclaration, Arc<Declared>>;
 
-/// The policies of one cluster.
 struct ClusterPolicies {
     policies: Policies,
     /// The policy of each release in a namespace with these labels.
     resolved: HashMap<ReleaseId, (Labels, Arc<Policy>)>,
 }
 
-/// One recorded edit.
 #[derive(Clone, Copy, Debug)]
 pub struct PastEdit<'a> {
-    /// When it was made.
     pub time: Timestamp,
-    /// The operation.
     pub operation: Operation,
-    /// The object.
     pub object: &'a ObjectId,
-    /// The user.
     pub actor: &'a Actor,
     /// Whether all groups of the user are known.
     pub has_all_groups: bool,
-    /// Its facts.
     pub facts: &'a RecordedFacts,
 }
 
-/// The new verdict on a recorded edit.
 #[derive(Clone, Debug)]
 pub struct Replayed {
-    /// The verdict.
     pub verdict: Verdict,
     /// The policy that decided; `None` for an edit that no release governs.
     pub policy: Option<Arc<Policy>>,
     /// The declaration of the object, if rules selected by it.
     pub declared: Option<Arc<Declared>>,
-    /// The reason why a record would be falsified.
     pub falsified: Option<Falsified>,
 }
 
@@ -101,7 +98,7 @@ pub enum Unreplayable {
 }
 
 /// One release that was consulted, with its policy among the other policies.
-struct Hearing<'c> {
+struct ReplayedClaim<'c> {
     release: ReleaseId,
     claim: &'c RecordedClaim,
     policy: Arc<Policy>,
@@ -112,7 +109,7 @@ struct Hearing<'c> {
 }
 
 /// The changes of an edit by each manifest of one release, with the exceptions.
-type Alternatives<'h> = Vec<(AlternativeFacts, Exceptions<'h>)>;
+type Alternatives<'h> = Vec<(Diff, ObjectExceptions<'h>)>;
 
 impl Replay {
     /// Creates a replay by these policies; `defaults` apply where none of them sets a value.
@@ -163,7 +160,7 @@ impl Replay {
             new: None,
             version: None,
             scale: recorded.scale,
-            owner: Owner::Unknown,
+            owner: ObjectOwner::Unknown,
             dry_run: false,
             field_manager: recorded.manager(),
             circumstances: &circumstances,
@@ -177,7 +174,7 @@ impl Replay {
         let alternatives =
             hearings.iter().zip(facts).map(|(it, facts)| it.excepted(past, &circumstances, facts));
         let alternatives = alternatives.collect::<Result<Vec<_>, _>>()?;
-        let decision = decide(hearings.iter().zip(alternatives).map(|(it, of)| it.heard(&edit, of)));
+        let decision = decide(hearings.iter().zip(alternatives).map(|(it, of)| it.judge(&edit, of)));
         let hearing = hearings.get(decision.index).ok_or(Unreplayable::Unknown)?;
         let is_whole = recorded.unheard == 0 && hearings.iter().all(|it| it.claim.unweighed == 0);
         let is_unsealed = hearings.iter().any(|it| it.is_unsealed);
@@ -193,7 +190,7 @@ impl Replay {
         past: PastEdit<'_>,
         cluster: &Labels,
         claim: &'c RecordedClaim,
-    ) -> Result<(Hearing<'c>, Vec<AlternativeFacts>), Unreplayable> {
+    ) -> Result<(ReplayedClaim<'c>, Vec<Diff>), Unreplayable> {
         let release = claim.release.id();
         let policy = self.policy(cluster, &release, claim.release.labels());
         let (mut alternatives, mut declarations, mut is_unsealed) = (Vec::new(), Vec::new(), false);
@@ -214,7 +211,7 @@ impl Replay {
             }
             alternatives.push(facts);
         }
-        Ok((Hearing { release, claim, policy, declared: declarations, is_unsealed }, alternatives))
+        Ok((ReplayedClaim { release, claim, policy, declared: declarations, is_unsealed }, alternatives))
     }
 
     /// The policy of a release, whose namespace has these labels, in a cluster with those.
@@ -268,13 +265,13 @@ impl ClusterPolicies {
     }
 }
 
-impl Hearing<'_> {
+impl ReplayedClaim<'_> {
     /// The changes with the exceptions that were in force, unless these depend on data that was not stored.
     fn excepted<'h>(
         &'h self,
         past: PastEdit<'h>,
         circumstances: &'h Circumstances,
-        facts: Vec<AlternativeFacts>,
+        facts: Vec<Diff>,
     ) -> Result<Alternatives<'h>, Unreplayable> {
         let (object, actor) = (past.object, past.actor);
         let mut alternatives = Vec::new();
@@ -282,7 +279,7 @@ impl Hearing<'_> {
             facts.into_iter().zip(&self.declared).zip(&self.claim.alternatives)
         {
             let of = DeclaredObject { object, release: &self.release, declared };
-            let exceptions = Exceptions::new(of, &self.policy, circumstances, Some(actor), past.time);
+            let exceptions = ObjectExceptions::new(of, &self.policy, circumstances, Some(actor), past.time);
             if !past.has_all_groups && (are_groups(&self.policy.exempt) || exceptions.hang_on_groups()) {
                 return Err(Unreplayable::Groups);
             }
@@ -298,18 +295,25 @@ impl Hearing<'_> {
         Ok(alternatives)
     }
 
-    fn heard(&self, edit: &Edit<'_>, alternatives: Alternatives<'_>) -> Heard {
+    fn judge(&self, edit: &Edit<'_>, alternatives: Alternatives<'_>) -> (Verdict, ClaimFacts) {
         let RecordedClaim { revision, pending, authorised, evidence, .. } = *self.claim;
-        let claim =
-            Claim { release: &self.release, revision, pending, authorised, evidence, policy: &self.policy };
-        claim.heard(edit, alternatives.into_iter())
+        let facts = ClaimFacts {
+            release: self.release.clone(),
+            revision,
+            pending,
+            authorised,
+            evidence,
+            alternatives: Vec::new(),
+            unweighed: 0,
+        };
+        Claim { facts, policy: &self.policy }.judge(edit, alternatives.into_iter())
     }
 }
 
 /// Checks that more stored data could not have changed the verdict.
 fn check(
     decision: &Decision,
-    hearing: &Hearing<'_>,
+    hearing: &ReplayedClaim<'_>,
     is_whole: bool,
     is_unsealed: bool,
 ) -> Result<(), Unreplayable> {
@@ -320,7 +324,7 @@ fn check(
     if !is_whole {
         return Err(Unreplayable::Unheard);
     }
-    if verdict.outcome == Outcome::Allow {
+    if verdict.outcome == EditOutcome::Allow {
         return Ok(());
     }
     let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
@@ -333,12 +337,11 @@ fn check(
     }
 }
 
-fn are_groups(subjects: &[Subject]) -> bool {
-    subjects.iter().any(|subject| matches!(subject, Subject::Group(_)))
+fn are_groups(subjects: &[PolicySubject]) -> bool {
+    subjects.iter().any(|subject| matches!(subject, PolicySubject::Group(_)))
 }
 
 impl Unreplayable {
-    /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::Cut,
         Self::Unknown,
@@ -351,7 +354,6 @@ impl Unreplayable {
         Self::Unheard,
     ];
 
-    /// The reason's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cut => "cut",
@@ -365,4 +367,467 @@ impl Unreplayable {
             Self::Unheard => "unheard",
         }
     }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RecordedFacts {
+    Edit(RecordedEdit),
+    Record(RecordedRecordEdit),
+    Cut,
+}
+
+/// The facts of an edit of an object that a release declares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedEdit {
+    pub(crate) claims: Vec<RecordedClaim>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) unheard: usize,
+    /// It used the `scale` subresource.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) scale: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    manager: String,
+    /// The exceptions that were open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    allowances: Vec<RecordedAllowance>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    autoscalers: Vec<RecordedAutoscaler>,
+    /// The labels of the cluster.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub(crate) cluster: Labels,
+}
+
+/// The facts of an edit of a Helm record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedRecordEdit {
+    revision: u64,
+    /// The releases that the record may describe.
+    pub(crate) releases: Vec<RecordedRelease>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    falsified: Option<Falsified>,
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub(crate) cluster: Labels,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordedRelease {
+    namespace: String,
+    name: String,
+    /// The labels of its namespace, without the one that names it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    labels: Labels,
+    /// The namespace is not known to have that one: no namespace has it before Kubernetes 1.21.
+    #[serde(default, skip_serializing_if = "is_false")]
+    unnamed: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordedClaim {
+    pub(crate) release: RecordedRelease,
+    pub(crate) revision: u64,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) pending: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) authorised: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) evidence: EvidenceKind,
+    pub(crate) alternatives: Vec<RecordedAlternative>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) unweighed: usize,
+}
+
+/// The changes of one edit, compared with one manifest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordedAlternative {
+    pub(crate) declared: RecordedDeclaration,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) changes: Vec<RecordedChange>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seal: Option<String>,
+}
+
+/// The parts of a manifest's object by which rules select objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordedDeclaration {
+    version: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, Value>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, Value>,
+    /// Some of them are not kept.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) cut: bool,
+    /// The exceptions of the manifest itself, and their end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allow: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+    /// The path of the replicas of an object that an autoscaler scales.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scale: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordedChange {
+    path: String,
+    is: Agreement,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) kind: ChangeKind,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    declared: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    old: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    new: Option<Value>,
+    /// Some values are not stored: null stands for them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) cut: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordedAllowance {
+    namespace: String,
+    paths: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordedAutoscaler {
+    minimum: i32,
+    maximum: i32,
+    #[serde(default, skip_serializing_if = "is_false")]
+    keda: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    declared: Vec<(String, String)>,
+}
+
+/// A value that is present, even if it is null.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl RecordedEdit {
+    /// Other knowledge about `object` at that time.
+    pub(crate) fn circumstances(&self, object: &ObjectId) -> Option<Circumstances> {
+        let allowances = self.allowances.iter().map(|it| it.allowance(object));
+        let autoscalers = self.autoscalers.iter().map(|it| {
+            let by = |(namespace, name): &(String, String)| ReleaseId {
+                namespace: namespace.clone().into(),
+                name: name.clone().into(),
+            };
+            Autoscaler {
+                minimum: it.minimum,
+                maximum: it.maximum,
+                by_keda: it.keda,
+                declared_by: it.declared.iter().map(by).collect(),
+            }
+        });
+        Some(Circumstances {
+            allowances: allowances.collect::<Option<_>>()?,
+            autoscalers: autoscalers.collect(),
+            ..Circumstances::default()
+        })
+    }
+
+    pub fn manager(&self) -> &str {
+        &self.manager
+    }
+}
+
+impl RecordedRecordEdit {
+    pub(crate) fn facts(&self) -> RecordFacts {
+        let releases = self.releases.iter().map(RecordedRelease::id).collect();
+        RecordFacts { revision: self.revision, releases, falsified: self.falsified }
+    }
+}
+
+impl RecordedRelease {
+    pub(crate) fn id(&self) -> ReleaseId {
+        ReleaseId { namespace: self.namespace.clone().into(), name: self.name.clone().into() }
+    }
+
+    /// The labels of its namespace.
+    pub(crate) fn labels(&self) -> Labels {
+        let mut labels = self.labels.clone();
+        if !self.unnamed {
+            labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| self.namespace.clone());
+        }
+        labels
+    }
+}
+
+impl RecordedAllowance {
+    /// `None` if a path cannot be read.
+    fn allowance(&self, object: &ObjectId) -> Option<Arc<Allowance>> {
+        Some(Arc::new(Allowance {
+            name: String::new(),
+            namespace: self.namespace.clone(),
+            object: ObjectId { namespace: None, ..object.clone() },
+            grant: Grant::parse(self.paths.iter().map(String::as_str))?,
+            // It was open when it was stored.
+            until: Timestamp::MAX,
+            reason: String::new(),
+            by: Actor::default(),
+            version: (String::new(), 0),
+            created: None,
+        }))
+    }
+}
+
+impl RecordedAlternative {
+    pub(crate) fn facts(&self, declared: Arc<Declared>) -> Option<Diff> {
+        let changes = self.changes.iter().map(RecordedChange::facts).collect::<Option<_>>()?;
+        let (fields, seal) = (declared.fields(), self.seal.clone());
+        Some(Diff { declared, fields, changes, reason: VerdictReason::Unchanged, seal })
+    }
+}
+
+impl RecordedDeclaration {
+    /// An object of `release` with nothing but the stored parts.
+    pub(crate) fn declared(&self, release: &ReleaseId) -> Option<Declared> {
+        let map = |name: &str, texts: &BTreeMap<String, Value>| -> Map<String, Value> {
+            let own = helms(release).into_iter().filter(|(of, ..)| *of == name);
+            let own = own.map(|(_, key, text)| (key.to_owned(), Value::from(text)));
+            own.chain(texts.iter().map(|(name, value)| (name.clone(), value.clone()))).collect()
+        };
+        let (labels, annotations) = (map("labels", &self.labels), map("annotations", &self.annotations));
+        let fields = declare(&json!({"metadata": {"labels": labels, "annotations": annotations}}), None);
+        let allow = AllowAnnotations { allow: self.allow.clone(), until: self.until.clone(), reason: None };
+        let scale = self.scale.as_deref().map(str::parse).transpose().ok()?;
+        // Nothing else about the kind is recorded, and no verdict reads it.
+        let facts =
+            scale.map(|path| Arc::new(KindFacts { scale_replicas_path: Some(path), ..KindFacts::default() }));
+        Some(Declared {
+            packed: fields.into(),
+            allow: allow.allow.is_some().then(|| Box::new(allow)),
+            version: self.version.as_str().into(),
+            facts,
+            keep: false,
+            opted_out: false,
+            weight: 0,
+            digest: None,
+        })
+    }
+}
+
+impl RecordedChange {
+    pub(crate) fn path(&self) -> Option<Path> {
+        self.path.parse().ok()
+    }
+
+    fn facts(&self) -> Option<FieldDiff> {
+        let Self { path, is, kind, declared, old, new, cut: _ } = self;
+        let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
+        let change = FieldChange { path: path.parse().ok()?, declared, old, new, agreement: *is };
+        Some(FieldDiff { change, kind: *kind, element: None })
+    }
+}
+
+/// The most bytes that are stored of one edit.
+pub const MOST: usize = 4 << 10;
+
+/// Room for the text of most edits, in bytes.
+const ROOM: usize = 2 << 10;
+
+/// The most bytes of the JSON of a value that is kept.
+const VALUE: usize = 120;
+
+/// The most differences, and the most exceptions, that are kept of one edit.
+const LIST: usize = 100;
+
+/// The most labels, and the most annotations, that are kept.
+const TEXTS: usize = 64;
+
+/// The most bytes of the JSON of a label or an annotation that is kept.
+const TEXT: usize = 256;
+
+/// The label by which the API server names every namespace, since Kubernetes 1.21.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// The edit that facts are about.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording<'a> {
+    pub object: &'a ObjectId,
+    pub scale: bool,
+    pub manager: &'a str,
+    /// The policies in force, which know the labels of cluster and namespaces.
+    pub resolver: &'a PolicyResolver,
+    pub now: Timestamp,
+}
+
+/// The stored text of an edit.
+pub fn text(facts: &JudgedFacts, recording: Recording<'_>) -> String {
+    let recorded = match facts {
+        JudgedFacts::Edit(facts) => recording.edit(facts).map(RecordedFacts::Edit),
+        JudgedFacts::Record(facts) => Some(RecordedFacts::Record(recording.record_edit(facts))),
+    };
+    // Text and numbers can always be written.
+    let text = |facts: &RecordedFacts| {
+        let mut text = Vec::with_capacity(ROOM);
+        serde_json::to_writer(&mut text, facts)
+            .map(|()| String::from_utf8(text).unwrap_or_default())
+            .unwrap_or_default()
+    };
+    recorded.map(|it| text(&it)).filter(|it| it.len() <= MOST).unwrap_or_else(|| text(&RecordedFacts::Cut))
+}
+
+impl Recording<'_> {
+    /// `None` if there is more than can be stored.
+    fn edit(&self, facts: &EditFacts) -> Option<RecordedEdit> {
+        let EditFacts { claims, unheard, circumstances } = facts;
+        let Circumstances { allowances, autoscalers, .. } = circumstances;
+        let counts = |allowance: &Allowance| {
+            allowance.open(self.now) && claims.iter().any(|it| allowance.is_for(self.object, &it.release))
+        };
+        let changes = claims.iter().flat_map(|it| &it.alternatives).map(|it| it.changes.len()).sum::<usize>();
+        if changes > LIST || allowances.len() > LIST || autoscalers.len() > LIST {
+            return None;
+        }
+        let is_scaled = !autoscalers.is_empty();
+        let open = allowances.iter().filter(|allowance| counts(allowance));
+        let allowances = open.map(|it| {
+            let paths = it.grant.paths().take(LIST + 1).collect();
+            RecordedAllowance { namespace: it.namespace.clone(), paths }
+        });
+        let autoscalers = autoscalers.iter().map(|it| RecordedAutoscaler {
+            minimum: it.minimum,
+            maximum: it.maximum,
+            keda: it.by_keda,
+            declared: it
+                .declared_by
+                .iter()
+                .map(|by| (by.namespace.to_string(), by.name.to_string()))
+                .collect(),
+        });
+        Some(RecordedEdit {
+            claims: claims.iter().map(|claim| self.claim(claim, is_scaled)).collect(),
+            unheard: *unheard,
+            scale: self.scale,
+            manager: self.manager.chars().take(TEXT).collect(),
+            allowances: allowances.collect(),
+            autoscalers: autoscalers.collect(),
+            cluster: self.resolver.policies().cluster().clone(),
+        })
+    }
+
+    fn record_edit(&self, facts: &RecordFacts) -> RecordedRecordEdit {
+        let RecordFacts { revision, releases, falsified } = facts;
+        RecordedRecordEdit {
+            revision: *revision,
+            releases: releases.iter().map(|release| self.release(release)).collect(),
+            falsified: *falsified,
+            cluster: self.resolver.policies().cluster().clone(),
+        }
+    }
+
+    fn claim(&self, claim: &ClaimFacts, is_scaled: bool) -> RecordedClaim {
+        let ClaimFacts { release, revision, pending, authorised, evidence, alternatives, unweighed } = claim;
+        let of = |facts: &Diff| self.alternative(facts, release, is_scaled);
+        RecordedClaim {
+            release: self.release(release),
+            revision: *revision,
+            pending: *pending,
+            authorised: *authorised,
+            evidence: *evidence,
+            alternatives: alternatives.iter().map(of).collect(),
+            unweighed: *unweighed,
+        }
+    }
+
+    fn release(&self, release: &ReleaseId) -> RecordedRelease {
+        let [namespace, name] = [&release.namespace, &release.name].map(ToString::to_string);
+        let mut labels = self.resolver.labels_of(&namespace);
+        let unnamed = !labels.contains_key(NAMESPACE_NAME);
+        if labels.get(NAMESPACE_NAME) == Some(&namespace) {
+            labels.remove(NAMESPACE_NAME);
+        }
+        RecordedRelease { namespace, name, labels, unnamed }
+    }
+
+    fn alternative(&self, facts: &Diff, release: &ReleaseId, is_scaled: bool) -> RecordedAlternative {
+        let Diff { declared, fields, changes, reason: _, seal } = facts;
+        let mut recorded = RecordedDeclaration {
+            version: declared.version.to_string(),
+            allow: declared.allow.as_ref().and_then(|it| it.allow.clone()),
+            until: declared.allow.as_ref().and_then(|it| it.until.clone()),
+            scale: declared.scale().filter(|_| is_scaled).map(ToString::to_string),
+            ..RecordedDeclaration::default()
+        };
+        recorded.cut |= !self.add_texts(fields, "labels", release, &mut recorded.labels);
+        recorded.cut |= !self.add_texts(fields, "annotations", release, &mut recorded.annotations);
+        let changes = changes.iter().map(|change| self.change(change)).collect();
+        RecordedAlternative { declared: recorded, changes, seal: seal.clone() }
+    }
+
+    /// Adds the labels or annotations of a manifest, without Helm's own. Returns whether these are all.
+    fn add_texts(
+        &self,
+        fields: &Fields,
+        map: &str,
+        release: &ReleaseId,
+        texts: &mut BTreeMap<String, Value>,
+    ) -> bool {
+        let mut is_whole = true;
+        let helms = helms(release);
+        for (name, value) in fields.entries(&["metadata", map]) {
+            if helms.iter().any(|(of, key, text)| *of == map && *key == name && value == *text) {
+                continue;
+            }
+            let path = Path(["metadata", map, name].map(|it| Segment::Field(it.to_owned())).into());
+            match shown::whole(self.object, &path, &value, TEXT).filter(|_| texts.len() < TEXTS) {
+                Some(value) => drop(texts.insert(name.to_owned(), value)),
+                None => is_whole = false,
+            }
+        }
+        is_whole
+    }
+
+    fn change(&self, facts: &FieldDiff) -> RecordedChange {
+        let FieldDiff { change: FieldChange { path, declared, old, new, agreement }, kind, .. } = facts;
+        let mut cut = false;
+        let mut keep = |value: &Option<Value>| {
+            let value = value.as_ref()?;
+            let kept = shown::whole(self.object, path, value, VALUE);
+            cut |= kept.is_none();
+            Some(kept.unwrap_or(Value::Null))
+        };
+        let [declared, old, new] = [keep(declared), keep(old), keep(new)];
+        RecordedChange {
+            path: path.pointer().to_owned(),
+            is: *agreement,
+            kind: *kind,
+            declared,
+            old,
+            new,
+            cut,
+        }
+    }
+}
+
+/// Helm's label and annotations, which every object of a release has.
+fn helms(release: &ReleaseId) -> [(&'static str, &'static str, &str); 3] {
+    [
+        ("labels", MANAGED_BY.0, MANAGED_BY.1),
+        ("annotations", RELEASE_NAME, &release.name),
+        ("annotations", RELEASE_NAMESPACE, &release.namespace),
+    ]
 }

@@ -1,10 +1,8 @@
 //! Reverts the drifting fields of an edit, so that the rest of it can be allowed.
 //!
-//! Entry point: [`plan`]. Invariant: the resulting object differs from the one in the request only
-//! at the drifting paths, and in their owners. A second plan for the result is empty. A plan only
-//! makes the edit smaller: every declared field holds the value of the request or the old one.
-//! Must not add a value of a record, so that a forged record cannot insert a value into the edit of
-//! another user.
+//! The result differs from the object in the request only at the drifting paths, and in their owners; a second plan
+//! for it is empty. Every declared field holds the value of the request or the old one, never one of a record, so
+//! that a forged record cannot insert a value into the edit of another user.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,12 +11,12 @@ use std::sync::Arc;
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
-use super::additions;
-use super::adoption::adopts;
-use super::edit::Finding;
-use super::ownership::{self, Back, PartUndone};
-use super::sealed;
-use super::shown::Shown;
+use crate::claims::adopts;
+use crate::diff::EditChanges;
+use crate::edit::{DeclaredObject, FieldFinding};
+use crate::ownership::{self, Back, PartUndone};
+use crate::shown::Shown;
+use crate::{additions, sealed};
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::document::SERVER_METADATA;
 use kubemoor_declare::equality::Agreement;
@@ -28,10 +26,12 @@ use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::release::{Declared, Release};
 use kubemoor_policy::Policy;
-use kubemoor_policy::declaration::Declaration;
+use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
-use kubemoor_policy::settled::Settled;
+
+pub use self::RevertPlan as Plan; // alias
+pub use self::WholeEdit as Whole; // alias
 
 /// The most findings of an edit that is reverted; an edit with more is denied.
 const MAX_FINDINGS: usize = 256;
@@ -41,12 +41,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An edit of a declared object, whole.
 #[derive(Clone, Copy)]
-pub struct Whole<'a> {
-    /// The object.
+pub struct WholeEdit<'a> {
     pub object: &'a ObjectId,
-    /// The object before.
     pub old: &'a Value,
-    /// The object as the editor wants it.
     pub new: &'a Value,
     /// The field manager that the request names; empty if it names none.
     pub field_manager: &'a str,
@@ -54,20 +51,17 @@ pub struct Whole<'a> {
     pub settled: Option<&'a Settled>,
 }
 
-/// The revert of an edit.
 #[derive(Clone, PartialEq)]
-pub struct Plan {
-    /// The patch that turns the object of the request into the allowed one (RFC 6902). May hold the
-    /// values of a Secret.
+pub struct RevertPlan {
+    /// The patch that turns the object of the request into the allowed one (RFC 6902). May hold the values of a
+    /// Secret.
     pub patch: Patch,
     /// The reverted fields, in the order of the findings.
     pub set_back: Vec<SetBack>,
 }
 
-/// One reverted field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetBack {
-    /// The field.
     pub path: Path,
     /// What the editor wanted; none where they removed it.
     pub wanted: Option<Shown>,
@@ -81,10 +75,8 @@ pub enum Irreversible {
     /// Nothing else would be left, and an allowed edit would look as if it had an effect.
     #[error("nothing else is in this edit")]
     NothingRemains,
-    /// Too many fields drift at once.
     #[error("more than {MAX_FINDINGS} fields of this edit would have to be set back")]
     TooMuch,
-    /// The object is nested too deeply to be changed.
     #[error("the object is nested too deep")]
     TooDeep,
     /// A field differed before the edit too, so there is no declared value to return to.
@@ -99,11 +91,10 @@ pub enum Irreversible {
 
 /// An edit with its drifting fields reverted.
 struct Undoing<'a> {
-    edit: Whole<'a>,
-    /// What the manifest declares.
+    edit: WholeEdit<'a>,
     fields: &'a Fields,
     ignored: &'a Mask,
-    findings: &'a [Finding],
+    findings: &'a [FieldFinding],
     /// The declared fields that the edit changes.
     changes: &'a [FieldChange],
 }
@@ -116,11 +107,11 @@ struct Undoing<'a> {
 /// # Errors
 /// When nothing else would remain of the edit, or it cannot be set back.
 pub fn plan(
-    edit: Whole<'_>,
+    edit: WholeEdit<'_>,
     release: &Release,
     policy: &Policy,
-    findings: &[Finding],
-) -> Result<Plan, Irreversible> {
+    findings: &[FieldFinding],
+) -> Result<RevertPlan, Irreversible> {
     if findings.len() > MAX_FINDINGS {
         return Err(Irreversible::TooMuch);
     }
@@ -151,12 +142,12 @@ pub fn plan(
     let set_back = set_back.collect();
     let mut patch = json_patch::diff(edit.new, &result);
     patch.0.extend(owners.map(|owners| ownership::replace("managedFields", owners)));
-    Ok(Plan { patch, set_back })
+    Ok(RevertPlan { patch, set_back })
 }
 
 impl Undoing<'_> {
-    /// The object without its drift, and the paths that belong to Helm again. At the paths in
-    /// `settled`, the old object was spelled differently from the declaration.
+    /// The object without its drift, and the paths that belong to Helm again. At the paths in `settled`, the old
+    /// object was spelled differently from the declaration.
     fn undo(&self, settled: &[Path]) -> (Value, Vec<Back>) {
         let Self { edit, fields, ignored, findings, changes } = *self;
         let (leaves, empties) = (fields.leaves(), fields.granular_empties());
@@ -171,7 +162,7 @@ impl Undoing<'_> {
         let mut back: Vec<Back> =
             moved.into_iter().map(|it| Back { path: it.live, declared: Vec::new() }).collect();
         let mut parts: Vec<&Path> = shuffled.iter().collect();
-        for Finding { path, .. } in findings {
+        for FieldFinding { path, .. } in findings {
             let change = changes.iter().find(|change| change.path == *path);
             match change {
                 Some(_) if is_element(path) => {}
@@ -215,54 +206,37 @@ impl Undoing<'_> {
     }
 }
 
-/// Among the release's manifests that may count, the one that these findings come from, with the
-/// changes of the edit.
+/// Among the release's manifests that may count, the one that these findings come from, with the changes of the edit.
 fn judged<'r>(
-    edit: Whole<'_>,
+    edit: WholeEdit<'_>,
     release: &'r Release,
     policy: &Policy,
-    findings: &[Finding],
+    findings: &[FieldFinding],
 ) -> Option<(&'r Arc<Declared>, Vec<FieldChange>)> {
     let declarations = release.objects.get(edit.object)?;
     let of = |declared: &'r Arc<Declared>| {
         let fields = &*declared.fields();
-        let mut changes = fields.changed(edit.old, edit.new);
-        changes.retain(|change| change.agreement != Agreement::Agrees);
-        let sealed = sealed::changes(edit.object, fields, edit.old, edit.new);
         let seal = &policy.rules(edit.object, declared).sealed;
-        let added = additions::of_edit(edit.object, fields, seal, Some(edit.old), edit.new);
-        let unknown = |finding: &&Finding| {
-            changes.iter().all(|change| change.path != finding.path)
-                && sealed.iter().all(|change| change.path != finding.path)
-                && added.iter().all(|addition| addition.path != finding.path)
-        };
-        let strangers = findings.iter().filter(unknown).count();
-        (strangers == 0).then_some((declared, changes))
+        let mut changes = EditChanges::new(edit.object, fields, seal, (Some(edit.old), false), edit.new);
+        changes.declared.retain(|change| change.agreement != Agreement::Agrees);
+        let is_known = findings.iter().all(|finding| changes.concern(&finding.path));
+        is_known.then_some((declared, changes.declared))
     };
     declarations.all().filter_map(of).min_by_key(|(_, changes)| changes.len())
 }
 
-/// The places where the old object was not spelled as declared: those that a dry run has settled,
-/// and those that differ.
-fn before(edit: Whole<'_>, release: &Release, declared: &Declared) -> (Vec<Path>, Vec<FieldChange>) {
-    let declaration = declared.digest.as_ref().map(|digest| Declaration {
-        release: &release.id,
-        object: edit.object,
-        digest,
-        seal: None,
-    });
-    let is_settled = |it: &FieldChange| {
-        let known = edit.settled.zip(declaration.as_ref());
-        known.is_some_and(|(settled, declaration)| settled.holds(declaration, &it.path, it.new.as_ref()))
-    };
-    let (settled, mut drift): (Vec<_>, Vec<_>) =
-        declared.fields().drift(edit.old).into_iter().partition(is_settled);
+/// The places where the old object was not spelled as declared: those that a dry run has settled, and those that
+/// differ.
+fn before(edit: WholeEdit<'_>, release: &Release, declared: &Arc<Declared>) -> (Vec<Path>, Vec<FieldChange>) {
+    let of = DeclaredObject { object: edit.object, release: &release.id, declared };
+    let drift = declared.fields().drift(edit.old).into_iter();
+    let (settled, mut drift): (Vec<_>, Vec<_>) = drift.partition(|it| of.is_settled(edit.settled, it));
     drift.retain(|it| it.agreement > Agreement::Doubt);
     (settled.into_iter().map(|it| it.path).collect(), drift)
 }
 
-/// Whether one of these fields differed in the old object too, so that a revert could not restore a
-/// value that was seen in it.
+/// Whether one of these fields differed in the old object too, so that a revert could not restore a value that was
+/// seen in it.
 fn has_drifted<'c>(
     drift: &[FieldChange],
     ignored: &Mask,
@@ -273,10 +247,10 @@ fn has_drifted<'c>(
 }
 
 /// The elements whose keys this edit changed, and the fields that it sets in the place of others.
-fn moved(edit: Whole<'_>, fields: &Fields, findings: &[Finding], ignored: &Mask) -> Vec<Move> {
+fn moved(edit: WholeEdit<'_>, fields: &Fields, findings: &[FieldFinding], ignored: &Mask) -> Vec<Move> {
     let (mut before, mut after) = (Lookup::new(edit.old), Lookup::new(edit.new));
     let mut is_set_back = |it: &Move| {
-        let is_found = |finding: &Finding| match it.is_of_field() {
+        let is_found = |finding: &FieldFinding| match it.is_of_field() {
             true => it.concerns(&finding.path),
             false => finding.path == it.declared,
         };
@@ -287,8 +261,8 @@ fn moved(edit: Whole<'_>, fields: &Fields, findings: &[Finding], ignored: &Mask)
     fields.moved(edit.new).into_iter().filter(|it| is_set_back(it)).collect()
 }
 
-/// The lists that are out of order only because elements of them were restored: the former position
-/// of a doubled or moved element is unknown.
+/// The lists that are out of order only because elements of them were restored: the former position of a doubled or
+/// moved element is unknown.
 fn shuffled(
     old: &Value,
     new: &Value,
@@ -389,7 +363,7 @@ fn shown(id: &ObjectId, path: &Path, object: &Value) -> Option<Shown> {
     Some(Shown::of(id, path, value))
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for RevertPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plan").field("set_back", &self.set_back).finish_non_exhaustive()
     }

@@ -7,9 +7,9 @@ use kubemoor_declare::path::Path;
 use kubemoor_policy::Policy;
 use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
-use kubemoor_verdict::difference::Values;
-use kubemoor_verdict::edit::{Finding, Grounds, Reason, Verdict};
-use kubemoor_verdict::message::{Context, Message};
+use kubemoor_verdict::edit::{FieldFinding, Grounds, Verdict, VerdictReason};
+use kubemoor_verdict::message::{EditMessage, MessageContext};
+use kubemoor_verdict::shown::ShownValues;
 use serde_json::Value;
 
 pub(crate) fn resolver(edits: EditsMode) -> PolicyResolver {
@@ -29,13 +29,14 @@ pub(crate) fn object(group: &str, kind: &str) -> ObjectId {
     ObjectId::namespaced(group, kind, "shop", "web")
 }
 
-pub(crate) fn finding(object: &ObjectId, path: &str, values: [Value; 3]) -> Finding {
+pub(crate) fn finding(object: &ObjectId, path: &str, values: [Value; 3]) -> FieldFinding {
     let path: Path = path.parse().unwrap();
-    let values = Values::of(object, &path, values.each_ref().map(|it| Some(it).filter(|it| !it.is_null())));
-    Finding::of(path, values)
+    let values =
+        ShownValues::of(object, &path, values.each_ref().map(|it| Some(it).filter(|it| !it.is_null())));
+    FieldFinding::of(path, values)
 }
 
-pub(crate) fn refused(reason: Reason, fields: Vec<Finding>) -> Verdict {
+pub(crate) fn refused(reason: VerdictReason, fields: Vec<FieldFinding>) -> Verdict {
     let release = ReleaseId { namespace: "shop".into(), name: "shop".into() };
     Verdict::by_mode(
         resolver(EditsMode::Deny).defaults(),
@@ -45,11 +46,11 @@ pub(crate) fn refused(reason: Reason, fields: Vec<Finding>) -> Verdict {
 }
 
 /// The message about an update of these fields: the declared, the old and the new value.
-pub(crate) fn drift(object: &ObjectId, fields: Vec<(&str, [Value; 3])>) -> Message {
+pub(crate) fn drift(object: &ObjectId, fields: Vec<(&str, [Value; 3])>) -> EditMessage {
     let fields = fields.into_iter().map(|(path, values)| finding(object, path, values)).collect();
-    context(object, Operation::Update).of_edit(&refused(Reason::Drift, fields))
+    context(object, Operation::Update).of_edit(&refused(VerdictReason::Drift, fields))
 }
 
-pub(crate) fn context(object: &ObjectId, operation: Operation) -> Context<'_> {
-    Context { object, operation, policy: None, declared: None, release: None, live: [None; 2] }
+pub(crate) fn context(object: &ObjectId, operation: Operation) -> MessageContext<'_> {
+    MessageContext { object, operation, policy: None, declared: None, release: None, live: [None; 2] }
 }

@@ -1,18 +1,16 @@
 //! The sealed fields: fields that undo a release without touching a declared path.
 //!
-//! Entry points: `changes` of an edit, [`drift`] of a live object, [`undo`]. Invariant: for an
-//! edit, only its changes are reported; for a live object, fields that were set after its creation
-//! by a manager other than Helm, and owners also by another than Kubernetes' own controllers. A
-//! sealed field that the manifest declares is judged as a declared one instead. Must not apply a
-//! rule.
+//! For an edit, only its changes are reported; for a live object, fields that were set after its creation by a
+//! manager other than Helm, and owners also by another than Kubernetes' own controllers. A sealed field that the
+//! manifest declares is judged as a declared one instead.
 
-mod owners;
+use std::collections::HashSet;
 
 use serde_json::Value;
 
-use self::owners::{added_uids, declares_owners, identity, owner_uids};
-use super::deletion;
-use super::ownership::{Owners, is_controller};
+use crate::owners::Owners;
+use crate::ownership::is_controller;
+use crate::{additions, claims};
 use kubemoor_declare::equality::Agreement;
 use kubemoor_declare::fields::{FieldChange, Fields};
 use kubemoor_declare::model::{
@@ -24,53 +22,53 @@ use kubemoor_declare::path::{Path, Segment};
 const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 
 /// A field that says what an autoscaler does.
-struct Setting {
+struct SealedSetting {
     path: &'static [&'static str],
     /// The value that the API server or the controller takes for an absent one; empty for none.
     default: &'static str,
 }
 
 /// The range and the target of an autoscaler of Kubernetes.
-const OF_AUTOSCALER: &[Setting] = &[
-    Setting { path: &["spec", "minReplicas"], default: "1" },
-    Setting { path: &["spec", "maxReplicas"], default: "" },
-    Setting { path: &["spec", "scaleTargetRef", "apiVersion"], default: "" },
-    Setting { path: &["spec", "scaleTargetRef", "kind"], default: "" },
-    Setting { path: &["spec", "scaleTargetRef", "name"], default: "" },
+const OF_AUTOSCALER: &[SealedSetting] = &[
+    SealedSetting { path: &["spec", "minReplicas"], default: "1" },
+    SealedSetting { path: &["spec", "maxReplicas"], default: "" },
+    SealedSetting { path: &["spec", "scaleTargetRef", "apiVersion"], default: "" },
+    SealedSetting { path: &["spec", "scaleTargetRef", "kind"], default: "" },
+    SealedSetting { path: &["spec", "scaleTargetRef", "name"], default: "" },
 ];
 
 /// The same of KEDA's, which makes one of Kubernetes of it.
-const OF_SCALED_OBJECT: &[Setting] = &[
-    Setting { path: &["spec", "minReplicaCount"], default: "0" },
-    Setting { path: &["spec", "maxReplicaCount"], default: "100" },
-    Setting { path: &["spec", "idleReplicaCount"], default: "" },
-    Setting { path: &["spec", "scaleTargetRef", "apiVersion"], default: "apps/v1" },
-    Setting { path: &["spec", "scaleTargetRef", "kind"], default: "Deployment" },
-    Setting { path: &["spec", "scaleTargetRef", "name"], default: "" },
-    Setting { path: &["metadata", "annotations", PAUSED], default: "false" },
-    Setting { path: &["metadata", "annotations", PAUSED_REPLICAS], default: "" },
-    Setting { path: &["metadata", "annotations", PAUSED_SCALE_IN], default: "false" },
-    Setting { path: &["metadata", "annotations", PAUSED_SCALE_OUT], default: "false" },
+const OF_SCALED_OBJECT: &[SealedSetting] = &[
+    SealedSetting { path: &["spec", "minReplicaCount"], default: "0" },
+    SealedSetting { path: &["spec", "maxReplicaCount"], default: "100" },
+    SealedSetting { path: &["spec", "idleReplicaCount"], default: "" },
+    SealedSetting { path: &["spec", "scaleTargetRef", "apiVersion"], default: "apps/v1" },
+    SealedSetting { path: &["spec", "scaleTargetRef", "kind"], default: "Deployment" },
+    SealedSetting { path: &["spec", "scaleTargetRef", "name"], default: "" },
+    SealedSetting { path: &["metadata", "annotations", PAUSED], default: "false" },
+    SealedSetting { path: &["metadata", "annotations", PAUSED_REPLICAS], default: "" },
+    SealedSetting { path: &["metadata", "annotations", PAUSED_SCALE_IN], default: "false" },
+    SealedSetting { path: &["metadata", "annotations", PAUSED_SCALE_OUT], default: "false" },
 ];
 
 const POLICY: [&str; 3] = ["metadata", "annotations", RESOURCE_POLICY];
 
 /// A sealed field that an update changes, although the manifest does not set it.
-pub(super) struct Change<'v> {
-    pub(super) path: Path,
-    pub(super) old: Option<&'v Value>,
-    pub(super) new: Option<&'v Value>,
+pub(crate) struct SealedChange<'v> {
+    pub(crate) path: Path,
+    pub(crate) old: Option<&'v Value>,
+    pub(crate) new: Option<&'v Value>,
     /// The garbage collector would finish the deletion of the object.
-    pub(super) deletion: bool,
+    pub(crate) deletion: bool,
 }
 
 /// The sealed fields that differ between `old` and `new`.
-pub(super) fn changes<'v>(
+pub(crate) fn changes<'v>(
     object: &ObjectId,
     fields: &Fields,
     old: &'v Value,
     new: &'v Value,
-) -> Vec<Change<'v>> {
+) -> Vec<SealedChange<'v>> {
     let mut changes = Vec::new();
     for path in switches(object) {
         let on = |object: &Value| read(object, path) == Some(&Value::Bool(true));
@@ -83,7 +81,7 @@ pub(super) fn changes<'v>(
     if text(new).is_some() && text(new) != text(old) && !declares(fields, &POLICY) {
         changes.push(change(&POLICY, old, new, false));
     }
-    for Setting { path, default } in settings(object) {
+    for SealedSetting { path, default } in settings(object) {
         let value = |object| setting(read(object, path), default);
         if value(new) != *default && value(new) != value(old) && !declares(fields, path) {
             changes.push(change(path, old, new, false));
@@ -96,14 +94,14 @@ pub(super) fn changes<'v>(
     changes
 }
 
-/// Whether an update gives an object an owner that it did not have. The garbage collector deletes an
-/// object whose owners do not exist.
+/// Whether an update gives an object an owner that it did not have. The garbage collector deletes an object whose
+/// owners do not exist.
 pub fn adds_owner(old: &Value, new: &Value) -> bool {
     added_uids(old, new).next().is_some()
 }
 
 /// Whether two references are to one owner.
-pub(super) fn is_same_owner(one: &Value, other: &Value) -> bool {
+pub(crate) fn is_same_owner(one: &Value, other: &Value) -> bool {
     identity(one) == identity(other)
 }
 
@@ -115,8 +113,8 @@ pub fn is_set(object: &ObjectId, live: &Value) -> bool {
         || owner_uids(live).next().is_some()
 }
 
-/// The sealed fields of a live object that differ from the manifest, as far as its `managedFields`
-/// tell; without these, all that are set.
+/// The sealed fields of a live object that differ from the manifest, as far as its `managedFields` tell; without
+/// these, all that are set.
 pub fn drift(object: &ObjectId, fields: &Fields, live: &Value) -> Vec<FieldChange> {
     if !is_set(object, live) {
         return Vec::new();
@@ -143,7 +141,7 @@ pub fn is_sealed(object: &ObjectId, path: &Path) -> bool {
 /// Whether the manifest declares the field of a change, rather than a policy or the kind sealing it.
 pub fn is_declared(object: &ObjectId, change: &FieldChange) -> bool {
     let is_sealed = change.declared.is_none()
-        && (is_sealed(object, &change.path) || deletion::finishes(object, &change.path));
+        && (is_sealed(object, &change.path) || claims::is_of_finalizers(object, &change.path));
     !change.agreement.is_addition() && !is_sealed
 }
 
@@ -154,8 +152,8 @@ pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
     switches.chain(settings).chain([pointer(&OWNERS), pointer(&POLICY)])
 }
 
-/// Whether only a person can undo it: the API server does not allow it, or the writer of the field,
-/// which knows more about the object than its release, may have to do it.
+/// Whether only a person can undo it: the API server does not allow it, or the writer of the field, which knows more
+/// about the object than its release, may have to do it.
 pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
     let Some(Segment::Field(last)) = change.path.0.last() else { return true };
     match last.as_str() {
@@ -172,19 +170,11 @@ pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
 
 /// Removes a sealed field.
 pub fn undo(path: &Path, object: &mut Value) {
-    let mut at = object;
-    for segment in path.0.iter().take(path.0.len().saturating_sub(1)) {
-        let Segment::Field(name) = segment else { return };
-        let Some(below) = at.get_mut(name) else { return };
-        at = below;
-    }
-    if let (Some(Segment::Field(name)), Value::Object(map)) = (path.0.last(), at) {
-        map.remove(name);
-    }
+    additions::take_away([path], object);
 }
 
-/// Whether the value at `path` was set after the creation of the object. Admission plugins that set
-/// it at the creation leave it without an owner, or with the creator as owner.
+/// Whether the value at `path` was set after the creation of the object. Admission plugins that set it at the
+/// creation leave it without an owner, or with the creator as owner.
 fn is_set_later(owners: &Owners, path: &Path, live: &Value) -> bool {
     let helms = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
     let helms = helms.map(|names| pointer(&names));
@@ -222,9 +212,9 @@ fn switches(object: &ObjectId) -> &'static [&'static [&'static str]] {
     }
 }
 
-/// The fields that say what an autoscaler does. Its release may leave some of them to their defaults,
-/// and whoever sets these scales the workload as the release does not say.
-fn settings(object: &ObjectId) -> &'static [Setting] {
+/// The fields that say what an autoscaler does. Its release may leave some of them to their defaults, and whoever
+/// sets these scales the workload as the release does not say.
+fn settings(object: &ObjectId) -> &'static [SealedSetting] {
     match (object.group.as_str(), object.kind.as_str()) {
         ("autoscaling", "HorizontalPodAutoscaler") => OF_AUTOSCALER,
         ("keda.sh", "ScaledObject") => OF_SCALED_OBJECT,
@@ -232,8 +222,7 @@ fn settings(object: &ObjectId) -> &'static [Setting] {
     }
 }
 
-/// The value of a setting as text. All of them are numbers or texts; anything else may be too deep to
-/// compare.
+/// The value of a setting as text. All of them are numbers or texts; anything else may be too deep to compare.
 fn setting(value: Option<&Value>, default: &str) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),
@@ -251,12 +240,68 @@ fn declares(fields: &Fields, path: &[&str]) -> bool {
     })
 }
 
-fn change<'v>(path: &[&str], old: &'v Value, new: &'v Value, deletion: bool) -> Change<'v> {
-    Change { path: pointer(path), old: read(old, path), new: read(new, path), deletion }
+fn change<'v>(path: &[&str], old: &'v Value, new: &'v Value, deletion: bool) -> SealedChange<'v> {
+    SealedChange { path: pointer(path), old: read(old, path), new: read(new, path), deletion }
 }
 
 fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
     path.iter().try_fold(object, |value, name| value.get(name))
+}
+
+/// Whether the manifest declares an owner of each of these uids.
+fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item = &'u str>) -> bool {
+    let declared: HashSet<String> = fields
+        .leaves()
+        .into_iter()
+        .filter_map(|(path, value)| match &*path.0 {
+            [Segment::Field(metadata), Segment::Field(owners), below @ ..]
+                if metadata == "metadata" && owners == "ownerReferences" =>
+            {
+                Some(declared_uids(below, &value))
+            }
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    uids.all(|uid| declared.contains(uid))
+}
+
+/// The uids of the owners of `new` that `old` has not. The garbage collector looks an owner up by its group, kind and
+/// name and then compares the uid, so that one of another name is another owner, which may not exist.
+fn added_uids<'v>(old: &'v Value, new: &'v Value) -> impl Iterator<Item = &'v str> {
+    let had: HashSet<_> = owners(old).map(identity).collect();
+    owners(new).filter(move |owner| !had.contains(&identity(owner))).filter_map(uid)
+}
+
+fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
+    owners(object).filter_map(uid)
+}
+
+fn owners(object: &Value) -> impl Iterator<Item = &Value> {
+    read(object, &OWNERS).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The group, kind, name and uid of an owner.
+fn identity(owner: &Value) -> [Option<&str>; 4] {
+    let text = |name: &str| owner.get(name).and_then(Value::as_str);
+    let group = text("apiVersion").map(|version| version.rsplit_once('/').map_or("", |(group, _)| group));
+    [group, text("kind"), text("name"), text("uid")]
+}
+
+/// The uids of owners that a leaf declares: the list as one value, or one of its elements, which their uids identify.
+fn declared_uids(below: &[Segment], value: &Value) -> Vec<String> {
+    let uids: Vec<&str> = match below {
+        [] => value.as_array().into_iter().flatten().filter_map(uid).collect(),
+        [Segment::Key(keys), ..] => {
+            keys.iter().filter(|(key, _)| key == "uid").filter_map(|(_, uid)| uid.as_str()).collect()
+        }
+        _ => Vec::new(),
+    };
+    uids.into_iter().map(str::to_owned).collect()
+}
+
+fn uid(owner: &Value) -> Option<&str> {
+    owner.get("uid")?.as_str()
 }
 
 #[cfg(test)]

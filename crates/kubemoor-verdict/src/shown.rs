@@ -1,46 +1,41 @@
-//! The part of a value that a person may see.
+//! The part of a value that a person may see, and the first difference between values.
 //!
-//! Entry points: [`Shown::of`]; [`Shown::sealed`] for storage. Invariant: a [`Shown`] is text for
-//! messages, logs and records. It cannot be turned back into a value, so that a mask is never
-//! written to an object. For a Secret's value, and for a webhook's address with a caller's token,
-//! it holds only a digest, which leaves it only under a key. Must not reveal a secret.
-
-mod excerpt;
-mod sealing;
-mod secrets;
+//! A [`Shown`] is text for messages, logs and records. It cannot be turned back into a value, so that a mask is never
+//! written to an object. For a Secret's value, and for a webhook's address with a caller's token, it holds only a
+//! digest, which leaves it only under a key. A long or nested value is shown by the first place at which it differs,
+//! so that both sides never look the same.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::io;
 use std::sync::Arc;
 
+use hmac::{Hmac, KeyInit, Mac};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use self::excerpt::{LIMIT, brief, cut, front, full, is_deep};
-pub(super) use self::excerpt::{is_within, place_of};
-pub use self::sealing::SealingKey;
-use self::secrets::{holds_token, is_secret};
 use kubemoor_declare::model::ObjectId;
-use kubemoor_declare::path::Path;
+use kubemoor_declare::model::text::escaped_json;
+use kubemoor_declare::path::{Path, Segment};
+
+pub use self::ShownValues as Values; // alias
 
 /// The text in place of a Secret's value.
 const MASK: &str = "(redacted)";
 
-/// A value as a person may see it: its JSON, cut, or a mask. As JSON it is the
-/// same text, of which more is kept.
+/// A value as a person may see it: its JSON, cut, or a mask. As JSON it is the same text, of which more is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown(Content);
+pub struct Shown(ShownContent);
 
 #[derive(Clone, PartialEq, Eq)]
-enum Content {
-    /// The value's JSON, cut.
+enum ShownContent {
     Text(String),
     /// The same of a long value, and a longer text of it.
     Long(Arc<(String, String)>),
-    /// SHA-256 of a Secret's value and its place. A guessed password can be
-    /// tried against it, so it never leaves this type as it is.
+    /// SHA-256 of a Secret's value and its place. A guessed password can be tried against it, so it never leaves this
+    /// type as it is.
     Masked([u8; 32]),
 }
 
@@ -48,31 +43,31 @@ impl Shown {
     /// The visible part of `value`, which is at `path` of `object`.
     pub fn of(object: &ObjectId, path: &Path, value: &Value) -> Self {
         if is_secret(object, path) || holds_token(object, value) {
-            return Self(Content::Masked(digest(object, path, value)));
+            return Self(ShownContent::Masked(digest(object, path, value)));
         }
         if value.is_string() {
             // The brief text of a string is the front of its full one.
             let full = full(value);
             return Self(match front(&full, LIMIT) {
-                Some(brief) => Content::Long((brief, full).into()),
-                None => Content::Text(full),
+                Some(brief) => ShownContent::Long((brief, full).into()),
+                None => ShownContent::Text(full),
             });
         }
         let text = brief(value, 0);
         let (cut, is_cut) = cut(text, LIMIT);
         match is_cut || is_deep(value, 0) {
-            true => Self(Content::Long((cut, full(value)).into())),
-            false => Self(Content::Text(cut)),
+            true => Self(ShownContent::Long((cut, full(value)).into())),
+            false => Self(ShownContent::Text(cut)),
         }
     }
 
-    /// The same text, but a mask that tells values of one field apart: equal
-    /// under one key exactly when the values are (`(redacted 5f0c…)`).
+    /// The same text, but a mask that tells values of one field apart: equal under one key exactly when the values
+    /// are (`(redacted 5f0c…)`).
     pub fn sealed(&self, key: &SealingKey) -> String {
         let digest = match &self.0 {
-            Content::Text(text) => return text.clone(),
-            Content::Long(texts) => return texts.0.clone(),
-            Content::Masked(digest) => digest,
+            ShownContent::Text(text) => return text.clone(),
+            ShownContent::Long(texts) => return texts.0.clone(),
+            ShownContent::Masked(digest) => digest,
         };
         match key.seal(digest) {
             Some(hash) => format!("{} {hash})", MASK.trim_end_matches(')')),
@@ -80,30 +75,28 @@ impl Shown {
         }
     }
 
-    /// Whether the value is not shown.
     pub fn is_masked(&self) -> bool {
-        matches!(self.0, Content::Masked(_))
+        matches!(self.0, ShownContent::Masked(_))
     }
 
-    /// The shown text.
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            Content::Text(text) => text,
-            Content::Long(texts) => &texts.0,
-            Content::Masked(_) => MASK,
+            ShownContent::Text(text) => text,
+            ShownContent::Long(texts) => &texts.0,
+            ShownContent::Masked(_) => MASK,
         }
     }
 
     /// The longer text of a long value, for machines.
     pub fn full(&self) -> &str {
         match &self.0 {
-            Content::Long(texts) => &texts.1,
-            Content::Text(_) | Content::Masked(_) => self.as_str(),
+            ShownContent::Long(texts) => &texts.1,
+            ShownContent::Text(_) | ShownContent::Masked(_) => self.as_str(),
         }
     }
 }
 
-impl fmt::Debug for Content {
+impl fmt::Debug for ShownContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => write!(f, "{text:?}"),
@@ -140,7 +133,7 @@ impl Serialize for Shown {
 }
 
 /// `value` unchanged, if all of it may be seen and its JSON has at most `bytes` bytes.
-pub(super) fn whole(object: &ObjectId, path: &Path, value: &Value, bytes: usize) -> Option<Value> {
+pub(crate) fn whole(object: &ObjectId, path: &Path, value: &Value, bytes: usize) -> Option<Value> {
     let is_masked = is_secret(object, path) || holds_token(object, value);
     (!is_masked && is_within(value, bytes)).then(|| value.clone())
 }
@@ -160,6 +153,427 @@ fn digest(object: &ObjectId, path: &Path, value: &Value) -> [u8; 32] {
         hash.update(part.as_bytes());
     }
     hash.finalize().into()
+}
+
+/// The characters of a value that are shown.
+const LIMIT: usize = 120;
+
+/// The most characters of a value in JSON, for machines.
+const FULL: usize = 2000;
+
+/// Room for the JSON of most values, in bytes.
+const ROOM: usize = 256;
+
+/// The value's JSON, written only as far as it can be shown.
+fn brief(value: &Value, depth: usize) -> String {
+    match value {
+        Value::Array(items) if depth >= 3 || items.len() > LIMIT => format!("[… {} items]", items.len()),
+        Value::Object(fields) if depth >= 3 || fields.len() > LIMIT => {
+            format!("{{… {} fields}}", fields.len())
+        }
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(|item| brief(item, depth + 1)).collect();
+            format!("[{}]", items.join(","))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(name, value)| format!("{}:{}", quoted(name), brief(value, depth + 1)))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        Value::String(text) => quoted(text),
+        scalar => scalar.to_string(),
+    }
+}
+
+/// Whether [`brief`] omits a part of a value.
+fn is_deep(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Array(items) => {
+            depth >= 3 || items.len() > LIMIT || items.iter().any(|item| is_deep(item, depth + 1))
+        }
+        Value::Object(fields) => {
+            depth >= 3 || fields.len() > LIMIT || fields.values().any(|value| is_deep(value, depth + 1))
+        }
+        _ => false,
+    }
+}
+
+/// The value's JSON, cut where machines read it.
+fn full(value: &Value) -> String {
+    if value.as_str().is_some_and(|text| text.len() <= FULL) {
+        // Text is always written.
+        return cut(escaped_json(serde_json::to_string(value).unwrap_or_default()), FULL).0;
+    }
+    let (text, is_whole) = json(value, 4 * FULL);
+    match cut(escaped_json(text), FULL) {
+        (text, false) if !is_whole => text + "…",
+        (text, _) => text,
+    }
+}
+
+/// Whether a value's JSON has at most so many bytes.
+pub(crate) fn is_within(value: &Value, bytes: usize) -> bool {
+    // JSON puts a text in quotes.
+    let is_longer = value.as_str().is_some_and(|text| text.len() + 2 > bytes);
+    !is_longer && json(value, bytes).1
+}
+
+/// At most `limit` characters of `text`, and whether there were more.
+fn cut(mut text: String, limit: usize) -> (String, bool) {
+    match place_of(limit, &text) {
+        Some(end) => {
+            text.truncate(end);
+            text.push('…');
+            text.shrink_to_fit();
+            (text, true)
+        }
+        None => (text, false),
+    }
+}
+
+/// The first `limit` characters of `text`, if there are more.
+fn front(text: &str, limit: usize) -> Option<String> {
+    let front = text.get(..place_of(limit, text)?)?;
+    Some([front, "…"].concat())
+}
+
+/// The front of a value's JSON, of about so many bytes, and whether that is all: no more is written than is kept.
+fn json(value: &Value, bytes: usize) -> (String, bool) {
+    struct Front(Vec<u8>, usize);
+    impl io::Write for Front {
+        fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+            let room = self.1.saturating_sub(self.0.len());
+            match piece.get(..room) {
+                Some(front) if front.len() < piece.len() => {
+                    self.0.extend_from_slice(front);
+                    Err(io::ErrorKind::WriteZero.into())
+                }
+                _ => {
+                    self.0.extend_from_slice(piece);
+                    Ok(piece.len())
+                }
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut kept = Front(Vec::with_capacity(bytes.min(ROOM)), bytes);
+    let is_whole = serde_json::to_writer(&mut kept, value).is_ok();
+    let end = kept.0.utf8_chunks().next().map_or(0, |chunk| chunk.valid().len());
+    kept.0.truncate(end);
+    (String::from_utf8(kept.0).unwrap_or_default(), is_whole)
+}
+
+fn quoted(text: &str) -> String {
+    let start = place_of(LIMIT + 1, text).and_then(|end| text.get(..end)).unwrap_or(text);
+    // Text is always written.
+    escaped_json(serde_json::to_string(start).unwrap_or_default())
+}
+
+/// Where the character of this number begins, if there is one.
+pub(crate) fn place_of(number: usize, text: &str) -> Option<usize> {
+    // Of fewer bytes there are no more characters.
+    let front = text.as_bytes().get(..number)?;
+    if front.is_ascii() {
+        return (text.len() > number).then_some(number);
+    }
+    text.char_indices().nth(number).map(|(place, _)| place)
+}
+
+/// The bytes of a sealed value's hash that are kept: enough to tell values apart, and as text short enough to compare
+/// by eye.
+const HASH_BYTES: usize = 8;
+
+/// What makes sealed values of one ledger comparable with each other, and useless to anybody without the ledger.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealingKey([u8; 32]);
+
+impl SealingKey {
+    /// The key of these bytes, which must be random.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// A keyed hash of a secret's digest, in hexadecimal: two of them are equal under one key exactly when the
+    /// digests are. `None` if HMAC rejects the key, which does not happen.
+    pub fn seal(&self, digest: &[u8; 32]) -> Option<String> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        mac.update(digest);
+        let mut text = String::new();
+        for byte in mac.finalize().into_bytes().iter().take(HASH_BYTES) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        Some(text)
+    }
+}
+
+impl fmt::Debug for SealingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealingKey(..)")
+    }
+}
+
+/// The fewest letters of a caller's token.
+const TOKEN: usize = 32;
+
+/// Whether values at `path` are a Secret's content. Its metadata is not, but for annotations: kubectl keeps whole
+/// manifests in one.
+fn is_secret(object: &ObjectId, path: &Path) -> bool {
+    let field = |index: usize| match path.0.get(index) {
+        Some(Segment::Field(name)) => Some(name.as_str()),
+        _ => None,
+    };
+    let open = match field(0) {
+        Some("metadata") => field(1).is_some_and(|name| name != "annotations") || is_helms(path),
+        Some("type" | "immutable") => true,
+        _ => false,
+    };
+    object.group.is_empty() && object.kind == "Secret" && !open
+}
+
+/// Whether a value of a webhook configuration holds an address of the guard with the token by which it knows the API
+/// server.
+fn holds_token(object: &ObjectId, value: &Value) -> bool {
+    if object.group != "admissionregistration.k8s.io" {
+        return false;
+    }
+    let text = value.to_string();
+    let is_token = |rest: &str| {
+        let known = |letter: &char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        rest.chars().take_while(known).count() >= TOKEN
+    };
+    ["/validate/", "/mutate/"].into_iter().any(|base| text.split(base).skip(1).any(is_token))
+}
+
+fn is_helms(path: &Path) -> bool {
+    matches!(path.0.get(2), Some(Segment::Field(name)) if name.starts_with("meta.helm.sh/") || name.starts_with("helm.sh/"))
+}
+
+/// A value is shown whole if its JSON has at most this number of characters.
+const SHORT: usize = 60;
+
+/// The characters of a line before the place at which it differs.
+const BEFORE: usize = 20;
+
+/// The characters of a line that are shown.
+const LINE: usize = 80;
+
+/// The depth of the search.
+const DEEPEST: usize = 64;
+
+/// The values of a field, as a person may see them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ShownValues {
+    /// What the manifest declares.
+    pub declared: Option<Shown>,
+    /// What was.
+    pub old: Option<Shown>,
+    /// What would be, or is.
+    pub new: Option<Shown>,
+    /// Where they first differ, of long or nested ones.
+    pub difference: Option<Box<Difference>>,
+}
+
+/// The first place below a field at which its values differ.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Difference {
+    /// The place as people write it, behind the field's: `[0].host`.
+    #[serde(skip)]
+    pub plain: String,
+    /// The place from the object's root, as a JSON Pointer.
+    pub path: String,
+    /// The line of a long text, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// What the manifest declares there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub declared: Option<Shown>,
+    /// What was there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old: Option<Shown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new: Option<Shown>,
+}
+
+#[derive(Clone, Copy)]
+enum ValueStep<'v> {
+    Field(&'v str),
+    Index(usize),
+}
+
+struct TextPlace {
+    /// From 0.
+    line: usize,
+    /// In characters.
+    column: usize,
+    is_of_lines: bool,
+}
+
+impl ShownValues {
+    pub fn of(object: &ObjectId, path: &Path, [declared, old, new]: [Option<&Value>; 3]) -> Self {
+        let shown = |value: Option<&Value>| value.map(|value| Shown::of(object, path, value));
+        let said = shown(declared);
+        // An edit usually starts from what is declared.
+        let was = if old == declared { said.clone() } else { shown(old) };
+        let is = shown(new);
+        let is_masked = [&said, &was, &is].into_iter().flatten().any(Shown::is_masked);
+        let difference = match new {
+            Some(new) if !is_masked => Difference::find(object, path, [declared, old], new),
+            _ => None,
+        };
+        Self { declared: said, old: was, new: is, difference: difference.map(Box::new) }
+    }
+}
+
+impl Difference {
+    fn find(
+        object: &ObjectId,
+        path: &Path,
+        [declared, old]: [Option<&Value>; 2],
+        new: &Value,
+    ) -> Option<Self> {
+        // For an edit, the change counts; for a live object, the difference from the declaration.
+        let other = old.or(declared)?;
+        if is_short(other) && is_short(new) {
+            return None;
+        }
+        let steps = first(other, new, declared)?;
+        let (other, declared, old, new) = (
+            step_down(other, &steps),
+            declared.and_then(|declared| step_down(declared, &steps)),
+            old.and_then(|old| step_down(old, &steps)),
+            step_down(new, &steps),
+        );
+        let (mut plain, mut pointer) = (String::new(), path.pointer().to_owned());
+        for step in &steps {
+            // Writing to a String cannot fail.
+            let _ = match step {
+                ValueStep::Field(name) => {
+                    let below = Path([Segment::Field((*name).to_owned())].into());
+                    let dot = if below.plain().to_string().starts_with('[') { "" } else { "." };
+                    write!(plain, "{dot}{}", below.plain()).and_then(|()| write!(pointer, "{below}"))
+                }
+                ValueStep::Index(index) => {
+                    write!(plain, "[{index}]").and_then(|()| write!(pointer, "/{index}"))
+                }
+            };
+        }
+        let place = match (other, new) {
+            (Some(Value::String(a)), Some(Value::String(b))) => TextPlace::find(a, b),
+            _ => None,
+        };
+        let shown = |value: Option<&Value>| match (&place, value) {
+            (Some(place), Some(Value::String(text))) => {
+                let excerpt = Value::String(place.excerpt(text)?);
+                Some(Shown::of(object, path, &excerpt))
+            }
+            (_, value) => value.map(|value| Shown::of(object, path, value)),
+        };
+        let line = place.as_ref().filter(|place| place.is_of_lines).map(|place| place.line + 1);
+        let (was, is) = (shown(old), shown(new));
+        let said = if old == declared { was.clone() } else { shown(declared) };
+        let found = Self { plain, path: pointer, line, declared: said, old: was, new: is };
+        // A place that is the whole field would add nothing.
+        (!steps.is_empty() || place.is_some()).then_some(found)
+    }
+}
+
+/// Whether a value can be shown whole.
+fn is_short(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.len() <= SHORT && !text.contains('\n'),
+        Value::Array(_) | Value::Object(_) => is_within(value, SHORT),
+        _ => true,
+    }
+}
+
+/// The path to the first place at which `a` and `b` differ, preferably one at which `b` also differs from `declared`.
+/// `None` if they are equal.
+fn first<'v>(a: &'v Value, b: &'v Value, declared: Option<&'v Value>) -> Option<Vec<ValueStep<'v>>> {
+    let is_wrong = |steps: &[ValueStep<'_>]| {
+        declared.is_none_or(|declared| step_down(declared, steps) != step_down(b, steps))
+    };
+    let mut steps = Vec::new();
+    let mut nearest = None;
+    search((a, b), &mut steps, &mut |steps| {
+        let wrong = is_wrong(steps);
+        if wrong || nearest.is_none() {
+            nearest = Some(steps.to_vec());
+        }
+        wrong
+    });
+    nearest
+}
+
+/// Passes each place at which two values differ to `found`, until it accepts one. Returns whether it did.
+fn search<'v>(
+    (a, b): (&'v Value, &'v Value),
+    steps: &mut Vec<ValueStep<'v>>,
+    found: &mut dyn FnMut(&[ValueStep<'v>]) -> bool,
+) -> bool {
+    let mut below = |step: ValueStep<'v>, pair: (Option<&'v Value>, Option<&'v Value>)| {
+        steps.push(step);
+        let is_found = match pair {
+            (Some(a), Some(b)) if steps.len() < DEEPEST => search((a, b), steps, found),
+            (Some(a), Some(b)) => a != b && found(steps),
+            (None, None) => false,
+            _ => found(steps),
+        };
+        steps.pop();
+        is_found
+    };
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            let added = b.keys().filter(|name| !a.contains_key(*name));
+            a.keys().chain(added).any(|name| below(ValueStep::Field(name), (a.get(name), b.get(name))))
+        }
+        (Value::Array(a), Value::Array(b)) => (0..a.len().max(b.len()))
+            .any(|index| below(ValueStep::Index(index), (a.get(index), b.get(index)))),
+        (a, b) => a != b && found(steps),
+    }
+}
+
+fn step_down<'v>(value: &'v Value, steps: &[ValueStep<'_>]) -> Option<&'v Value> {
+    steps.iter().try_fold(value, |value, step| match step {
+        ValueStep::Field(name) => value.get(*name),
+        ValueStep::Index(index) => value.get(*index),
+    })
+}
+
+impl TextPlace {
+    /// None of short texts.
+    fn find(a: &str, b: &str) -> Option<Self> {
+        let is_of_lines = a.contains('\n') || b.contains('\n');
+        if !is_of_lines && a.len() <= SHORT && b.len() <= SHORT {
+            return None;
+        }
+        let (mut line, mut column) = (0, 0);
+        for (one, other) in a.chars().zip(b.chars()) {
+            if one != other {
+                break;
+            }
+            match one {
+                '\n' => (line, column) = (line + 1, 0),
+                _ => column += 1,
+            }
+        }
+        Some(Self { line, column, is_of_lines })
+    }
+
+    /// The part of a text around the place; `None` where it has no such line.
+    fn excerpt(&self, text: &str) -> Option<String> {
+        let line = text.split('\n').nth(self.line)?;
+        let skipped = if self.column + BEFORE <= LINE { 0 } else { self.column - BEFORE };
+        let rest = place_of(skipped, line).and_then(|begin| line.get(begin..)).unwrap_or_default();
+        let end = place_of(LINE, rest);
+        let kept = end.and_then(|end| rest.get(..end)).unwrap_or(rest);
+        let mark = |is_cut| if is_cut { "…" } else { "" };
+        Some([mark(skipped > 0), kept, mark(end.is_some())].concat())
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use super::*;
+use crate::flux::*;
 
 fn helm_release(spec: Value) -> Value {
     json!({

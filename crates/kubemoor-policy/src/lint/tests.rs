@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::*;
+use crate::lint::*;
 
 fn policy(name: &str, spec: Value) -> DriftPolicy {
     let mut policy = DriftPolicy::new(name, serde_json::from_value(spec).unwrap());
@@ -12,7 +12,7 @@ fn policy(name: &str, spec: Value) -> DriftPolicy {
 #[track_caller]
 fn check(policies: &[(&str, Value)], expected: &[&str]) {
     let policies: Vec<_> = policies.iter().map(|(name, spec)| policy(name, spec.clone())).collect();
-    let told = |it: &Finding| format!("{} {} {}", it.policy, it.field, it.check.as_str());
+    let told = |it: &LintFinding| format!("{} {} {}", it.policy, it.field, it.check.as_str());
     let found: Vec<_> = lint(&policies).iter().map(told).collect();
     assert_eq!(found, expected, "{policies:#?}");
 }
@@ -173,4 +173,58 @@ fn targets_that_select_no_declared_object_are_found() {
     // What is misspelled has a finding already, whatever is declared.
     assert_eq!(found(json!({"kind": "deployment"})), Vec::<String>::new());
     assert_eq!(targeted(&[policy("a", json!({"edits": "Deny"}))], all), []);
+}
+
+mod cover {
+    use crate::lint::*;
+
+    #[test]
+    fn glob_takes_in_another_only_if_every_name_is_matched() {
+        for (wide, narrow, expected) in [
+            ("*", "shop", true),
+            ("shop-*", "shop-web", true),
+            ("shop-*", "shop-*", true),
+            ("shop-*", "shop-web-*", true),
+            ("*-web", "shop-*-web", true),
+            ("s*p", "shop", true),
+            ("shop-?", "shop-1", true),
+            ("shop-?", "shop-?", true),
+            ("shop-*", "shop-?", true),
+            ("shop-?", "shop-*", false),
+            ("shop-web", "shop-*", false),
+            ("shop", "shop-web", false),
+            ("*-web", "shop-*", false),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxbyy", false),
+        ] {
+            assert_eq!(glob(wide, narrow), expected, "{wide} {narrow}");
+        }
+        let list = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect::<Vec<_>>();
+        for (wide, narrow, expected) in [
+            (list(&[]), list(&["a"]), true),
+            (list(&["a"]), list(&[]), false),
+            (list(&["*"]), list(&[]), true),
+            (list(&["a-*", "b"]), list(&["b", "a-c"]), true),
+            (list(&["a-*", "b"]), list(&["b", "c"]), false),
+        ] {
+            assert_eq!(globs(&wide, &narrow), expected, "{wide:?} {narrow:?}");
+        }
+    }
+
+    #[test]
+    fn pattern_covers_what_lies_below_and_what_its_steps_name() {
+        for (wide, narrow, expected) in [
+            ("*", "/spec", true),
+            ("/spec", "/spec/replicas", true),
+            ("/spec/replicas", "/spec", false),
+            ("/metadata/annotations/*", "/metadata/annotations/a", true),
+            ("/metadata/annotations/a", "/metadata/annotations/*", false),
+            ("/spec/containers/*/image", "/spec/containers/[name=app]/image", true),
+            ("/spec/containers/[name=app]", "/spec/containers/[name=app]/image", true),
+            ("/spec/containers/[name=app]", "/spec/containers/[name=web]/image", false),
+        ] {
+            let pattern = |text| Pattern::parse(text).unwrap();
+            assert_eq!(covers(&pattern(wide), &pattern(narrow)), expected, "{wide} {narrow}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
-use super::super::resource::Autoscalers;
-use super::super::samples::{declared, policies, policy};
-use super::super::subject::Subject;
-use super::*;
+use crate::resolver::*;
+use crate::resource::AllowedAutoscalers;
+use crate::samples::{declared, policies, policy};
+use crate::selector::PolicySubject;
 use kubemoor_declare::model::DriftMode;
 
 fn release(name: &str) -> ReleaseId {
@@ -53,11 +53,11 @@ fn every_value_says_where_it_comes_from() {
         ("a", "{edits: Deny, repair: {rbac: true}}"),
         ("b", "{priority: 1, repair: {clusterScoped: true}, autoscalers: Declared}"),
     ]);
-    let from = |name: &str| Source::Policy(name.to_owned());
+    let from = |name: &str| ValueSource::Policy(name.to_owned());
     assert_eq!((policy.repair.rbac, policy.repair.cluster_scoped), (true, true));
-    assert_eq!(policy.autoscalers, Some(Autoscalers::Declared));
+    assert_eq!(policy.autoscalers, Some(AllowedAutoscalers::Declared));
     let sources = &policy.sources;
-    assert_eq!((&sources.edits, &sources.drift), (&from("a"), &Source::Default));
+    assert_eq!((&sources.edits, &sources.drift), (&from("a"), &ValueSource::Default));
     assert_eq!(
         (&sources.rbac, &sources.cluster_scoped, &sources.autoscalers),
         (&from("a"), &from("b"), &from("b"))
@@ -74,7 +74,10 @@ fn lists_are_unions() {
             "{priority: 5, exempt: [{kind: Group, name: x}, {kind: User, name: alice}], notify: [chat], ignore: [{paths: [/b]}], allow: [{name: local, paths: [/c]}]}",
         ),
     ]);
-    assert_eq!(policy.exempt, [Subject::Group("x".to_owned()), Subject::User("alice".to_owned())]);
+    assert_eq!(
+        policy.exempt,
+        [PolicySubject::Group("x".to_owned()), PolicySubject::User("alice".to_owned())]
+    );
     assert_eq!(policy.notify, ["chat", "oncall"]);
     let (object, declared) =
         declared("{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}}");
@@ -202,4 +205,80 @@ fn records_are_stored_elsewhere_only_for_named_pairs() {
 fn reverts_are_needed_only_where_a_policy_says_so() {
     assert!(policies([policy("p", "{edits: Revert}")]).reverts());
     assert!(!policies([policy("p", "{edits: Deny}"), policy("q", "{}")]).reverts());
+}
+
+mod conflict {
+    use crate::resolver::{Labels, *};
+    use crate::samples::{policies, policy};
+    use kubemoor_declare::model::ReleaseId;
+
+    /// The conflicts of policies with these specs, each as a line.
+    #[track_caller]
+    fn check(specs: &[(&str, &str)], expected: &[&str]) {
+        let policies = policies(specs.iter().map(|(name, spec)| policy(name, spec)));
+        let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
+        let found = policies.of(&release, &Labels::new()).conflicts();
+        let line = |it: &PolicyConflict| {
+            let PolicyConflict { field, policy, says, over, otherwise, why } = it;
+            format!("{field}: {policy} {says}, not {over} {otherwise}: {why}")
+        };
+        assert_eq!(found.iter().map(line).collect::<Vec<_>>(), expected, "{specs:?}");
+    }
+
+    #[test]
+    fn different_values_of_matching_policies_are_conflicts_with_the_one_that_counts() {
+        let strict = ("strict", "{edits: Deny, drift: Repair}");
+        check(
+            &[strict, ("calm", "{priority: 5, edits: Warn}")],
+            &["spec.edits: calm Warn, not strict Deny: priority 5 against 0"],
+        );
+        check(
+            &[strict, ("calm", "{edits: Warn, drift: Repair}")],
+            &["spec.edits: calm Warn, not strict Deny: both have priority 0, and its name comes first"],
+        );
+        check(&[strict, ("same", "{edits: Deny}"), ("silent", "{exempt: [{kind: User, name: a}]}")], &[]);
+        check(&[strict, ("other", "{edits: Warn, releases: {names: [other]}}")], &[]);
+        check(
+            &[
+                ("a", "{repair: {rbac: true}, autoscalers: Any}"),
+                ("b", "{repair: {rbac: false}, autoscalers: Declared}"),
+            ],
+            &[
+                "spec.repair.rbac: a true, not b false: both have priority 0, and its name comes first",
+                "spec.autoscalers: a Any, not b Declared: both have priority 0, and its name comes first",
+            ],
+        );
+        // Each two of them.
+        let three = [("a", "{edits: Deny}"), ("b", "{edits: Warn}"), ("c", "{priority: 1, edits: Record}")];
+        check(
+            &three,
+            &[
+                "spec.edits: c Record, not a Deny: priority 1 against 0",
+                "spec.edits: c Record, not b Warn: priority 1 against 0",
+                "spec.edits: a Deny, not b Warn: both have priority 0, and its name comes first",
+            ],
+        );
+    }
+
+    #[test]
+    fn fields_that_one_policy_ignores_and_another_seals_are_conflicts() {
+        let seal = ("seal", "{priority: 9, seal: [{target: {kind: Deployment}, paths: [/spec/template]}]}");
+        let ignore =
+            |target: &str, path: &str| format!("{{ignore: [{{target: {target}, paths: [{path}]}}]}}");
+        let ignored = |path: &str| {
+            format!("spec.seal: ignore ignores {path}, not seal seals /spec/template: {}", Why::Ignored)
+        };
+        for (target, path, is_conflict) in [
+            ("{kind: Deployment}", "/spec/template/metadata", true),
+            ("{}", "/spec", true),
+            ("{kind: Deployment|Job}", "/spec/*/metadata", true),
+            ("{kind: Job}", "/spec/template", false),
+            ("{kind: Job|CronJob}", "/spec/template", false),
+            ("{kind: Deployment}", "/spec/replicas", false),
+        ] {
+            let expected = ignored(path);
+            let expected: &[&str] = if is_conflict { &[expected.as_str()] } else { &[] };
+            check(&[seal, ("ignore", ignore(target, path).as_str())], expected);
+        }
+    }
 }

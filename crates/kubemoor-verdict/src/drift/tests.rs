@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::*;
+use crate::drift::*;
 use crate::sample_policies::{policies, policy};
 use crate::sample_releases::{Given, assembled, deployed, second};
 use kubemoor_declare::catalog::Catalog;
@@ -33,7 +33,7 @@ struct Case<'a> {
     /// The spec of the policy.
     policy: &'a str,
     circumstances: Circumstances,
-    evidence: Evidence<'a>,
+    evidence: DryRunEvidence<'a>,
 }
 
 impl Default for Case<'_> {
@@ -44,7 +44,7 @@ impl Default for Case<'_> {
             live: Some(live(&[])),
             policy: "{}",
             circumstances: Circumstances::default(),
-            evidence: Evidence::None,
+            evidence: DryRunEvidence::None,
         }
     }
 }
@@ -71,7 +71,7 @@ fn scaled(replicas: i64) -> Option<Value> {
 }
 
 /// Passes on how the object stands; `None` if it is not declared.
-fn compared<R>(case: &Case<'_>, then: impl FnOnce(Option<Live<'_>>) -> R) -> R {
+fn compared<R>(case: &Case<'_>, then: impl FnOnce(Option<LiveVerdict<'_>>) -> R) -> R {
     let object = case.object.clone();
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
     let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
@@ -80,7 +80,7 @@ fn compared<R>(case: &Case<'_>, then: impl FnOnce(Option<Live<'_>>) -> R) -> R {
     let Some(standing) = state::standing(&case.release, &object, hour, now) else {
         return then(None);
     };
-    let subject = Subject {
+    let subject = LiveSubject {
         object: &object,
         standing: &standing,
         policy: &policy,
@@ -96,16 +96,16 @@ fn stands(case: &Case<'_>) -> String {
     compared(case, |live| live.map_or_else(|| "not declared".to_owned(), |live| in_words(&case.object, live)))
 }
 
-fn in_words(object: &ObjectId, live: Live<'_>) -> String {
+fn in_words(object: &ObjectId, live: LiveVerdict<'_>) -> String {
     match live {
-        Live::OptedOut => "opted out".to_owned(),
-        Live::BeingDeleted => "being deleted".to_owned(),
-        Live::Awaited => "awaited".to_owned(),
-        Live::Dropped => "dropped".to_owned(),
-        Live::Allowed => "allowed".to_owned(),
-        Live::Expired => "expired".to_owned(),
-        Live::Missing => "missing".to_owned(),
-        Live::AsDeclared(agreed) => {
+        LiveVerdict::OptedOut => "opted out".to_owned(),
+        LiveVerdict::BeingDeleted => "being deleted".to_owned(),
+        LiveVerdict::Awaited => "awaited".to_owned(),
+        LiveVerdict::Dropped => "dropped".to_owned(),
+        LiveVerdict::Allowed => "allowed".to_owned(),
+        LiveVerdict::Expired => "expired".to_owned(),
+        LiveVerdict::Missing => "missing".to_owned(),
+        LiveVerdict::AsDeclared(agreed) => {
             let has_additions = agreed.as_ref().is_some_and(|agreed| agreed.has_additions);
             let spared = agreed.map(|agreed| agreed.spared).unwrap_or_default();
             let spared: Vec<String> = spared.iter().map(ToString::to_string).collect();
@@ -117,12 +117,12 @@ fn in_words(object: &ObjectId, live: Live<'_>) -> String {
                 format!("as declared but {}", spared.join(" "))
             }
         }
-        Live::AsBefore => "as before".to_owned(),
-        Live::Drifted(drift) => {
+        LiveVerdict::AsBefore => "as before".to_owned(),
+        LiveVerdict::Drifted(drift) => {
             let found = findings(object, &drift.changes);
             assert_eq!(drift.is_doubt(), found.iter().all(|it| it.doubt));
             assert_eq!(drift.has_doubt(), found.iter().any(|it| it.doubt));
-            let shown = |it: &Finding| format!("{}{}", it.path, if it.doubt { "?" } else { "" });
+            let shown = |it: &FieldFinding| format!("{}{}", it.path, if it.doubt { "?" } else { "" });
             found.iter().map(shown).collect::<Vec<_>>().join(" ")
         }
     }
@@ -179,7 +179,7 @@ fn fields_that_an_allowance_permits_are_told_with_their_values() {
     let changes = [("/spec/replicas", json!(3)), (IMAGE, json!("app:2"))];
     let policy = "{allow: [{name: a, paths: [/spec/replicas]}], ignore: [{paths: ['/spec/template/*']}]}";
     let permitted = compared(&changed(&changes, policy), |live| match live {
-        Some(Live::AsDeclared(Some(agreed))) => agreed.permitted,
+        Some(LiveVerdict::AsDeclared(Some(agreed))) => agreed.permitted,
         other => panic!("{other:?}"),
     });
     let told: Vec<_> =
@@ -190,7 +190,7 @@ fn fields_that_an_allowance_permits_are_told_with_their_values() {
     });
     let sealed = [("/metadata/annotations", annotations)];
     let permitted = compared(&changed(&sealed, "allow: [{name: a, paths: ['*']}]"), |live| match live {
-        Some(Live::AsDeclared(Some(agreed))) => agreed.permitted,
+        Some(LiveVerdict::AsDeclared(Some(agreed))) => agreed.permitted,
         other => panic!("{other:?}"),
     });
     assert_eq!(permitted.iter().map(|it| it.new.clone()).collect::<Vec<_>>(), [Some(json!("keep"))]);
@@ -259,13 +259,13 @@ fn a_doubt_stays_one_until_the_arbiter_has_spoken() {
         let live = Some(object.clone());
         check(Case { release: deployed(manifest), live, evidence, ..Case::default() }, expected);
     };
-    for evidence in [Evidence::None, Evidence::Nowhere, Evidence::Unavailable] {
+    for evidence in [DryRunEvidence::None, DryRunEvidence::Nowhere, DryRunEvidence::Unavailable] {
         with(evidence, "/spec/replicas?");
     }
-    with(Evidence::Canonical(&object), "as declared");
+    with(DryRunEvidence::Canonical(&object), "as declared");
     let mut canonical = object.clone();
     canonical["spec"] = json!({"replicas": 0});
-    with(Evidence::Canonical(&canonical), "/spec/replicas");
+    with(DryRunEvidence::Canonical(&canonical), "/spec/replicas");
 }
 
 #[test]
@@ -393,9 +393,9 @@ fn missing_field_that_helm_still_owns_is_in_doubt() {
     let dropped = || json!([owned("helm", json!({"f:metadata": annotation, "f:spec": spec}))]);
     check(case(dropped()), "/spec/replicas?");
     let canonical = without(json!([]));
-    check(Case { evidence: Evidence::Canonical(&canonical), ..case(dropped()) }, "as declared");
+    check(Case { evidence: DryRunEvidence::Canonical(&canonical), ..case(dropped()) }, "as declared");
     let kept = live(&[]);
-    check(Case { evidence: Evidence::Canonical(&kept), ..case(dropped()) }, "/spec/replicas");
+    check(Case { evidence: DryRunEvidence::Canonical(&kept), ..case(dropped()) }, "/spec/replicas");
     // Whoever takes a field away takes it from its owners.
     check(case(json!([owned("helm", json!({"f:metadata": annotation}))])), "/spec/replicas");
     check(case(json!([owned("me", json!({"f:spec": spec}))])), "/spec/replicas");

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::*;
+use crate::exceptions::*;
 use crate::sample_policies::{policies, policy};
 use crate::sample_releases::deployed;
 use kubemoor_helm::release::Release;
@@ -15,13 +15,13 @@ fn with<T>(
     spec: &str,
     circumstances: &Circumstances,
     now: &str,
-    ask: impl FnOnce(&Exceptions<'_>) -> T,
+    ask: impl FnOnce(&ObjectExceptions<'_>) -> T,
 ) -> T {
     let (object, declarations) = release.objects.iter().next().unwrap();
     let declared = declarations.latest.as_ref().unwrap();
     let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
     let of = DeclaredObject { object, release: &release.id, declared };
-    ask(&Exceptions::new(of, &policy, circumstances, None, now.parse().unwrap()))
+    ask(&ObjectExceptions::new(of, &policy, circumstances, None, now.parse().unwrap()))
 }
 
 /// A release of a Deployment with two replicas and these annotations.
@@ -31,6 +31,12 @@ fn release(annotations: &str) -> Release {
          spec: {{replicas: 2}}\n"
     );
     deployed(&manifest)
+}
+
+/// A field that the manifest does not declare, with this live value.
+fn undeclared(path: &Path, live: serde_json::Value) -> FieldChange {
+    let agreement = kubemoor_declare::equality::Agreement::Differs;
+    FieldChange { path: path.clone(), declared: None, old: None, new: Some(live), agreement }
 }
 
 fn allowance(paths: &[&str], until: &str) -> Arc<Allowance> {
@@ -140,14 +146,14 @@ fn each_autoscaler_accepted_by_the_policy_gives_its_own_range() {
     let check = |spec: &str, autoscalers: &[Autoscaler], passing: &[i64]| {
         let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
         let circumstances = Circumstances { autoscalers: autoscalers.to_vec(), ..Circumstances::default() };
-        let exceptions = Exceptions::new(
+        let exceptions = ObjectExceptions::new(
             DeclaredObject { object, release: &release.id, declared },
             &policy,
             &circumstances,
             Some(&hpa),
             NOON.parse().unwrap(),
         );
-        let passes = |count: &i64| exceptions.of_sealed(&path, None, Some(&json!(count))).is_some();
+        let passes = |count: &i64| exceptions.of_field(&undeclared(&path, json!(count))).is_some();
         let found: Vec<i64> = (0..=12).filter(passes).collect();
         assert_eq!(found, passing, "{autoscalers:?}");
     };
@@ -196,10 +202,10 @@ fn deleted_autoscaler_excuses_its_leftover_replicas_but_no_user_change() {
     let departed = Circumstances { departed: Some(Vec::new()), ..Circumstances::default() };
     let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
     let path: Path = "/spec/replicas".parse().unwrap();
-    for (actor, expected) in [(None, Some(Reason::Autoscaled)), (Some(&alice), None)] {
+    for (actor, expected) in [(None, Some(VerdictReason::Autoscaled)), (Some(&alice), None)] {
         let of = DeclaredObject { object, release: &release.id, declared };
-        let exceptions = Exceptions::new(of, &policy, &departed, actor, NOON.parse().unwrap());
-        assert_eq!(exceptions.of_sealed(&path, None, Some(&json!(9))), expected);
+        let exceptions = ObjectExceptions::new(of, &policy, &departed, actor, NOON.parse().unwrap());
+        assert_eq!(exceptions.of_field(&undeclared(&path, json!(9))), expected);
     }
 }
 
@@ -233,10 +239,10 @@ fn sources_lists_every_exception_in_force() {
     let named = |spec: &str, now: &str| {
         with(&release(""), spec, &circumstances, now, |it| {
             let named = it.sources().into_iter().map(|source| match source {
-                Source::Ignored(_) => "ignored".to_owned(),
-                Source::Standing(standing) => standing.origin.to_string(),
-                Source::Allowance(allowance, _) => allowance.name.clone(),
-                Source::Autoscaler(autoscaler, path) => format!("{path} to {}", autoscaler.maximum),
+                ExceptionSource::Ignored(_) => "ignored".to_owned(),
+                ExceptionSource::Standing(standing) => standing.origin.to_string(),
+                ExceptionSource::Allowance(allowance, _) => allowance.name.clone(),
+                ExceptionSource::Autoscaler(autoscaler, path) => format!("{path} to {}", autoscaler.maximum),
             });
             named.collect::<Vec<_>>()
         })

@@ -1,11 +1,8 @@
-//! State, counts and sentences of a release never contradict each other.
-
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::reported::{Pulse, ReportedHealth};
-use super::*;
+use crate::health::{Pulse, ReportedHealth, *};
 use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference};
 use kubemoor_policy::resource::Condition;
 
@@ -44,10 +41,10 @@ fn object(index: usize, state: ObjectState) -> ObjectFacts {
 }
 
 /// A release of ten objects, of which these stand like this.
-fn facts(record: RecordState, states: &[ObjectState]) -> Facts {
-    Facts {
+fn facts(record: RecordState, states: &[ObjectState]) -> HealthFacts {
+    HealthFacts {
         release: ReleaseId { namespace: "shop".into(), name: "web".into() },
-        record: RecordFacts { revision: 3, deployed: Some(2), state: record },
+        record: RecordHealth { revision: 3, deployed: Some(2), state: record },
         control: Control::of(DriftMode::Repair),
         declared: 10,
         objects: states.iter().enumerate().map(|(index, state)| object(index, *state)).collect(),
@@ -55,7 +52,7 @@ fn facts(record: RecordState, states: &[ObjectState]) -> Facts {
     }
 }
 
-fn any_facts() -> impl Strategy<Value = Facts> {
+fn any_facts() -> impl Strategy<Value = HealthFacts> {
     let control = (0_usize..3, any::<bool>(), any::<bool>(), any::<bool>());
     let objects = vec((0_usize..STATES.len(), option::of("[a-z]{0,3}"), any::<bool>()), 0..8);
     let record = (0_usize..RECORDS.len(), option::of(1_u64..9));
@@ -68,8 +65,8 @@ fn any_facts() -> impl Strategy<Value = Facts> {
                 why: "the API server refused".to_owned(),
             };
             let base = facts(RECORDS[record], &[]);
-            Facts {
-                record: RecordFacts { deployed, ..base.record },
+            HealthFacts {
+                record: RecordHealth { deployed, ..base.record },
                 control: Control { drift, open, suspended: suspended.then(Suspension::default), braked },
                 declared: objects.len() + forbidden + more,
                 unwatched: (forbidden > 0).then_some(unwatched).into_iter().collect(),
@@ -89,7 +86,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
 }
 
 /// The status that a guard would write of it.
-fn status(health: &Health, facts: &Facts) -> GuardedReleaseStatus {
+fn status(health: &ReleaseHealth, facts: &HealthFacts) -> GuardedReleaseStatus {
     let condition = Condition {
         r#type: "Ready".to_owned(),
         status: health.ready.as_str().to_owned(),
@@ -112,9 +109,9 @@ fn status(health: &Health, facts: &Facts) -> GuardedReleaseStatus {
 proptest! {
     #[test]
     fn state_counts_and_sentences_agree(facts in any_facts()) {
-        let health = Health::of(&facts);
-        let Health { ready, stalled, reason, counts, message } = &health;
-        let is = |reasons: &[Reason]| reasons.contains(reason);
+        let health = ReleaseHealth::of(&facts);
+        let ReleaseHealth { ready, stalled, reason, counts, message } = &health;
+        let is = |reasons: &[HealthReason]| reasons.contains(reason);
         // The counts are those of the objects, and add up.
         let drifted = facts.objects.iter().filter(|it| it.state.is_drift()).count();
         prop_assert_eq!(counts.drifted, drifted);
@@ -124,12 +121,12 @@ proptest! {
         prop_assert_eq!(counts.declared, facts.declared);
         prop_assert!(counts.ownership <= counts.drifted);
         // Ready says the same as the reason, and as the counts.
-        prop_assert_eq!(*ready == Ready::True, is(&[Reason::InSync]));
+        prop_assert_eq!(*ready == Ready::True, is(&[HealthReason::InSync]));
         if *ready == Ready::True {
             prop_assert_eq!((counts.drifted, counts.in_doubt, counts.unwatched), (0, 0, 0));
             prop_assert_eq!(facts.record.state, RecordState::Deployed);
         }
-        if is(&[Reason::Drifted, Reason::Contested, Reason::Unconfirmed, Reason::Braked]) {
+        if is(&[HealthReason::Drifted, HealthReason::Contested, HealthReason::Unconfirmed, HealthReason::Braked]) {
             prop_assert!(counts.drifted > 0);
             prop_assert_eq!(*ready, Ready::False);
         }
@@ -137,8 +134,8 @@ proptest! {
         // "All" is said of all, and drift in every sentence that counts objects.
         let says_all = message.split(' ').any(|word| word == "all");
         prop_assert!(!says_all || counts.matching == counts.declared, "{}", message);
-        if counts.drifted > 0 && !is(&[Reason::OperationUnderway, Reason::DriftIgnored, Reason::PendingLocked,
-            Reason::RecordInvalid, Reason::ReleaseMissing]) {
+        if counts.drifted > 0 && !is(&[HealthReason::OperationUnderway, HealthReason::DriftIgnored, HealthReason::PendingLocked,
+            HealthReason::RecordInvalid, HealthReason::ReleaseMissing]) {
             prop_assert!(message.contains("not match") || message.contains("other owners"), "{}", message);
         }
         prop_assert_eq!(message.contains("emergency"), facts.control.open);
@@ -165,29 +162,30 @@ proptest! {
 #[test]
 fn reason_follows_record_and_objects() {
     use ObjectState::{Allowed, Changed, Deleting, InDoubt, Missing, OptedOut, Ownership, Unread};
-    let check = |record, states: &[ObjectState], ready: Ready, reason: Reason| {
-        let health = Health::of(&facts(record, states));
+    let check = |record, states: &[ObjectState], ready: Ready, reason: HealthReason| {
+        let health = ReleaseHealth::of(&facts(record, states));
         assert_eq!((health.ready, health.reason), (ready, reason), "{states:?}: {}", health.message);
     };
     let deployed = RecordState::Deployed;
-    check(deployed, &[], Ready::True, Reason::InSync);
-    check(deployed, &[Allowed, Deleting, OptedOut], Ready::True, Reason::InSync);
-    check(deployed, &[Ownership], Ready::False, Reason::Drifted);
-    check(deployed, &[Deleting, Changed], Ready::False, Reason::Drifted);
-    check(deployed, &[InDoubt], Ready::Unknown, Reason::Unsettled);
-    check(deployed, &[InDoubt, Missing], Ready::False, Reason::Drifted);
-    check(deployed, &[Unread], Ready::Unknown, Reason::Unwatched);
-    check(RecordState::Failed, &[], Ready::False, Reason::ReleaseFailed);
-    check(RecordState::Locked, &[], Ready::False, Reason::PendingLocked);
-    check(RecordState::Underway, &[Changed], Ready::Unknown, Reason::OperationUnderway);
-    check(RecordState::Invalid, &[], Ready::False, Reason::RecordInvalid);
-    check(RecordState::Gone, &[], Ready::False, Reason::ReleaseMissing);
+    check(deployed, &[], Ready::True, HealthReason::InSync);
+    check(deployed, &[Allowed, Deleting, OptedOut], Ready::True, HealthReason::InSync);
+    check(deployed, &[Ownership], Ready::False, HealthReason::Drifted);
+    check(deployed, &[Deleting, Changed], Ready::False, HealthReason::Drifted);
+    check(deployed, &[InDoubt], Ready::Unknown, HealthReason::Unsettled);
+    check(deployed, &[InDoubt, Missing], Ready::False, HealthReason::Drifted);
+    check(deployed, &[Unread], Ready::Unknown, HealthReason::Unwatched);
+    check(RecordState::Failed, &[], Ready::False, HealthReason::ReleaseFailed);
+    check(RecordState::Locked, &[], Ready::False, HealthReason::PendingLocked);
+    check(RecordState::Underway, &[Changed], Ready::Unknown, HealthReason::OperationUnderway);
+    check(RecordState::Invalid, &[], Ready::False, HealthReason::RecordInvalid);
+    check(RecordState::Gone, &[], Ready::False, HealthReason::ReleaseMissing);
 }
 
 #[test]
 fn exceptions_are_counted_in_a_release_that_is_in_sync() {
     let message =
-        Health::of(&facts(RecordState::Deployed, &[ObjectState::Allowed, ObjectState::Allowed])).message;
+        ReleaseHealth::of(&facts(RecordState::Deployed, &[ObjectState::Allowed, ObjectState::Allowed]))
+            .message;
     assert_eq!(
         message,
         "8 of 10 objects match revision 3; 2 are allowed to differ: ConfigMap/c0 in namespace shop; ConfigMap/c1 in namespace shop"
@@ -196,7 +194,7 @@ fn exceptions_are_counted_in_a_release_that_is_in_sync() {
 
 #[test]
 fn failed_release_names_the_ways_out() {
-    let message = Health::of(&facts(RecordState::Failed, &[ObjectState::Changed])).message;
+    let message = ReleaseHealth::of(&facts(RecordState::Failed, &[ObjectState::Changed])).message;
     for part in [
         "1 of 10 objects does not match revision 3 or 2",
         "`kubemoor reconcile web -n shop`",
@@ -208,7 +206,7 @@ fn failed_release_names_the_ways_out() {
     }
     let mut first = facts(RecordState::Failed, &[ObjectState::Awaited]);
     first.record.deployed = None;
-    let message = Health::of(&first).message;
+    let message = ReleaseHealth::of(&first).message;
     for part in [
         "the installation failed at revision 3",
         "1 was not created: ConfigMap/c0",
@@ -222,7 +220,7 @@ fn failed_release_names_the_ways_out() {
 #[test]
 fn status_whose_lease_is_gone_is_stale() {
     let facts = facts(RecordState::Deployed, &[]);
-    let kept = status(&Health::of(&facts), &facts);
+    let kept = status(&ReleaseHealth::of(&facts), &facts);
     let now = Timestamp::UNIX_EPOCH;
     let told = ReportedHealth::of(kept.clone(), &Pulse::Gone, now);
     assert!(told.is_stale() && told.message.contains("no guard runs"), "{told:?}");

@@ -1,4 +1,4 @@
-use super::*;
+use crate::identities::*;
 
 const NAMESPACES: &str = "system:serviceaccount:kube-system:namespace-controller";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";

@@ -1,8 +1,7 @@
 use serde_json::{Value, json};
 
-use super::*;
-use crate::circumstances::Circumstances;
-use crate::edit::Owner;
+use crate::edit::{Circumstances, ObjectOwner};
+use crate::judge::*;
 use crate::sample_policies::policy;
 use crate::sample_releases::{Given, assembled, deployed, second};
 use crate::samples::{book_of, resolver};
@@ -37,7 +36,7 @@ struct Case<'a> {
     /// The version in which the objects are sent.
     version: Option<&'a str>,
     scale: bool,
-    owner: Owner,
+    owner: ObjectOwner,
     /// The manager of a dry run.
     dry_run: Option<&'a str>,
     mode: EditsMode,
@@ -45,7 +44,7 @@ struct Case<'a> {
     policy: &'a str,
     circumstances: Circumstances,
     own_account: Option<&'a str>,
-    evidence: Evidence<'a>,
+    evidence: DryRunEvidence<'a>,
     now: &'a str,
 }
 
@@ -59,13 +58,13 @@ impl Default for Case<'_> {
             new: Some(live(&[])),
             version: Some("v1"),
             scale: false,
-            owner: Owner::Release(release("shop", "web")),
+            owner: ObjectOwner::Release(release("shop", "web")),
             dry_run: None,
             mode: EditsMode::Deny,
             policy: "",
             circumstances: Circumstances::default(),
             own_account: None,
-            evidence: Evidence::None,
+            evidence: DryRunEvidence::None,
             now: "2026-05-01T12:05:00Z",
         }
     }
@@ -229,7 +228,8 @@ fn a_built_in_identity_does_its_work_and_no_more() {
     check(Case { user: collector, ..delete() }, "Allow identity");
     check(Case { user: collector, new: scaled(5), ..Case::default() }, "Deny drift /spec/replicas");
     let bare = |n: u32| Some(json!({"spec": {"replicas": n}}));
-    let scale = || Case { scale: true, owner: Owner::Unknown, old: bare(2), new: bare(5), ..Case::default() };
+    let scale =
+        || Case { scale: true, owner: ObjectOwner::Unknown, old: bare(2), new: bare(5), ..Case::default() };
     check(scale(), "Deny drift /spec/replicas");
     check(Case { new: bare(2), ..scale() }, "Allow unchanged");
     check(Case { old: bare(5), new: bare(2), ..scale() }, "Allow as-declared");
@@ -324,7 +324,7 @@ fn an_object_of_another_namespace_is_adopted_once_it_names_the_release() {
     let named = |replicas: u32| Some(live(&[annotations("bank"), ("/spec/replicas", json!(replicas))]));
     let case = |replicas: u32| Case {
         claims: vec![assembled(Given { ..given }, None)],
-        owner: Owner::Release(release("bank", "web")),
+        owner: ObjectOwner::Release(release("bank", "web")),
         old: Some(live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(replicas))])),
         new: named(replicas),
         ..Case::default()

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
-use super::*;
-use crate::difference::Values;
+use crate::message::*;
 use crate::samples::{context, drift, finding, object, refused, resolver};
+use crate::shown::ShownValues;
 use kubemoor_declare::model::EditsMode;
 use kubemoor_declare::model::text::is_unprintable;
 
@@ -76,7 +76,7 @@ fn values_are_hidden_from_who_may_not_read_the_object() {
     assert_eq!(message.line(), line);
     assert!(line.contains("declared-secret"), "{line}");
 
-    let verdict = refused(Reason::Deletion, Vec::new());
+    let verdict = refused(VerdictReason::Deletion, Vec::new());
     let deletion = context(&object("apps", "Deployment"), Operation::Delete).of_edit(&verdict);
     assert!(!deletion.has_values() && !of_no_room(&object("", "Secret"), false).has_values());
 }
@@ -85,10 +85,10 @@ fn values_are_hidden_from_who_may_not_read_the_object() {
 fn denial_names_the_policy_that_decided() {
     let web = object("apps", "Deployment");
     let mut policy = kubemoor_policy::Policy::clone(resolver(EditsMode::Deny).defaults());
-    policy.sources.edits = Source::Policy("production".to_owned());
+    policy.sources.edits = ValueSource::Policy("production".to_owned());
     let fields = vec![finding(&web, "/spec/replicas", [json!(2), json!(2), json!(5)])];
-    let context = Context { policy: Some(&policy), ..context(&web, Operation::Update) };
-    let denial = context.of_edit(&refused(Reason::Drift, fields)).denial();
+    let context = MessageContext { policy: Some(&policy), ..context(&web, Operation::Update) };
+    let denial = context.of_edit(&refused(VerdictReason::Drift, fields)).denial();
     assert!(denial.contains("This change is not allowed by policy \"production\":\n"), "{denial}");
 }
 
@@ -178,7 +178,7 @@ fn key_of_a_map_cannot_break_a_line() {
 #[test]
 fn deletion_tells_how_to_remove_the_object() {
     let web = object("apps", "Deployment");
-    let verdict = refused(Reason::Deletion, Vec::new());
+    let verdict = refused(VerdictReason::Deletion, Vec::new());
     let message = context(&web, Operation::Delete).of_edit(&verdict);
     let ways = [
         "To remove it, remove it from the chart and upgrade, or uninstall the release: helm uninstall shop -n shop",
@@ -301,9 +301,11 @@ fn warnings_fit_and_keep_words_and_the_ends_of_paths() {
         let values = [Some(long("a")), None, Some(long("b"))];
         let parsed: kubemoor_declare::path::Path = path.parse().unwrap();
         let values = values.each_ref().map(Option::as_ref);
-        let finding =
-            Finding { difference: None, ..Finding::of(parsed.clone(), Values::of(&web, &parsed, values)) };
-        let message = context(&web, Operation::Update).of_edit(&refused(Reason::Drift, vec![finding]));
+        let finding = FieldFinding {
+            difference: None,
+            ..FieldFinding::of(parsed.clone(), ShownValues::of(&web, &parsed, values))
+        };
+        let message = context(&web, Operation::Update).of_edit(&refused(VerdictReason::Drift, vec![finding]));
         let warnings = message.warnings();
         for warning in &warnings {
             assert!(warning.chars().count() <= WARNING, "{warning}");
@@ -351,4 +353,53 @@ fn user_without_the_right_must_ask_for_the_exception() {
     message.ask_others("shop");
     let asked = "To make it for a while, ask a user with the right to create driftallowances in namespace \"shop\" to run: kubectl moor allow deployment/web -n shop --path /spec/replicas";
     assert!(message.denial().contains(asked), "{}", message.denial());
+}
+
+mod patch {
+    use serde_json::{Value, json};
+
+    use crate::message::*;
+    use crate::shown::Shown;
+    use kubemoor_declare::model::ObjectId;
+    use kubemoor_declare::path::{Path, Segment};
+
+    fn finding(kind: &str, path: &[&str], declared: Option<Value>, live: Option<Value>) -> FieldFinding {
+        let object = ObjectId::namespaced("", kind, "shop", "x");
+        let path = Path(path.iter().map(|name| Segment::Field((*name).into())).collect());
+        let shown = |value: Option<Value>| value.map(|value| Shown::of(&object, &path, &value));
+        FieldFinding {
+            declared: shown(declared),
+            old: None,
+            new: shown(live),
+            path: path.clone(),
+            difference: None,
+            doubt: false,
+            added: false,
+        }
+    }
+
+    #[test]
+    fn each_sort_of_change_is_its_operation() {
+        let findings = [
+            finding("ConfigMap", &["data", "a"], Some(json!("1")), Some(json!("2"))),
+            finding("ConfigMap", &["data", "b"], Some(json!("1")), None),
+            finding("ConfigMap", &["data", "c"], None, Some(json!("2"))),
+        ];
+        assert_eq!(
+            patch(&findings, 500),
+            r#"[{"op":"replace","path":"/data/a","value":"1"},{"op":"add","path":"/data/b","value":"1"},{"op":"remove","path":"/data/c"}]"#
+        );
+        assert_eq!(patch(&[], 500), "[]");
+    }
+
+    #[test]
+    fn a_secret_stays_one_and_a_long_patch_is_cut() {
+        let secret = finding("Secret", &["data", "password"], Some(json!("hunter2")), Some(json!("hunter3")));
+        let text = patch(&[secret], 500);
+        assert!(!text.contains("hunter"), "{text}");
+        let long = finding("ConfigMap", &["data", "a"], Some(json!("ü".repeat(100))), None);
+        let text = patch(&vec![long; 50], 500);
+        assert_eq!(text.chars().count(), 500);
+        assert!(text.ends_with('…'));
+    }
 }

@@ -1,9 +1,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::fieldset::FieldSet;
-use super::owners::MAX_ENTRIES;
-use super::*;
+use crate::owners::{FieldSet, MAX_ENTRIES, UnreadableEntry};
+use crate::ownership::*;
 use crate::sample_values::{any_value, deployment};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::declare::declare;
@@ -20,8 +19,8 @@ fn path(text: &str) -> Path {
     text.parse().unwrap()
 }
 
-fn manager(name: &str, operation: Operation) -> Manager {
-    Manager { name: name.to_owned(), operation, subresource: String::new() }
+fn manager(name: &str, operation: ManagerOperation) -> FieldManager {
+    FieldManager { name: name.to_owned(), operation, subresource: String::new() }
 }
 
 fn entry(name: &str, operation: &str, fields: &Value) -> Value {
@@ -104,8 +103,8 @@ fn unreadable_managed_fields_entry_is_reported_and_preserved() {
     for (odd, reason) in odd {
         let set = entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
         let object = live(&[odd.clone(), helm(), set]);
-        assert_eq!(Owners::of(&object).skipped(), [Skipped { index: 0, reason }]);
-        let helm = manager("helm", Operation::Apply);
+        assert_eq!(Owners::of(&object).skipped(), [UnreadableEntry { index: 0, reason }]);
+        let helm = manager("helm", ManagerOperation::Apply);
         let returned = returned(&object, &helm, &[path(IMAGE)]).unwrap();
         assert_eq!(returned, json!([odd, self::helm()]));
     }
@@ -154,7 +153,7 @@ fn helm_is_the_manager_of_release_metadata_on_most_objects() {
 
 #[test]
 fn returned_fields_leave_update_managers_but_stay_with_apply_managers() {
-    let helm = manager("helm", Operation::Apply);
+    let helm = manager("helm", ManagerOperation::Apply);
     let set = entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
     let both = entry("kubectl-edit", "Update", &image(&json!({"f:image": {}, "f:tty": {}})));
     let applier = entry("mesh", "Apply", &image(&json!({".": {}, "f:image": {}, "f:name": {}})));
@@ -182,7 +181,7 @@ fn returned_fields_leave_update_managers_but_stay_with_apply_managers() {
 
 #[test]
 fn fields_helm_would_drop_and_missing_fields_are_not_returned() {
-    let helm = manager("helm", Operation::Apply);
+    let helm = manager("helm", ManagerOperation::Apply);
     // Helm sends the text; as a key of data its next manifest would not have it.
     let secret = json!({
         "metadata": {"managedFields": [
@@ -350,10 +349,10 @@ proptest! {
         let helm = helms([&owners], SSA);
         conflicts(&fields, &object, &owners, helm.as_ref(), SSA);
         let paths: Vec<Path> = fields.leaves().into_iter().map(|(path, _)| path).collect();
-        if let Some(value) = returned(&object, &manager("helm", Operation::Apply), &paths) {
+        if let Some(value) = returned(&object, &manager("helm", ManagerOperation::Apply), &paths) {
             let mut after = object.clone();
             after["metadata"]["managedFields"] = value;
-            prop_assert_eq!(returned(&after, &manager("helm", Operation::Apply), &paths), None);
+            prop_assert_eq!(returned(&after, &manager("helm", ManagerOperation::Apply), &paths), None);
         }
     }
 
@@ -388,13 +387,14 @@ fn filled_resources() -> (Fields, Value) {
 #[test]
 fn what_somebody_sets_below_an_empty_map_stays_theirs() {
     let (fields, filled) = filled_resources();
-    let (owners, helm) = (Owners::of(&filled), manager("helm", Operation::Apply));
+    let (owners, helm) = (Owners::of(&filled), manager("helm", ManagerOperation::Apply));
     assert_eq!(conflicts(&fields, &filled, &owners, Some(&helm), SSA), []);
     assert_eq!(taken(&fields, &filled, SSA, &kubemoor_policy::mask::Mask::default()), None);
     let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
     let next = NextUpgrade::of(&object, &fields, &filled, (Some(&helm), SSA));
     let place = path("/spec/template/spec/containers/[name=app]/resources");
-    let inquiry = Inquiry { path: &place, declared: None, live: None, standing: Standing::AsDeclared };
+    let inquiry =
+        FieldInquiry { path: &place, declared: None, live: None, standing: FieldStanding::AsDeclared };
     assert_eq!(next.effect(inquiry), Effect::Leaves);
 }
 
@@ -406,7 +406,7 @@ fn another_value_in_place_of_an_empty_map_is_a_conflict() {
     };
     let fields = declare(&thing(json!({}), json!([])), None);
     let set = entry("kubectl-edit", "Update", &json!({"f:spec": {"f:nested": {}}}));
-    let helm = manager("helm", Operation::Apply);
+    let helm = manager("helm", ManagerOperation::Apply);
     let met = |value: Value| {
         let live = thing(value, json!([set]));
         conflicts(&fields, &live, &Owners::of(&live), Some(&helm), SSA).len()
@@ -422,7 +422,7 @@ fn value_in_place_of_a_null_map_is_a_conflict() {
     let set = json!({"f:spec": {"f:template": {"f:spec": {"f:nodeSelector": {}}}}});
     let mut edited = live(&[helm(), entry("kubectl-edit", "Update", &set)]);
     edited["spec"]["template"]["spec"]["nodeSelector"] = json!({"disk": "ssd"});
-    let helm = manager("helm", Operation::Apply);
+    let helm = manager("helm", ManagerOperation::Apply);
     let found = conflicts(&fields(&declared), &edited, &Owners::of(&edited), Some(&helm), SSA);
     let found: Vec<(String, bool)> = found.iter().map(|it| (it.path.to_string(), it.differs)).collect();
     assert_eq!(found, [("/spec/template/spec/nodeSelector".to_owned(), true)]);

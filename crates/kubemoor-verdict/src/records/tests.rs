@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::*;
+use crate::records::*;
 use crate::sample_policies::policy;
 use crate::sample_releases::{Given, assembled};
 use crate::samples::resolver;

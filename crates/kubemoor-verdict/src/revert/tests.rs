@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::*;
+use crate::revert::*;
 use crate::sample_releases::{deployed, second};
 use crate::sample_values::deployment;
 use kubemoor_declare::model::{DriftMode, EditsMode};
@@ -69,12 +69,12 @@ fn edited(edits: &[(&str, Value)]) -> Value {
 }
 
 /// What a verdict on the edit would find: what changes and is not as declared, and the sealed fields.
-fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> Vec<Finding> {
+fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> Vec<FieldFinding> {
     let declared = release.declared(object).unwrap();
     let shown = |path: &Path, value: Option<&Value>| value.map(|value| Shown::of(object, path, value));
     let changes = declared.fields().changed(old, new).into_iter();
     let declared_ones =
-        changes.filter(|change| change.agreement != Agreement::Agrees).map(|change| Finding {
+        changes.filter(|change| change.agreement != Agreement::Agrees).map(|change| FieldFinding {
             declared: shown(&change.path, change.declared.as_ref()),
             old: shown(&change.path, change.old.as_ref()),
             new: shown(&change.path, change.new.as_ref()),
@@ -83,24 +83,30 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
             doubt: false,
             added: false,
         });
-    let sealed = sealed::changes(object, &declared.fields(), old, new).into_iter().map(|change| Finding {
-        declared: None,
-        old: shown(&change.path, change.old),
-        new: shown(&change.path, change.new),
-        path: change.path,
-        difference: None,
-        doubt: false,
-        added: false,
-    });
+    let sealed =
+        sealed::changes(object, &declared.fields(), old, new).into_iter().map(|change| FieldFinding {
+            declared: None,
+            old: shown(&change.path, change.old),
+            new: shown(&change.path, change.new),
+            path: change.path,
+            difference: None,
+            doubt: false,
+            added: false,
+        });
     declared_ones.chain(sealed).collect()
 }
 
-fn planned(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> Result<Plan, Irreversible> {
-    let edit = Whole { object, old, new, field_manager: "kubectl-edit", settled: None };
+fn planned(
+    object: &ObjectId,
+    release: &Release,
+    old: &Value,
+    new: &Value,
+) -> Result<RevertPlan, Irreversible> {
+    let edit = WholeEdit { object, old, new, field_manager: "kubectl-edit", settled: None };
     plan(edit, release, &policy(), &findings(object, release, old, new))
 }
 
-fn applied(plan: &Plan, new: &Value) -> Value {
+fn applied(plan: &RevertPlan, new: &Value) -> Value {
     let mut result = new.clone();
     json_patch::patch(&mut result, &plan.patch).unwrap();
     result
@@ -303,7 +309,7 @@ fn revert_leaves_ignored_fields_unchanged() {
         let object = deployment_id();
         let mut findings = findings(&object, &release, &old, &new);
         findings.retain(|finding| !finding.path.to_string().ends_with("/image"));
-        let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
+        let edit = WholeEdit { object: &object, old: &old, new: &new, field_manager: "", settled: None };
         let plan = plan(edit, &release, &policy, &findings).unwrap();
         assert_eq!(applied(&plan, &new), result);
     };
@@ -369,12 +375,12 @@ fn a_release_that_has_changed_meanwhile_is_not_guessed_at() {
     let (old, new) = (live(), edited(&[("/spec/replicas", json!(5)), ("/spec/minReadySeconds", json!(3))]));
     let object = deployment_id();
     let found = findings(&object, &release, &old, &new);
-    let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
+    let edit = WholeEdit { object: &object, old: &old, new: &new, field_manager: "", settled: None };
     let other = deployed(&MANIFEST.replace("replicas: 2", "replicas: 5"));
     assert_eq!(plan(edit, &other, &policy(), &found), Err(Irreversible::Outdated));
     let elsewhere = deployed(SECRET);
     assert_eq!(plan(edit, &elsewhere, &policy(), &found), Err(Irreversible::Outdated));
-    let many: Vec<Finding> = found.iter().cycle().take(MAX_FINDINGS + 1).cloned().collect();
+    let many: Vec<FieldFinding> = found.iter().cycle().take(MAX_FINDINGS + 1).cloned().collect();
     assert_eq!(plan(edit, &release, &policy(), &many), Err(Irreversible::TooMuch));
 }
 
@@ -385,7 +391,7 @@ fn revert_after_failed_operation_restores_the_judged_manifest() {
     let (object, old) = (deployment_id(), live());
     let new = edited(&[("/spec/replicas", json!(5)), ("/spec/minReadySeconds", json!(3))]);
     let found = findings(&object, &release, &old, &new);
-    let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
+    let edit = WholeEdit { object: &object, old: &old, new: &new, field_manager: "", settled: None };
     let plan = plan(edit, &release, &policy(), &found).unwrap();
     assert_eq!(applied(&plan, &new), edited(&[("/spec/minReadySeconds", json!(3))]));
 }
@@ -408,7 +414,7 @@ proptest! {
         let mut new = new;
         new["metadata"]["annotations"]["mine"] = json!("yes");
         let found = findings(&object, &release, &old, &new);
-        let edit = Whole { object: &object, old: &old, new: &new, field_manager: "", settled: None };
+        let edit = WholeEdit { object: &object, old: &old, new: &new, field_manager: "", settled: None };
         let plan = match plan(edit, &release, &policy(), &found) {
             Err(Irreversible::Drifted) => {
                 prop_assert!(!release.declared(&object).unwrap().fields().drift(&old).is_empty());
@@ -440,9 +446,9 @@ fn addition_below_sealed_path_is_reverted_and_other_changes_stay() {
     let check = |edits: &[(&str, Value)], left: Option<&[(&str, Value)]>| {
         let (old, new) = (live(), edited(edits));
         let added = additions::of_edit(&object, fields, sealed, Some(&old), &new).into_iter();
-        let findings: Vec<Finding> = added.map(|it| Finding::untouched(it.path)).collect();
+        let findings: Vec<FieldFinding> = added.map(|it| FieldFinding::untouched(it.path)).collect();
         let edit =
-            Whole { object: &object, old: &old, new: &new, settled: None, field_manager: "kubectl-edit" };
+            WholeEdit { object: &object, old: &old, new: &new, settled: None, field_manager: "kubectl-edit" };
         let result = super::plan(edit, &release, &policy, &findings).map(|plan| applied(&plan, &new));
         assert_eq!(result, left.map(edited).ok_or(Irreversible::NothingRemains), "{edits:?}");
     };

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::*;
+use crate::sealed::*;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::declare::declare;
 use kubemoor_helm::release::gvk;

@@ -70,27 +70,27 @@ fn controllers_appliers_and_webhooks_may_add() {
     check(Case { new: Some(applied.clone()), ..sealed() }, "Allow unchanged");
     // A dry run of the manifest gets the same from a webhook, which owns nothing.
     let injected = with_side("side:1");
-    check(Case { evidence: Evidence::Canonical(&injected), ..sealed() }, "Allow unchanged");
+    check(Case { evidence: DryRunEvidence::Canonical(&injected), ..sealed() }, "Allow unchanged");
     // Whoever takes it away may not put another one in its place.
     let other = with_side("other:1");
-    check(Case { evidence: Evidence::Canonical(&other), ..sealed() }, &SIDE.replace('?', ""));
+    check(Case { evidence: DryRunEvidence::Canonical(&other), ..sealed() }, &SIDE.replace('?', ""));
     // Who is found to own it there has added it before.
     applied["metadata"]["managedFields"][0]["operation"] = json!("Update");
-    check(Case { evidence: Evidence::Canonical(&applied), ..sealed() }, &SIDE.replace('?', ""));
+    check(Case { evidence: DryRunEvidence::Canonical(&applied), ..sealed() }, &SIDE.replace('?', ""));
     let bare = live(&[]);
-    check(Case { evidence: Evidence::Canonical(&bare), ..sealed() }, &SIDE.replace('?', ""));
+    check(Case { evidence: DryRunEvidence::Canonical(&bare), ..sealed() }, &SIDE.replace('?', ""));
     assert!(sealed().verdict().arguable, "a dry run is made before it is refused");
 }
 
 #[test]
 fn helm_operation_is_recorded_as_unsettled_without_a_dry_run() {
     let under_way = |evidence| Case { claims: pending(), evidence, ..sealed() };
-    let verdict = under_way(Evidence::Unavailable).verdict();
-    assert_eq!((verdict.outcome, verdict.reason), (Outcome::Record, Reason::Unsettled));
+    let verdict = under_way(DryRunEvidence::Unavailable).verdict();
+    assert_eq!((verdict.outcome, verdict.reason), (EditOutcome::Record, VerdictReason::Unsettled));
     let injected = with_side("side:1");
-    check(under_way(Evidence::Canonical(&injected)), "Allow unchanged");
+    check(under_way(DryRunEvidence::Canonical(&injected)), "Allow unchanged");
     let bare = live(&[]);
-    check(under_way(Evidence::Canonical(&bare)), &SIDE.replace('?', ""));
+    check(under_way(DryRunEvidence::Canonical(&bare)), &SIDE.replace('?', ""));
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn exceptions_cover_additions() {
     let ignored = with("ignore: [{paths: ['/spec/template/spec/containers/[name=side]']}]");
     check(Case { policy: &ignored, ..sealed() }, "Allow ignored");
     let allowed = with("allow: [{name: a, paths: ['/spec/template/spec/containers/[name=side]']}]");
-    assert_eq!(Case { policy: &allowed, ..sealed() }.verdict().reason, Reason::Allowed);
+    assert_eq!(Case { policy: &allowed, ..sealed() }.verdict().reason, VerdictReason::Allowed);
     let exempt = with("exempt: [{kind: User, name: alice}]");
-    assert_eq!(Case { policy: &exempt, ..sealed() }.verdict().reason, Reason::Exempt);
+    assert_eq!(Case { policy: &exempt, ..sealed() }.verdict().reason, VerdictReason::Exempt);
 }
 
 #[test]
@@ -133,10 +133,10 @@ fn changing_what_a_webhook_set_is_drift() {
     let changed = |image: &str| Case {
         old: Some(with_side("side:0")),
         new: Some(with_side(image)),
-        evidence: Evidence::Canonical(&canonical),
+        evidence: DryRunEvidence::Canonical(&canonical),
         ..sealed()
     };
     check(changed("evil:1"), &format!("{}/image", SIDE.replace('?', "")));
     let other = with_side("side:1");
-    check(Case { evidence: Evidence::Canonical(&other), ..changed("side:1") }, "Allow unchanged");
+    check(Case { evidence: DryRunEvidence::Canonical(&other), ..changed("side:1") }, "Allow unchanged");
 }

@@ -40,21 +40,22 @@ fn any_claim_of_the_namespace_lets_an_edit_pass() {
 
 #[test]
 fn a_foreign_claim_counts_only_if_the_object_names_it() {
-    let loans = || Owner::Release(release("bank", "loans"));
+    let loans = || ObjectOwner::Release(release("bank", "loans"));
     let both = || Case { claims: vec![deployed(MANIFEST), abroad(3)], ..Case::default() };
     check(Case { new: scaled(3), ..both() }, "Deny drift /spec/replicas");
     check(Case { new: scaled(3), owner: loans(), ..both() }, "Allow as-declared");
     check(Case { new: scaled(4), owner: loans(), ..both() }, "Deny drift /spec/replicas");
     let alone = || Case { claims: vec![abroad(3)], new: scaled(4), ..Case::default() };
     check(alone(), "Allow not-declared");
-    check(Case { owner: Owner::Nobody, ..alone() }, "Allow not-declared");
+    check(Case { owner: ObjectOwner::Nobody, ..alone() }, "Allow not-declared");
     check(Case { owner: loans(), ..alone() }, "Deny drift /spec/replicas");
 }
 
 #[test]
 fn no_foreign_claim_counts_while_the_owner_is_not_known() {
     let bare = |n: u32| Some(json!({"spec": {"replicas": n}}));
-    let scale = |claims| Case { claims, scale: true, owner: Owner::Unknown, old: bare(2), ..Case::default() };
+    let scale =
+        |claims| Case { claims, scale: true, owner: ObjectOwner::Unknown, old: bare(2), ..Case::default() };
     check(Case { new: bare(4), ..scale(vec![abroad(3)]) }, "Allow not-declared");
     check(Case { new: bare(3), ..scale(vec![abroad(3)]) }, "Allow not-declared");
     check(Case { new: bare(3), ..scale(vec![deployed(MANIFEST), abroad(3)]) }, "Deny drift /spec/replicas");
@@ -164,7 +165,7 @@ fn a_refusal_in_doubt_may_be_turned_by_the_arbiter() {
     let mut both = tolerating("gpu");
     both["spec"]["replicas"] = json!(5);
     let found = Case { new: Some(both), ..doubtful() }.verdict();
-    assert_eq!((found.outcome, found.arguable), (Outcome::Deny, false), "{found:?}");
+    assert_eq!((found.outcome, found.arguable), (EditOutcome::Deny, false), "{found:?}");
     // The replicas alone reach a scale, and no dry run tells them.
     let bare = |n: u32| Some(json!({"spec": {"replicas": n}}));
     let scale = Case { claims: pending(), scale: true, old: bare(2), new: bare(5), ..Case::default() };
@@ -178,7 +179,7 @@ fn the_arbiter_settles_a_doubt_either_way() {
     for claims in [pending(), vec![deployed(&doubted())]] {
         let case = |canonical| Case {
             claims: claims.clone(),
-            evidence: Evidence::Canonical(canonical),
+            evidence: DryRunEvidence::Canonical(canonical),
             ..doubtful()
         };
         check(case(&same), "Allow as-declared");
@@ -193,7 +194,7 @@ fn change_matching_the_dry_run_is_allowed_during_helm_operation() {
     let case = |canonical, claims| Case {
         claims,
         new: scaled(5),
-        evidence: Evidence::Canonical(canonical),
+        evidence: DryRunEvidence::Canonical(canonical),
         ..Case::default()
     };
     check(case(&five, pending()), "Allow as-declared");
@@ -203,10 +204,10 @@ fn change_matching_the_dry_run_is_allowed_during_helm_operation() {
 
 #[test]
 fn a_doubt_that_nobody_settles_never_stops_an_operation() {
-    let case = |claims| Case { claims, evidence: Evidence::Unavailable, ..doubtful() };
+    let case = |claims| Case { claims, evidence: DryRunEvidence::Unavailable, ..doubtful() };
     check(case(pending()), &format!("Record unsettled {TOLERATIONS}"));
     check(case(vec![deployed(&doubted())]), &format!("Deny drift {TOLERATIONS}"));
-    let unavailable = || Case { claims: pending(), evidence: Evidence::Unavailable, ..Case::default() };
+    let unavailable = || Case { claims: pending(), evidence: DryRunEvidence::Unavailable, ..Case::default() };
     check(Case { new: scaled(5), ..unavailable() }, "Deny drift /spec/replicas");
     // A webhook may have added it to what Helm sends.
     check(added(unavailable()), &format!("Record unsettled {TOLERATIONS}"));
@@ -221,12 +222,12 @@ fn where_there_is_no_arbiter_a_doubt_warns_at_most() {
         (EditsMode::Deny, "Warn"),
     ] {
         for claims in [pending(), vec![deployed(&doubted())]] {
-            let case = Case { mode, claims, evidence: Evidence::Nowhere, ..doubtful() };
+            let case = Case { mode, claims, evidence: DryRunEvidence::Nowhere, ..doubtful() };
             check(case, &format!("{word} unsettled {TOLERATIONS}"));
         }
     }
     check(
-        Case { evidence: Evidence::Nowhere, new: scaled(5), ..Case::default() },
+        Case { evidence: DryRunEvidence::Nowhere, new: scaled(5), ..Case::default() },
         "Deny drift /spec/replicas",
     );
 }
@@ -244,8 +245,11 @@ fn dry_run_settles_the_arguable_claim_regardless_of_claim_order() {
     for claims in [vec![deployed(&doubted()), api()], vec![api(), deployed(&doubted())]] {
         let case = || Case { claims: claims.clone(), new: Some(waiting("gpu")), ..doubtful() };
         assert!(case().verdict().arguable);
-        check(Case { evidence: Evidence::Canonical(&same), ..case() }, "Allow as-declared");
-        assert_eq!(Case { evidence: Evidence::Canonical(&other), ..case() }.verdict().outcome, Outcome::Deny);
+        check(Case { evidence: DryRunEvidence::Canonical(&same), ..case() }, "Allow as-declared");
+        assert_eq!(
+            Case { evidence: DryRunEvidence::Canonical(&other), ..case() }.verdict().outcome,
+            EditOutcome::Deny
+        );
     }
 }
 
@@ -260,13 +264,13 @@ fn added(case: Case<'_>) -> Case<'_> {
 fn an_addition_is_refused_without_asking_the_arbiter() {
     let idle = || added(Case { claims: vec![deployed(&doubted())], ..Case::default() });
     check(idle(), &format!("Deny drift {TOLERATIONS}"));
-    check(Case { evidence: Evidence::Nowhere, ..idle() }, &format!("Deny drift {TOLERATIONS}"));
+    check(Case { evidence: DryRunEvidence::Nowhere, ..idle() }, &format!("Deny drift {TOLERATIONS}"));
     // An operation under way may have sent it through a webhook.
     let (new, old) = (idle().new.unwrap(), idle().old.unwrap());
     let busy = || Case { claims: pending(), ..idle() };
     check(busy(), &format!("Deny drift? {TOLERATIONS}"));
-    check(Case { evidence: Evidence::Canonical(&new), ..busy() }, "Allow as-declared");
-    check(Case { evidence: Evidence::Canonical(&old), ..busy() }, &format!("Deny drift {TOLERATIONS}"));
+    check(Case { evidence: DryRunEvidence::Canonical(&new), ..busy() }, "Allow as-declared");
+    check(Case { evidence: DryRunEvidence::Canonical(&old), ..busy() }, &format!("Deny drift {TOLERATIONS}"));
 }
 
 #[test]
@@ -315,20 +319,20 @@ fn fields_missing_at_creation_may_be_dropped_by_the_server() {
     };
     let pending = || vec![second(Status::PendingUpgrade, MANIFEST, MANIFEST)];
     let (whole, lacking, deployed) = (live(&[]), without(), || vec![deployed(MANIFEST)]);
-    for nobody in [Evidence::Unavailable, Evidence::Nowhere] {
+    for nobody in [DryRunEvidence::Unavailable, DryRunEvidence::Nowhere] {
         check(case(pending(), without(), nobody), "Record unsettled /spec/replicas");
     }
-    check(case(deployed(), without(), Evidence::None), "Deny drift? /spec/replicas");
-    check(case(deployed(), without(), Evidence::Canonical(&lacking)), "Allow as-declared");
-    check(case(deployed(), without(), Evidence::Canonical(&whole)), "Deny drift /spec/replicas");
+    check(case(deployed(), without(), DryRunEvidence::None), "Deny drift? /spec/replicas");
+    check(case(deployed(), without(), DryRunEvidence::Canonical(&lacking)), "Allow as-declared");
+    check(case(deployed(), without(), DryRunEvidence::Canonical(&whole)), "Deny drift /spec/replicas");
     // Without a dry run only Helm is believed.
-    check(case(deployed(), without(), Evidence::Unavailable), "Deny drift /spec/replicas");
-    check(case(deployed(), without(), Evidence::Nowhere), "Deny drift /spec/replicas");
+    check(case(deployed(), without(), DryRunEvidence::Unavailable), "Deny drift /spec/replicas");
+    check(case(deployed(), without(), DryRunEvidence::Nowhere), "Deny drift /spec/replicas");
     let other = live(&[("/spec/replicas", json!(5))]);
-    check(case(pending(), other, Evidence::Unavailable), "Deny drift /spec/replicas");
+    check(case(pending(), other, DryRunEvidence::Unavailable), "Deny drift /spec/replicas");
     // What the server has kept until now it does not drop.
     let update = Case { claims: pending(), new: Some(without()), ..Case::default() };
-    check(Case { evidence: Evidence::Unavailable, ..update }, "Deny drift /spec/replicas");
+    check(Case { evidence: DryRunEvidence::Unavailable, ..update }, "Deny drift /spec/replicas");
 }
 
 #[test]
@@ -389,14 +393,14 @@ fn account_of_the_release_fills_empty_values_of_its_secrets() {
             new: Some(new),
             version: Some("v1"),
             scale: false,
-            owner: Owner::Release(release("shop", "web")),
+            owner: ObjectOwner::Release(release("shop", "web")),
             dry_run: false,
             field_manager: "rotator",
             circumstances: &circumstances,
         };
         let claims = [Arc::new(deployed(MANIFEST))];
         let now = "2026-05-01T12:05:00Z".parse().unwrap();
-        assert_eq!(told(&judge(&edit, &claims, &rules, Evidence::None, now)), wanted, "{user}");
+        assert_eq!(told(&judge(&edit, &claims, &rules, DryRunEvidence::None, now)), wanted, "{user}");
     };
     let (empty, filled, renewed) = (secret("", "YQ=="), secret("Yg==", "YQ=="), secret("Yw==", "YQ=="));
     let rotator = "system:serviceaccount:shop:rotator";

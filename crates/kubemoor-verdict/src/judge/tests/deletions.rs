@@ -28,7 +28,7 @@ fn uninstalling(manifest: &str) -> Release {
 fn a_deployed_release_deletes_nothing() {
     check(delete(deployed(MANIFEST)), "Deny deletion");
     check(delete(second(Status::Superseded, MANIFEST, DROPPED)), "Deny deletion");
-    check(Case { owner: Owner::Nobody, ..delete(deployed(MANIFEST)) }, "Deny deletion");
+    check(Case { owner: ObjectOwner::Nobody, ..delete(deployed(MANIFEST)) }, "Deny deletion");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn fields_ignored_by_a_policy_may_change_freely() {
     let elsewhere = "ignore: [{target: {kind: StatefulSet}, paths: [/spec/replicas]}]";
     check(scaling(elsewhere, 5), "Deny drift /spec/replicas");
     check(
-        Case { scale: true, owner: Owner::Unknown, ..scaling(&ignored("/spec/replicas"), 5) },
+        Case { scale: true, owner: ObjectOwner::Unknown, ..scaling(&ignored("/spec/replicas"), 5) },
         "Allow ignored",
     );
     let image = live(&[("/spec/template/spec/containers", json!([{"name": "app", "image": "app:2"}]))]);
@@ -183,7 +183,7 @@ fn autoscalers_move_replicas_within_their_range_and_people_do_not() {
         user,
         circumstances: circumstances.clone(),
         scale: true,
-        owner: Owner::Unknown,
+        owner: ObjectOwner::Unknown,
         ..scaling(policy, replicas)
     };
     let three_to_six = autoscaler(3, 6, false, false);
@@ -208,7 +208,7 @@ fn under_deny_an_undeclared_autoscaler_counts_only_if_its_range_holds_the_declar
         user: HPA,
         circumstances,
         scale: true,
-        owner: Owner::Unknown,
+        owner: ObjectOwner::Unknown,
         ..scaling(policy, replicas)
     };
     check(by(autoscaler(2, 6, false, false), "", 6), "Allow autoscaled");

@@ -53,9 +53,9 @@ fn a_doubt_about_an_earlier_document_never_stops_an_operation() {
     // The arbiter knows how the API server stores the last one.
     let canonical = live(&[]);
     let pending = Status::PendingUpgrade;
-    check(case(pending, Evidence::None), &format!("Deny drift? {tolerations}"));
-    check(case(pending, Evidence::Canonical(&canonical)), &format!("Record unsettled {tolerations}"));
-    let deployed = case(Status::Deployed, Evidence::Canonical(&canonical));
+    check(case(pending, DryRunEvidence::None), &format!("Deny drift? {tolerations}"));
+    check(case(pending, DryRunEvidence::Canonical(&canonical)), &format!("Record unsettled {tolerations}"));
+    let deployed = case(Status::Deployed, DryRunEvidence::Canonical(&canonical));
     check(deployed, &format!("Deny drift {tolerations}"));
 }
 
@@ -115,7 +115,7 @@ fn only_a_client_side_operation_merges_and_only_repeated_elements() {
     check(server_side, &format!("Deny drift? {}", variable("A")));
     check(with(|release| release.state.status = Status::Deployed), &format!("Deny drift {}", variable("A")));
     let late = Case { now: "2026-05-01T14:00:00Z", ..case() };
-    assert_eq!(late.verdict().outcome, Outcome::Deny);
+    assert_eq!(late.verdict().outcome, EditOutcome::Deny);
     // What the merge cannot have made of the others is refused with all that it comes with.
     let nothing = &env(&[]);
     let both = format!("Deny drift? {} {}", variable("A"), variable("B"));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::{Context, Message};
+use crate::message::{EditMessage, MessageContext};
 use crate::sample_values::{Deep, any_value, deployment, has_doubled_keys, reordered, texts};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::path::{Path, Segment};
@@ -75,7 +75,7 @@ fn other(value: &Value) -> Value {
 }
 
 /// What a verdict says, whatever the order in which fields are found.
-fn sorted(verdict: &Verdict) -> (Outcome, Reason, bool, Vec<String>) {
+fn sorted(verdict: &Verdict) -> (EditOutcome, VerdictReason, bool, Vec<String>) {
     let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
     let mut paths: Vec<_> = fields.map(|field| field.path.to_string()).collect();
     paths.sort();
@@ -89,7 +89,7 @@ proptest! {
     fn an_object_against_itself_is_never_refused(
         status in status(), declared in any_deployment(), live in any_deployment()
     ) {
-        prop_assert_eq!(update(status, &declared, &live, &live).outcome, Outcome::Allow);
+        prop_assert_eq!(update(status, &declared, &live, &live).outcome, EditOutcome::Allow);
     }
 
     #[test]
@@ -121,7 +121,7 @@ proptest! {
         let sealed = under("{seal: [{paths: ['*']}]}");
         prop_assert!(sealed.outcome >= plain.outcome);
         let found = sorted(&sealed).3;
-        if plain.outcome == Outcome::Deny {
+        if plain.outcome == EditOutcome::Deny {
             prop_assert!(sorted(&plain).3.iter().all(|path| found.contains(path)));
         }
     }
@@ -141,7 +141,7 @@ proptest! {
         };
         *value = other(value);
         let away = update(Status::Deployed, &declared, &sent, &edited);
-        prop_assert_eq!((away.outcome, away.reason), (Outcome::Deny, Reason::Drift), "{}", path);
+        prop_assert_eq!((away.outcome, away.reason), (EditOutcome::Deny, VerdictReason::Drift), "{}", path);
         let back = update(Status::Deployed, &declared, &edited, &sent);
         prop_assert_eq!(told(&back), "Allow as-declared", "{}", path);
     }
@@ -169,12 +169,12 @@ proptest! {
         });
         let manifest = manifest.to_string();
         for operation in [Operation::Create, Operation::Update, Operation::Delete] {
-            for evidence in [Evidence::None, Evidence::Canonical(&canonical), Evidence::Unavailable] {
+            for evidence in [DryRunEvidence::None, DryRunEvidence::Canonical(&canonical), DryRunEvidence::Unavailable] {
                 let claims = vec![assembled(Given { status, manifest: &manifest, ..Given::default() }, None)];
                 let [old, new] = versions.clone();
                 let verdict = Case { claims, operation, old, new, scale, evidence, ..Case::default() }.verdict();
                 prop_assert!(!said(operation, &verdict).denial().is_empty());
-                prop_assert!(verdict.grounds.is_some() || verdict.outcome == Outcome::Allow);
+                prop_assert!(verdict.grounds.is_some() || verdict.outcome == EditOutcome::Allow);
             }
         }
     }
@@ -218,11 +218,13 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
                     new: (operation != Operation::Delete).then_some(&new.0),
                     version: Some("v1"),
                     scale: false,
-                    owner: Owner::of(&new.0),
+                    owner: ObjectOwner::of(&new.0),
                     dry_run: false,
                     field_manager: "",
                 };
-                for evidence in [Evidence::None, Evidence::Canonical(&two.0), Evidence::Unavailable] {
+                for evidence in
+                    [DryRunEvidence::None, DryRunEvidence::Canonical(&two.0), DryRunEvidence::Unavailable]
+                {
                     let now = "2026-05-01T12:05:00Z".parse().unwrap();
                     let verdict = judge(&edit, &claims, &rules, evidence, now);
                     assert!(said(operation, &verdict).denial().len() < 10_000);
@@ -233,7 +235,7 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
     std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap().join().unwrap();
 }
 
-fn said(operation: Operation, verdict: &Verdict) -> Message {
-    Context { object: &web(), operation, policy: None, declared: None, release: None, live: [None; 2] }
+fn said(operation: Operation, verdict: &Verdict) -> EditMessage {
+    MessageContext { object: &web(), operation, policy: None, declared: None, release: None, live: [None; 2] }
         .of_edit(verdict)
 }

@@ -1,11 +1,10 @@
 //! What a replay makes of recorded edits is what would have become of them.
 
 use super::*;
-use crate::facts::Facts;
-use crate::recorded::{self, RecordedFacts, Recording};
-use crate::replay::{PastEdit, Replay, Replayed, Unreplayable};
-use kubemoor_policy::declaration::Declaration;
-use kubemoor_policy::settled::Settled;
+use crate::diff::JudgedFacts;
+use crate::replay::{self, PastEdit, RecordedFacts, Recording, Replay, Replayed, Unreplayable};
+use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::signing::Declaration;
 use kubemoor_policy::signing::SigningKey;
 
 /// The policies under which an edit is recorded that is then judged by those of its case.
@@ -23,7 +22,7 @@ pub(super) fn check_replay(case: &Case<'_>) {
         let Some(replayed) = replay(case, recording) else {
             let is_addition = would_be.grounds.iter().flat_map(|it| &it.fields).all(|field| field.added);
             assert!(
-                would_be.outcome == Outcome::Allow || is_addition,
+                would_be.outcome == EditOutcome::Allow || is_addition,
                 "nothing is recorded under {recording:?}"
             );
             continue;
@@ -36,7 +35,7 @@ pub(super) fn check_replay(case: &Case<'_>) {
 
 /// What is said of an edit that does not plainly pass.
 fn brief(verdict: &Verdict) -> String {
-    if verdict.outcome == Outcome::Allow { "Allow".to_owned() } else { told(verdict).replace('?', "") }
+    if verdict.outcome == EditOutcome::Allow { "Allow".to_owned() } else { told(verdict).replace('?', "") }
 }
 
 /// What a replay by the policies of `case` makes of its edit as it is recorded under another policy; none where
@@ -49,8 +48,8 @@ fn replay(case: &Case<'_>, recording: &str) -> Option<Result<Replayed, Unreplaya
     let object = web();
     let kept =
         Recording { object: &object, scale: case.scale, manager: "kubectl-edit", resolver: &resolver, now };
-    let text = recorded::text(&Facts::Edit(facts), kept);
-    assert!(text.len() <= recorded::MOST, "{text}");
+    let text = replay::text(&JudgedFacts::Edit(facts), kept);
+    assert!(text.len() <= replay::MOST, "{text}");
     let facts: RecordedFacts = serde_json::from_str(&text).unwrap();
     let accepted = (!case.policy.is_empty()).then(|| policy("shop", case.policy));
     let hour = std::time::Duration::from_secs(3600);
@@ -158,7 +157,7 @@ fn replay_gives_no_verdict_when_it_depends_on_dropped_values() {
     let during = Case { claims: vec![pending()], new: scaled(5), ..Case::default() };
     assert_eq!(told_of(replay(&during, "")), "unsettled");
     let settled = live(&[]);
-    let during = Case { evidence: Evidence::Canonical(&settled), ..during };
+    let during = Case { evidence: DryRunEvidence::Canonical(&settled), ..during };
     assert_eq!(told_of(replay(&during, "")), "Deny drift /spec/replicas");
 }
 
@@ -174,7 +173,7 @@ fn seal_that_names_an_element_by_its_place_is_replayed() {
     // Only a dry run tells whether a webhook adds it in any case.
     assert_eq!(told_of(replay(&case("app:1"), first)), "unsettled");
     let declared = live(&[]);
-    let settled = Case { evidence: Evidence::Canonical(&declared), ..case("app:1") };
+    let settled = Case { evidence: DryRunEvidence::Canonical(&declared), ..case("app:1") };
     assert_eq!(told_of(replay(&settled, first)), format!("Deny drift {}", of_app("args")));
     assert_eq!(
         told_of(replay(&case("app:2"), first)),
@@ -243,9 +242,9 @@ fn manifest_that_opts_an_object_out_is_not_forgotten() {
 fn replay_of(resolver: &PolicyResolver, policy_spec: &str, objects: &[&ObjectId]) -> Vec<String> {
     let case = Case { new: scaled(5), ..Case::default() };
     let (object, now) = (web(), case.now.parse().unwrap());
-    let facts = Facts::Edit(case.judged(resolver).1.unwrap());
+    let facts = JudgedFacts::Edit(case.judged(resolver).1.unwrap());
     let kept = Recording { object: &object, scale: false, manager: "", resolver, now };
-    let facts = &serde_json::from_str(&recorded::text(&facts, kept)).unwrap();
+    let facts = &serde_json::from_str(&replay::text(&facts, kept)).unwrap();
     let defaults = self::resolver(EditsMode::Deny).defaults().as_ref().clone();
     let mut replay = Replay::new(defaults, vec![policy("shop", policy_spec)]);
     let (operation, actor) = (Operation::Update, &Actor { user: "alice".to_owned(), ..Actor::default() });
@@ -285,9 +284,9 @@ fn a_group_counts_only_where_all_groups_are_known() {
     let case = Case { policy: "exempt: [{kind: Group, name: ops}]", new: scaled(5), ..Case::default() };
     let resolver = book_of(EditsMode::Warn, None);
     let (object, now) = (web(), case.now.parse().unwrap());
-    let facts = Facts::Edit(case.judged(&resolver).1.unwrap());
+    let facts = JudgedFacts::Edit(case.judged(&resolver).1.unwrap());
     let kept = Recording { object: &object, scale: false, manager: "", resolver: &resolver, now };
-    let facts = serde_json::from_str(&recorded::text(&facts, kept)).unwrap();
+    let facts = serde_json::from_str(&replay::text(&facts, kept)).unwrap();
     let mut replay = Replay::new(resolver.defaults().as_ref().clone(), vec![policy("shop", case.policy)]);
     for (groups, has_all_groups, wanted) in [
         (vec!["ops".to_owned()], true, "Record exempt /spec/replicas"),
@@ -319,16 +318,16 @@ fn recording_keeps_no_secret_values_and_no_long_values() {
         new: Some(&new),
         version: Some("v1"),
         scale: false,
-        owner: Owner::Release(super::release("shop", "web")),
+        owner: ObjectOwner::Release(super::release("shop", "web")),
         dry_run: false,
         field_manager: "",
         circumstances: &Circumstances::default(),
     };
     let rules = Rules { resolver: &resolver, own_account: None };
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
-    let (_, facts) = judge_with_facts(&edit, &[Arc::new(release)], &rules, Evidence::None, now);
+    let (_, facts) = judge_with_facts(&edit, &[Arc::new(release)], &rules, DryRunEvidence::None, now);
     let kept = Recording { object: &object, scale: false, manager: "", resolver: &resolver, now };
-    let text = recorded::text(&Facts::Edit(facts.unwrap()), kept);
+    let text = replay::text(&JudgedFacts::Edit(facts.unwrap()), kept);
     assert!(text.contains("/data/a") && !text.contains("aHVudGVy") && !text.contains("hunter2"), "{text}");
 }
 

@@ -48,7 +48,7 @@ fn excluding_field_may_be_removed_unless_another_manager_applies_it() {
         assert_eq!(found.found.live, path("/spec/maxUnavailable"));
         assert_eq!(found.by.as_ref().map(|by| by.name.as_str()), by, "{managers:?}");
         assert_eq!(found.is_removable, is_removable, "{managers:?}");
-        let helm = manager("helm", Operation::Apply);
+        let helm = manager("helm", ManagerOperation::Apply);
         let ahead = conflicts(&fields, &live, &owners, Some(&helm), SSA);
         let ahead: Vec<_> = ahead.iter().map(|it| (it.path.to_string(), it.moved_to.clone())).collect();
         let expected = by.map(|_| ("/spec/minAvailable".to_owned(), Some(path("/spec/maxUnavailable"))));

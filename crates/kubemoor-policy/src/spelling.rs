@@ -1,0 +1,175 @@
+//! Names that do not exist while a similar one does: fields and kinds in policies. A field is unknown only if the
+//! schema lists all fields; a custom kind and its fields are never reported.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use strsim::damerau_levenshtein;
+
+use crate::allowance::DELETE;
+use crate::pattern::{Pattern, PatternStep};
+use crate::resource::{DriftPolicySpec, TargetSpec};
+use kubemoor_declare::catalog::{Catalog, KindFacts};
+use kubemoor_declare::model::Gvk;
+use kubemoor_declare::path::Segment;
+use kubemoor_declare::schema::{KindSchema, Shape};
+
+/// A field that no object of a kind has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownField {
+    pub path: String,
+    pub instead: Instead,
+}
+
+/// The name that was probably intended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// A field of almost this name.
+    Like(String),
+    /// An element of a list.
+    Element,
+    Nothing,
+}
+
+impl Pattern {
+    /// The first field of the path that objects of the kind cannot have.
+    pub fn unknown_field(&self, schema: &KindSchema) -> Option<UnknownField> {
+        let mut ty = schema.root;
+        for (place, step) in self.0.iter().enumerate() {
+            let unknown = |instead| {
+                let path = self.0.iter().take(place + 1).map(|step| Self([step.clone()].into()).to_string());
+                Some(UnknownField { path: path.collect(), instead })
+            };
+            ty = match (schema.types.shape(ty), step) {
+                (Shape::Any, _) => return None,
+                (Shape::Scalar(_), _) => return unknown(Instead::Nothing),
+                (Shape::Struct(_), PatternStep::Any) => return None,
+                (Shape::Struct(known), PatternStep::Only(Segment::Field(name))) => match known.field(name) {
+                    Some(field) => field.ty,
+                    None if known.open => return None,
+                    None => {
+                        let names = known.fields.iter().map(|field| &*field.name);
+                        let like = nearest(name, names).map(str::to_owned);
+                        return unknown(like.map_or(Instead::Nothing, Instead::Like));
+                    }
+                },
+                (Shape::Struct(_), PatternStep::Only(_)) => return unknown(Instead::Nothing),
+                (Shape::Map { value, .. }, _) => *value,
+                (Shape::List { .. }, PatternStep::Only(Segment::Field(name)))
+                    if !name.bytes().all(|byte| byte.is_ascii_digit()) =>
+                {
+                    return unknown(Instead::Element);
+                }
+                (Shape::List { item, .. }, _) => *item,
+            };
+        }
+        None
+    }
+}
+
+impl fmt::Display for UnknownField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, instead } = self;
+        match instead {
+            Instead::Like(name) => write!(f, "there is no field {path}: did you mean {name}?"),
+            Instead::Element => {
+                write!(
+                    f,
+                    "there is no field {path}: a list is above it, so name an element, such as [name=app], or * for each"
+                )
+            }
+            Instead::Nothing => write!(f, "there is no field {path}"),
+        }
+    }
+}
+
+static CORE: LazyLock<Catalog> = LazyLock::new(Catalog::with_core);
+
+/// The kinds of Kubernetes with this name, of one group or of any.
+pub(crate) fn schemas(group: Option<&str>, kind: &str) -> Vec<Arc<KindSchema>> {
+    let is_meant = |facts: &&KindFacts| facts.kind == kind && group.is_none_or(|group| facts.group == group);
+    let gvk = |facts: &KindFacts| Gvk {
+        group: facts.group.clone(),
+        version: facts.versions.first().cloned().unwrap_or_default(),
+        kind: facts.kind.clone(),
+    };
+    CORE.kinds().filter(is_meant).filter_map(|facts| CORE.schema(&gvk(facts))).collect()
+}
+
+/// The name that is most similar to `wanted`, if at most a third of the letters differ.
+fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let wanted = wanted.to_lowercase();
+    let most = (wanted.chars().count() / 3).max(1);
+    let scored = names.into_iter().map(|name| (damerau_levenshtein(&wanted, &name.to_lowercase()), name));
+    scored.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
+}
+
+/// The Kubernetes kind that an unknown name probably means: with different capital letters, as a plural, or with one
+/// typing error in a long name. Custom kinds are not known here.
+fn similar_kind(wanted: &str) -> Option<String> {
+    let is = |it: &&str| it.eq_ignore_ascii_case(wanted);
+    if CORE.kinds().any(|facts| facts.kind == wanted) {
+        return None;
+    }
+    let meant = CORE.kinds().find(|facts| is(&facts.kind.as_str()) || is(&facts.plural.as_str()));
+    let slipped = || {
+        let like = |kind: &str| kind.len() >= 7 && damerau_levenshtein(kind, wanted) == 1;
+        let mut like: Vec<_> = CORE.kinds().filter(|facts| like(&facts.kind)).collect();
+        like.sort_by(|a, b| a.kind.cmp(&b.kind));
+        like.into_iter().next()
+    };
+    meant.or_else(slipped).map(|facts| facts.kind.clone())
+}
+
+/// The kinds of a policy's targets that do not exist while a similar one does: the field, and both names. Regular
+/// expressions are not checked, except for their alternatives.
+pub(crate) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    for (rule, target, _) in rules(spec) {
+        let Some(TargetSpec { kind: Some(kinds), .. }) = target else { continue };
+        for kind in kinds.trim_start_matches('(').trim_end_matches(')').split('|') {
+            if let Some(meant) = similar_kind(kind) {
+                found.push((format!("{rule}.target.kind"), kind.to_owned(), meant));
+            }
+        }
+    }
+    found
+}
+
+/// The paths of rules for one built-in kind that no object of the kind has: where they stand, and what is wrong. A
+/// custom kind may have the same name, so without a group only slips of known names are found.
+pub(crate) fn unknown_fields(spec: &DriftPolicySpec) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (rule, target, paths) in rules(spec) {
+        let Some(TargetSpec { kind: Some(kind), group, .. }) = target else { continue };
+        let group = group.as_deref().filter(|group| !group.is_empty());
+        let schemas = schemas(group, kind);
+        for (index, path) in paths.iter().enumerate().filter(|(_, path)| *path != DELETE) {
+            let Ok(pattern) = Pattern::parse(path) else { continue };
+            let unknown: Option<Vec<_>> =
+                schemas.iter().map(|schema| pattern.unknown_field(schema)).collect();
+            let Some(unknown) = unknown.and_then(|unknown| unknown.into_iter().next()) else { continue };
+            if group.is_some() || matches!(unknown.instead, Instead::Like(_) | Instead::Element) {
+                found.push((format!("{rule}.paths[{index}]"), format!("in {kind} {unknown}")));
+            }
+        }
+    }
+    found
+}
+
+/// Every rule with objects and paths: where it stands, and both.
+pub(crate) fn rules(
+    spec: &DriftPolicySpec,
+) -> impl Iterator<Item = (String, Option<&TargetSpec>, &[String])> {
+    let ignore = spec.ignore.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
+    let allow = spec.allow.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
+    let seal = spec.seal.iter().map(|rule| (&rule.target, &rule.paths)).enumerate();
+    let rules = ignore.map(|it| ("ignore", it)).chain(allow.map(|it| ("allow", it)));
+    let rules = rules.chain(seal.map(|it| ("seal", it)));
+    rules.map(|(list, (index, (target, paths)))| {
+        (format!("spec.{list}[{index}]"), target.as_ref(), paths.as_slice())
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,403 @@
+//! The differences of an object from the declarations of a release, before any rule is applied.
+//!
+//! One [`Diff`] holds what an edit changes, or how a live object differs: the declared fields, the sealed ones and
+//! the additions below sealed paths, with the declared, old and new or live values. The verdict on an edit, that on a
+//! live object, reverts and replays interpret it. It is independent of policies, exceptions and modes, so that other
+//! policies can judge it later; only additions are searched just where a policy seals. The values may include those
+//! of Secrets and must not be logged.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::claims::adopts;
+use crate::edit::{Circumstances, DeclaredObject, DryRunEvidence, Edit, VerdictReason};
+use crate::owners::Owners;
+use crate::records::RecordFacts;
+use crate::sealed::SealedChange;
+use crate::{additions, claims, exceptions, identities, sealed};
+use kubemoor_declare::additions::Addition;
+use kubemoor_declare::ambiguous::AmbiguousElements;
+use kubemoor_declare::compare::{Settler, is_alternative};
+use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::model::{ObjectId, Operation, ReleaseId};
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::record::ApplyMethod;
+use kubemoor_helm::release::Declared;
+use kubemoor_helm::state::Standing;
+use kubemoor_policy::mask::Seal;
+
+pub use self::FieldDiff as ChangeFacts; // alias
+pub use self::JudgedFacts as Facts; // alias
+
+/// The effects of an edit of any object.
+#[derive(Clone, Debug)]
+pub enum JudgedFacts {
+    Edit(EditFacts),
+    Record(RecordFacts),
+}
+
+/// The effects of one edit, as seen by the releases that were consulted.
+#[derive(Clone, Debug)]
+pub struct EditFacts {
+    pub claims: Vec<ClaimFacts>,
+    /// The number of further claims: no release is consulted after one that allows the edit.
+    pub unheard: usize,
+    pub circumstances: Circumstances,
+}
+
+/// The effects of one edit, as one release sees it.
+#[derive(Clone, Debug)]
+pub struct ClaimFacts {
+    pub release: ReleaseId,
+    pub revision: u64,
+    /// A Helm operation is running.
+    pub pending: bool,
+    /// The edit is a deletion that the state of the record authorises.
+    pub authorised: bool,
+    pub evidence: EvidenceKind,
+    /// The manifests that the edit was compared with, each with its changes.
+    pub alternatives: Vec<Diff>,
+    /// The number of further manifests: none is checked after one that allows the edit.
+    pub unweighed: usize,
+}
+
+/// The differences of an object from one manifest's declaration of it: what an edit changes, or what a live object
+/// holds.
+#[derive(Clone, Debug)]
+pub struct Diff {
+    pub declared: Arc<Declared>,
+    pub fields: Arc<Fields>,
+    pub changes: Vec<FieldDiff>,
+    /// The reason why an edit is allowed if nothing differs.
+    pub reason: VerdictReason,
+    /// The paths below which additions were searched, as one text; `None` where they were not.
+    pub seal: Option<String>,
+}
+
+/// One difference from a manifest.
+#[derive(Clone, Debug)]
+pub struct FieldDiff {
+    /// The declared value, and the old and new one of an edit; `new` is the live value of a live object.
+    pub change: FieldChange,
+    pub kind: ChangeKind,
+    /// Of a list element that appears, disappears or is repeated in an edit: the element before and after, as
+    /// messages show it. `None` where that is not known.
+    pub element: Option<Box<ElementValues>>,
+}
+
+/// A list element before and after an edit; a list where there are several with its keys.
+#[derive(Clone, Debug)]
+pub struct ElementValues {
+    pub old: Option<Value>,
+    pub new: Option<Value>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChangeKind {
+    #[default]
+    Declared,
+    /// The same, where a client-side Helm operation may have merged list elements that share a key.
+    Merged,
+    /// A field that undoes a release is set.
+    Sealed,
+    /// An owner is set, with which the garbage collector would delete the object.
+    Owner,
+    /// Something is added below a path that a policy seals.
+    Added,
+    /// Finalizers hold the deletion of a live object for too long.
+    Finalizers,
+}
+
+/// The evidence that settled doubts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EvidenceKind {
+    #[default]
+    None,
+    Canonical,
+    Unavailable,
+    Nowhere,
+}
+
+impl From<DryRunEvidence<'_>> for EvidenceKind {
+    fn from(evidence: DryRunEvidence<'_>) -> Self {
+        match evidence {
+            DryRunEvidence::None => Self::None,
+            DryRunEvidence::Canonical(_) => Self::Canonical,
+            DryRunEvidence::Unavailable => Self::Unavailable,
+            DryRunEvidence::Nowhere => Self::Nowhere,
+        }
+    }
+}
+
+/// The number of changes of which list elements are kept whole: each is searched for in its list.
+const ELEMENTS: usize = 32;
+
+/// A manifest's declaration of an object, and all that decides about doubts.
+pub(crate) struct ObjectComparison<'a> {
+    pub(crate) object: &'a ObjectId,
+    pub(crate) standing: &'a Standing<'a>,
+    pub(crate) declared: &'a Arc<Declared>,
+    pub(crate) circumstances: &'a Circumstances,
+    pub(crate) evidence: DryRunEvidence<'a>,
+    pub(crate) seal: &'a Seal,
+}
+
+/// All that an update or a creation changes of what a manifest declares, and beside it, before anything of it is
+/// settled.
+pub(crate) struct EditChanges<'v> {
+    pub(crate) declared: Vec<FieldChange>,
+    sealed: Vec<SealedChange<'v>>,
+    added: Vec<Addition<'v>>,
+}
+
+impl<'v> EditChanges<'v> {
+    pub(crate) fn new(
+        object: &ObjectId,
+        fields: &Fields,
+        seal: &Seal,
+        (old, is_adopted): (Option<&'v Value>, bool),
+        new: &'v Value,
+    ) -> Self {
+        // Nobody has judged what an adopted object held before.
+        let judged = old.filter(|_| !is_adopted);
+        Self {
+            declared: judged.map_or_else(|| fields.drift(new), |old| fields.changed(old, new)),
+            sealed: old.map(|old| sealed::changes(object, fields, old, new)).unwrap_or_default(),
+            added: additions::of_edit(object, fields, seal, judged, new),
+        }
+    }
+
+    pub(crate) fn concern(&self, path: &Path) -> bool {
+        self.declared.iter().any(|it| it.path == *path)
+            || self.sealed.iter().any(|it| it.path == *path)
+            || self.added.iter().any(|it| it.path == *path)
+    }
+}
+
+impl Diff {
+    pub(crate) fn empty(declared: &Arc<Declared>, reason: VerdictReason, seal: Option<String>) -> Self {
+        let fields = declared.fields();
+        Self { declared: Arc::clone(declared), fields, changes: Vec::new(), reason, seal }
+    }
+
+    fn push(&mut self, change: FieldChange, kind: ChangeKind) {
+        self.changes.push(FieldDiff { change, kind, element: None });
+    }
+}
+
+impl ObjectComparison<'_> {
+    /// The declared fields that an edit changes, then the sealed ones, then what it adds below sealed paths.
+    pub(crate) fn of_edit(&self, edit: &Edit<'_>, new: &Value) -> Diff {
+        let Self { object, standing, declared, seal, .. } = *self;
+        let fields = &*declared.fields();
+        // The object counts as the release's from this edit on. While an operation runs, Helm itself may adopt an
+        // object: it sets its label and annotations without the fields that its manifests do not change.
+        let is_adopted = !edit.scale
+            && !standing.pending
+            && edit.old.is_some_and(|old| adopts(object, standing.release, old, new));
+        let none = Seal::default();
+        let searched = if identities::is_built_in(edit.actor) { &none } else { seal };
+        let changes = EditChanges::new(object, fields, searched, (edit.old, is_adopted), new);
+        let EditChanges { declared: changed, sealed, added } = changes;
+        let is_unchanged = changed.is_empty() && !is_adopted;
+        let reason = if is_unchanged { VerdictReason::Unchanged } else { VerdictReason::AsDeclared };
+        let mut diff = Diff::empty(declared, reason, seal.written());
+        self.add_declared(edit, new, changed, &mut diff);
+        for SealedChange { path, old, new, deletion } in sealed {
+            if identities::writes(edit.actor, object, &path)
+                || (deletion && edit.old.is_some_and(|old| standing.deletion.covers(old)))
+            {
+                diff.reason = VerdictReason::InBand;
+                continue;
+            }
+            let kind = if deletion { ChangeKind::Owner } else { ChangeKind::Sealed };
+            diff.push(beside(path, old, new, Agreement::Differs), kind);
+        }
+        for Addition { path, old, new, .. } in self.wanted_additions(edit.operation, added) {
+            diff.push(beside(path, old, Some(new), Agreement::Added), ChangeKind::Added);
+        }
+        diff
+    }
+
+    /// The declared fields at which a live object differs, or possibly differs, then the sealed ones, then the
+    /// finalizers that hold its deletion, then additions.
+    pub(crate) fn of_live(&self, live: &Value, now: Timestamp) -> Diff {
+        let Self { object, standing, declared, seal, evidence, .. } = *self;
+        let fields = &*declared.fields();
+        let mut diff = Diff::empty(declared, VerdictReason::Unchanged, seal.written());
+        let mut settler = self.settler(fields);
+        // A running operation may still write the field; what Helm alone has written by its end may be the API server's
+        // form of a manifest. A state that the API server refuses cannot be that.
+        let may_be_rewritten = !standing.pending && !matches!(evidence, DryRunEvidence::Unavailable);
+        let is_being_deleted = claims::is_being_deleted(live);
+        for mut change in of_fields(fields, live, may_be_rewritten) {
+            if is_being_deleted && claims::is_of_finalizers(object, &change.path) {
+                continue;
+            }
+            if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
+                change.agreement = settler.settle(&change);
+            }
+            if change.agreement != Agreement::Agrees && !self.have_settled(&change) {
+                diff.push(change, ChangeKind::Declared);
+            }
+        }
+        for change in sealed::drift(object, fields, live) {
+            let is_owner =
+                matches!(change.path.0.last(), Some(Segment::Field(last)) if last == "ownerReferences");
+            diff.push(change, if is_owner { ChangeKind::Owner } else { ChangeKind::Sealed });
+        }
+        if let Some(change) = claims::blocking_finalizers(object, live, now) {
+            diff.push(change, ChangeKind::Finalizers);
+        }
+        for change in additions::drift(object, fields, seal, live) {
+            diff.push(change, ChangeKind::Added);
+        }
+        diff
+    }
+
+    fn add_declared(&self, edit: &Edit<'_>, new: &Value, changed: Vec<FieldChange>, diff: &mut Diff) {
+        let Self { object, standing, .. } = *self;
+        let fields = Arc::clone(&diff.fields);
+        let mut settler = self.settler(&fields);
+        let is_being_deleted = edit.old.is_some_and(claims::is_being_deleted);
+        let mut ambiguous = None;
+        for change in changed {
+            if is_being_deleted && claims::is_of_finalizers(object, &change.path) {
+                diff.reason = VerdictReason::BeingDeleted;
+                continue;
+            }
+            let place = (&change.path, change.declared.as_ref());
+            if identities::writes(edit.actor, object, &change.path)
+                || exceptions::fills(edit.actor, standing.release, object, place)
+            {
+                diff.reason = VerdictReason::Identity;
+                continue;
+            }
+            let agreement = settled(&change, standing, settler.as_mut());
+            if agreement == Agreement::Agrees || self.have_settled(&change) {
+                continue;
+            }
+            let ambiguous = ambiguous.get_or_insert_with(|| self.ambiguous(edit.old, &fields));
+            let is_merged = ambiguous.as_mut().is_some_and(|it| it.cover(&change.path));
+            let kind = if is_merged { ChangeKind::Merged } else { ChangeKind::Declared };
+            let element = if diff.changes.len() < ELEMENTS { element(&change, edit.old, new) } else { None };
+            let change = FieldChange { agreement, ..change };
+            diff.changes.push(FieldDiff { change, kind, element });
+        }
+    }
+
+    /// Drops additions that are not the editor's: only a dry run can tell whether a webhook or the API server makes
+    /// them in any case, and the API server may restore fields that a Helm operation drops.
+    fn wanted_additions<'v>(&self, operation: Operation, mut found: Vec<Addition<'v>>) -> Vec<Addition<'v>> {
+        let Self { object, standing, evidence, .. } = self;
+        if let DryRunEvidence::Canonical(canonical) = evidence {
+            additions::drop_servers(&mut found, canonical, (operation, standing.pending));
+        }
+        let baseline = standing.release.objects.get(*object).and_then(|it| it.baseline.as_ref());
+        if let Some(baseline) = baseline.filter(|_| standing.pending && !found.is_empty()) {
+            let fields = baseline.fields();
+            found.retain(|it| it.is_member || !fields.covers(&it.path, it.new));
+        }
+        found
+    }
+
+    /// Whether an earlier dry run has settled that the new value of a field is the declared one.
+    fn have_settled(&self, change: &FieldChange) -> bool {
+        let Self { object, standing, declared, circumstances, .. } = *self;
+        circumstances.have_settled(DeclaredObject { object, release: &standing.release.id, declared }, change)
+    }
+
+    /// The list elements that the merge of a running client-side operation cannot tell apart: Helm compares the
+    /// manifest before with this one, and with the object as it is.
+    fn ambiguous<'o>(&self, old: Option<&'o Value>, fields: &Fields) -> Option<AmbiguousElements<'o>> {
+        let Self { object, standing, .. } = self;
+        let old = old.filter(|_| standing.pending)?;
+        let release = standing.release;
+        if release.state.apply_method != ApplyMethod::ClientSide {
+            return None;
+        }
+        let before = release.objects.get(*object).and_then(|it| it.baseline.as_ref());
+        let before = before.map(|declared| declared.fields());
+        Some(AmbiguousElements::new([fields].into_iter().chain(before.as_deref()), old))
+    }
+
+    fn settler<'s>(&'s self, fields: &'s Fields) -> Option<Settler<'s>> {
+        match self.evidence {
+            DryRunEvidence::Canonical(canonical) => Some(fields.settler(canonical)),
+            DryRunEvidence::None | DryRunEvidence::Unavailable | DryRunEvidence::Nowhere => None,
+        }
+    }
+}
+
+fn beside(path: Path, old: Option<&Value>, new: Option<&Value>, agreement: Agreement) -> FieldChange {
+    FieldChange { path, declared: None, old: old.cloned(), new: new.cloned(), agreement }
+}
+
+/// A list element whose existence changes, before and after the edit.
+fn element(change: &FieldChange, old: Option<&Value>, new: &Value) -> Option<Box<ElementValues>> {
+    let is_element = matches!(change.path.0.last(), Some(Segment::Key(_)));
+    if change.declared.is_some() || !is_element {
+        return None;
+    }
+    let all = |object: &Value| match change.path.get(object).as_slice() {
+        [] => None,
+        [element] => Some((*element).clone()),
+        elements => Some(elements.iter().map(|element| (*element).clone()).collect()),
+    };
+    Some(Box::new(ElementValues { old: old.and_then(all), new: all(new) }))
+}
+
+/// Whether the new value is the declared one according to the evidence.
+///
+/// During a Helm operation the arbiter overrides even a plain difference: a mutating webhook may rewrite Helm's
+/// request, and the dry run passes through the same webhooks.
+fn settled(change: &FieldChange, standing: &Standing<'_>, settler: Option<&mut Settler<'_>>) -> Agreement {
+    match (change.agreement, settler) {
+        (Agreement::Doubt | Agreement::Missing, Some(settler)) => settler.settle(change),
+        (Agreement::Altered | Agreement::Differs, Some(settler)) if standing.pending => {
+            settler.settle(change)
+        }
+        (agreement, _) => agreement,
+    }
+}
+
+/// The declared paths at which a live object differs, or possibly differs.
+///
+/// A field that Helm set and no other manager removed may be absent because the API server drops it: that is a doubt.
+/// Unless an operation is under way (`settled`), a field with another value that only Helm has written is a doubt
+/// too, except for permissions: a mutating webhook may have rewritten it. So is an undeclared field in the place of a
+/// declared one that no manager set. `managedFields` show this; without them it is a difference.
+pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
+    let mut changes = fields.drift(live);
+    let settled = settled && !fields.grant_rights();
+    let may_be = |change: &FieldChange| {
+        change.agreement == Agreement::Missing || (settled && may_be_rewritten(change))
+    };
+    if changes.iter().any(may_be) {
+        let owners = Owners::of(live);
+        for change in changes.iter_mut().filter(|change| may_be(change)) {
+            let are_helms = match change.agreement {
+                Agreement::Missing => owners.are_helms(&change.path),
+                _ if is_alternative(change) => !owners.is_empty() && owners.of_path(&change.path).is_empty(),
+                _ => owners.are_helms_alone(&change.path),
+            };
+            if are_helms {
+                change.agreement = Agreement::Doubt;
+            }
+        }
+    }
+    changes
+}
+
+/// Whether a field exists with another value than the declared one, or stands in the place of a declared one.
+pub(crate) fn may_be_rewritten(change: &FieldChange) -> bool {
+    let is_field = || matches!(change.path.0.last(), Some(Segment::Field(_)));
+    change.agreement > Agreement::Doubt
+        && (is_alternative(change) || (change.declared.is_some() && is_field()))
+}

@@ -1,0 +1,732 @@
+//! The owners of an object's fields, read from its `managedFields`, and Helm's own manager among them.
+//!
+//! `managedFields` come from clients: an entry that cannot be read is skipped with a reason and written back
+//! unchanged, and walks follow declared paths, never the depth of the input. Helm's manager has the name of the
+//! program that runs Helm, so only Helm's label and annotations show which one it is; no permission depends on it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use kubemoor_declare::equality;
+use kubemoor_declare::model::{HELM_MARKS, MANAGED_BY, RELEASE_NAME};
+use kubemoor_declare::path::{Path, Segment};
+use kubemoor_declare::schema::Scalar;
+use kubemoor_helm::record::ApplyMethod;
+
+pub use self::FieldManager as Manager; // alias
+pub use self::ManagerOperation as Operation; // alias
+pub use self::UnreadableEntry as Skipped; // alias
+
+/// The most entries of one object that are read. The API server merges all but ten of the managers that update;
+/// managers that apply are few.
+pub(crate) const MAX_ENTRIES: usize = 1000;
+
+/// Who wrote: what tells one entry of `managedFields` from another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Manager")]
+pub struct FieldManager {
+    /// The name, such as `helm` or `kubectl-set`.
+    #[serde(rename = "manager")]
+    pub name: String,
+    /// How it wrote.
+    pub operation: ManagerOperation,
+    /// The subresource through which it wrote, such as `scale`; empty for the
+    /// object itself, and on API servers that keep no such note (before 1.21).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+}
+
+/// How a field manager wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "Operation")]
+pub enum ManagerOperation {
+    /// By server-side apply.
+    Apply,
+    /// By create, update or patch.
+    Update,
+}
+
+/// The managers of one object and what each owns.
+#[derive(Clone, Debug, Default)]
+pub struct Owners {
+    entries: Vec<EntrySlot>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableEntry {
+    pub index: usize,
+    pub reason: &'static str,
+}
+
+#[derive(Clone, Debug)]
+enum EntrySlot {
+    Entry(Box<ManagedEntry>),
+    Odd(Value, &'static str),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ManagedEntry {
+    pub(crate) manager: FieldManager,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) owned: FieldSet,
+    /// The entry as it came, without its fields.
+    head: Value,
+}
+
+impl Owners {
+    pub fn of(object: &Value) -> Self {
+        let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+        let read = |(index, entry): (usize, &Value)| {
+            if index >= MAX_ENTRIES {
+                return EntrySlot::Odd(entry.clone(), "there are too many entries");
+            }
+            match ManagedEntry::read(entry) {
+                Ok(entry) => EntrySlot::Entry(Box::new(entry)),
+                Err(reason) => EntrySlot::Odd(entry.clone(), reason),
+            }
+        };
+        Self { entries: entries.into_iter().flatten().enumerate().map(read).collect() }
+    }
+
+    pub fn skipped(&self) -> Vec<UnreadableEntry> {
+        let odd = |(index, slot): (usize, &EntrySlot)| match slot {
+            EntrySlot::Odd(_, reason) => Some(UnreadableEntry { index, reason }),
+            EntrySlot::Entry(_) => None,
+        };
+        self.entries.iter().enumerate().filter_map(odd).collect()
+    }
+
+    /// The owners of the value at `path`, or of a parent as one value.
+    pub fn of_path(&self, path: &Path) -> Vec<&FieldManager> {
+        self.read().filter(|entry| entry.owned.owns(path)).map(|entry| &entry.manager).collect()
+    }
+
+    /// Whether Helm owns the value at `path`, by the manager that owns its annotation.
+    pub(crate) fn are_helms(&self, path: &Path) -> bool {
+        let annotation = annotation();
+        self.read().any(|entry| entry.owned.owns(&annotation) && entry.owned.owns(path))
+    }
+
+    /// Whether Helm is the only owner of the value at `path`.
+    pub(crate) fn are_helms_alone(&self, path: &Path) -> bool {
+        let owning = || self.read().filter(|entry| entry.owned.owns(path));
+        owning().next().is_some() && owning().all(|entry| entry.owned.owns(&annotation()))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether all updates used this version of the kind. Updates in another version may have other paths.
+    pub(crate) fn are_of(&self, api_version: &Value) -> bool {
+        let main = |entry: &&ManagedEntry| {
+            entry.manager.operation == ManagerOperation::Update && entry.manager.subresource.is_empty()
+        };
+        self.read()
+            .filter(main)
+            .all(|entry| entry.head.get("apiVersion").is_none_or(|own| own == api_version))
+    }
+
+    pub(crate) fn read(&self) -> impl Iterator<Item = &ManagedEntry> {
+        self.entries.iter().filter_map(|slot| match slot {
+            EntrySlot::Entry(entry) => Some(&**entry),
+            EntrySlot::Odd(..) => None,
+        })
+    }
+
+    pub(crate) fn read_mut(&mut self) -> impl Iterator<Item = &mut ManagedEntry> {
+        self.entries.iter_mut().filter_map(|slot| match slot {
+            EntrySlot::Entry(entry) => Some(&mut **entry),
+            EntrySlot::Odd(..) => None,
+        })
+    }
+
+    pub(crate) fn entry(&self, manager: &FieldManager) -> Option<&ManagedEntry> {
+        self.read().find(|entry| entry.manager == *manager)
+    }
+
+    /// The `managedFields` with these entries, without entries that own nothing.
+    pub(crate) fn value(&self) -> Value {
+        let written = |slot: &EntrySlot| match slot {
+            EntrySlot::Odd(value, _) => Some(value.clone()),
+            EntrySlot::Entry(entry) if entry.owned.is_empty() => None,
+            EntrySlot::Entry(entry) => {
+                let mut value = entry.head.clone();
+                if let Value::Object(map) = &mut value {
+                    map.insert("fieldsV1".to_owned(), entry.owned.value());
+                }
+                Some(value)
+            }
+        };
+        self.entries.iter().filter_map(written).collect()
+    }
+
+    /// Gives the declared `path` to Helm: other managers that update lose it, Helm's entry gains it.
+    pub(crate) fn give(&mut self, helm: Option<&FieldManager>, path: &Path) {
+        // Helm sends texts that the API server moves into `data`. Applied from
+        // there, Helm would find `data` dropped by its next manifest.
+        let texts = stands_for_text(path);
+        for entry in self.read_mut() {
+            if helm == Some(&entry.manager) {
+                if texts.as_ref().is_none_or(|texts| !entry.owned.owns(texts)) {
+                    entry.owned.add(path);
+                }
+            } else if entry.manager.operation == ManagerOperation::Update {
+                entry.owned.remove(path);
+            }
+        }
+    }
+
+    /// Restores the owners of `path` from `old`.
+    pub(crate) fn as_in(&mut self, old: &Self, path: &Path) {
+        for entry in self.read_mut() {
+            entry.owned.remove(path);
+        }
+        for before in old.read() {
+            let Some(owned) = before.owned.at(path) else { continue };
+            if self.entry(&before.manager).is_none() {
+                let lost = ManagedEntry { owned: FieldSet::default(), ..before.clone() };
+                self.entries.push(EntrySlot::Entry(Box::new(lost)));
+            }
+            for entry in self.read_mut().filter(|entry| entry.manager == before.manager) {
+                entry.owned.put(path, owned.clone());
+            }
+        }
+    }
+}
+
+impl ManagedEntry {
+    fn read(entry: &Value) -> Result<Self, &'static str> {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str);
+        let operation = match text("operation") {
+            Some("Apply") => ManagerOperation::Apply,
+            Some("Update") => ManagerOperation::Update,
+            _ => return Err("its operation is neither Apply nor Update"),
+        };
+        if text("fieldsType").is_some_and(|kind| kind != "FieldsV1") {
+            return Err("its fieldsType is not FieldsV1");
+        }
+        let mut head = entry.clone();
+        let fields = head.as_object_mut().and_then(|map| map.remove("fieldsV1"));
+        let Some(Value::Object(fields)) = fields else { return Err("it has no fieldsV1") };
+        let manager = FieldManager {
+            name: text("manager").unwrap_or_default().to_owned(),
+            operation,
+            subresource: text("subresource").unwrap_or_default().to_owned(),
+        };
+        // Times in managedFields come from clients and may be invalid.
+        let since = text("time").and_then(|time| time.parse().ok());
+        Ok(Self { manager, since, owned: FieldSet::new(fields), head })
+    }
+}
+
+/// For a key of a Secret's `data`: the path of the key if the manifest spells the value as text.
+pub(crate) fn stands_for_text(path: &Path) -> Option<Path> {
+    match &*path.0 {
+        [Segment::Field(data), key] if data == "data" => {
+            Some(Path([Segment::Field("stringData".to_owned()), key.clone()].into()))
+        }
+        _ => None,
+    }
+}
+
+fn annotation() -> Path {
+    let names = ["metadata", "annotations", RELEASE_NAME];
+    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
+}
+
+/// The child that marks an entry with children as owned itself.
+const ITSELF: &str = ".";
+
+/// Keys of one element of which other spellings are tried.
+const MAX_SPELLED: usize = 3;
+
+/// The deepest path that is looked for.
+const MAX_DEPTH: usize = 128;
+
+type Tree = Map<String, Value>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FieldOwnership {
+    /// As one value.
+    Whole,
+    /// The path itself, and parts of it.
+    Itself,
+    /// Parts of it alone.
+    Parts,
+}
+
+/// The paths that one manager owns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FieldSet(Tree);
+
+/// The number that identifies a path, built segment by segment: the same for all spellings of its keys.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Prefix(u64);
+
+impl FieldOwnership {
+    fn new(below: &Tree) -> Self {
+        match (below.is_empty(), below.contains_key(ITSELF)) {
+            (true, _) => Self::Whole,
+            (false, true) => Self::Itself,
+            (false, false) => Self::Parts,
+        }
+    }
+}
+
+impl FieldSet {
+    pub(crate) fn new(tree: Tree) -> Self {
+        Self(tree)
+    }
+
+    pub(crate) fn value(&self) -> Value {
+        Value::Object(self.0.clone())
+    }
+
+    pub(crate) fn tree(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether anything at or below `path` is in the set, or an ancestor of it as one value.
+    pub(crate) fn owns(&self, path: &Path) -> bool {
+        let mut tree = &self.0;
+        for segment in path.0.iter() {
+            let Some((_, Value::Object(below))) = entry(tree, segment) else { return false };
+            if below.is_empty() {
+                return true;
+            }
+            tree = below;
+        }
+        !path.0.is_empty()
+    }
+
+    /// The highest paths below `path` that are in the set themselves.
+    pub(crate) fn below(&self, path: &Path) -> Vec<Path> {
+        let mut found = Vec::new();
+        if let Some(Value::Object(tree)) = self.at(path) {
+            highest(tree, &mut path.0.to_vec(), &mut found);
+        }
+        found
+    }
+
+    /// Visits every path in the set: by its number, and how it is owned.
+    pub(crate) fn each(&self, visit: &mut impl FnMut(u64, FieldOwnership)) {
+        each(&self.0, Prefix::default(), 0, visit);
+    }
+
+    /// What is in the set at and below `path`.
+    pub(crate) fn at(&self, path: &Path) -> Option<&Value> {
+        let (last, above) = path.0.split_last()?;
+        let mut tree = &self.0;
+        for segment in above {
+            tree = entry(tree, segment)?.1.as_object()?;
+        }
+        entry(tree, last).map(|(_, value)| value)
+    }
+
+    pub(crate) fn remove(&mut self, path: &Path) {
+        remove(&mut self.0, &path.0);
+    }
+
+    pub(crate) fn add(&mut self, path: &Path) {
+        if !self.owns(path) {
+            put(&mut self.0, &path.0, Value::Object(Map::new()));
+        }
+    }
+
+    pub(crate) fn put(&mut self, path: &Path, owned: Value) {
+        put(&mut self.0, &path.0, owned);
+    }
+}
+
+impl Prefix {
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn then(self, segment: &Segment) -> Self {
+        let class = |value| equality::class(Scalar::IntOrString, value);
+        let own = match segment {
+            Segment::Field(name) => hash(&("f", name)),
+            Segment::Element(value) => hash(&("v", class(value))),
+            Segment::Key(keys) => {
+                let mut keys: Vec<_> =
+                    keys.iter().map(|(name, value)| (name.as_str(), class(value))).collect();
+                keys.sort_unstable();
+                hash(&("k", keys))
+            }
+        };
+        Self(hash(&(self.0, own)))
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn each(tree: &Tree, above: Prefix, depth: usize, visit: &mut impl FnMut(u64, FieldOwnership)) {
+    if depth >= MAX_DEPTH {
+        return;
+    }
+    for (name, below) in tree {
+        if let (Some(segment), Value::Object(below)) = (read(name), below) {
+            let prefix = above.then(&segment);
+            visit(prefix.number(), FieldOwnership::new(below));
+            each(below, prefix, depth + 1, visit);
+        }
+    }
+}
+
+fn highest(tree: &Tree, above: &mut Vec<Segment>, found: &mut Vec<Path>) {
+    if above.len() >= MAX_DEPTH {
+        return;
+    }
+    for (name, below) in tree {
+        let (Some(segment), Value::Object(below)) = (read(name), below) else { continue };
+        above.push(segment);
+        match FieldOwnership::new(below) {
+            FieldOwnership::Whole | FieldOwnership::Itself => found.push(Path(above.as_slice().into())),
+            FieldOwnership::Parts => highest(below, above, found),
+        }
+        above.pop();
+    }
+}
+
+/// The segment that an entry spells.
+fn read(name: &str) -> Option<Segment> {
+    let (kind, text) = name.split_once(':')?;
+    match kind {
+        "f" => Some(Segment::Field(text.to_owned())),
+        "v" => serde_json::from_str(text).ok().map(Segment::Element),
+        "k" => serde_json::from_str::<Map<String, Value>>(text)
+            .ok()
+            .map(|keys| Segment::Key(keys.into_iter().collect())),
+        _ => None,
+    }
+}
+
+fn remove(tree: &mut Tree, path: &[Segment]) {
+    let Some((segment, below)) = path.split_first() else { return };
+    let Some(name) = entry(tree, segment).map(|(name, _)| name.to_owned()) else { return };
+    if below.is_empty() {
+        tree.remove(&name);
+        return;
+    }
+    let Some(Value::Object(child)) = tree.get_mut(&name) else { return };
+    // Owned as one value: no part of it can be given away.
+    if child.is_empty() {
+        return;
+    }
+    remove(child, below);
+    if child.is_empty() {
+        tree.remove(&name);
+    }
+}
+
+fn put(tree: &mut Tree, path: &[Segment], owned: Value) {
+    let Some((segment, below)) = path.split_first() else { return };
+    let known = entry(tree, segment).map(|(name, _)| name.to_owned());
+    let is_known = known.is_some();
+    let name = known.unwrap_or_else(|| spelled(segment));
+    if below.is_empty() {
+        tree.insert(name, owned);
+        return;
+    }
+    let child = tree.entry(name).or_insert_with(|| Value::Object(Map::new()));
+    let Value::Object(child) = child else { return };
+    if is_known && child.is_empty() {
+        // Owned as one value already.
+        return;
+    }
+    if matches!(segment, Segment::Key(_)) && !is_known {
+        child.insert(ITSELF.to_owned(), Value::Object(Map::new()));
+    }
+    put(child, below, owned);
+}
+
+/// The entry of a segment, whichever way its keys are spelled.
+fn entry<'t>(tree: &'t Tree, segment: &Segment) -> Option<(&'t str, &'t Value)> {
+    if let Some((name, value)) = tree.get_key_value(&spelled(segment)) {
+        return Some((name, value));
+    }
+    let mut others = spellings(segment).into_iter();
+    others.find_map(|name| tree.get_key_value(&name)).map(|(name, value)| (name.as_str(), value))
+}
+
+fn is_same(a: &Value, b: &Value) -> bool {
+    equality::is_same_scalar(Scalar::IntOrString, a, b)
+}
+
+/// A segment with its values as texts and as what these are the texts of.
+fn spellings(segment: &Segment) -> Vec<String> {
+    match segment {
+        Segment::Field(_) => Vec::new(),
+        Segment::Element(value) => {
+            other(value).map(|value| spelled(&Segment::Element(value))).into_iter().collect()
+        }
+        Segment::Key(keys) => {
+            let mut found = vec![keys.clone()];
+            for (index, (name, value)) in keys.iter().enumerate().take(MAX_SPELLED) {
+                let Some(value) = other(value) else { continue };
+                let mut more = found.clone();
+                for keys in &mut more {
+                    if let Some(key) = keys.get_mut(index) {
+                        *key = (name.clone(), value.clone());
+                    }
+                }
+                found.append(&mut more);
+            }
+            found.into_iter().map(|keys| spelled(&Segment::Key(keys))).collect()
+        }
+    }
+}
+
+/// The other value that means the same as a key.
+fn other(value: &Value) -> Option<Value> {
+    match value {
+        Value::String(text) => {
+            let value: Value = serde_json::from_str(text).ok()?;
+            (value.is_number() || value.is_boolean()).then_some(value)
+        }
+        Value::Number(_) | Value::Bool(_) => Some(Value::from(value.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// A segment as the API server spells it.
+fn spelled(segment: &Segment) -> String {
+    match segment {
+        Segment::Field(name) => format!("f:{name}"),
+        Segment::Key(keys) => {
+            let keys: Map<String, Value> = keys.iter().cloned().collect();
+            format!("k:{}", Value::Object(keys))
+        }
+        Segment::Element(value) => format!("v:{value}"),
+    }
+}
+
+/// The owners of the places of one object.
+pub(crate) struct Holdings<'o> {
+    /// The entries that own a place or parts of it, with their places among all.
+    by_path: HashMap<u64, Vec<(usize, &'o ManagedEntry, FieldOwnership)>>,
+    /// The entries that own a place as one value.
+    whole: HashMap<u64, Vec<&'o ManagedEntry>>,
+    /// The names of the managers that have set Helm's label or annotations.
+    helms: HashSet<&'o str>,
+    is_complete: bool,
+}
+
+/// How a manager owns a place.
+#[derive(Clone, Copy)]
+pub(crate) struct Holding<'o> {
+    pub(crate) manager: &'o FieldManager,
+    /// Whether it owns parts of the place alone.
+    pub(crate) is_in_parts: bool,
+    pub(crate) is_helms: bool,
+}
+
+impl<'o> Holdings<'o> {
+    pub(crate) fn new(owners: &'o Owners) -> Self {
+        let mut by_path: HashMap<u64, Vec<(usize, &ManagedEntry, FieldOwnership)>> = HashMap::new();
+        let mut whole: HashMap<u64, Vec<&ManagedEntry>> = HashMap::new();
+        for (index, entry) in owners.read().enumerate() {
+            entry.owned.each(&mut |path, held| {
+                by_path.entry(path).or_default().push((index, entry, held));
+                if held == FieldOwnership::Whole {
+                    whole.entry(path).or_default().push(entry);
+                }
+            });
+        }
+        let marks = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
+        let marks = marks.map(|names| Path(names.map(|name| Segment::Field(name.to_owned())).into()));
+        let marked = marks.iter().filter_map(|mark| by_path.get(&prefixes(mark).last()?));
+        let helms = marked.flatten().map(|(_, entry, _)| entry.manager.name.as_str()).collect();
+        let is_complete = !owners.is_empty() && owners.skipped().is_empty();
+        Self { by_path, whole, helms, is_complete }
+    }
+
+    /// Whether all managers are known, so that a place without an owner is certain to have none.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// The owners of the value at `path` or of its parts; if there are none, the owners other than Helm of a parent
+    /// as one value.
+    pub(crate) fn at(&self, path: &Path) -> Vec<Holding<'o>> {
+        let prefixes: Vec<u64> = prefixes(path).collect();
+        let Some((last, above)) = prefixes.split_last() else { return Vec::new() };
+        let own = self.by_path.get(last).into_iter().flatten();
+        let own: Vec<_> = own.map(|(_, entry, held)| self.holding(entry, *held)).collect();
+        if !own.is_empty() {
+            return own;
+        }
+        let above = above.iter().flat_map(|prefix| self.whole.get(prefix).into_iter().flatten());
+        above.map(|entry| self.holding(entry, FieldOwnership::Whole)).filter(|it| !it.is_helms).collect()
+    }
+
+    /// The highest places below `path` that managers other than Helm own by updates.
+    pub(crate) fn parts(&self, path: &Path) -> Vec<(Path, &'o FieldManager)> {
+        let entries = prefixes(path).last().and_then(|it| self.by_path.get(&it)).into_iter().flatten();
+        let others = entries.filter(|(_, entry, held)| {
+            entry.manager.operation == ManagerOperation::Update && !self.holding(entry, *held).is_helms
+        });
+        others
+            .flat_map(|(_, entry, _)| entry.owned.below(path).into_iter().map(|it| (it, &entry.manager)))
+            .collect()
+    }
+
+    /// The entries that own a path, given by its [`prefixes`], or anything below it, or one above it as one value;
+    /// each once, in their order.
+    pub(crate) fn entries(&self, prefixes: &[u64]) -> impl Iterator<Item = &'o ManagedEntry> {
+        let last = prefixes.len().saturating_sub(1);
+        let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
+            let there = self.by_path.get(prefix).into_iter().flatten();
+            there.filter(move |(.., held)| *held == FieldOwnership::Whole || depth == last)
+        });
+        let by_index: BTreeMap<usize, _> = holders.map(|(index, entry, _)| (*index, *entry)).collect();
+        by_index.into_values()
+    }
+
+    fn holding(&self, entry: &'o ManagedEntry, held: FieldOwnership) -> Holding<'o> {
+        let manager = &entry.manager;
+        let is_helms = self.helms.contains(manager.name.as_str());
+        Holding { manager, is_in_parts: held == FieldOwnership::Parts, is_helms }
+    }
+}
+
+/// The managers that wrote Helm's label and annotations, and on how many places.
+#[derive(Clone, Debug)]
+pub struct Votes {
+    operation: ManagerOperation,
+    counts: BTreeMap<FieldManager, usize>,
+}
+
+/// Helm's own manager: the one that wrote Helm's label and annotations on most of these objects of one release, by
+/// the method in the release's record. `None` if no manager did.
+pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMethod) -> Option<FieldManager> {
+    let mut votes = Votes::new(method);
+    objects.into_iter().for_each(|owners| votes.add(owners));
+    votes.manager()
+}
+
+impl Votes {
+    /// No votes yet, for a release that Helm writes by `method`.
+    pub fn new(method: ApplyMethod) -> Self {
+        let operation = match method {
+            ApplyMethod::ServerSide => ManagerOperation::Apply,
+            ApplyMethod::ClientSide => ManagerOperation::Update,
+        };
+        Self { operation, counts: BTreeMap::new() }
+    }
+
+    /// Counts the owners of one more object of the release.
+    pub fn add(&mut self, owners: &Owners) {
+        let marks = HELM_MARKS.map(|mark| field(&mark));
+        for entry in owners.read() {
+            let own = entry.manager.operation == self.operation && entry.manager.subresource.is_empty();
+            let owned = marks.iter().filter(|mark| entry.owned.owns(mark)).count();
+            if own && owned > 0 {
+                *self.counts.entry(entry.manager.clone()).or_default() += owned;
+            }
+        }
+    }
+
+    /// The manager with the most votes.
+    pub fn manager(&self) -> Option<FieldManager> {
+        // A user may have applied a manifest of Helm by hand.
+        let by_hand = |manager: &FieldManager| manager.name.starts_with("kubectl");
+        let most =
+            self.counts.iter().max_by_key(|(manager, votes)| (**votes, !by_hand(manager), Reverse(*manager)));
+        most.map(|(manager, _)| manager.clone())
+    }
+}
+
+fn field(names: &[&str]) -> Path {
+    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
+}
+
+/// Whether applying `document` as `manager` removes fields from the `live` object: the API server removes fields that
+/// a manager has applied before and no longer applies. Helm's own entry holds the fields of Helm's last apply, so
+/// Helm never applied a document that lacks some of them.
+pub fn abandons(live: &Value, manager: &str, document: &Value) -> bool {
+    let owners = Owners::of(live);
+    let own = owners.read().filter(|entry| {
+        let it = &entry.manager;
+        it.name == manager && it.operation == ManagerOperation::Apply && it.subresource.is_empty()
+    });
+    let document = as_stored(document);
+    own.into_iter().any(|entry| lacks(entry.owned.tree(), &document))
+}
+
+/// Whether `value` lacks some of these owned paths.
+fn lacks(owned: &Map<String, Value>, value: &Value) -> bool {
+    owned.iter().any(|(name, below)| match name.split_once(':') {
+        Some((kind, name)) => match step(kind, name, value) {
+            Some(found) => below.as_object().is_some_and(|below| lacks(below, found)),
+            None => true,
+        },
+        // `.`: the value itself, which is there.
+        None => false,
+    })
+}
+
+fn step<'v>(kind: &str, name: &str, value: &'v Value) -> Option<&'v Value> {
+    let items = || value.as_array().into_iter().flatten();
+    match kind {
+        "f" => value.get(name),
+        "k" => {
+            let keys: Map<String, Value> = serde_json::from_str(name).ok()?;
+            // An element does not spell a key with its default value.
+            let is = |item: &&Value| {
+                item.is_object()
+                    && keys.iter().all(|(key, own)| item.get(key).is_none_or(|value| is_same(value, own)))
+            };
+            items().find(is)
+        }
+        "v" => {
+            let wanted: Value = serde_json::from_str(name).ok()?;
+            items().find(|item| is_same(item, &wanted))
+        }
+        _ => value.get(name.parse::<usize>().ok()?),
+    }
+}
+
+/// A Secret with its texts where the API server stores them.
+fn as_stored(document: &Value) -> Value {
+    let mut stored = document.clone();
+    if stored.get("kind").and_then(Value::as_str) != Some("Secret") {
+        return stored;
+    }
+    if let (Some(texts), Value::Object(fields)) =
+        (document.get("stringData").and_then(Value::as_object), &mut stored)
+    {
+        let data = fields.entry("data").or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(data) = data {
+            data.extend(texts.keys().map(|key| (key.clone(), Value::Null)));
+        }
+    }
+    stored
+}
+
+/// The numbers that identify a path and its parents, the topmost first.
+pub(crate) fn prefixes(path: &Path) -> impl Iterator<Item = u64> {
+    path.0.iter().scan(Prefix::default(), |prefix, segment| {
+        *prefix = prefix.then(segment);
+        Some(prefix.number())
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,448 @@
+//! The remedies for a denied change: permanent, by the program that upgrades the release; temporary; and the command
+//! that explains more. Every command can be pasted once the words in capitals are replaced, and is correct for
+//! namespaced and cluster-scoped objects.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use kubemoor_declare::fields::Fields;
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::outline::Excerpt;
+use kubemoor_declare::path::Path;
+use kubemoor_helm::record::ChartVersion;
+use kubemoor_helm::release::{Head, Writer};
+use kubemoor_helm::values::Candidate;
+
+pub use self::Upgrader as Owner; // alias
+
+/// The paths that a command names; of more it names all by `*`.
+const PATHS: usize = 8;
+
+/// The most bytes of the paths of a command.
+const LENGTH: usize = 1000;
+
+/// Groups whose kinds are named without them.
+const USUAL: [&str; 8] = [
+    "",
+    "apps",
+    "batch",
+    "autoscaling",
+    "policy",
+    "networking.k8s.io",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+];
+
+/// What stands for the command that explains an object where its name leaves no room.
+const EXPLAIN_PASTED: &str = "Details: paste this message into the input of: kubectl moor explain -";
+
+/// The values that a sentence names.
+const VALUES: usize = 3;
+
+/// A sentence that says what to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Remedy {
+    head: String,
+    /// The text between head and tail, and its short form.
+    middle: (Arc<str>, &'static str),
+    tail: Cow<'static, str>,
+    pub(crate) kind: RemedyKind,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RemedyKind {
+    /// Any sentence: of little room it loses its end.
+    #[default]
+    Sentence,
+    /// It says how the release is changed for good.
+    Permanent,
+    /// It has the command that allows changes for a time.
+    Temporary,
+    /// It has the command that explains the object.
+    Details,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    pub release: ReleaseId,
+    pub owner: Upgrader,
+    /// The chart that its latest revision was made from, where that is known.
+    pub chart: Option<ChartVersion>,
+}
+
+impl Upgrade {
+    /// The sentence about this way. `values` has, for each field to change, the chart values that probably set it.
+    pub fn text(&self, values: &[Vec<Candidate>]) -> String {
+        self.way(values).to_string()
+    }
+
+    pub(crate) fn way(&self, values: &[Vec<Candidate>]) -> Remedy {
+        let ReleaseId { namespace, name } = &self.release;
+        let probable = probable(values);
+        let (head, more) = match &self.owner {
+            Upgrader::Helm => {
+                let chart = self
+                    .chart
+                    .as_ref()
+                    .map_or_else(String::new, |chart| format!(" with chart {chart} as CHART"));
+                let sets = sets(values);
+                return Remedy {
+                    head: format!("To make it permanent, change the chart value{probable} and upgrade"),
+                    middle: (chart.into(), ""),
+                    tail: format!(": helm upgrade {name} CHART -n {namespace} --reuse-values{sets}").into(),
+                    kind: RemedyKind::Permanent,
+                };
+            }
+            Upgrader::Terraform => (
+                format!(
+                    "To make it permanent, change the chart value{probable} in the Terraform resource helm_release of release {name:?} and run: terraform apply"
+                ),
+                "",
+            ),
+            Upgrader::Flux(found) => (
+                format!(
+                    "To make it permanent, change spec.values{probable} of {}: Flux upgrades the release.",
+                    helm_release(found.as_ref(), name)
+                ),
+                " If another program sets the field, add it to spec.driftDetection.ignore there and to a policy's `ignore`.",
+            ),
+            Upgrader::Argo(found) => (
+                format!(
+                    "To make it permanent, change the Helm values{probable} of {}.",
+                    application(found.as_deref())
+                ),
+                " If another program sets the field, add it to spec.ignoreDifferences there and to a policy's `ignore`.",
+            ),
+        };
+        Remedy { kind: RemedyKind::Permanent, middle: (more.into(), ""), ..Remedy::from(head) }
+    }
+
+    /// The remedies for an edit of these fields of an object.
+    pub(crate) fn for_fields<'p>(
+        &self,
+        object: &ObjectId,
+        paths: impl ExactSizeIterator<Item = &'p Path>,
+    ) -> Vec<Remedy> {
+        let (allowed, explained) = match flags_of(paths) {
+            Some(flags) => (Arc::clone(&flags), flags),
+            None => (flags(&["*".to_owned()]).into(), Arc::default()),
+        };
+        vec![
+            self.way(&[]),
+            self.temporary(object, "make", allowed),
+            explained_by(object, Some(&self.release), explained),
+        ]
+    }
+
+    pub(crate) fn for_deletion(&self, object: &ObjectId) -> Vec<Remedy> {
+        vec![
+            self.owner.removal(&self.release).into(),
+            self.temporary(object, "delete", flags(&["delete".to_owned()]).into()),
+            details(object, Some(&self.release), &[]),
+        ]
+    }
+
+    fn temporary(&self, object: &ObjectId, verb: &str, flags: Arc<str>) -> Remedy {
+        let (begin, end) = allowing(object, &self.release);
+        Remedy {
+            head: format!("To {verb} it for a while: {begin}"),
+            middle: (flags, " --path PATH"),
+            tail: end.into(),
+            kind: RemedyKind::Temporary,
+        }
+    }
+}
+
+impl Remedy {
+    /// The sentence where there is little room: its command names no path.
+    fn short(&self) -> String {
+        [self.head.as_str(), self.middle.1, &*self.tail].concat()
+    }
+
+    /// The sentence within so many characters. A command is given whole or not at all; what explains is never left
+    /// out.
+    pub(crate) fn within(&self, limit: usize) -> Option<String> {
+        let fits = |text: &String| text.chars().count() <= limit;
+        let fitting = [self.to_string(), self.short()].into_iter().find(fits);
+        match self.kind {
+            RemedyKind::Sentence => fitting.or_else(|| Some(self.short())),
+            RemedyKind::Permanent | RemedyKind::Temporary => fitting,
+            RemedyKind::Details => fitting.or_else(|| Some(EXPLAIN_PASTED.to_owned())),
+        }
+    }
+
+    /// Has it say that somebody else has to run the command, who has the right to.
+    pub(crate) fn ask_others(&mut self, namespace: &str) {
+        let to_run = format!(
+            " for a while, ask a user with the right to create driftallowances in namespace {namespace:?} to run: "
+        );
+        self.head = self.head.replacen(" for a while: ", &to_run, 1);
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        [self.head.as_str(), &*self.middle.0, &*self.tail].into_iter().try_for_each(|part| f.write_str(part))
+    }
+}
+
+impl From<String> for Remedy {
+    fn from(head: String) -> Self {
+        Self { head, ..Self::default() }
+    }
+}
+
+/// The command that allows changes temporarily. The exception for a cluster-scoped object is in its release's
+/// namespace.
+pub fn allow(object: &ObjectId, release: &ReleaseId, paths: &[String]) -> String {
+    let (begin, end) = allowing(object, release);
+    format!("{begin}{}{end}", flags(paths))
+}
+
+/// The command that lists the changes of an object in the last month as CSV.
+pub fn audit(object: &ObjectId, release: &ReleaseId) -> String {
+    format!("kubectl moor audit --object {} -n {} --since 30d -o csv", argument(object), release.namespace)
+}
+
+pub(crate) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[String]) -> Remedy {
+    explained_by(object, release, flags(paths).into())
+}
+
+pub(crate) fn argument(object: &ObjectId) -> String {
+    let ObjectId { group, kind, name, .. } = object;
+    let kind = kind.to_lowercase();
+    match USUAL.contains(&group.as_str()) {
+        true => format!("{kind}/{name}"),
+        false => format!("{kind}.{group}/{name}"),
+    }
+}
+
+/// A word quoted for the shell.
+pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
+    let is_safe =
+        |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'/' | b'-' | b'_' | b'.' | b':' | b'@' | b'=');
+    // Some shells read a word that begins with `=` as a command.
+    match text.bytes().all(is_safe) && !text.is_empty() && !text.starts_with('=') {
+        true => Cow::Borrowed(text),
+        false if text.contains('\'') => format!("'{}'", text.replace('\'', r"'\''")).into(),
+        false => ["'", text, "'"].concat().into(),
+    }
+}
+
+/// The parts of the command before and after the paths.
+fn allowing(object: &ObjectId, release: &ReleaseId) -> (String, &'static str) {
+    let namespace = object.namespace.as_ref().unwrap_or(&release.namespace);
+    (format!("kubectl moor allow {} -n {namespace}", argument(object)), " --for 2h --reason TEXT")
+}
+
+fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: Arc<str>) -> Remedy {
+    // For a cluster-scoped object, it is the namespace of the release.
+    let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
+    let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
+    let head = format!("Details: kubectl moor explain {}{place}", argument(object));
+    Remedy { head, middle: (flags, ""), kind: RemedyKind::Details, ..Remedy::default() }
+}
+
+/// The names of the values, in brackets; nothing where there are none.
+fn probable(values: &[Vec<Candidate>]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for candidate in values.iter().flatten() {
+        if !names.contains(&candidate.value.as_str()) {
+            names.push(&candidate.value);
+        }
+    }
+    names.truncate(VALUES);
+    if names.is_empty() { String::new() } else { format!(" (probably {})", names.join(", ")) }
+}
+
+/// The flags that set the values; where a new text is not known, with a word in capitals in its place.
+fn sets(values: &[Vec<Candidate>]) -> String {
+    let set = |candidate: &Candidate| match &candidate.set {
+        Some((flag, set)) => format!(" {flag} {}", quoted(set)),
+        // An index would replace the whole list.
+        None if candidate.is_list => " --values FILE".to_owned(),
+        None => format!(" --set {}", quoted(&format!("{}=VALUE", candidate.value))),
+    };
+    let mut flags: Vec<String> = Vec::new();
+    for flag in values.iter().flatten().map(set) {
+        if !flags.contains(&flag) {
+            flags.push(flag);
+        }
+    }
+    if flags.is_empty() || values.iter().any(Vec::is_empty) {
+        flags.push(" --set KEY=VALUE".to_owned());
+    }
+    flags.concat()
+}
+
+fn flags(paths: &[String]) -> String {
+    paths.iter().map(|path| format!(" --path {}", quoted(path))).collect()
+}
+
+/// The flags for these paths; `None` if they are too many or too long for a command.
+fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<Arc<str>> {
+    if paths.len() > PATHS {
+        return None;
+    }
+    let (mut flags, mut length) = (String::with_capacity(LENGTH), 0);
+    for path in paths {
+        let text = path.pointer();
+        length += text.len();
+        if length > LENGTH {
+            return None;
+        }
+        flags.push_str(" --path ");
+        flags.push_str(&quoted(text));
+    }
+    Some(flags.into())
+}
+
+/// The labels by which Flux marks what a HelmRelease installs.
+const FLUX: [&str; 2] = ["helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace"];
+
+/// How Argo CD marks what an Application installs: as an annotation `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, or as a
+/// label.
+const ARGO: [&str; 2] = ["argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"];
+
+/// Argo CD's own default label, which it also writes over the chart's.
+const COMMON: &str = "app.kubernetes.io/instance";
+
+/// The longest name of an Application.
+const NAME: usize = 253;
+
+/// Who upgrades a release, as its manifest, its record and the live object say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upgrader {
+    Helm,
+    Terraform,
+    /// Flux, for a HelmRelease; `None` if it is not known which one.
+    Flux(Option<ReleaseId>),
+    /// Argo CD, for an Application; `None` if it is not known which one.
+    Argo(Option<String>),
+}
+
+/// Who wrote a live object, as far as its metadata tell.
+#[derive(Clone, Debug, Default)]
+pub struct LiveWriters<'a> {
+    managers: Option<Vec<LiveWriter>>,
+    metadata: Option<Excerpt<'a>>,
+}
+
+#[derive(Clone, Debug)]
+struct LiveWriter {
+    name: String,
+    time: String,
+}
+
+impl Upgrader {
+    /// The owner of the release of an object with these declared fields, where `record` is the latest record.
+    pub fn of<'l>(fields: &Fields, record: Option<&Head>, live: impl FnOnce() -> LiveWriters<'l>) -> Self {
+        let text = |map: &str, name: &str| match fields.get(&["metadata", map, name]) {
+            Some(Value::String(text)) if !text.is_empty() => Some(text),
+            _ => None,
+        };
+        let flux = |map| Some((text(map, FLUX[0])?, text(map, FLUX[1])?));
+        if let Some((name, namespace)) = flux("labels").or_else(|| flux("annotations")) {
+            return Self::Flux(Some(ReleaseId { namespace: namespace.into(), name: name.into() }));
+        }
+        let tracked = text("annotations", ARGO[0]);
+        let tracked = tracked.and_then(|id| Some(id.split_once(':')?.0.to_owned()));
+        if let Some(application) = tracked.or_else(|| text("labels", ARGO[1])) {
+            return Self::Argo(Some(application));
+        }
+        let live = live();
+        let newer = live.newest().filter(|(time, _)| record.is_none_or(|record| *time > record.touched));
+        let writer = record.map(|record| record.writer).unwrap_or_default();
+        match newer.map_or(writer, |(_, writer)| writer) {
+            Writer::Flux => Self::Flux(None),
+            Writer::Argo => Self::Argo(live.application()),
+            Writer::Terraform => Self::Terraform,
+            Writer::Other => Self::Helm,
+        }
+    }
+
+    pub(crate) fn removal(&self, release: &ReleaseId) -> String {
+        let ReleaseId { namespace, name } = release;
+        match self {
+            Self::Helm => format!(
+                "To remove it, remove it from the chart and upgrade, or uninstall the release: helm uninstall {name} -n {namespace}"
+            ),
+            Self::Terraform => format!(
+                "To remove it, remove it from the chart or its values in the Terraform resource helm_release of release {name:?} and run: terraform apply"
+            ),
+            Self::Flux(found) => format!(
+                "To remove it, remove it from the chart or its values in {}: Flux upgrades the release.",
+                helm_release(found.as_ref(), name)
+            ),
+            Self::Argo(found) => format!(
+                "To remove it, remove it from the chart or its values in {}.",
+                application(found.as_deref())
+            ),
+        }
+    }
+}
+
+impl<'a> LiveWriters<'a> {
+    pub fn of(object: &Excerpt<'a>) -> Self {
+        let Some(metadata) = object.at(&["metadata"]) else { return Self::default() };
+        let manager = |entry: &Excerpt<'_>| {
+            let [name, time, subresource] = entry.texts(&[], ["manager", "time", "subresource"]);
+            Some(LiveWriter { name: name?, time: time? })
+                .filter(|_| subresource.is_none_or(|it| it.is_empty()))
+        };
+        let managers = metadata.at(&["managedFields"]).and_then(|list| list.items());
+        let managers = managers.map(|entries| entries.iter().filter_map(manager).collect());
+        Self { managers, metadata: Some(metadata) }
+    }
+
+    /// Those of an object in a review, before the edit or else after it: some API servers send no managers of the
+    /// object before.
+    pub(crate) fn of_review(objects: [Option<&Excerpt<'a>>; 2]) -> Self {
+        let found = objects.into_iter().flatten().map(Self::of).find(|writers| writers.managers.is_some());
+        found.unwrap_or_default()
+    }
+
+    /// The last program among those that upgrade releases for people, and when it wrote.
+    fn newest(&self) -> Option<(Timestamp, Writer)> {
+        let known = self.managers.iter().flatten().filter_map(|manager| match Writer::of(&manager.name) {
+            writer @ (Writer::Flux | Writer::Argo) => Some((manager.time.parse().ok()?, writer)),
+            Writer::Terraform | Writer::Other => None,
+        });
+        known.max_by_key(|(time, _)| *time)
+    }
+
+    /// The Application of Argo CD that the object belongs to, by the surest of its marks.
+    fn application(&self) -> Option<String> {
+        let metadata = self.metadata.as_ref()?;
+        let [tracked] = metadata.texts(&["annotations"], [ARGO[0]]);
+        let tracked = tracked.and_then(|id| Some(id.split_once(':')?.0.to_owned()));
+        let labels = metadata.texts(&["labels"], [ARGO[1], COMMON]);
+        let is_name = |name: &String| {
+            let is_letter = |c: u8| c.is_ascii_alphanumeric() || b"-._/".contains(&c);
+            !name.is_empty() && name.len() <= NAME && name.bytes().all(is_letter)
+        };
+        tracked.into_iter().chain(labels.into_iter().flatten()).find(is_name)
+    }
+}
+
+/// A HelmRelease in words; without its name, that of the `release`.
+pub(crate) fn helm_release(found: Option<&ReleaseId>, release: &str) -> String {
+    match found {
+        Some(ReleaseId { namespace, name }) => format!("HelmRelease {name:?} in namespace {namespace:?}"),
+        None => format!("the HelmRelease of release {release:?} (kubectl get helmreleases -A)"),
+    }
+}
+
+pub(crate) fn application(found: Option<&str>) -> String {
+    match found {
+        Some(name) => format!("Argo CD Application {name:?}"),
+        None => "the Argo CD Application of this object (kubectl get applications.argoproj.io -A)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
