@@ -14,10 +14,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use anyhow::Context;
 use http::{Request, Response};
 use hyper::body::Incoming;
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;

@@ -467,14 +467,14 @@ pub(in crate::cli) struct PermitPolicy {
     spec: PermitSpec,
 }
 
-/// AuditCommand the policy is called.
+/// What the policy is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 struct PermitName {
     /// By the release and its namespace; with a number where one policy does not suffice.
     name: String,
 }
 
-/// AuditCommand the policy says.
+/// What the policy says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 struct PermitSpec {
     /// The one release.

@@ -86,7 +86,7 @@ enum DiffFormat {
     Unified,
 }
 
-/// FieldDiffKind repairs of one release would change.
+/// What repairs of one release would change.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Preview {
@@ -98,19 +98,19 @@ pub(super) struct Preview {
     /// Why the guard may leave some of it as it is, by its own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_up: Option<String>,
-    /// FieldDiffKind could not be read and may spare some of it.
+    /// What could not be read and may spare some of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_considered: Vec<String>,
 }
 
-/// FieldDiffKind a repair would do with one object.
+/// What a repair would do with one object.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct RepairPreview {
     #[serde(flatten)]
     object: ObjectId,
     action: RepairAction,
-    /// FieldDiffKind would change; not for Secrets, whose values it would show.
+    /// What would change; not for Secrets, whose values it would show.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<Patch>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,7 @@ enum RepairAction {
     Nothing,
 }
 
-/// FieldDiffKind is compared of a cluster.
+/// What is compared of a cluster.
 pub(super) struct ComparisonScope<'a> {
     pub(super) namespaces: &'a NamespacesArgs,
     pub(super) release: Option<&'a str>,

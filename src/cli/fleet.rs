@@ -14,7 +14,7 @@ use kubemoor_inspect::releases::{ReleaseFilter, parse_state};
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::LedgerUrl;
 
-/// FleetCommand a user without a shared ledger does.
+/// What a user without a shared ledger does.
 const NO_LEDGER: &str = "fleet reads the PostgreSQL that the guards share: name it with --ledger, or ask each cluster \
      with `kubemoor get releases -A --contexts NAMES`";
 

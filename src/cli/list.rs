@@ -265,7 +265,7 @@ impl Follow {
     fn note<T: ListRow>(&mut self, row: &T) -> anyhow::Result<bool> {
         let mut text = serde_json::to_string(row).context("cannot write the row as JSON")?;
         if let OutputFormat::People(form @ (ListFormat::Table | ListFormat::Wide)) = self.args.output {
-            // ListFormat also see what the JSON form leaves out.
+            // People also see what the JSON form leaves out.
             text.extend(row.cells(form == ListFormat::Wide).into_iter().map(|(cell, _)| cell));
         }
         let (namespace, name) = row.key();

@@ -12,11 +12,11 @@ use std::str::FromStr;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
-use jiff::Timestamp;
 use clap::builder::{
     PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser, ValueParserFactory,
 };
 use clap::{Arg, Command, ValueEnum};
+use jiff::Timestamp;
 use jsonpath_rust::parser::model::JpQuery;
 use jsonpath_rust::parser::parse_json_path;
 use jsonpath_rust::query::js_path_process;
@@ -153,7 +153,7 @@ fn all<P: ValueEnum + 'static>() -> impl Iterator<Item = PossibleValue> {
     ])
 }
 
-/// StyledText for people, with colours. Control characters in inserted data are shown in escaped form.
+/// Text for people, with colours. Control characters in inserted data are shown in escaped form.
 #[derive(Debug, Default)]
 pub(super) struct StyledText(String);
 
@@ -307,7 +307,7 @@ pub(super) fn render<T: Serialize>(form: &str, template: &str, report: T) -> any
     Ok(text + "\n")
 }
 
-/// StyledText without what XML cannot hold or nobody can see.
+/// Text without what XML cannot hold or nobody can see.
 fn printable(text: &str) -> String {
     let is_lost = |letter: char| {
         matches!(letter, '\u{fffe}' | '\u{ffff}') || is_unprintable(letter) && !"\t\n\r".contains(letter)
@@ -315,7 +315,7 @@ fn printable(text: &str) -> String {
     text.replace(is_lost, "\u{fffd}")
 }
 
-/// StyledText that no reader of Markdown takes for anything else.
+/// Text that no reader of Markdown takes for anything else.
 fn markdown(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for (place, letter) in text.char_indices() {

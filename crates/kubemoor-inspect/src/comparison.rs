@@ -552,7 +552,7 @@ impl ReleaseObjects<'_> {
         match self.reader.canonical(self.release, subject.object, found).await {
             Ok(canonical) => (drift::compare(subject, live, Evidence::Canonical(&canonical)), None),
             Err(error) => {
-                // FieldDiffKind the API server refuses to make of the object is not what it already is.
+                // What the API server refuses to make of the object is not what it already is.
                 let mut stands = match error.is_refusal() {
                     true => drift::compare(subject, live, Evidence::Unavailable),
                     false => stands,

@@ -128,6 +128,7 @@ async fn declaring(
     None
 }
 
+/// The answer.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {

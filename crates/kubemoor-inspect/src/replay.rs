@@ -72,7 +72,7 @@ pub struct ReplayReport {
     pub permitted: u64,
     /// The verdicts that would change, the most frequent first.
     pub changes: Vec<ChangedVerdict>,
-    /// ChangedVerdict verdicts that are not among them.
+    /// Changed verdicts that are not among them.
     pub more_changes: u64,
 }
 

@@ -173,7 +173,7 @@ fn repairs(report: &LedgerReport) -> Section {
     let rows = report.repairs.iter();
     let rows =
         rows.map(|(release, outcome, count)| vec![release.to_string(), outcome.clone(), count.to_string()]);
-    let table = ReportTable::new(vec!["Release", "CommandOutcome", "Count"], rows);
+    let table = ReportTable::new(vec!["Release", "Outcome", "Count"], rows);
     Section::new("Repairs", table, "", "The guard repaired nothing.")
 }
 

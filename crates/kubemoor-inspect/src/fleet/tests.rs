@@ -55,7 +55,7 @@ fn release_row_lists_the_columns_that_differ_between_clusters() {
 #[test]
 fn cluster_row_counts_only_releases_in_the_requested_states() {
     let count = |releases, drifted| StateCount { releases, drifted };
-    let states = [("InSync", count(7, 0)), ("Drifted", count(2, 2)), ("ActiveSuspension", count(3, 1))];
+    let states = [("InSync", count(7, 0)), ("Drifted", count(2, 2)), ("Suspended", count(3, 1))];
     let view = || ClusterView {
         cluster: "east".to_owned(),
         states: states.clone().map(|(reason, count)| (reason.to_owned(), count)).into(),
@@ -84,17 +84,17 @@ fn paused_release_with_drift_also_counts_as_drifted() {
         states([row, row]).into_iter().map(|(state, count)| (state.to_owned(), count)).collect()
     };
     let expected =
-        [("Drifted", 6), ("InSync", 14), ("ActiveSuspension", 6)].map(|(it, count)| (it.to_owned(), count));
+        [("Drifted", 6), ("InSync", 14), ("Suspended", 6)].map(|(it, count)| (it.to_owned(), count));
 
     let count = |releases, drifted| StateCount { releases, drifted };
-    let of_ledger = [("InSync", count(7, 0)), ("Drifted", count(2, 2)), ("ActiveSuspension", count(3, 1))];
+    let of_ledger = [("InSync", count(7, 0)), ("Drifted", count(2, 2)), ("Suspended", count(3, 1))];
     let view = ClusterView {
         states: of_ledger.map(|(reason, count)| (reason.to_owned(), count)).into(),
         ..ClusterView::default()
     };
     assert_eq!(told(&ClusterRow::kept(view, &FleetQuery::default()).unwrap()), expected, "in the ledger");
 
-    let live = [("InSync", 0, 7), ("Drifted", 4, 2), ("ActiveSuspension", 0, 2), ("ActiveSuspension", 1, 1)];
+    let live = [("InSync", 0, 7), ("Drifted", 4, 2), ("Suspended", 0, 2), ("Suspended", 1, 1)];
     let facts = live.into_iter().flat_map(|(reason, objects, times)| vec![(reason, objects, None); times]);
     assert_eq!(told(&ClusterRow::counted("east", facts, None)), expected, "of the cluster");
 }
