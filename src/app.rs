@@ -1,67 +1,59 @@
-//! The composition root: builds everything, owns the tasks and the order of
-//! shutdown.
+//! The composition root: builds everything, supervises every long-running part and owns the order of shutdown.
 //!
-//! Entry point: [`serve`]. Invariant: the only module that knows everybody.
-//! The webhook answers from the start, with an error until the
-//! index is whole, so that the webhook's `failurePolicy` decides and not a
-//! connection that hangs. Must not hold a rule.
+//! The webhook answers from the start, with an error until the index is whole, so that the webhook's `failurePolicy` decides
+//! and not a connection that hangs. A part that ends before it is told to ends the process; no part is restarted.
 
-mod calling;
 mod cluster;
-mod emergency;
-mod leading;
-mod lifetime;
-mod meeting;
-mod memory;
-mod metrics;
-mod naming;
-mod ordering;
-mod parts;
-mod permitting;
-mod policing;
-mod ports;
+mod history;
 mod registrar;
-mod signals;
-mod telling;
-mod transitions;
-mod trusting;
-mod waiting;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use jiff::Timestamp;
 use parking_lot::RwLock;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use self::calling::{Calling, Judging};
-use self::lifetime::Lifetime;
-use self::metrics::Metrics;
-use self::naming::Naming;
-use self::parts::Parts;
-use self::ports::{Ports, Serving};
-use self::signals::Signals;
+use self::history::ClusterNaming;
 use kubemoor_cluster::mirror::directory;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::policies::files::Folder;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_guard::admin::{self, Authenticator, Condition, LedgerReader, Readiness};
 use kubemoor_guard::guard::state::State;
+use kubemoor_guard::webhook::door::{self, Door};
+use kubemoor_guard::webhook::intake::{BodyLimits, Intake};
 use kubemoor_guard::webhook::look::ReleaseSource;
 use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
-use kubemoor_guard::webhook::validate::Setup;
+use kubemoor_guard::webhook::review;
+use kubemoor_guard::webhook::validate::{Setup, Validator};
 use kubemoor_helm::index::Index;
 use kubemoor_ledger::Ledger;
 use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
-use kubemoor_notify as notify;
-use kubemoor_notify::{Notifiers, Worker};
+use kubemoor_notify::{self as notify, Notifiers, Worker};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_runtime::config::{self, RecordDriver, Source};
-use kubemoor_runtime::metrics::{ConnectionMetrics, LedgerMetrics, registry};
-use kubemoor_runtime::server::{Ending, raise_descriptor_limit};
+use kubemoor_runtime::callers::{Callers, TokenFile};
+use kubemoor_runtime::config::{self, Proof, RecordDriver, Source};
+use kubemoor_runtime::metrics::serving::{self, Serving};
+use kubemoor_runtime::metrics::{
+    AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics, Port,
+    RecordMetrics, declarations, registry, releases,
+};
+use kubemoor_runtime::server::{self, Ending, Limits, Peer, TlsPort, raise_descriptor_limit};
 use kubemoor_runtime::telemetry::traces;
-use kubemoor_runtime::tls::{CertificateSource, Certificates, UserAuthority};
+use kubemoor_runtime::tls::{Certificates, ClientAuthority, UserAuthority};
 
 /// The services that the parts of the program share, built once.
 #[derive(Clone)]
@@ -70,42 +62,26 @@ struct Services {
     in_force: Arc<InForce>,
     /// The loop's knowledge of releases.
     state: Arc<State>,
-    metrics: Metrics,
+    metrics: PartMetrics,
     certificates: Certificates,
-    judging: Judging,
+    answerer: ReviewAnswerer,
     ledger: Ledger,
     notifiers: Notifiers,
     /// Stops the guard's own work.
     stop: CancellationToken,
 }
 
-/// A program that runs.
 struct Run {
     services: Services,
     worker: Option<Worker>,
     readiness: Readiness,
-    /// Told the cluster, it authenticates users.
     users: Authenticator,
     /// Told the cluster's name, the ledger's writer begins.
-    naming: Naming,
+    naming: Option<ClusterNaming>,
     parts: Parts,
-    lifetime: Lifetime,
 }
 
-/// The tokens that stop the parts which outlive the guard's own work.
-#[derive(Default)]
-struct Stops {
-    /// Answering, and health.
-    serving: Ending,
-    /// The ledger.
-    closing: CancellationToken,
-}
-
-/// Serves until SIGTERM or SIGINT, then finishes what is under way. A second
-/// signal ends the process at once.
-///
-/// # Errors
-/// When serving cannot start, or a part of it failed.
+/// Serves until SIGTERM or SIGINT, then finishes what is under way. A second signal ends the process at once.
 pub fn serve(config: config::Serve) -> anyhow::Result<()> {
     kubemoor_runtime::telemetry::init(config.log.as_str())?;
     raise_descriptor_limit();
@@ -113,91 +89,101 @@ pub fn serve(config: config::Serve) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    let settings = lifetime::settings(&config);
-    runtime.block_on(run(config, settings))
+    runtime.block_on(run(config))
 }
 
-/// Serves by this configuration, whose `settings` decide what is enforced.
-async fn run(config: config::Serve, settings: Vec<String>) -> anyhow::Result<()> {
-    let config::Serve {
-        source,
-        listen,
-        admin_listen,
-        tls,
-        callers,
-        edits,
-        drift,
-        policies,
-        cluster_labels,
-        operation_timeout,
-        ledger,
-        notifiers,
-        release_metrics,
-        anonymous_metrics,
-        collector,
-        shutdown_delay,
-        log: _,
-    } = config;
-    collector.as_ref().map(traces::init).transpose()?;
-    let resolver = Arc::new(PolicyResolver::new(Policy::new(edits, drift, operation_timeout)));
-    let in_force = InForce::new(Arc::clone(&resolver), cluster_labels);
-    let folder = policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
-    let notifiers = notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
+async fn run(config: config::Serve) -> anyhow::Result<()> {
+    let settings = history::settings(&config);
+    config.collector.as_ref().map(traces::init).transpose()?;
+    let defaults = Policy::new(config.edits, config.drift, config.operation_timeout);
+    let resolver = Arc::new(PolicyResolver::new(defaults));
+    let in_force = InForce::new(Arc::clone(&resolver), config.cluster_labels);
+    let folder = config.policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
+    let notifiers = config.notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
     in_force.set_notifiers(notifiers.iter().map(|notifier| notifier.name.clone()));
-    let ports = Ports::bind(listen, admin_listen).await?;
-    let certificates = Certificates::load(tls.clone(), jiff::Timestamp::now())?;
-    let (readiness, stops, authority) = (Readiness::new(), Stops::default(), UserAuthority::default());
+    // A port that is taken is found before anything is served.
+    let webhook_listener = bind(config.listen, "--listen").await?;
+    let admin_listener = bind(config.admin_listen, "--admin-listen").await?;
+    let certificates = Certificates::load(config.tls.clone(), Timestamp::now())?;
+    let (readiness, authority) = (Readiness::new(), UserAuthority::default());
+    // The parts that outlive the guard's own work: answering and health, and the ledger.
+    let (serving, closing) = (Ending::default(), CancellationToken::new());
     let users = Authenticator::new(authority.clone());
     let mut registry = registry();
-    waiting::measure(&mut registry, &readiness, &certificates);
+    let (ready, served) = (readiness.clone(), certificates.clone());
+    serving::register(&mut registry, move || Serving {
+        is_ready: ready.is_ready(),
+        validity: served.validity().ok().filter(|_| !served.is_provisional()),
+    });
     let connections = ConnectionMetrics::register(&mut registry);
-    let (state, cluster_name) = (Arc::new(State::default()), ledger.cluster_name.clone());
-    let metrics = Metrics::register(&mut registry, &state, release_metrics);
+    let (state, cluster_name) = (Arc::new(State::default()), config.ledger.cluster_name.clone());
+    let metrics = PartMetrics::register(&mut registry, &state, config.release_metrics);
     let (notifiers, worker) = Notifiers::new(notifiers, &metrics.notices);
-    let (ledger, writer) = Ledger::new(ledger, LedgerMetrics::register(&mut registry))?;
+    let (ledger, writer) = Ledger::new(config.ledger, LedgerMetrics::register(&mut registry))?;
     // Registered before the port opens: without any condition the guard would report ready.
     let records = readiness.condition("records");
-    let renewal = Renewal::new(&certificates, &tls, &readiness, &ledger);
-    let calling = Calling::open(&callers, &metrics.admission, &readiness)?;
-    let judging = Judging::new(calling.door.clone());
-    let books = LedgerReader::new(ledger.clone(), users.clone());
-    let scrapers = (!anonymous_metrics).then(|| users.clone());
-    let served = admin::Metrics { registry: Arc::new(registry), users: scrapers };
-    let router = admin::router(readiness.clone(), served, books);
+    let renewal = Renewal::new(&certificates, &config.tls, &readiness, &ledger);
+    let callers = WebhookCallers::open(&config.callers, &metrics.admission, &readiness)?;
+    let answerer = ReviewAnswerer { door: callers.door.clone(), validator: Arc::default() };
+    let ledger_reader = LedgerReader::new(ledger.clone(), users.clone());
+    let scrapers = (!config.anonymous_metrics).then(|| users.clone());
+    let scraped = admin::Metrics { registry: Arc::new(registry), users: scrapers };
+    let router = admin::router(readiness.clone(), scraped, ledger_reader);
+
     let mut parts = Parts::default();
-    let serving = Serving { certificates: &certificates, connections, ending: stops.serving.clone() };
-    serving.admin(ports.admin, router, &authority, &mut parts)?;
-    serving.webhook(ports.webhook, &calling, &judging, &mut parts)?;
-    let (naming, named) = Naming::new(cluster_name);
-    let written = writer.start(named, stops.closing.clone()).context("cannot start the ledger's writer")?;
+    let (tls, listened) = (certificates.server_config_asking(&authority)?, connections.of(Port::Admin));
+    let port = TlsPort { listener: admin_listener, tls, metrics: listened };
+    parts.spawn("serving health and metrics", admin::serve(port, router, serving.clone()));
+    let tls = match &callers.authority {
+        Some(authority) => certificates.server_config_for(authority)?,
+        None => certificates.server_config()?,
+    };
+    let port = TlsPort { listener: webhook_listener, tls, metrics: connections };
+    let asked = answerer.clone();
+    let answer = move |peer: Peer, request| asked.clone().answer(peer.address, request);
+    parts.spawn("the webhook", server::serve(port, answer, Limits::default(), serving.clone()));
+    let (naming, named) = ClusterNaming::new(cluster_name);
+    let written = writer.start(named, closing.clone()).context("cannot start the ledger's writer")?;
     parts.spawn("the ledger's writer", written);
 
     let stop = CancellationToken::new();
-    let lifetime = Lifetime::begin(&ledger, settings, folder.as_ref());
+    history::record_start(&ledger, settings, folder.as_ref());
     let services =
-        Services { resolver, in_force, state, metrics, certificates, judging, ledger, notifiers, stop };
-    services.follow_files(calling, folder, &mut parts);
-    let mut run = Run { services, worker: Some(worker), readiness, users, naming, parts, lifetime };
-    run.begin(source, (&callers, &tls, renewal), &records).await?;
-    let ended = run.until_told(stops, shutdown_delay).await;
+        Services { resolver, in_force, state, metrics, certificates, answerer, ledger, notifiers, stop };
+    services.follow_files(callers, folder, &mut parts);
+    let (worker, naming) = (Some(worker), Some(naming));
+    let mut run = Run { services, worker, readiness, users, naming, parts };
+    match config.source {
+        Source::Directory(path) => run.directory(&path, &records)?,
+        Source::Cluster(cluster) => {
+            let shared = run.services.answerer.door.callers().clone();
+            let (own, known) = (cluster.own_namespace.as_deref(), run.readiness.condition("callers"));
+            let rotation = Rotation::new(&config.callers, own, &config.tls, shared, known);
+            run.cluster(cluster, rotation, renewal).await?;
+        }
+    }
+    let ended = run.until_told(serving, closing, config.shutdown_delay).await;
     traces::finish().await;
     ended
 }
 
 impl Services {
     /// Begins to follow what comes from files: callers, certificates and policies.
-    fn follow_files(&self, calling: Calling, folder: Option<Folder>, parts: &mut Parts) {
-        calling.keep(parts, &self.stop);
+    fn follow_files(&self, callers: WebhookCallers, folder: Option<Folder>, parts: &mut Parts) {
+        if let Some(file) = callers.file {
+            let kept = file.keep(callers.door.callers().clone(), self.stop.clone());
+            parts.spawn("following the caller token file", kept);
+        }
         let (certificates, stop) = (self.certificates.clone(), self.stop.clone());
         let ledger = self.ledger.clone();
-        let renewed = move |until: jiff::Timestamp| {
-            let edit = ReviewedEdit::watched(lifetime::guard(), None);
-            let row = Row::act(jiff::Timestamp::now(), edit, None, Act::RenewCertificate);
+        let renewed = move |until: Timestamp| {
+            let edit = ReviewedEdit::watched(history::guard(), None);
+            let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
             ledger.record(Row { detail: format!("from files: valid until {until}"), ..row });
         };
         parts.spawn("the certificate's renewal", async move { certificates.keep(renewed, stop).await });
         if let Some(folder) = folder {
-            let folder = folder.keeping(policing::keep_files(self.ledger.clone()));
+            let folder = folder.keeping(history::keep_files(self.ledger.clone()));
             let (in_force, stop) = (Arc::clone(&self.in_force), self.stop.clone());
             parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
         }
@@ -205,27 +191,7 @@ impl Services {
 }
 
 impl Run {
-    /// Starts to serve the releases of a source.
-    async fn begin(
-        &mut self,
-        source: Source,
-        (callers, tls, renewal): (&config::Callers, &CertificateSource, Option<Renewal>),
-        records: &Condition,
-    ) -> anyhow::Result<()> {
-        match source {
-            Source::Directory(path) => self.directory(&path, records),
-            Source::Cluster(cluster) => {
-                let own = cluster.own_namespace.as_deref();
-                let (shared, known) =
-                    (self.services.judging.door().callers().clone(), self.readiness.condition("callers"));
-                let rotation = Rotation::new(callers, own, tls, shared, known);
-                self.cluster(cluster, rotation, renewal).await
-            }
-        }
-    }
-
-    /// Serves the releases of a directory.
-    fn directory(&mut self, path: &std::path::Path, releases: &Condition) -> anyhow::Result<()> {
+    fn directory(&mut self, path: &Path, releases: &Condition) -> anyhow::Result<()> {
         let catalog = Catalog::with_core();
         let directory = directory::load(path, &catalog)?;
         for unreadable in &directory.unreadable {
@@ -243,9 +209,9 @@ impl Run {
             index.set(assembled.release);
         }
         tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
-        let Services { judging, resolver, metrics, ledger, notifiers, .. } = &self.services;
-        judging.begin(Setup {
-            door: judging.door(),
+        let Services { answerer, resolver, metrics, ledger, notifiers, .. } = &self.services;
+        answerer.begin(Setup {
+            door: answerer.door.clone(),
             source: ReleaseSource::Fixed(RwLock::new(index)),
             resolver: Arc::clone(resolver),
             record_driver: RecordDriver::Secret,
@@ -256,39 +222,45 @@ impl Run {
             ledger: ledger.clone(),
             notifiers: notifiers.clone(),
         });
-        self.naming.tell(|| format!("dir:{}", path.display()));
+        if let Some(naming) = self.naming.take() {
+            naming.tell(|| format!("dir:{}", path.display()));
+        }
         releases.met();
         Ok(())
     }
 
-    /// Waits for a signal, or for a part that fails; then stops in order: the
-    /// guard's own work, then answering and health, then the ledger. Answering goes on
-    /// for the delay, since a Service or a load balancer notices only after a moment that
-    /// this replica is not ready any more.
-    async fn until_told(mut self, stops: Stops, shutdown_delay: Duration) -> anyhow::Result<()> {
+    /// Waits for a signal, or for a part that fails; then stops in order: the guard's own work, then answering and health,
+    /// then the ledger. Answering goes on for the delay, since a Service or a load balancer notices only after a moment
+    /// that this replica is not ready any more.
+    async fn until_told(
+        mut self,
+        serving: Ending,
+        closing: CancellationToken,
+        shutdown_delay: Duration,
+    ) -> anyhow::Result<()> {
         let mut signals = Signals::new()?;
         let failed = tokio::select! {
             signal = signals.next() => {
                 tracing::info!("{signal}: finishing what is under way");
-                self.lifetime.end(signal);
+                history::record_stop(&self.services.ledger, signal);
                 None
             }
             error = self.parts.ended() => {
-                self.lifetime.end(&format!("{error:#}"));
+                history::record_stop(&self.services.ledger, &format!("{error:#}"));
                 Some(error)
             }
         };
         self.readiness.condition("serving").unmet("it is shutting down");
-        stops.serving.leaving.cancel();
+        serving.leaving.cancel();
         self.services.stop.cancel();
         let finish = async {
             if failed.is_none() {
                 tokio::time::sleep(shutdown_delay).await;
             }
-            stops.serving.stop.cancel();
+            serving.stop.cancel();
             // Parts that still work may record.
             self.parts.all_but(1).await;
-            stops.closing.cancel();
+            closing.cancel();
             self.parts.all_but(0).await;
         };
         tokio::select! {
@@ -298,3 +270,203 @@ impl Run {
         failed.map_or(Ok(()), Err)
     }
 }
+
+/// The settings and secrets that identify callers.
+struct WebhookCallers {
+    door: Door,
+    authority: Option<ClientAuthority>,
+    file: Option<TokenFile>,
+}
+
+/// Answers reviews; with an error until it can judge.
+#[derive(Clone)]
+struct ReviewAnswerer {
+    door: Door,
+    validator: Arc<OnceLock<Validator>>,
+}
+
+impl WebhookCallers {
+    fn open(
+        config: &config::Callers,
+        metrics: &AdmissionMetrics,
+        readiness: &Readiness,
+    ) -> anyhow::Result<Self> {
+        let callers = Callers::default();
+        // Registered before the port opens: without any condition the guard would report ready.
+        let known = readiness.condition("callers");
+        let (proof, file) = match &config.proof {
+            Proof::Certificate => (door::Proof::Certificate, None),
+            Proof::Kept { .. } => (door::Proof::Token, None),
+            Proof::File(path) => (door::Proof::Token, Some(TokenFile::open(path.clone(), &callers)?)),
+        };
+        match &config.proof {
+            Proof::Kept { .. } => known.unmet("the secret that callers are known by is not there yet"),
+            Proof::Certificate | Proof::File(_) => known.met(),
+        }
+        let authority = config.client_ca.as_deref().map(ClientAuthority::load).transpose()?;
+        Ok(Self { door: Door::new(proof, callers, metrics.clone()), authority, file })
+    }
+}
+
+impl ReviewAnswerer {
+    /// Has reviews judged from now on. Once: a run has one source.
+    fn begin(&self, setup: Setup) {
+        let _ = self.validator.set(Validator::new(Intake::new(BodyLimits::default()), setup));
+    }
+
+    async fn answer(self, peer: IpAddr, request: Request<Incoming>) -> Response<review::Body> {
+        match self.validator.get() {
+            Some(validator) => validator.answer(peer, request).await,
+            None if self.door.stage(request.uri().path()).is_none() => review::nothing(),
+            None => review::failed("the guard does not know all releases yet; try again in a moment"),
+        }
+    }
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    let cannot = || format!("cannot listen on {address}; choose another address with {flag}");
+    TcpListener::bind(address).await.with_context(cannot)
+}
+
+/// Why no further part is started.
+enum Halt {
+    Stopped,
+    Failed(anyhow::Error),
+}
+
+#[derive(Default)]
+struct Parts(JoinSet<(&'static str, anyhow::Result<()>)>);
+
+impl Parts {
+    fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+        self.try_spawn(name, async move {
+            part.await;
+            Ok(())
+        });
+    }
+
+    fn try_spawn(
+        &mut self,
+        name: &'static str,
+        part: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
+        self.0.spawn(async move { (name, part.await) });
+    }
+
+    /// Waits until a part ends, and returns the error that explains why the process must stop.
+    async fn ended(&mut self) -> anyhow::Error {
+        match self.0.join_next().await {
+            Some(ended) => why(ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for something that further parts need.
+    async fn meanwhile<T>(
+        &mut self,
+        stop: &CancellationToken,
+        wait: impl Future<Output = T>,
+    ) -> Result<T, Halt> {
+        tokio::select! {
+            () = stop.cancelled() => Err(Halt::Stopped),
+            error = self.ended() => Err(Halt::Failed(error)),
+            value = wait => Ok(value),
+        }
+    }
+
+    /// Waits until at most `left` parts are running.
+    async fn all_but(&mut self, left: usize) {
+        while self.0.len() > left && self.0.join_next().await.is_some() {}
+    }
+}
+
+fn why(ended: Result<(&'static str, anyhow::Result<()>), JoinError>) -> anyhow::Error {
+    match ended {
+        Ok((name, Ok(()))) => anyhow::anyhow!("{name} ended by itself; the log says why"),
+        Ok((name, Err(error))) => error.context(format!("{name} failed")),
+        Err(error) => anyhow::Error::new(error).context("a part of the program broke down"),
+    }
+}
+
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Listens for both from now on.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+#[derive(Clone)]
+struct PartMetrics {
+    admission: AdmissionMetrics,
+    records: RecordMetrics,
+    guard: GuardMetrics,
+    emergency: EmergencyMetrics,
+    notices: NoticeMetrics,
+    /// The index from which the states of releases are counted.
+    index: Arc<RwLock<Index>>,
+}
+
+impl PartMetrics {
+    /// Registers all of them; those of each release (`of_releases`) where they are wanted.
+    fn register(registry: &mut Registry, state: &Arc<State>, of_releases: bool) -> Self {
+        let index = Arc::new(RwLock::new(Index::within(for_declarations())));
+        let (counted, reports) = (Arc::clone(&index), Arc::clone(state));
+        let cache = Arc::clone(index.read().cache());
+        declarations::register(registry, move || [cache.asked(), cache.read()]);
+        let metrics = Self {
+            admission: AdmissionMetrics::register(registry),
+            records: RecordMetrics::register(registry, move || states(&counted.read())),
+            guard: GuardMetrics::register(registry),
+            emergency: EmergencyMetrics::register(registry),
+            notices: NoticeMetrics::register(registry),
+            index,
+        };
+        releases::register(registry, of_releases, move || reports.standings());
+        metrics
+    }
+}
+
+/// Counts the releases in each state.
+fn states(index: &Index) -> Vec<(&'static str, u64)> {
+    let mut counts = BTreeMap::new();
+    for release in index.releases() {
+        let state = match &release.invalid {
+            Some(_) => "record-invalid",
+            None => release.state.status.as_str(),
+        };
+        *counts.entry(state).or_default() += 1;
+    }
+    counts.into_iter().collect()
+}
+
+/// The files that hold the container's memory limit, for cgroups of version 2 and 1.
+const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+
+/// More than any machine has: version 1 spells no limit so.
+const NO_LIMIT: usize = 1 << 50;
+
+/// The memory budget for declared fields in bytes; `None` where the container has no limit.
+fn for_declarations() -> Option<usize> {
+    let texts = LIMITS.iter().filter_map(|path| fs::read_to_string(path).ok());
+    texts.into_iter().find_map(|text| half(&text))
+}
+
+fn half(limit: &str) -> Option<usize> {
+    limit.trim().parse().ok().filter(|limit| *limit < NO_LIMIT).map(|limit: usize| limit / 2)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,71 +1,93 @@
-//! Serving a cluster: connects, follows the records, then judges, registers and repairs.
-//!
-//! Invariant: what needs the index starts once it is whole. An API server that
-//! does not answer at the start is said and waited for.
-
-mod histories;
-mod missed;
-mod scaling;
+//! Serving a cluster: connects, follows the records and policies, takes part in the election, then judges, registers,
+//! repairs and reports. What needs the index starts once it is whole.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::emergency::{keep, obey};
-use super::leading::LeaderSession;
-use super::meeting::{Met, meet};
-use super::parts::{Halt, Parts};
-use super::policing::{Policing, PolicySources};
+use super::history::{
+    ClusterNaming, ExceptionHistory, MissedEnds, ScalingHistory, Witnessed, keep_emergency, keep_policy,
+    keep_relabelling, keep_transitions, obey_emergency,
+};
 use super::registrar::{Registrar, note_unlabelled_namespaces};
-use super::telling::{self, Telling};
-use super::waiting::{meet_once, report};
-use super::{Naming, Run, Services, trusting};
+use super::{Halt, Parts, Run, Services};
+use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::{self, Connection};
-use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_cluster::client::events::Events;
+use kubemoor_cluster::client::guarded::{self, GuardedReleases, Remembered};
+use kubemoor_cluster::client::lease::{Election, Leadership, Place};
 use kubemoor_cluster::client::objects::Objects;
-use kubemoor_cluster::client::user_authority;
+use kubemoor_cluster::client::{identity, user_authority};
+use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::arbiter::Arbiter;
+use kubemoor_cluster::mirror::autoscalers::Autoscalers;
 use kubemoor_cluster::mirror::kinds::Kinds;
-use kubemoor_cluster::mirror::releases::{RecordSource, Releases};
+use kubemoor_cluster::mirror::namespaces::Namespaces;
+use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::policies::watch::PolicyWatch;
+use kubemoor_cluster::mirror::progress::Progress;
+use kubemoor_cluster::mirror::releases::{Health, RecordSource, Releases};
+use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_guard::admin::Condition;
 use kubemoor_guard::guard::Guard;
-use kubemoor_guard::guard::orders;
+use kubemoor_guard::guard::announce::Announcer;
+use kubemoor_guard::guard::fleet::FleetWriter;
+use kubemoor_guard::guard::notices::Teller;
+use kubemoor_guard::guard::orders::{self, Command};
+use kubemoor_guard::guard::status::{Statuses, Witness};
 use kubemoor_guard::webhook::look::{Live, ReleaseSource};
+use kubemoor_guard::webhook::order::Orders;
 use kubemoor_guard::webhook::registration::emergency;
 use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
 use kubemoor_guard::webhook::validate::Setup;
 use kubemoor_notify::Worker;
+use kubemoor_policy::guarded::LeaseReference;
+use kubemoor_policy::order::Verb;
 use kubemoor_policy::settled::SettledValues;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_policy::suspension::Suspended;
+use kubemoor_reconcile::report::DriftKind;
+use kubemoor_runtime::callers::random_key;
 use kubemoor_runtime::config;
+use kubemoor_runtime::telemetry::FailureLog;
+use kubemoor_runtime::tls::Certificates;
 
-/// Writes of the guard's own, per second.
+/// Writes of the guard's own, and of GuardedReleases, per second.
 const WRITES: NonZeroU32 = at_least_one(50);
+const STATUS_WRITES: NonZeroU32 = at_least_one(20);
 
-/// Dry runs of the arbiter, per second.
 const DRY_RUNS: NonZeroU32 = at_least_one(10);
 
 /// Commands to the loop that wait at most; a sender of more waits.
 const COMMANDS: usize = 1024;
 
+/// From this number of statuses on, `/readyz` reports that they still have to be compared. After an upgrade
+/// of the guard these are all statuses.
+const MANY_DUE: usize = 100;
+
+/// Changes of suspensions that wait to be kept in the ledger; the next one waits with its status.
+const WITNESSED: usize = 1024;
+
+/// The pause between attempts to read what an earlier guard knew.
+const RETRY: Duration = Duration::from_secs(5);
+
 /// The parts that follow a cluster.
-pub(super) struct Work {
-    pub(super) services: Services,
+struct ClusterWork {
+    services: Services,
     cluster: config::Cluster,
     rotation: Rotation,
-    /// None where the certificate is not shared.
     renewal: Option<Renewal>,
     worker: Option<Worker>,
-    conditions: Conditions,
-    naming: Naming,
+    conditions: ClusterConditions,
+    naming: Option<ClusterNaming>,
 }
 
-/// The readiness conditions of a cluster.
-struct Conditions {
+struct ClusterConditions {
     records: Condition,
     policies: Condition,
     switch: Condition,
@@ -78,7 +100,7 @@ struct Conditions {
 }
 
 /// The handles that the parts share once a cluster answers.
-struct Link {
+struct ClusterHandles {
     client: kube::Client,
     uid: Option<String>,
     kinds: Arc<Kinds>,
@@ -87,11 +109,19 @@ struct Link {
     /// None where no dry run may be made.
     arbiter: Option<Arc<Arbiter>>,
     leadership: Leadership,
-    policing: Policing,
+    policies: FollowedPolicies,
     /// The results of dry runs.
     settled: Arc<SettledValues>,
     /// Whether the emergency switch is off; `None` until that is known.
     open: watch::Receiver<Option<bool>>,
+}
+
+struct FollowedPolicies {
+    allowances: Arc<Allowances>,
+    autoscalers: Arc<Autoscalers>,
+    /// The policies and autoscalers that rows in the ledger are about.
+    witnessed: Arc<Witnessed>,
+    listings: Vec<watch::Receiver<Progress>>,
 }
 
 impl Run {
@@ -120,13 +150,13 @@ impl Run {
         labels.met();
         // All parts that follow the cluster stop together.
         let stop = self.services.stop.child_token();
-        let work = Work {
+        let work = ClusterWork {
             services: Services { stop, ..self.services.clone() },
             cluster,
             rotation,
             renewal,
             worker: self.worker.take(),
-            conditions: Conditions { records, policies, switch, loop_listed, labels, statuses },
+            conditions: ClusterConditions { records, policies, switch, loop_listed, labels, statuses },
             naming: self.naming.take(),
         };
         self.parts.try_spawn("following the cluster", work.run(connection));
@@ -134,7 +164,7 @@ impl Run {
     }
 }
 
-impl Work {
+impl ClusterWork {
     async fn run(mut self, connection: Connection) -> anyhow::Result<()> {
         let stop = self.services.stop.clone();
         let met = tokio::select! {
@@ -142,8 +172,10 @@ impl Work {
             met = meet(connection, &self.conditions.records) => met,
         };
         let mut parts = Parts::default();
-        let named = self.naming.take().find(met.connection.clone(), met.uid.clone(), stop.clone());
-        parts.spawn("naming the cluster in the ledger", named);
+        if let Some(naming) = self.naming.take() {
+            let named = naming.find(met.connection.clone(), met.uid.clone(), stop.clone());
+            parts.spawn("naming the cluster in the ledger", named);
+        }
         let mut session =
             LeaderSession::open(&met.connection.client, &self.cluster, &self.services.certificates);
         let halt = match self.start(met, &mut session, &mut parts).await {
@@ -161,17 +193,21 @@ impl Work {
         }
     }
 
-    /// Starts each part as soon as what it needs is known.
-    async fn start(&mut self, met: Met, session: &mut LeaderSession, parts: &mut Parts) -> Result<(), Halt> {
+    async fn start(
+        &mut self,
+        met: FirstAnswers,
+        session: &mut LeaderSession,
+        parts: &mut Parts,
+    ) -> Result<(), Halt> {
         let stop = self.services.stop.clone();
         let own_account = met.own_account.clone();
         let mut link = self.link(met, session, parts);
         let mut health = link.releases.health();
         // Policies say which records speak for which releases, and a release
         // that is not there loses its GuardedRelease.
-        parts.meanwhile(&stop, link.policing.known(&self.conditions.policies)).await?;
+        parts.meanwhile(&stop, link.policies.known(&self.conditions.policies)).await?;
         let (releases, in_force) = (Arc::clone(&link.releases), Arc::clone(&self.services.in_force));
-        parts.spawn("trusting records", trusting::run(Arc::clone(&releases), in_force, stop.clone()));
+        parts.spawn("trusting records", trust_records(Arc::clone(&releases), in_force, stop.clone()));
         releases.trust(self.services.resolver.policies().storage());
         parts.spawn("following the records", Arc::clone(&releases).run(stop.clone()));
         self.conditions.records.unmet("the records of all releases are still being read");
@@ -181,24 +217,24 @@ impl Work {
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
         self.judge(&link, own_account);
         self.conditions.records.met();
-        link.policing.autoscalers.claim(releases.index());
+        link.policies.autoscalers.claim(releases.index());
         session.seek(parts);
         self.keep_histories(&link, parts);
         // Nor is anything repaired that a person has suspended.
-        let suspended = parts.meanwhile(&stop, telling::suspended(&link.client, &self.cluster)).await?;
+        let suspended = parts.meanwhile(&stop, suspended(&link.client, &self.cluster)).await?;
         let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
         self.register(&link, session, parts);
         let records = self.conditions.records.clone();
-        parts.spawn("watching over the records", report(health, records, stop.clone()));
+        parts.spawn("watching over the records", report_outages(health, records, stop.clone()));
         Ok(())
     }
 
     /// Begins to follow what all else needs.
-    fn link(&self, met: Met, session: &LeaderSession, parts: &mut Parts) -> Link {
+    fn link(&self, met: FirstAnswers, session: &LeaderSession, parts: &mut Parts) -> ClusterHandles {
         let Self { services, cluster, .. } = self;
-        let Met { connection: Connection { client, .. }, kinds, uid, .. } = met;
+        let FirstAnswers { connection: Connection { client, .. }, kinds, uid, .. } = met;
         let (stop, in_force) = (&services.stop, &services.in_force);
         let releases = Releases::new(
             client.clone(),
@@ -210,10 +246,10 @@ impl Work {
         let (served, stopped) = (Arc::clone(&kinds), stop.clone());
         parts.spawn("following the kinds", async move { served.run(stopped).await });
         let (opened, open) = watch::channel(None);
-        let keep = keep(services.ledger.clone(), services.notifiers.clone());
+        let keep = keep_emergency(services.ledger.clone(), services.notifiers.clone());
         let switch = emergency::follow(client.clone(), opened, keep, stop.clone());
         parts.spawn("following the emergency switch", switch);
-        let obeyed = obey(
+        let obeyed = obey_emergency(
             open.clone(),
             Arc::clone(in_force),
             self.conditions.switch.clone(),
@@ -228,40 +264,71 @@ impl Work {
             let kept = renewal.run(client.clone(), leadership.clone(), stop.clone());
             parts.spawn("keeping the certificate", kept);
         }
-        let sources = PolicySources {
-            client: &client,
-            kinds: &kinds,
-            releases: &releases,
-            in_force,
-            namespaces: &cluster.namespaces,
-            leadership: (!cluster.read_only).then_some(&leadership),
-            ledger: &self.services.ledger,
-        };
-        let policing = sources.follow(parts, stop);
+        let policies = self.follow_policies(&client, &kinds, &releases, &leadership, parts);
         let objects = Objects::new(client.clone(), WRITES).led(leadership.clone());
         let arbiter = (!cluster.read_only)
             .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
             .map(Arc::new);
         let settled = Arc::default();
-        Link { client, uid, kinds, releases, objects, arbiter, leadership, policing, settled, open }
+        ClusterHandles { client, uid, kinds, releases, objects, arbiter, leadership, policies, settled, open }
+    }
+
+    /// Starts to follow what may change the verdict on an edit: policies, allowances, labels of namespaces and autoscalers.
+    fn follow_policies(
+        &self,
+        client: &kube::Client,
+        kinds: &Arc<Kinds>,
+        releases: &Arc<Releases>,
+        leadership: &Leadership,
+        parts: &mut Parts,
+    ) -> FollowedPolicies {
+        let Services { in_force, ledger, stop, .. } = &self.services;
+        let watched = &self.cluster.namespaces;
+        // While this replica leads, it writes policy statuses and deletes allowances that ended long ago.
+        let leadership = (!self.cluster.read_only).then(|| leadership.clone());
+        let witnessed = Arc::new(Witnessed::default());
+        let policies = PolicyWatch::new(
+            client.clone(),
+            Arc::clone(kinds),
+            Arc::clone(releases),
+            Arc::clone(in_force),
+            leadership.clone().unwrap_or_else(Leadership::never),
+        )
+        .keeping(keep_policy(ledger.clone(), Arc::clone(&witnessed)));
+        let namespaces =
+            Namespaces::new(client.clone(), Arc::clone(in_force)).keeping(keep_relabelling(ledger.clone()));
+        let allowances = Allowances::new(client.clone(), Arc::clone(kinds), watched.clone(), leadership);
+        let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds), watched.clone());
+        let listings =
+            vec![policies.progress(), namespaces.progress(), allowances.progress(), autoscalers.progress()];
+        parts.spawn("following the policies", policies.run(stop.clone()));
+        parts.spawn("following the namespaces", namespaces.run(stop.clone()));
+        let (following, stopping) = (Arc::clone(&allowances), stop.clone());
+        parts.spawn("following the allowances", async move { following.run(stopping).await });
+        let (following, releases, stopping) = (Arc::clone(&autoscalers), Arc::clone(releases), stop.clone());
+        parts.spawn(
+            "following the autoscalers",
+            async move { following.run(releases.index(), stopping).await },
+        );
+        FollowedPolicies { allowances, autoscalers, witnessed, listings }
     }
 
     /// Starts to judge reviews.
-    fn judge(&self, link: &Link, own_account: Option<String>) {
-        let Services { judging, resolver, metrics, ledger, notifiers, .. } = &self.services;
-        let Link { releases, policing, .. } = link;
+    fn judge(&self, link: &ClusterHandles, own_account: Option<String>) {
+        let Services { answerer, resolver, metrics, ledger, notifiers, .. } = &self.services;
+        let ClusterHandles { releases, policies, .. } = link;
         let live = Live {
             releases: Arc::clone(releases),
             arbiter: link.arbiter.clone(),
             objects: link.objects.clone(),
             kinds: Arc::clone(&link.kinds),
-            allowances: Arc::clone(&policing.allowances),
-            autoscalers: Arc::clone(&policing.autoscalers),
+            allowances: Arc::clone(&policies.allowances),
+            autoscalers: Arc::clone(&policies.autoscalers),
             settled: Arc::clone(&link.settled),
             client: link.client.clone(),
         };
-        judging.begin(Setup {
-            door: judging.door(),
+        answerer.begin(Setup {
+            door: answerer.door.clone(),
             source: ReleaseSource::Cluster(Box::new(live)),
             resolver: Arc::clone(resolver),
             record_driver: self.cluster.record_driver,
@@ -274,54 +341,63 @@ impl Work {
         });
     }
 
+    /// Starts to record how records, allowances and autoscalers change.
+    fn keep_histories(&self, link: &ClusterHandles, parts: &mut Parts) {
+        let Services { resolver, ledger, notifiers, stop, .. } = &self.services;
+        let ClusterHandles { releases, policies, .. } = link;
+        let transitions = keep_transitions(Arc::clone(releases), ledger.clone(), stop.clone());
+        parts.spawn("keeping the records' history", transitions);
+        let exceptions = ExceptionHistory {
+            allowances: Arc::clone(&policies.allowances),
+            releases: Arc::clone(releases),
+            ledger: ledger.clone(),
+            notifiers: notifiers.clone(),
+            resolver: Arc::clone(resolver),
+        };
+        parts.spawn("keeping the allowances' history", exceptions.run(stop.clone()));
+        let scaling = ScalingHistory {
+            autoscalers: Arc::clone(&policies.autoscalers),
+            releases: Arc::clone(releases),
+            resolver: Arc::clone(resolver),
+            ledger: ledger.clone(),
+            leadership: if self.cluster.read_only { Leadership::alone() } else { link.leadership.clone() },
+            witnessed: Arc::clone(&policies.witnessed),
+        };
+        parts.spawn("recording the ends that no guard saw", MissedEnds(scaling.clone()).run(stop.clone()));
+        parts.spawn("keeping the autoscalers' history", scaling.run(stop.clone()));
+    }
+
     /// Starts the loop and the parts that report on it.
     async fn repair(
         &mut self,
-        link: &Link,
+        link: &ClusterHandles,
         session: &LeaderSession,
         (suspended, key): (Suspended, SigningKey),
         parts: &mut Parts,
     ) -> Result<(), Halt> {
-        let Services { resolver, in_force, state, metrics, certificates, ledger, notifiers, stop, .. } =
-            self.services.clone();
-        let Link { releases, kinds, objects, policing, .. } = link;
+        let Services { resolver, in_force, state, metrics, ledger, stop, .. } = self.services.clone();
         let (listed, is_listed) = watch::channel(false);
         let condition = self.conditions.loop_listed.clone();
         parts.spawn("waiting for the loop", meet_once(is_listed, condition, stop.clone()));
         let (commands, wishes) = mpsc::channel(COMMANDS);
-        let telling = Telling {
-            client: link.client.clone(),
-            uid: link.uid.clone(),
-            kinds: Arc::clone(kinds),
-            releases: Arc::clone(releases),
-            objects: objects.clone(),
-            state: Arc::clone(&state),
-            in_force: Arc::clone(&in_force),
-            commands,
-            suspended: suspended.clone(),
-            notifiers,
-            worker: self.worker.take(),
-            metrics: metrics.notices.clone(),
-            key: key.clone(),
-            settled: Arc::clone(&link.settled),
-            condition: self.conditions.statuses.clone(),
-            ledger: ledger.clone(),
-            certificates,
-        };
         // Told once the loop has ended, or will not begin.
         let looped = CancellationToken::new();
         let ended = looped.clone().drop_guard();
-        let told = telling.start(&self.cluster, session, parts, (&stop, looped)).await;
-        told.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;
+        let reported = self.report_loop(link, session, parts);
+        reported.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;
         let read_only = self.cluster.read_only;
+        if !read_only {
+            self.keep_statuses(link, session, (commands, suspended.clone(), key.clone()), looped, parts)
+                .await;
+        }
         let leading = if read_only { Leadership::alone().watch() } else { link.leadership.watch() };
         let guard = Guard {
-            releases: Arc::clone(releases),
-            kinds: Arc::clone(kinds),
-            objects: objects.clone(),
+            releases: Arc::clone(&link.releases),
+            kinds: Arc::clone(&link.kinds),
+            objects: link.objects.clone(),
             arbiter: link.arbiter.clone(),
-            allowances: Arc::clone(&policing.allowances),
-            autoscalers: Arc::clone(&policing.autoscalers),
+            allowances: Arc::clone(&link.policies.allowances),
+            autoscalers: Arc::clone(&link.policies.autoscalers),
             settled: Arc::clone(&link.settled),
             in_force,
             namespaces: self.cluster.namespaces.clone(),
@@ -342,10 +418,113 @@ impl Work {
         Ok(())
     }
 
+    /// Starts to report on the loop to people and to other clusters. Each part is a task of its own: none can delay the loop.
+    fn report_loop(
+        &mut self,
+        link: &ClusterHandles,
+        session: &LeaderSession,
+        parts: &mut Parts,
+    ) -> anyhow::Result<()> {
+        let Services { resolver, in_force, state, metrics, certificates, ledger, notifiers, stop, .. } =
+            &self.services;
+        let (metrics, read_only) = (&metrics.notices, self.cluster.read_only);
+        // A read-only guard does not need to coordinate with others.
+        let leadership = if read_only { Leadership::alone() } else { session.leadership.clone() };
+        if let Some(worker) = self.worker.take() {
+            // Without it a receiver of several clusters cannot tell them apart.
+            let source = format!("urn:kubemoor:{}", link.uid.as_deref().unwrap_or("unknown"));
+            let leads = leadership.clone();
+            let delivered = worker.start(&source, move || leads.holds(), stop.clone())?;
+            parts.try_spawn("delivering notifications", async move { Ok(delivered.await?) });
+        }
+        if ledger.keeps_fleet() {
+            let writer = FleetWriter {
+                ledger: ledger.clone(),
+                state: Arc::clone(state),
+                releases: Arc::clone(&link.releases),
+                in_force: Arc::clone(in_force),
+                namespaces: self.cluster.namespaces.clone(),
+                leadership: leadership.clone(),
+                certificates: certificates.clone(),
+            };
+            parts.spawn("keeping the releases in the ledger", writer.run(stop.clone()));
+        }
+        let teller = Teller {
+            state: Arc::clone(state),
+            notifiers: notifiers.clone(),
+            resolver: Arc::clone(resolver),
+            metrics: metrics.clone(),
+            ledger: ledger.clone(),
+            leadership,
+        };
+        parts.spawn("telling notifiers", teller.run(stop.clone()));
+        if !read_only {
+            let LeaderSession { leadership, identity, .. } = session;
+            let announcer = Announcer {
+                state: Arc::clone(state),
+                events: Events::new(link.client.clone(), leadership.clone(), identity.clone()),
+                kinds: Arc::clone(&link.kinds),
+                releases: Arc::clone(&link.releases),
+                objects: link.objects.clone(),
+                leadership: leadership.clone(),
+                metrics: metrics.clone(),
+            };
+            parts.spawn("telling of drifts and repairs", announcer.run(stop.clone()));
+        }
+        Ok(())
+    }
+
+    /// Starts to keep GuardedReleases; what the loop has seen is written after `looped`, its end.
+    async fn keep_statuses(
+        &self,
+        link: &ClusterHandles,
+        session: &LeaderSession,
+        (commands, suspended, key): (mpsc::Sender<Command>, Suspended, SigningKey),
+        looped: CancellationToken,
+        parts: &mut Parts,
+    ) {
+        let Services { in_force, state, metrics, ledger, stop, .. } = self.services.clone();
+        let (metrics, leadership) = (metrics.notices, session.leadership.clone());
+        metrics.leads(leadership.holds());
+        let (due, counts) = watch::channel(0);
+        let condition = self.conditions.statuses.clone();
+        parts.spawn("telling how many statuses are due", note_due(counts, condition, stop.clone()));
+        let (seen, witnessed) = mpsc::channel(WITNESSED);
+        let witness = Witness { ledger, releases: Arc::clone(&link.releases), seen: witnessed };
+        parts.spawn("keeping suspensions in the ledger", witness.run(stop.clone()));
+        let guarded = GuardedReleases::new(link.client.clone(), leadership.clone(), STATUS_WRITES);
+        let statuses = Statuses {
+            guarded: guarded.within(self.cluster.namespaces.clone()),
+            kinds: Arc::clone(&link.kinds),
+            releases: Arc::clone(&link.releases),
+            state,
+            in_force,
+            commands,
+            suspended,
+            leadership,
+            metrics,
+            key,
+            lease: session.place(),
+            settled: Arc::clone(&link.settled),
+            due,
+            seen,
+        };
+        // Before the loop has judged anything.
+        let first = statuses.guarded.remembered(&statuses.key).await;
+        parts.spawn("keeping GuardedReleases", async move {
+            // Before any status is written over.
+            if remember(&statuses, first, &stop).await {
+                statuses.run(looped).await;
+            }
+            // The loop may have ended by a failure, which is to be told first.
+            stop.cancelled().await;
+        });
+    }
+
     /// Keeps the webhook configurations, where that is wanted.
-    fn register(&self, link: &Link, session: &LeaderSession, parts: &mut Parts) {
+    fn register(&self, link: &ClusterHandles, session: &LeaderSession, parts: &mut Parts) {
         let Some(registration) = self.cluster.registration.clone() else { return };
-        let Services { judging, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
+        let Services { answerer, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
         if let Some(own) = self.cluster.own_namespace.clone() {
             let labels = self.conditions.labels.clone();
             let noted = note_unlabelled_namespaces(own, Arc::clone(&resolver), labels, stop.clone());
@@ -354,7 +533,7 @@ impl Work {
         let client = link.client.clone();
         let registrar = Registrar {
             registration,
-            callers: judging.door().callers().clone(),
+            callers: answerer.door.callers().clone(),
             own_namespace: self.cluster.own_namespace.clone(),
             record_driver: self.cluster.record_driver,
             certificates,
@@ -368,6 +547,289 @@ impl Work {
         };
         parts.spawn("the registration", registrar.run(client, stop));
     }
+
+    /// The webhook's access to the loop when a user orders a repair.
+    fn orders(&self) -> Orders {
+        let state = Arc::clone(&self.services.state);
+        let unconfirmed = move |release: &ReleaseId| {
+            let Some(report) = state.of(release) else { return Vec::new() };
+            let is_missing = |object: &ObjectId| {
+                report.drifted.iter().any(|it| it.kind == DriftKind::Missing && *it.object == *object)
+            };
+            let verb = |object: &ObjectId| if is_missing(object) { Verb::Create } else { Verb::Update };
+            report.unconfirmed.iter().map(|object| (verb(object), object.clone())).collect()
+        };
+        Orders { unconfirmed: Box::new(unconfirmed), callers: self.services.answerer.door.callers().clone() }
+    }
+
+    /// The key with which this guard and its other replicas sign, once it is known. A read-only guard shares
+    /// no key.
+    async fn signing(&self, read_only: bool) -> anyhow::Result<SigningKey> {
+        if read_only {
+            return random_key().context("the loop cannot start");
+        }
+        Ok(self.services.answerer.door.callers().signing().await)
+    }
+}
+
+impl FollowedPolicies {
+    /// Waits until all sources were listed, since each can turn a refusal into an allow. Meanwhile `condition` reports what
+    /// is missing.
+    async fn known(&mut self, condition: &Condition) {
+        for listing in &mut self.listings {
+            loop {
+                let reason = match &*listing.borrow_and_update() {
+                    Progress::Listed => break,
+                    Progress::Listing => {
+                        "policies, allowances and autoscalers are not all listed yet".to_owned()
+                    }
+                    Progress::Failing(reason) => reason.clone(),
+                };
+                condition.unmet(reason);
+                if listing.changed().await.is_err() {
+                    return;
+                }
+            }
+        }
+        condition.met();
+    }
+}
+
+/// The lead of this replica, or its candidacy.
+struct LeaderSession {
+    leadership: Leadership,
+    /// The identity of this process, unique among all candidates.
+    identity: String,
+    /// Until when nothing is registered, because a person withdrew the webhooks.
+    withdrawn: watch::Receiver<Option<Instant>>,
+    /// The Lease that replicas share; `None` without an election.
+    place: Option<Place>,
+    /// The election, until this replica takes part in it.
+    election: Option<Election>,
+    /// Ends the election, which gives the lead up.
+    resign: CancellationToken,
+}
+
+impl LeaderSession {
+    /// Returns a session that knows whether there is an election. This replica is not a candidate yet.
+    fn open(client: &kube::Client, cluster: &config::Cluster, certificates: &Certificates) -> Self {
+        let host = hostname::get().unwrap_or_default();
+        let started = jiff::Timestamp::now().as_nanosecond();
+        let identity = format!("{}_{}_{started:x}", host.to_string_lossy(), std::process::id());
+        let alone = |leadership, identity| Self {
+            leadership,
+            identity,
+            withdrawn: watch::channel(None).1,
+            place: None,
+            election: None,
+            resign: CancellationToken::new(),
+        };
+        if cluster.read_only {
+            return alone(Leadership::never(), identity);
+        }
+        let Some(service) = &cluster.own_service else {
+            tracing::info!(
+                "no Service of its own is known (--service), so this guard looks for no other replica and acts alone"
+            );
+            return alone(Leadership::alone(), identity);
+        };
+        let place = Place { namespace: service.namespace.clone(), name: service.name.clone() };
+        let election =
+            Election::new(client.clone(), place.clone(), identity.clone(), certificates.ca_bundle());
+        Self {
+            leadership: election.leadership(),
+            withdrawn: election.withdrawn(),
+            identity,
+            place: Some(place),
+            election: Some(election),
+            resign: CancellationToken::new(),
+        }
+    }
+
+    /// The Lease that the leader renews; `None` where this guard acts alone.
+    fn place(&self) -> Option<LeaseReference> {
+        let Place { namespace, name } = self.place.clone()?;
+        Some(LeaseReference { namespace, name })
+    }
+
+    /// Takes part in the election, if there is one.
+    fn seek(&mut self, parts: &mut Parts) {
+        if let Some(election) = self.election.take() {
+            parts.spawn("the election", election.run(self.resign.clone()));
+        }
+    }
+
+    /// Waits for all parts, which were told to stop. The election is the last of them, so that the next leader
+    /// meets no write of this one; it ends within its own time limits.
+    async fn leave(self, parts: &mut Parts) {
+        parts.all_but(1).await;
+        self.resign.cancel();
+        parts.all_but(0).await;
+    }
+}
+
+/// The pause between attempts to reach an API server at the start.
+const FIRST_RETRY: Duration = Duration::from_secs(2);
+
+/// What the guard learned from the cluster's first answers.
+struct FirstAnswers {
+    connection: Connection,
+    kinds: Arc<Kinds>,
+    own_account: Option<String>,
+    /// The uid of the namespace kube-system.
+    uid: Option<String>,
+}
+
+/// Asks the API server until it answers.
+async fn meet(connection: Connection, records: &Condition) -> FirstAnswers {
+    loop {
+        let met = async {
+            let kinds = Kinds::read(connection.client.clone()).await?;
+            let own_account = identity::own_name(&connection.client, connection.claimed.clone()).await?;
+            let uid = identity::cluster_uid(&connection.client).await?;
+            Ok::<_, kubemoor_cluster::client::call::CallError>((kinds, own_account, uid))
+        };
+        match met.await {
+            Ok((kinds, own_account, uid)) => {
+                tracing::info!(server = connection.url, account = own_account, "the API server answers");
+                return FirstAnswers { connection, kinds, own_account, uid };
+            }
+            Err(error) => {
+                records.unmet(format!("the API server does not answer: {error}"));
+                tracing::warn!(
+                    server = connection.url,
+                    "the API server does not answer, trying again: {error}"
+                );
+                tokio::time::sleep(FIRST_RETRY).await;
+            }
+        }
+    }
+}
+
+/// For how long the records may go unwatched before the guard is not ready.
+const OUTAGE: Duration = Duration::from_secs(60);
+
+const OUTAGE_LOOK: Duration = Duration::from_secs(5);
+
+async fn meet_once(mut is_listed: watch::Receiver<bool>, condition: Condition, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = async {
+            if is_listed.wait_for(|listed| *listed).await.is_ok() {
+                condition.met();
+            }
+        } => stop.cancelled().await,
+    }
+}
+
+/// Says through readiness when the records go unwatched for long. The last
+/// state serves meanwhile.
+async fn report_outages(mut health: watch::Receiver<Health>, records: Condition, stop: CancellationToken) {
+    loop {
+        let outage = health.borrow_and_update().outage.clone();
+        match outage {
+            Some(outage) if outage.since + OUTAGE <= Instant::now() => {
+                records.unmet(format!("records cannot be watched; the last state serves: {}", outage.reason));
+            }
+            Some(_) => {}
+            None => records.met(),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = health.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = tokio::time::sleep(OUTAGE_LOOK) => {}
+        }
+    }
+}
+
+/// The guarded releases that users have suspended, once the API server answers. Without the right to read them there
+/// are none.
+async fn suspended(client: &kube::Client, cluster: &config::Cluster) -> Suspended {
+    loop {
+        match guarded::suspended(client, &cluster.namespaces).await {
+            Ok(suspended) => return suspended,
+            Err(CallError::Refused { code: 401 | 403, .. }) => return Suspended::new(),
+            Err(error) => {
+                tracing::debug!("which releases are suspended cannot be read, trying again: {error}");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Reports in `/readyz` how many statuses still have to be compared, if there are many.
+async fn note_due(mut counts: watch::Receiver<usize>, condition: Condition, stop: CancellationToken) {
+    loop {
+        let count = *counts.borrow_and_update();
+        match count {
+            MANY_DUE.. => condition.noted(format!(
+                "{count} GuardedReleases have still to be compared, and written if they differ"
+            )),
+            _ => condition.met(),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = counts.changed() => if changed.is_err() {
+                return stop.cancelled().await;
+            },
+        }
+    }
+}
+
+/// Passes the knowledge of an earlier guard to the loop. Returns whether that finished before `stop`.
+async fn remember(
+    statuses: &Statuses,
+    first: Result<Vec<Remembered>, CallError>,
+    stop: &CancellationToken,
+) -> bool {
+    let (mut failures, mut read) = (FailureLog::default(), first);
+    let telling = async {
+        loop {
+            match read {
+                Ok(remembered) => {
+                    for remembered in remembered {
+                        // Without a loop there is no receiver.
+                        drop(statuses.commands.send(remembered.into()).await);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    if failures.note_failure() {
+                        tracing::warn!(
+                            "what an earlier guard knew of releases cannot be read, trying again: {error}"
+                        );
+                    }
+                    tokio::time::sleep(RETRY).await;
+                    read = statuses.guarded.remembered(&statuses.key).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => false,
+        () = telling => true,
+    }
+}
+
+/// Passes on the policies' trusted namespaces until `stop`.
+async fn trust_records(releases: Arc<Releases>, in_force: Arc<InForce>, stop: CancellationToken) {
+    let mut changes = in_force.changes();
+    loop {
+        // After the subscription: a change in between is seen by one or the other.
+        releases.trust(in_force.resolver().policies().storage());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
 }
 
 const fn at_least_one(number: u32) -> NonZeroU32 {
@@ -376,3 +838,6 @@ const fn at_least_one(number: u32) -> NonZeroU32 {
         None => NonZeroU32::MIN,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,6 @@ pub(super) struct Registrar {
     pub(super) ledger: Ledger,
 }
 
-/// The senders of the desired states, for those who keep the configurations.
 struct DesiredStates {
     validating: watch::Sender<DesiredState<ValidatingWebhookConfiguration>>,
     mutating: watch::Sender<DesiredState<MutatingWebhookConfiguration>>,
@@ -315,7 +314,6 @@ fn note_hold(is_held: bool, was_held: &mut bool) {
     *was_held = is_held;
 }
 
-/// Sends a desired state, if it differs from the last one.
 fn send<C: Configuration>(sender: &watch::Sender<DesiredState<C>>, desired: DesiredState<C>) {
     sender.send_if_modified(|last| {
         let differs = *last != desired;

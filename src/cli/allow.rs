@@ -1,21 +1,19 @@
-//! `kubemoor allow` and `kubemoor revoke`: DriftAllowances made and deleted.
-//!
-//! Entry points: [`run`], [`revoke`]. Invariant: both act with the caller's own
-//! rights, and the same `allow` with the same end makes one allowance.
+//! `kubemoor allow` and `kubemoor revoke`: DriftAllowances made and deleted with the caller's own rights. The same `allow`
+//! with the same end makes one allowance.
 
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::candidates;
-use super::connect::{self, PlaceArgs};
+use super::completions;
+use super::connect::{self, PlaceArgs, end_after};
 use super::output::{self, OutputArgs};
-use super::{Outcome, warn};
+use super::{CommandOutcome, warn};
 use kubemoor_declare::model::NamedObject;
-use kubemoor_inspect::exceptions::{self, Allowed, Asked};
+use kubemoor_inspect::exceptions::{self, Allowed, ExceptionRequest};
 use kubemoor_inspect::times::parse_duration;
 
 /// The flags of `kubemoor allow`.
@@ -23,7 +21,7 @@ use kubemoor_inspect::times::parse_duration;
 #[command(group = clap::ArgGroup::new("end").required(true))]
 pub(super) struct Args {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web
-    #[arg(value_name = "KIND/NAME", add = ArgValueCandidates::new(candidates::objects))]
+    #[arg(value_name = "KIND/NAME", add = ArgValueCandidates::new(completions::objects))]
     object: NamedObject,
 
     /// The field that may change, such as /spec/replicas; * for every field, delete for the deletion; may be repeated
@@ -53,7 +51,7 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 pub(super) struct RevokeArgs {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web, or an allowance's name
-    #[arg(value_name = "KIND/NAME|NAME", add = ArgValueCandidates::new(candidates::objects))]
+    #[arg(value_name = "KIND/NAME|NAME", add = ArgValueCandidates::new(completions::objects))]
     what: String,
 
     #[command(flatten)]
@@ -70,32 +68,28 @@ pub(super) struct Revoked {
     names: Vec<String>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let form = args.output.output.clone();
     let allowed = connect::run(allow(args))?;
     let Allowed { namespace: _, name, made, object, paths, until, unchecked } = &allowed;
     unchecked.iter().for_each(|unchecked| warn(unchecked));
     let (verb, paths) = (if *made { "made" } else { "unchanged" }, paths.join(", "));
     let told = format!("driftallowance/{name} {verb}: {paths} of {object} may change until {until}");
-    output::say(&form, &allowed, &told)
+    output::print_text(&form, &allowed, &told)
 }
 
-pub(super) fn revoke(args: RevokeArgs) -> anyhow::Result<Outcome> {
+pub(super) fn revoke(args: RevokeArgs) -> anyhow::Result<CommandOutcome> {
     let form = args.output.output.clone();
     let revoked = connect::run(revoked(args))?;
     let told: Vec<_> = revoked.names.iter().map(|name| format!("driftallowance/{name} deleted")).collect();
-    output::say(&form, &revoked, &told.join("\n"))
+    output::print_text(&form, &revoked, &told.join("\n"))
 }
 
 async fn allow(args: Args) -> anyhow::Result<Allowed> {
     let Args { object, path, duration, until, reason, output: _, place } = args;
     let now = Timestamp::now();
     let until = match (duration, until) {
-        (Some(duration), _) => {
-            // Whole seconds, so that it reads well.
-            let end = now.checked_add(duration).map_err(|_| anyhow!("--for is too long"))?;
-            Timestamp::from_second(end.as_second())?
-        }
+        (Some(duration), _) => end_after(now, duration)?,
         (None, Some(until)) => until,
         (None, None) => bail!("say until when, with --for or --until"),
     };
@@ -103,7 +97,7 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
     exceptions::request(&path, until, reason.as_deref(), now)?;
     let (connection, namespace) = place.connect().await?;
     let (object, namespace, paths, reason) = (&object, &*namespace, &path, reason.as_deref());
-    let asked = Asked { object, namespace, paths, until, reason };
+    let asked = ExceptionRequest { object, namespace, paths, until, reason };
     let plan = exceptions::plan(&connection, &asked, now).await?;
     Ok(plan.make(&connection).await?)
 }

@@ -1,30 +1,30 @@
-//! `kubemoor audit`: who did what, when, and with which result, from a ledger's database or from a guard.
+//! `kubemoor audit`: who did what, when, and with which result, from a ledger's database or from a guard; with
+//! `--would-deny` also the policies that would permit exactly the releases, objects and fields that were met.
 
-pub(super) mod permit;
 mod report;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
-use self::permit::{Permit, PermitPolicy, permits};
-use super::connect::{self, ClusterArgs, NamespacesArgs};
-use super::guard::GuardArgs;
+use super::connect::{self, ClusterArgs, GuardArgs, NamespacesArgs};
 use super::list::Items;
-use super::output::{self, Data, Form, Table};
+use super::output::{self, Data, OutputFormat, Table, seconds};
 use super::serve::ConflictError;
-use super::{Outcome, standing, warn};
+use super::{CommandOutcome, warn};
 use kubemoor_declare::model::{NamedObject, Operation};
-use kubemoor_inspect::ledger::columns::{COLUMNS, changes, columns, plain};
-use kubemoor_inspect::ledger::{self, Source};
-use kubemoor_inspect::sheet::Sheet;
-use kubemoor_inspect::times::Moment;
-use kubemoor_ledger::entry::Entry;
+use kubemoor_inspect::guard::ForwardedGuard;
+use kubemoor_inspect::ledger::{self, COLUMNS, LedgerSource, changes, columns, plain};
+use kubemoor_inspect::report::Sheet;
+use kubemoor_inspect::times::AgeOrTime;
+use kubemoor_ledger::entry::{Entry, Object};
 use kubemoor_ledger::query::{self, Filter};
+use kubemoor_policy::resource::{IgnoreRule, MAX_PATHS, MAX_RULES, ReleaseSelector, TargetSpec};
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::edit;
 
@@ -51,7 +51,7 @@ const OVERLAP: SignedDuration = SignedDuration::from_secs(15);
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<AuditCommand>,
 
     #[command(flatten)]
     filter: FilterArgs,
@@ -70,7 +70,7 @@ pub(super) struct Args {
 
     /// How the rows are printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Form<People>,
+    output: OutputFormat<AuditFormat>,
 
     /// Leave out the names of the columns
     #[arg(long)]
@@ -81,7 +81,7 @@ pub(super) struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum AuditCommand {
     /// Report a period: denied changes, exceptions, repairs, time in drift
     Report(Box<report::Args>),
 }
@@ -115,11 +115,11 @@ struct FilterArgs {
 
     /// Only rows since this time or age: 30d, 24h, 90m, 2026-11-21T08:00:00Z
     #[arg(long, value_name = "TIME", default_value = "24h")]
-    since: Moment,
+    since: AgeOrTime,
 
     /// Only rows before this time or age
     #[arg(long, value_name = "TIME")]
-    until: Option<Moment>,
+    until: Option<AgeOrTime>,
 }
 
 /// The flags that choose where rows come from.
@@ -149,7 +149,7 @@ pub(super) struct SourceArgs {
 
 /// How rows are printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum People {
+enum AuditFormat {
     /// For people
     Table,
     /// For spreadsheets
@@ -158,7 +158,7 @@ enum People {
 
 /// Shows rows, also more of them later.
 struct Show {
-    form: Form<People>,
+    form: OutputFormat<AuditFormat>,
     widths: Vec<usize>,
     has_head: bool,
     /// Whether rows were already printed.
@@ -167,14 +167,14 @@ struct Show {
     goes_on: bool,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     match args.what {
-        Some(What::Report(args)) => connect::run(report::run(*args)),
+        Some(AuditCommand::Report(args)) => connect::run(report::run(*args)),
         None => connect::run(audit(args)),
     }
 }
 
-async fn audit(args: Args) -> anyhow::Result<Outcome> {
+async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
     args.check()?;
     let Args { what: _, filter, limit, follow, would_deny, output, no_headers, source } = args;
     let (source, namespace) = source.open().await?;
@@ -196,24 +196,29 @@ async fn audit(args: Args) -> anyhow::Result<Outcome> {
             oldest.time
         ));
     }
-    let is_table = output == Form::People(People::Table);
+    let is_table = output == OutputFormat::People(AuditFormat::Table);
     let mut show = Show::new(output, follow, !no_headers);
     if would_deny {
         return output::write(&show.permits(&entries)?);
     }
     if entries.is_empty() && !follow && is_table {
         warn(&nothing(namespace.as_deref(), &filter));
-        return Ok(Outcome::Clean);
+        return Ok(CommandOutcome::Clean);
     }
     let is_open = output::stream(&show.rows(&entries)?)?;
     if follow && is_open {
         added(&source, filter, &entries, show).await?;
     }
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }
 
 /// Shows the rows that are added to those that are `shown` already. Ends when the output is closed.
-async fn added(source: &Source, mut filter: Filter, shown: &[Entry], mut show: Show) -> anyhow::Result<()> {
+async fn added(
+    source: &LedgerSource,
+    mut filter: Filter,
+    shown: &[Entry],
+    mut show: Show,
+) -> anyhow::Result<()> {
     // Only rows within the overlap can come again.
     let mut known: HashSet<i64> = shown.iter().map(|entry| entry.id).collect();
     let mut newest = shown.iter().map(|entry| entry.time).max();
@@ -238,7 +243,7 @@ async fn added(source: &Source, mut filter: Filter, shown: &[Entry], mut show: S
 
 /// The sentence for an empty result, with the place that was searched.
 fn nothing(namespace: Option<&str>, filter: &Filter) -> String {
-    let since = filter.since.map(|since| format!(" since {}", since.strftime("%Y-%m-%dT%H:%M:%SZ")));
+    let since = filter.since.map(|since| format!(" since {}", seconds(since)));
     let since = since.unwrap_or_default();
     match namespace {
         Some(namespace) => {
@@ -292,11 +297,11 @@ impl SourceArgs {
     }
 
     /// The source, and the one namespace whose rows are wanted.
-    pub(super) async fn open(self) -> anyhow::Result<(Source, Option<String>)> {
+    pub(super) async fn open(self) -> anyhow::Result<(LedgerSource, Option<String>)> {
         let Self { ledger, server, certificate_authority, guard, namespaces, cluster } = self;
         if let Some(url) = ledger {
-            let source = Source::database(&url).await?;
-            let namespace = namespaces.of(&cluster).await;
+            let source = LedgerSource::database(&url).await?;
+            let namespace = namespaces.without_cluster(&cluster).await;
             let namespace =
                 namespace.context("no kubeconfig names a namespace: give -n NAMESPACE, or -A for all")?;
             return Ok((source, namespace));
@@ -308,28 +313,31 @@ impl SourceArgs {
             );
         }
         let connection = cluster.connect().await?;
-        let namespace = namespaces.chosen(&connection);
-        standing::say(&connection, namespace.as_deref()).await;
+        let (connection, namespace) = namespaces.open(connection, None).await;
         let source = match server {
-            Some(server) => Source::guard(&server, certificate_authority.as_deref(), &access).await?,
-            None => Source::Forwarded(Box::new(guard.forwarded(connection, access, certificate_authority))),
+            Some(server) => LedgerSource::guard(&server, certificate_authority.as_deref(), &access).await?,
+            None => {
+                let forwarded = ForwardedGuard::new(connection, guard.place(), certificate_authority, access);
+                LedgerSource::Forwarded(Box::new(forwarded))
+            }
         };
         Ok((source, namespace))
     }
 }
 
 impl Show {
-    fn new(form: Form<People>, goes_on: bool, has_head: bool) -> Self {
+    fn new(form: OutputFormat<AuditFormat>, goes_on: bool, has_head: bool) -> Self {
         Self { form, widths: WIDTHS.to_vec(), has_head, begun: false, goes_on }
     }
 
-    /// Rows in the order given.
     fn rows(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
         match &self.form {
-            Form::People(People::Table) => Ok(self.table(entries)),
-            Form::People(People::Csv) => self.sheet(entries),
-            Form::Data(data) if self.goes_on => entries.iter().map(|entry| data.part(entry)).collect(),
-            Form::Data(data) => data.text(&Items::of(entries)),
+            OutputFormat::People(AuditFormat::Table) => Ok(self.table(entries)),
+            OutputFormat::People(AuditFormat::Csv) => self.sheet(entries),
+            OutputFormat::Data(data) if self.goes_on => {
+                entries.iter().map(|entry| data.part(entry)).collect()
+            }
+            OutputFormat::Data(data) => data.text(&Items::new(entries)),
         }
     }
 
@@ -340,13 +348,13 @@ impl Show {
         let policies: Vec<_> = permits.iter().flat_map(Permit::policies).collect();
         match &self.form {
             // As a policy's file holds them.
-            Form::Data(Data::Yaml) => documents(&policies),
-            Form::Data(data) => data.text(&Items::of(&policies)),
-            Form::People(People::Csv) => self.sheet(entries),
-            Form::People(People::Table) if entries.is_empty() => {
+            OutputFormat::Data(Data::Yaml) => documents(&policies),
+            OutputFormat::Data(data) => data.text(&Items::new(&policies)),
+            OutputFormat::People(AuditFormat::Csv) => self.sheet(entries),
+            OutputFormat::People(AuditFormat::Table) if entries.is_empty() => {
                 Ok("Nothing passed that Deny would have refused.\n".to_owned())
             }
-            Form::People(People::Table) => {
+            OutputFormat::People(AuditFormat::Table) => {
                 let mut text = self.table(entries);
                 text.push('\n');
                 let uncovered = permits.iter().map(|permit| permit.uncovered).sum::<usize>();
@@ -398,7 +406,7 @@ fn cells(entry: &Entry) -> [String; 8] {
         _ => dash(""),
     };
     [
-        entry.time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        seconds(entry.time),
         dash(&entry.verdict),
         dash(if entry.reason.is_empty() { &entry.kind } else { &entry.reason }),
         plain(&release),
@@ -442,6 +450,113 @@ pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
         return Ok(uri);
     }
     Err(form)
+}
+
+const API_VERSION: &str = "kubemoor.dev/v1alpha1";
+const KIND: &str = "DriftPolicy";
+
+/// A DriftPolicy that would permit what passed, as it may be applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::cli) struct PermitPolicy {
+    #[schemars(extend("const" = API_VERSION))]
+    api_version: &'static str,
+    #[schemars(extend("const" = KIND))]
+    kind: &'static str,
+    metadata: PermitName,
+    spec: PermitSpec,
+}
+
+/// What the policy is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+struct PermitName {
+    /// By the release and its namespace; with a number where one policy does not suffice.
+    name: String,
+}
+
+/// What the policy says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+struct PermitSpec {
+    /// The one release.
+    releases: ReleaseSelector,
+    /// The fields that were changed.
+    ignore: Vec<IgnoreRule>,
+}
+
+/// Group, kind, namespace and name of an object.
+type ObjectKey = (String, String, Option<String>, String);
+
+/// The policy rules that would permit the recorded changes to one release's objects.
+pub(super) struct Permit {
+    namespace: String,
+    release: String,
+    objects: BTreeMap<ObjectKey, BTreeSet<String>>,
+    /// Edits that no ignored field would permit.
+    pub(super) uncovered: usize,
+}
+
+/// One for each release of `entries`.
+pub(super) fn permits(entries: &[Entry]) -> Vec<Permit> {
+    let mut permits: BTreeMap<(String, String), Permit> = BTreeMap::new();
+    for entry in entries {
+        let release = entry.release.clone().unwrap_or_default();
+        let permit = permits.entry((entry.namespace.clone(), release.clone())).or_insert_with(|| Permit {
+            namespace: entry.namespace.clone(),
+            release,
+            objects: BTreeMap::new(),
+            uncovered: 0,
+        });
+        let covered = entry.release.is_some() && entry.more_fields == 0 && !entry.fields.is_empty();
+        if !covered {
+            permit.uncovered += 1;
+            continue;
+        }
+        let Object { group, kind, namespace, name } = entry.object.clone();
+        let paths = permit.objects.entry((group, kind, namespace, name)).or_default();
+        paths.extend(entry.fields.iter().map(|field| field.path.clone()));
+    }
+    permits.into_values().collect()
+}
+
+impl Permit {
+    /// The policies, ready to apply: one, unless the rules do not fit into one.
+    pub(super) fn policies(&self) -> Vec<PermitPolicy> {
+        let rules: Vec<IgnoreRule> = self.objects.iter().flat_map(rules).collect();
+        let policies = rules.chunks(MAX_RULES).enumerate().map(|(before, ignore)| {
+            let Self { namespace, release, .. } = self;
+            let number = if before == 0 { String::new() } else { format!("-{}", before + 1) };
+            PermitPolicy {
+                api_version: API_VERSION,
+                kind: KIND,
+                metadata: PermitName { name: format!("permit-{namespace}-{release}{number}") },
+                spec: PermitSpec {
+                    releases: ReleaseSelector {
+                        names: vec![release.clone()],
+                        namespaces: vec![namespace.clone()],
+                        ..ReleaseSelector::default()
+                    },
+                    ignore: ignore.to_vec(),
+                },
+            }
+        });
+        policies.collect()
+    }
+}
+
+fn rules((object, paths): (&ObjectKey, &BTreeSet<String>)) -> Vec<IgnoreRule> {
+    let (group, kind, namespace, name) = object;
+    // Selectors are regular expressions; a dot in a name must match only itself.
+    let literal = |text: &str| Some(text.replace('.', "\\.")).filter(|text| !text.is_empty());
+    let target = TargetSpec {
+        group: literal(group),
+        kind: Some(kind.clone()),
+        namespace: namespace.clone(),
+        name: literal(name),
+        ..TargetSpec::default()
+    };
+    let paths: Vec<String> = paths.iter().cloned().collect();
+    let rule = |paths: &[String]| IgnoreRule { target: Some(target.clone()), paths: paths.to_vec() };
+    paths.chunks(MAX_PATHS).map(rule).collect()
 }
 
 #[cfg(test)]

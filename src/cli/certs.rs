@@ -1,8 +1,5 @@
-//! `kubemoor certs`: the certificates that `serve` makes for itself, made,
-//! renewed and shown ahead of it.
-//!
-//! Entry point: [`run`]. Invariant: the authority's key is never replaced, and
-//! no private key is printed.
+//! `kubemoor certs`: the certificates that `serve` makes for itself, made, renewed and shown ahead of it. The authority's
+//! key is never replaced, and no private key is printed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Outcome;
-use super::output::{self, OutputArgs, Table, Text};
+use super::CommandOutcome;
+use super::output::{self, OutputArgs, StyledText, Table};
 use super::serve;
 use kubemoor_runtime::config::{Endpoint, ServiceRef, WebhookUrl};
 use kubemoor_runtime::tls::{CertificateSource, Certificates};
@@ -40,9 +37,9 @@ pub(super) struct Args {
 /// What there is now.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct CertsReport {
     directory: PathBuf,
-    done: Done,
+    done: CertificateResult,
     names: Vec<String>,
     not_before: Timestamp,
     not_after: Timestamp,
@@ -52,7 +49,7 @@ pub(super) struct Report {
 
 /// What became of the certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-enum Done {
+enum CertificateResult {
     /// There was none that would do.
     Made,
     /// The one that was there is due, or is for other names.
@@ -61,25 +58,25 @@ enum Done {
     Kept,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let Args { tls_dir, webhook_url, service, output } = args;
     let endpoint = webhook_url.map(Endpoint::Url).or(service.map(Endpoint::Service));
     let report = report(tls_dir, serve::names(endpoint.as_ref()), Timestamp::now())?;
     output::print(&output.output, &report, || report.table())
 }
 
-fn report(directory: PathBuf, names: Vec<String>, now: Timestamp) -> anyhow::Result<Report> {
+fn report(directory: PathBuf, names: Vec<String>, now: Timestamp) -> anyhow::Result<CertsReport> {
     let before = served(&directory);
     let source = CertificateSource::SelfMade { directory: directory.clone(), names: names.clone() };
     let certificates = Certificates::load(source, now)?;
     let done = match before {
-        None => Done::Made,
-        before if before == served(&directory) => Done::Kept,
-        Some(_) => Done::Renewed,
+        None => CertificateResult::Made,
+        before if before == served(&directory) => CertificateResult::Kept,
+        Some(_) => CertificateResult::Renewed,
     };
     let (not_before, not_after) = certificates.validity()?;
     let authority = certificates.ca_bundle().borrow().clone().unwrap_or_default();
-    Ok(Report { directory, done, names, not_before, not_after, ca_bundle: STANDARD.encode(&*authority) })
+    Ok(CertsReport { directory, done, names, not_before, not_after, ca_bundle: STANDARD.encode(&*authority) })
 }
 
 /// The certificate's file as it is; only to be compared with itself.
@@ -87,12 +84,12 @@ fn served(directory: &Path) -> Option<Vec<u8>> {
     fs::read(directory.join("tls.crt")).ok()
 }
 
-impl Report {
-    fn table(&self) -> Text {
+impl CertsReport {
+    fn table(&self) -> StyledText {
         let done = match self.done {
-            Done::Made => "made",
-            Done::Renewed => "renewed",
-            Done::Kept => "good for a while, kept",
+            CertificateResult::Made => "made",
+            CertificateResult::Renewed => "renewed",
+            CertificateResult::Kept => "good for a while, kept",
         };
         let file = |name: &str| self.directory.join(name).display().to_string();
         let mut table = Table::new(["CERTIFICATE", &file("tls.crt")]);

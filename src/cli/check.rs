@@ -1,7 +1,5 @@
-//! `kubemoor check`: the verdict on one AdmissionReview, offline.
-//!
-//! Entry point: [`run`]. Invariant: the verdict is the one that the webhook
-//! would come to, had it this release and no other, and no API server to ask.
+//! `kubemoor check`: the verdict on one AdmissionReview, offline. It is the one that the webhook would come to, had it this
+//! release and no other, and no API server to ask.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,9 +11,9 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde::Serialize;
 
-use super::labels::LabelArgs;
-use super::output::{self, OutputArgs, PLAIN, Table, Text};
-use super::{Outcome, policy_files, warn};
+use super::connect::LabelArgs;
+use super::output::{self, OutputArgs, PLAIN, StyledText, Table};
+use super::{CommandOutcome, warn};
 use kubemoor_cluster::mirror::directory;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
@@ -23,9 +21,10 @@ use kubemoor_guard::webhook::case::{Basis, Case, Subject};
 use kubemoor_guard::webhook::review::{self, Request};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
-use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
+use kubemoor_policy::{Policy, read};
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_verdict::circumstances::Circumstances;
 use kubemoor_verdict::edit::{self, Evidence, Owner, Rules, Verdict};
@@ -56,13 +55,6 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// The other inputs for judging a review.
-struct Given<'a> {
-    edits: EditsMode,
-    policies: Option<&'a Path>,
-    cluster: &'a Labels,
-}
-
 /// The label by which the API server names every namespace.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -71,7 +63,7 @@ pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A verdict and what it is about.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(super) struct Report {
+pub(super) struct CheckReport {
     object: ObjectId,
     operation: Operation,
     #[serde(flatten)]
@@ -82,25 +74,23 @@ pub(super) struct Report {
 
 /// The inputs for judging a review.
 pub(super) struct Bench<'a> {
-    /// The one release.
     pub(super) release: Release,
-    /// The policies.
     pub(super) resolver: &'a PolicyResolver,
-    /// The allowances.
     pub(super) allowances: Vec<Arc<Allowance>>,
     /// The scaling ranges of autoscalers, for each workload.
     pub(super) autoscalers: &'a [(ObjectId, Autoscaler)],
-    /// The time.
     pub(super) now: Timestamp,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let Args { release, review, edits, policies, cluster_labels, output } = args;
     let cluster = cluster_labels.labels()?;
-    let given = Given { edits, policies: policies.as_deref(), cluster: &cluster };
-    let report = report(&release, &review, &given, Timestamp::now())?;
+    let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
+    let accepted = policies.as_deref().map(read_policy_folder).transpose()?.unwrap_or_default();
+    let policies = Policies::new(defaults, &cluster, accepted);
+    let report = report(&release, &review, policies, Timestamp::now())?;
     output::print(&output.output, &report, || report.table())?;
-    Ok(if report.verdict.outcome.is_refusal() { Outcome::Found } else { Outcome::Clean })
+    Ok(if report.verdict.outcome.is_refusal() { CommandOutcome::Found } else { CommandOutcome::Clean })
 }
 
 /// A resolver for one namespace; the label that every namespace has needs no
@@ -112,7 +102,7 @@ pub(super) fn resolver(policies: Policies, namespace: &str, mut labels: Labels) 
     resolver
 }
 
-fn report(release: &Path, review: &Path, given: &Given<'_>, now: Timestamp) -> anyhow::Result<Report> {
+fn report(release: &Path, review: &Path, policies: Policies, now: Timestamp) -> anyhow::Result<CheckReport> {
     let cannot_read = || format!("cannot read the review {}", review.display());
     let body = fs::read(review).with_context(cannot_read)?;
     let request = Request::parse(&body).with_context(cannot_read)?;
@@ -129,9 +119,6 @@ fn report(release: &Path, review: &Path, given: &Given<'_>, now: Timestamp) -> a
             skipped.reason
         ));
     }
-    let defaults = Policy::new(given.edits, DriftMode::Report, OPERATION_TIMEOUT);
-    let accepted = given.policies.map(policy_files::folder).transpose()?.unwrap_or_default();
-    let policies = Policies::new(defaults, given.cluster, accepted);
     let resolver = resolver(policies, &assembled.release.id.namespace, Labels::new());
     Bench { release: assembled.release, resolver: &resolver, allowances: Vec::new(), autoscalers: &[], now }
         .judge(&request)
@@ -139,11 +126,7 @@ fn report(release: &Path, review: &Path, given: &Given<'_>, now: Timestamp) -> a
 }
 
 impl Bench<'_> {
-    /// The verdict on one review.
-    ///
-    /// # Errors
-    /// The review asks nothing that can be judged.
-    pub(super) fn judge(self, request: &Request<'_>) -> anyhow::Result<Report> {
+    pub(super) fn judge(self, request: &Request<'_>) -> anyhow::Result<CheckReport> {
         let Self { release, resolver, allowances, autoscalers, now } = self;
         let operation =
             request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
@@ -152,7 +135,7 @@ impl Bench<'_> {
         let rules = Rules { resolver, own_account: None };
         let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
             let (object, verdict) = (request.head.object(), Verdict::allow(edit::Reason::NotDeclared));
-            return Ok(Report { object, operation, verdict, message: None });
+            return Ok(CheckReport { object, operation, verdict, message: None });
         };
         let case = Case::of(subject, request.clone(), RecordDriver::Secret);
         if case.subject.object.name.is_empty() {
@@ -173,7 +156,7 @@ impl Bench<'_> {
             outcome if outcome.is_refusal() => Some(judgement.message.denial()),
             _ => Some(judgement.message.warnings().join("\n")),
         };
-        Ok(Report { object: case.subject.object, operation, verdict: judgement.verdict, message })
+        Ok(CheckReport { object: case.subject.object, operation, verdict: judgement.verdict, message })
     }
 }
 
@@ -195,8 +178,8 @@ fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
     ReleaseId { namespace: namespace.as_deref().unwrap_or("default").into(), name: name.into() }
 }
 
-impl Report {
-    fn table(&self) -> Text {
+impl CheckReport {
+    fn table(&self) -> StyledText {
         let Self { object, operation, verdict, message } = self;
         let mut rows = Table::new(["OBJECT", &object.to_string()]);
         rows.row(["OPERATION", &format!("{operation:?}").to_uppercase()]);
@@ -230,6 +213,49 @@ impl Report {
         }
         text
     }
+}
+
+/// The policies in a directory: its files that end in yaml, yml or json.
+pub(super) fn read_policy_folder(path: &Path) -> anyhow::Result<Vec<Arc<Compiled>>> {
+    let cannot_list = || format!("cannot list the policies in {}", path.display());
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(path).with_context(cannot_list)? {
+        let entry = entry.with_context(cannot_list)?.path();
+        let hidden = entry.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if is_yaml(&entry) && !hidden && entry.is_file() {
+            paths.push(entry);
+        }
+    }
+    paths.sort();
+    read_policy_files(&paths)
+}
+
+pub(super) fn read_policy_files(paths: &[PathBuf]) -> anyhow::Result<Vec<Arc<Compiled>>> {
+    let mut texts = Vec::with_capacity(paths.len());
+    for path in paths {
+        texts.push((path.display().to_string(), read_text(path)?));
+    }
+    let (accepted, flawed) = read::read(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    if flawed.is_empty() {
+        return Ok(accepted);
+    }
+    let flaws: Vec<String> = flawed.iter().map(ToString::to_string).collect();
+    Err(anyhow::anyhow!("{}", flaws.join("\n")).context("no verdict with policies that are not accepted"))
+}
+
+/// Whether a file's name is that of YAML or JSON.
+pub(super) fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
+}
+
+/// A file of at most [`read::MAX_FILE`] bytes.
+pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let cannot_read = || format!("cannot read {}", path.display());
+    let length = fs::metadata(path).with_context(cannot_read)?.len();
+    if length > read::MAX_FILE as u64 {
+        return Err(anyhow::anyhow!("it has more than {} bytes", read::MAX_FILE)).with_context(cannot_read);
+    }
+    fs::read_to_string(path).with_context(cannot_read)
 }
 
 #[cfg(test)]

@@ -1,9 +1,5 @@
-//! The parts that every command with a cluster shares: kubectl's flags, the connection, and the sentences for
-//! errors.
-//!
-//! Entry points: [`ClusterArgs`], [`PlaceArgs`] and [`NamespacesArgs`] to flatten into a command's flags,
-//! [`run`] to wait for its work, [`failed`] for errors of the API server. Invariant: an error is one sentence
-//! that says what failed and what to do. Nothing is decided here.
+//! What every command with a cluster shares: kubectl's flags, the connection, several clusters at once, where the guard
+//! runs, and a warning first if the guard cannot work.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -11,18 +7,29 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap_complete::ArgValueCandidates;
+use futures::StreamExt;
+use jiff::Timestamp;
 use secrecy::SecretString;
+use tokio::time::timeout;
 
-use super::candidates;
-use kubemoor_cluster::client::call::CallError;
+use super::output::seconds;
+use super::serve::ConflictError;
+use super::{completions, warn};
 use kubemoor_cluster::client::connection::{self, Access, Connection};
+use kubemoor_cluster::client::lease::Place;
+use kubemoor_cluster::client::lease::pulse::pulse;
+use kubemoor_cluster::client::{discovery, guarded, registrations};
 use kubemoor_declare::model;
-use kubemoor_inspect::failure;
+use kubemoor_guard::webhook::registration::emergency;
+use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_inspect::times::parse_duration;
+use kubemoor_policy::guarded::LeaseReference;
+use kubemoor_policy::resolver::Labels;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::telemetry;
+use kubemoor_verdict::health::reported::{Pulse, STALE_AFTER};
 
-pub(super) use kubemoor_inspect::failure::spoken;
+pub(super) use kubemoor_inspect::failure::{failed, spoken};
 
 /// Which cluster, and as whom: kubectl's own flags.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,7 +40,7 @@ pub(super) struct ClusterArgs {
     kubeconfig: Option<PathBuf>,
 
     /// The kubeconfig's context [default: its current one]
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(candidates::contexts))]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::contexts))]
     context: Option<String>,
 
     /// The kubeconfig's cluster [default: the context's]
@@ -56,13 +63,6 @@ pub(super) struct ClusterArgs {
     #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
     groups: Vec<String>,
 
-    #[command(flatten)]
-    requests: RequestArgs,
-}
-
-/// How requests to an API server are made: kubectl's own flags.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub(super) struct RequestArgs {
     /// How long to wait for a server's answer, such as 10s; 0 for no limit
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = parse_timeout)]
     request_timeout: Timeout,
@@ -76,7 +76,6 @@ pub(super) struct RequestArgs {
 /// futures on it.
 const STACK: usize = 8 << 20;
 
-/// From which verbosity on kubectl tells requests.
 const TELLS_REQUESTS: u8 = 6;
 
 /// How Helm keeps its records.
@@ -106,7 +105,7 @@ pub(super) struct PlaceArgs {
 #[command(next_help_heading = "Cluster")]
 struct NamespaceArgs {
     /// The namespace [default: the context's]
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = parse_namespace, add = ArgValueCandidates::new(candidates::namespaces))]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = parse_namespace, add = ArgValueCandidates::new(completions::namespaces))]
     namespace: Option<String>,
 }
 
@@ -125,30 +124,28 @@ pub(super) struct NamespacesArgs {
 impl ClusterArgs {
     /// Creates a client; sends no request yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
-        self.requests.tell();
+        if self.verbosity >= TELLS_REQUESTS {
+            // A command may connect more than once, and logging begins once.
+            let _ = telemetry::init(connection::REQUESTS);
+        }
         Ok(connection::connect_by(&self.access()).await?)
     }
 
     /// The credentials that the flags choose.
     pub(super) fn access(&self) -> Access {
-        let Self { kubeconfig, context, cluster, account, token, user, groups, requests } = self.clone();
-        let (timeout, server) = (requests.timeout(), None);
+        let Self { kubeconfig, context, cluster, account, token, user, groups, .. } = self.clone();
+        let (timeout, server) = (self.request_timeout.0, None);
         Access { kubeconfig, context, cluster, account, token, timeout, user, groups, server }
     }
 }
 
-impl RequestArgs {
-    /// Time limit for one answer of the server; `None` for no limit.
-    pub(super) fn timeout(self) -> Option<Duration> {
-        self.request_timeout.0
-    }
-
-    /// Prints the requests that follow, if the user wants to see them.
-    pub(super) fn tell(self) {
-        if self.verbosity >= TELLS_REQUESTS {
-            // A command may connect more than once, and logging begins once.
-            let _ = telemetry::init(connection::REQUESTS);
-        }
+impl RecordArgs {
+    pub(super) async fn reader(
+        self,
+        connection: Connection,
+        cluster: &Labels,
+    ) -> anyhow::Result<ClusterReader> {
+        Ok(ClusterReader::new(connection, self.record_driver, cluster).await?)
     }
 }
 
@@ -179,8 +176,20 @@ impl NamespacesArgs {
         self.one.namespace.as_deref().filter(|_| !self.all_namespaces)
     }
 
-    /// The same for a command that asks no API server: a kubeconfig is read only where no flag says it.
-    pub(super) async fn of(&self, cluster: &ClusterArgs) -> anyhow::Result<Option<String>> {
+    /// The connection and the selected namespace, `None` for all; warns first if the guard there cannot work. `cluster`
+    /// names one of several.
+    pub(super) async fn open(
+        &self,
+        connection: Connection,
+        cluster: Option<&str>,
+    ) -> (Connection, Option<String>) {
+        let namespace = self.chosen(&connection);
+        warn_of_guard(&connection, namespace.as_deref(), cluster).await;
+        (connection, namespace)
+    }
+
+    /// As [`Self::chosen`], for a command that asks no API server: a kubeconfig is read only where no flag says it.
+    pub(super) async fn without_cluster(&self, cluster: &ClusterArgs) -> anyhow::Result<Option<String>> {
         match &self.one.namespace {
             _ if self.all_namespaces => Ok(None),
             Some(namespace) => Ok(Some(namespace.clone())),
@@ -189,7 +198,6 @@ impl NamespacesArgs {
     }
 }
 
-/// Waits for what a command does.
 pub(super) fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -203,9 +211,10 @@ pub(super) fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::R
     outcome
 }
 
-/// The sentence for a call that failed; `doing` completes "cannot …".
-pub(super) fn failed(connection: &Connection, doing: &str, error: CallError) -> anyhow::Error {
-    failure::failed(connection, doing, error).into()
+/// The end of a time from now, in whole seconds, so that it reads well.
+pub(super) fn end_after(now: Timestamp, duration: Duration) -> anyhow::Result<Timestamp> {
+    let end = now.checked_add(duration).map_err(|_| anyhow::anyhow!("--for is too long"))?;
+    Ok(Timestamp::from_second(end.as_second())?)
 }
 
 /// A namespace's name.
@@ -228,7 +237,6 @@ pub(super) fn parse_release(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// A token.
 fn parse_token(text: &str) -> Result<SecretString, &'static str> {
     if text.is_empty() || text.contains(|letter: char| !letter.is_ascii_graphic()) {
         return Err("a bearer token has neither spaces nor control characters");
@@ -244,6 +252,205 @@ fn parse_timeout(text: &str) -> Result<Timeout, String> {
         Err(_) if matches!(text, "0s" | "0m" | "0h") => Ok(Timeout(None)),
         Err(_) => parse_duration(text).map(|timeout| Timeout(Some(timeout))),
     }
+}
+
+/// Clusters that are asked at once.
+const AT_ONCE: usize = 16;
+
+/// Time limit for each of several clusters.
+pub(super) const CLUSTER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time limit for a cluster that the user did not name; a slower one is left out.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// The flag for several contexts.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct ContextsArgs {
+    /// Contexts of the kubeconfig whose clusters are asked all at once, such as prod-eu,prod-us
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["context", "cluster", "account", "token"], add = ArgValueCandidates::new(completions::contexts))]
+    contexts: Vec<String>,
+}
+
+pub(super) struct ClusterAnswers<T> {
+    pub(super) found: Vec<(String, T)>,
+    failed: usize,
+}
+
+impl ContextsArgs {
+    /// Whether only the current cluster is asked, as without the flag.
+    pub(super) fn is_empty(&self) -> bool {
+        self.contexts.is_empty()
+    }
+
+    /// The clusters by the names of their contexts, each once.
+    pub(super) fn clusters(&self, cluster: &ClusterArgs) -> Vec<(String, Access)> {
+        context_clusters(&self.contexts, &cluster.access())
+    }
+}
+
+/// The clusters of some contexts, each once, with the credentials of `access`.
+pub(super) fn context_clusters(contexts: &[String], access: &Access) -> Vec<(String, Access)> {
+    let mut clusters: Vec<(String, Access)> = Vec::new();
+    for context in contexts {
+        if clusters.iter().all(|(known, _)| known != context) {
+            clusters.push((context.clone(), Access { context: Some(context.clone()), ..access.clone() }));
+        }
+    }
+    clusters
+}
+
+/// Those clusters whose API servers answer, if only to refuse; says on standard error which ones do not.
+pub(super) async fn that_answer(clusters: Vec<(String, Access)>) -> Vec<(String, Access)> {
+    let ask = async |_: &str, access: Access| {
+        let connection = connection::connect_by(&access).await?;
+        match discovery::version(&connection.client).await {
+            Err(error) if error.is_outage() => Err(anyhow::Error::from(error)),
+            _ => Ok(access),
+        }
+    };
+    each(clusters, ANSWER, ask).await.found
+}
+
+/// Asks each cluster, which may take the time `within`; says on standard error which ones failed, and why. The answers
+/// are in the order of the clusters.
+pub(super) async fn each<T>(
+    clusters: Vec<(String, Access)>,
+    within: Duration,
+    ask: impl AsyncFn(&str, Access) -> anyhow::Result<T>,
+) -> ClusterAnswers<T> {
+    let ask = &ask;
+    let asked = clusters.into_iter().map(|(name, access)| async move {
+        let answer = match tokio::time::timeout(within, ask(&name, access)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(anyhow::anyhow!("it did not answer within {} s: try again", within.as_secs())),
+        };
+        (name, answer)
+    });
+    let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).collect().await;
+    let mut all = ClusterAnswers { found: Vec::new(), failed: 0 };
+    for (name, answer) in answers {
+        match answer {
+            Ok(answer) => all.found.push((name, answer)),
+            Err(error) => {
+                warn(&format!("{name}: {error:#}"));
+                all.failed += 1;
+            }
+        }
+    }
+    all
+}
+
+impl<T> ClusterAnswers<T> {
+    /// The error of a command whose answer lacks clusters; `None` if the answer is complete.
+    pub(super) fn incomplete(&self) -> Option<anyhow::Error> {
+        let (failed, clusters) = (self.failed, self.found.len() + self.failed);
+        (failed > 0).then(|| {
+            anyhow::anyhow!(
+                "the answer is incomplete: {failed} of {clusters} clusters could not be read, see above"
+            )
+        })
+    }
+}
+
+/// The name of the guard's Service in the chart, and so of the guard's Lease.
+const NAME: &str = "kubemoor";
+
+/// Where the guard runs.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Guard")]
+pub(super) struct GuardArgs {
+    /// The namespace that the guard runs in
+    #[arg(long, value_name = "NAMESPACE", default_value = "kubemoor-system", value_parser = parse_namespace)]
+    guard_namespace: String,
+}
+
+impl GuardArgs {
+    pub(super) fn place(&self) -> Place {
+        Place { namespace: self.guard_namespace.clone(), name: NAME.to_owned() }
+    }
+}
+
+/// The labels of the cluster.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct LabelArgs {
+    /// A label of this cluster, for policies that select clusters; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
+    cluster_label: Vec<(String, String)>,
+}
+
+impl LabelArgs {
+    pub(super) fn labels(self) -> Result<Labels, ConflictError> {
+        collect_labels(self.cluster_label)
+    }
+}
+
+pub(super) fn collect_labels(pairs: Vec<(String, String)>) -> Result<Labels, ConflictError> {
+    let mut labels = Labels::new();
+    for (key, value) in pairs {
+        if labels.insert(key.clone(), value.clone()).is_some_and(|before| before != value) {
+            return Err(ConflictError::LabelTwice(key));
+        }
+    }
+    Ok(labels)
+}
+
+/// A label as everywhere in Kubernetes: `[PREFIX/]NAME=VALUE`.
+pub(super) fn parse_label(text: &str) -> Result<(String, String), &'static str> {
+    let form = "a label is KEY=VALUE, such as env=prod";
+    let (key, value) = text.split_once('=').ok_or(form)?;
+    let known = |text: &str, more: &str| {
+        text.chars().all(|letter| letter.is_ascii_alphanumeric() || more.contains(letter))
+    };
+    let fits = !key.is_empty() && key.len() <= 317 && value.len() <= 63;
+    if fits && known(key, "-_./") && known(value, "-_.") {
+        Ok((key.to_owned(), value.to_owned()))
+    } else {
+        Err(form)
+    }
+}
+
+/// Time limit for the checks: the command's own output must not wait longer.
+const CHECK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Warns on standard error if an emergency is open, no guard runs, or no webhook calls it. `namespace` is the command's,
+/// `None` for all. A check that the user may not make is skipped; a cluster without Kubemoor gets no warning.
+pub(super) async fn warn_of_guard(connection: &Connection, namespace: Option<&str>, cluster: Option<&str>) {
+    if let Ok(Some(sentence)) = timeout(CHECK_PATIENCE, guard_problem(connection, namespace)).await {
+        let about = cluster.map(|cluster| format!("{cluster}: ")).unwrap_or_default();
+        warn(&format!("{about}{sentence}"));
+    }
+}
+
+async fn guard_problem(connection: &Connection, namespace: Option<&str>) -> Option<String> {
+    let client = &connection.client;
+    let (is_open, lease) = tokio::join!(emergency::is_open(client), guarded::lease(client, namespace));
+    if is_open.is_ok_and(|is_open| is_open) {
+        return Some(
+            "the emergency is open: no change is judged and nothing is repaired until `kubemoor emergency close`"
+                .to_owned(),
+        );
+    }
+    let lease = lease.ok()??;
+    let (pulse, registered) = tokio::join!(pulse(client, &lease), registrations::are_there(client));
+    let LeaseReference { namespace, name } = lease;
+    let since = match pulse.ok()? {
+        Pulse::Gone => Some("the Lease does not exist".to_owned()),
+        Pulse::Renewed(at) if Timestamp::now().duration_since(at) > STALE_AFTER => {
+            Some(format!("nobody has renewed the Lease since {}", seconds(at)))
+        }
+        Pulse::Renewed(_) | Pulse::Unknown => None,
+    };
+    if let Some(since) = since {
+        return Some(format!(
+            "no guard runs, so nothing is repaired and no change is judged: {since} (`kubectl get lease {name} -n {namespace}`)"
+        ));
+    }
+    (!registered.ok()?).then(|| {
+        "no webhook of Kubemoor is registered, so no change is judged: start the guard with --register, or apply what \
+         `kubemoor manifests webhook` prints"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]

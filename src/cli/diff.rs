@@ -15,23 +15,25 @@ use jiff::Timestamp;
 use json_patch::Patch;
 use serde::Serialize;
 
-use super::candidates;
-use super::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs, parse_release, spoken};
-use super::contexts::{self, ContextsArgs};
-use super::labels::LabelArgs;
-use super::list::{Items, SelectorArgs, nothing};
-use super::output::{self, BAD, Form, GOOD, HEAD, NOTE, PLAIN, Table, Text, counted};
-use super::{Outcome, standing, warn};
+use super::connect::{
+    self, CLUSTER_PATIENCE, ClusterArgs, ContextsArgs, LabelArgs, NamespacesArgs, RecordArgs, each,
+    parse_release, spoken,
+};
+use super::list::{InCluster, Items, SelectorArgs, nothing};
+use super::output::{
+    self, BAD, GOOD, HEAD, NOTE, OutputFormat, PLAIN, StyledText, Table, TableOnly, counted,
+};
+use super::{CommandOutcome, completions, warn};
 use kubemoor_cluster::client::connection::{self, Access, Connection};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_inspect::comparison::object::{FieldReport, State, What};
-use kubemoor_inspect::comparison::{self, ObjectReport, ReleaseReport};
-use kubemoor_inspect::reading::Reader;
+use kubemoor_inspect::comparison::{
+    self, FieldDiff, FieldDiffKind, ObjectDiff, ObjectDiffState, ReleaseDiff,
+};
+use kubemoor_policy::resolver::Labels;
 use kubemoor_verdict::difference::Difference;
 use kubemoor_verdict::health::reported::ReportedHealth;
 use kubemoor_verdict::health::{Health, Reason};
 
-/// Releases that are compared at once.
 const RELEASES_AT_ONCE: usize = 4;
 
 /// The reasons for which the guard holds repairs of a whole release; its message says which and for how long.
@@ -41,7 +43,7 @@ const HOLDING: [Reason; 4] = [Reason::Unconfirmed, Reason::Contested, Reason::Br
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
     /// The release [default: all of the namespace, or of the cluster with -A]
-    #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(candidates::releases), conflicts_with_all = ["all_namespaces", "labels"])]
+    #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(completions::releases), conflicts_with_all = ["all_namespaces", "labels"])]
     release: Option<String>,
 
     /// Also exit with 1 if something stays in doubt
@@ -60,7 +62,7 @@ pub(super) struct Args {
 
     /// How the comparison is printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Form<People>,
+    output: OutputFormat<DiffFormat>,
 
     #[command(flatten)]
     namespaces: NamespacesArgs,
@@ -77,31 +79,12 @@ pub(super) struct Args {
 
 /// How a comparison is printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum People {
+enum DiffFormat {
     /// For people
     Table,
     /// As a unified diff from the live objects to the declared ones
     Unified,
 }
-
-/// All releases that were compared.
-#[derive(Debug)]
-struct Report {
-    releases: Vec<ReleaseReport>,
-}
-
-/// A release of one of several clusters.
-#[derive(Serialize)]
-struct Placed<'r> {
-    /// The context.
-    cluster: &'r str,
-    #[serde(flatten)]
-    release: &'r ReleaseReport,
-}
-
-/// The changes that repairs of releases would make.
-#[derive(Debug)]
-struct Previews(Vec<Preview>);
 
 /// What repairs of one release would change.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -111,7 +94,7 @@ pub(super) struct Preview {
     release: ReleaseId,
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<u64>,
-    changes: Vec<Change>,
+    changes: Vec<RepairPreview>,
     /// Why the guard may leave some of it as it is, by its own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_up: Option<String>,
@@ -123,10 +106,10 @@ pub(super) struct Preview {
 /// What a repair would do with one object.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Change {
+struct RepairPreview {
     #[serde(flatten)]
     object: ObjectId,
-    action: Action,
+    action: RepairAction,
     /// What would change; not for Secrets, whose values it would show.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<Patch>,
@@ -135,7 +118,7 @@ struct Change {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-enum Action {
+enum RepairAction {
     /// Fields would be set back.
     Restore,
     /// The object would be made anew.
@@ -146,241 +129,207 @@ enum Action {
     Nothing,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    if !args.contexts.is_empty() {
-        return connect::run(compare_everywhere(args));
-    }
-    let (form, strict) = (args.output.clone(), args.strict);
-    let report = connect::run(compare_one(args))?;
-    match form {
-        Form::People(People::Table) => output::write(table(&report).as_str())?,
-        Form::People(People::Unified) => output::write(unified(&report).as_str())?,
-        Form::Data(data) => data.print(&Items::of(&report.releases))?,
+/// What is compared of a cluster.
+pub(super) struct ComparisonScope<'a> {
+    pub(super) namespaces: &'a NamespacesArgs,
+    pub(super) release: Option<&'a str>,
+    pub(super) selector: Option<&'a str>,
+    pub(super) records: RecordArgs,
+    pub(super) labels: &'a Labels,
+    /// Whether dry runs settle doubts.
+    pub(super) settle: bool,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
+    connect::run(compare_clusters(args))
+}
+
+async fn compare_clusters(args: Args) -> anyhow::Result<CommandOutcome> {
+    let labels = args.cluster_labels.clone().labels()?;
+    let scope = ComparisonScope {
+        namespaces: &args.namespaces,
+        release: args.release.as_deref(),
+        selector: args.selector.labels.as_deref(),
+        records: args.records,
+        labels: &labels,
+        settle: args.settle,
     };
-    let failures: Vec<_> = report.failures().collect();
-    for sentence in &failures {
-        warn(sentence);
+    let (reports, incomplete) = match args.contexts.is_empty() {
+        true => (vec![(String::new(), scope.compare(args.cluster.connect().await?, None).await?)], None),
+        false => {
+            let ask = async |name: &str, access: Access| {
+                scope.compare(connection::connect_by(&access).await?, Some(name)).await
+            };
+            let answers = each(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await;
+            let incomplete = answers.incomplete();
+            (answers.found, incomplete)
+        }
+    };
+    print(&args, &reports)?;
+    let mut failures = 0;
+    for (cluster, releases) in &reports {
+        let about = if cluster.is_empty() { String::new() } else { format!("{cluster}: ") };
+        failures += warn_of_failures(releases, &about);
     }
-    if report.has_drift() || (strict && report.has_doubt()) {
-        return Ok(Outcome::Found);
-    }
-    match failures.len() {
-        0 => Ok(Outcome::Clean),
-        count => bail!("the comparison is incomplete: {count} of its parts failed, see above"),
+    let all = || reports.iter().flat_map(|(_, releases)| releases);
+    let has_drift = all().any(|release| release.drifted > 0);
+    let has_doubt = args.strict && all().any(|release| release.counts.in_doubt > 0);
+    match incomplete {
+        _ if has_drift || has_doubt => Ok(CommandOutcome::Found),
+        Some(incomplete) => Err(incomplete),
+        None => complete(failures),
     }
 }
 
 /// Prints what repairs would change now.
-pub(super) fn preview(
-    release: Option<String>,
-    (records, cluster_labels): (RecordArgs, LabelArgs),
-    namespaces: NamespacesArgs,
-    cluster: ClusterArgs,
-    form: &Form<output::People>,
-) -> anyhow::Result<Outcome> {
-    let (output, selector) = (Form::People(People::Table), SelectorArgs { labels: None });
-    let (strict, settle) = (false, false);
-    let contexts = ContextsArgs::default();
-    let args = Args {
-        release,
-        strict,
-        settle,
-        selector,
-        cluster_labels,
-        output,
-        namespaces,
-        records,
-        cluster,
-        contexts,
-    };
-    let report = connect::run(compare_one(args))?;
-    let failures: Vec<_> = report.failures().collect();
-    for sentence in &failures {
-        warn(sentence);
-    }
-    let previews = Previews::of(report);
-    output::print(form, &Items::of(&previews.0), || previews.text())?;
-    match failures.len() {
-        0 if previews.has_changes() => Ok(Outcome::Found),
-        0 => Ok(Outcome::Clean),
+pub(super) async fn preview(
+    scope: ComparisonScope<'_>,
+    cluster: &ClusterArgs,
+    format: &OutputFormat<TableOnly>,
+) -> anyhow::Result<CommandOutcome> {
+    let releases = scope.compare(cluster.connect().await?, None).await?;
+    let failures = warn_of_failures(&releases, "");
+    let previews: Vec<_> = releases.into_iter().map(Preview::new).collect();
+    output::print(format, &Items::new(&previews), || preview_text(&previews))?;
+    let mut changes = previews.iter().flat_map(|release| &release.changes);
+    let has_changes = changes.any(|change| change.action != RepairAction::Nothing);
+    if failures == 0 && has_changes { Ok(CommandOutcome::Found) } else { complete(failures) }
+}
+
+/// Success, unless parts of a comparison failed.
+fn complete(failures: usize) -> anyhow::Result<CommandOutcome> {
+    match failures {
+        0 => Ok(CommandOutcome::Clean),
         count => bail!("the comparison is incomplete: {count} of its parts failed, see above"),
     }
 }
 
-async fn compare_one(args: Args) -> anyhow::Result<Report> {
-    let connection = args.cluster.connect().await?;
-    standing::say(&connection, args.namespaces.chosen(&connection).as_deref()).await;
-    compare(args, connection).await
-}
-
-async fn compare(args: Args, connection: Connection) -> anyhow::Result<Report> {
-    let Args {
-        release,
-        strict: _,
-        settle,
-        selector,
-        cluster_labels,
-        output: _,
-        namespaces,
-        records,
-        cluster: _,
-        contexts: _,
-    } = args;
-    let labels = cluster_labels.labels()?;
-    let namespace = namespaces.chosen(&connection);
-    let reader = Reader::new(connection, records.record_driver, &labels).await?;
-    let now = Timestamp::now();
-    if let Some(name) = release {
-        let namespace = namespace.context("a release is named by its namespace: leave -A out")?;
-        let release = reader.release(&ReleaseId { namespace: namespace.into(), name: name.into() }).await?;
-        let bar = progress(release.objects.len(), "objects");
-        let report = comparison::compare(&reader, &release, settle, now, &|| bar.inc(1)).await;
-        bar.finish_and_clear();
-        return Ok(Report { releases: vec![report] });
-    }
-    let mut listed = reader.list(namespace.as_deref()).await?;
-    if let Some(labels) = &selector.labels {
-        let labelled = reader.labelled(namespace.as_deref(), labels).await?;
-        listed.retain(|release| labelled.contains(release));
-    }
-    if listed.is_empty() {
-        warn(&nothing("releases", namespace.as_deref()));
-    }
-    let bar = progress(listed.len(), "releases");
-    let (reader, shown) = (&reader, &bar);
-    let mut releases: Vec<ReleaseReport> = futures::stream::iter(listed)
-        .map(|id| async move {
-            let report = match reader.release(&id).await {
-                Ok(release) => comparison::compare(reader, &release, settle, now, &|| ()).await,
-                Err(error) => ReleaseReport::unread(id, error.to_string()),
-            };
-            shown.inc(1);
-            report
-        })
-        .buffer_unordered(RELEASES_AT_ONCE)
-        .collect()
-        .await;
-    bar.finish_and_clear();
-    releases.sort_by(|left, right| left.release.cmp(&right.release));
-    Ok(Report { releases })
-}
-
-/// Compares in each context.
-async fn compare_everywhere(args: Args) -> anyhow::Result<Outcome> {
-    let ask = async |name: &str, access: Access| {
-        let connection = connection::connect_by(&access).await?;
-        standing::say_of(name, &connection, args.namespaces.chosen(&connection).as_deref()).await;
-        compare(args.clone(), connection).await
-    };
-    let answers = contexts::each(args.contexts.clusters(&args.cluster), contexts::PATIENCE, ask).await;
-    let reports = &answers.found;
-    print_everywhere(&args.output, reports)?;
-    let mut failures = 0;
-    for (cluster, report) in reports {
-        for sentence in report.failures() {
-            warn(&format!("{cluster}: {sentence}"));
-            failures += 1;
+impl ComparisonScope<'_> {
+    /// Compares the releases of a cluster, which `cluster` names where it is one of several.
+    async fn compare(
+        &self,
+        connection: Connection,
+        cluster: Option<&str>,
+    ) -> anyhow::Result<Vec<ReleaseDiff>> {
+        let (connection, namespace) = self.namespaces.open(connection, cluster).await;
+        let reader = &self.records.reader(connection, self.labels).await?;
+        let (now, settle) = (Timestamp::now(), self.settle);
+        if let Some(name) = self.release {
+            let namespace = namespace.context("a release is named by its namespace: leave -A out")?;
+            let id = ReleaseId { namespace: namespace.into(), name: name.into() };
+            let release = reader.release(&id).await?;
+            let bar = progress(release.objects.len(), "objects");
+            let report = comparison::compare(reader, &release, settle, now, &|| bar.inc(1)).await;
+            bar.finish_and_clear();
+            return Ok(vec![report]);
         }
-    }
-    let has_drift = reports.iter().any(|(_, report)| report.has_drift());
-    let has_doubt = args.strict && reports.iter().any(|(_, report)| report.has_doubt());
-    match (answers.incomplete(), failures) {
-        _ if has_drift || has_doubt => Ok(Outcome::Found),
-        (Some(incomplete), _) => Err(incomplete),
-        (None, 0) => Ok(Outcome::Clean),
-        (None, count) => bail!("the comparison is incomplete: {count} of its parts failed, see above"),
+        let mut listed = reader.list(namespace.as_deref()).await?;
+        if let Some(labels) = self.selector {
+            let labelled = reader.labelled(namespace.as_deref(), labels).await?;
+            listed.retain(|release| labelled.contains(release));
+        }
+        if listed.is_empty() {
+            warn(&nothing("releases", namespace.as_deref()));
+        }
+        let bar = &progress(listed.len(), "releases");
+        let mut releases: Vec<ReleaseDiff> = futures::stream::iter(listed)
+            .map(|id| async move {
+                let report = match reader.release(&id).await {
+                    Ok(release) => comparison::compare(reader, &release, settle, now, &|| ()).await,
+                    Err(error) => ReleaseDiff::unread(id, error.to_string()),
+                };
+                bar.inc(1);
+                report
+            })
+            .buffer_unordered(RELEASES_AT_ONCE)
+            .collect()
+            .await;
+        bar.finish_and_clear();
+        releases.sort_by(|left, right| left.release.cmp(&right.release));
+        Ok(releases)
     }
 }
 
-fn print_everywhere(form: &Form<People>, reports: &[(String, Report)]) -> anyhow::Result<()> {
-    let data = match form {
-        Form::People(form) => {
-            for (cluster, report) in reports {
-                let mut text = Text::default();
-                text.add(HEAD, &format!("# Cluster {cluster}")).line();
-                text.append(&if *form == People::Unified { unified(report) } else { table(report) });
+/// Prints the comparisons, each with the name of its cluster where there are several.
+fn print(args: &Args, reports: &[(String, Vec<ReleaseDiff>)]) -> anyhow::Result<()> {
+    match (&args.output, reports) {
+        (OutputFormat::Data(data), [(_, releases)]) if args.contexts.is_empty() => {
+            data.print(&Items::new(releases))?;
+        }
+        (OutputFormat::Data(data), reports) => {
+            let releases = reports.iter().flat_map(|(cluster, releases)| {
+                releases.iter().map(move |row| InCluster { cluster: cluster.clone(), row })
+            });
+            data.print(&Items::new(releases.collect::<Vec<_>>()))?;
+        }
+        (OutputFormat::People(format), reports) => {
+            for (cluster, releases) in reports {
+                let mut text = StyledText::default();
+                if !cluster.is_empty() {
+                    text.add(HEAD, &format!("# Cluster {cluster}")).line();
+                }
+                text.append(&match format {
+                    DiffFormat::Table => table(releases),
+                    DiffFormat::Unified => unified(releases),
+                });
                 output::write(text.as_str())?;
             }
-            return Ok(());
         }
-        Form::Data(data) => data,
-    };
-    let releases = reports
-        .iter()
-        .flat_map(|(cluster, report)| report.releases.iter().map(move |release| Placed { cluster, release }));
-    data.print(&Items::of(releases.collect::<Vec<_>>()))?;
+    }
     Ok(())
 }
 
-impl Report {
-    /// Whether anything has drifted.
-    fn has_drift(&self) -> bool {
-        self.releases.iter().any(|release| release.drifted > 0)
-    }
-
-    /// Whether drift is in doubt for any object.
-    fn has_doubt(&self) -> bool {
-        self.releases.iter().any(|release| release.counts.in_doubt > 0)
-    }
-
-    /// A sentence for each release and each object that could not be read, and
-    /// each doubt that was to be settled and could not be.
-    fn failures(&self) -> impl Iterator<Item = String> {
-        self.releases.iter().flat_map(|release| {
-            let sentence = |object: &ObjectReport| {
-                let reason = object.reason.as_deref()?;
-                let what = match object.state {
-                    State::Unread => "read",
-                    State::Drifted | State::InDoubt => "settle the doubt about",
-                    _ => return None,
-                };
-                Some(format!("cannot {what} {}: {reason}", object.object))
+/// Warns of each release and each object that could not be read, and of each doubt that was to be settled and could not
+/// be. Gives how many there are.
+fn warn_of_failures(releases: &[ReleaseDiff], about: &str) -> usize {
+    let mut failures = 0;
+    let mut note = |sentence: &str| {
+        warn(&format!("{about}{sentence}"));
+        failures += 1;
+    };
+    for release in releases {
+        release.error.iter().for_each(|error| note(error));
+        for object in &release.objects {
+            let what = match object.state {
+                ObjectDiffState::Unread => "read",
+                ObjectDiffState::Drifted | ObjectDiffState::InDoubt => "settle the doubt about",
+                _ => continue,
             };
-            let objects: Vec<_> = release.objects.iter().filter_map(sentence).collect();
-            release.error.clone().into_iter().chain(objects)
-        })
-    }
-}
-
-impl Previews {
-    /// Previews the repairs of the releases in a comparison.
-    fn of(report: Report) -> Self {
-        Self(report.releases.into_iter().map(Preview::of).collect())
-    }
-
-    /// Whether anything would change.
-    fn has_changes(&self) -> bool {
-        self.0.iter().flat_map(|release| &release.changes).any(|change| change.action != Action::Nothing)
-    }
-
-    fn text(&self) -> Text {
-        let mut text = Text::default();
-        for Preview { release, revision, changes, held_up, not_considered } in &self.0 {
-            text.add(HEAD, &spoken(release));
-            let revision = revision.map(|revision| format!(" (revision {revision})")).unwrap_or_default();
-            let none = if changes.is_empty() { ": nothing to repair" } else { "" };
-            text.add(PLAIN, &format!("{revision}{none}")).line();
-            for change in changes {
-                change.add(&mut text);
-            }
-            if let Some(held_up) = held_up {
-                text.add(NOTE, &format!("  {held_up}")).line();
-            }
-            for unread in not_considered {
-                text.add(NOTE, &format!("  Not considered: {unread}")).line();
+            if let Some(reason) = &object.reason {
+                note(&format!("cannot {what} {}: {reason}", object.object));
             }
         }
-        text
     }
+    failures
+}
+
+fn preview_text(previews: &[Preview]) -> StyledText {
+    let mut text = StyledText::default();
+    for Preview { release, revision, changes, held_up, not_considered } in previews {
+        text.add(HEAD, &spoken(release));
+        let revision = revision.map(|revision| format!(" (revision {revision})")).unwrap_or_default();
+        let none = if changes.is_empty() { ": nothing to repair" } else { "" };
+        text.add(PLAIN, &format!("{revision}{none}")).line();
+        for change in changes {
+            change.add(&mut text);
+        }
+        if let Some(held_up) = held_up {
+            text.add(NOTE, &format!("  {held_up}")).line();
+        }
+        for unread in not_considered {
+            text.add(NOTE, &format!("  Not considered: {unread}")).line();
+        }
+    }
+    text
 }
 
 impl Preview {
-    fn of(release: ReleaseReport) -> Self {
+    fn new(release: ReleaseDiff) -> Self {
         let holds = |told: &ReportedHealth| {
             told.is_stale() || told.reason.as_deref() == Some(Reason::Unconfirmed.as_str())
         };
         let held_up = release.guard.filter(holds).map(|told| told.message);
-        let changes: Vec<Change> = release.objects.into_iter().filter_map(Change::of).collect();
+        let changes: Vec<_> = release.objects.into_iter().filter_map(RepairPreview::new).collect();
         let held_up = held_up.filter(|_| !changes.is_empty());
         Self {
             release: release.release,
@@ -392,32 +341,38 @@ impl Preview {
     }
 }
 
-impl Change {
+impl RepairPreview {
     /// Previews the repair of an object; `None` where there is nothing to do.
-    fn of(report: ObjectReport) -> Option<Self> {
-        let ObjectReport { object, state, reason, patch, .. } = report;
+    fn new(report: ObjectDiff) -> Option<Self> {
+        let ObjectDiff { object, state, reason, patch, .. } = report;
         let action = match state {
-            State::Drifted => Action::Restore,
-            State::Missing => Action::Recreate,
-            State::Ownership => Action::ReturnFields,
-            State::InDoubt | State::NotServed | State::Unread => Action::Nothing,
+            ObjectDiffState::Drifted => RepairAction::Restore,
+            ObjectDiffState::Missing => RepairAction::Recreate,
+            ObjectDiffState::Ownership => RepairAction::ReturnFields,
+            ObjectDiffState::InDoubt | ObjectDiffState::NotServed | ObjectDiffState::Unread => {
+                RepairAction::Nothing
+            }
             _ => return None,
         };
         let reason = match (action, state, &patch) {
-            (Action::Restore, _, None) => Some("its values are secret, so the patch is not shown".to_owned()),
-            (_, State::InDoubt, _) => Some("only a dry run can tell: `kubemoor diff --settle`".to_owned()),
+            (RepairAction::Restore, _, None) => {
+                Some("its values are secret, so the patch is not shown".to_owned())
+            }
+            (_, ObjectDiffState::InDoubt, _) => {
+                Some("only a dry run can tell: `kubemoor diff --settle`".to_owned())
+            }
             _ => reason,
         };
         Some(Self { object, action, patch, reason })
     }
 
-    fn add(&self, text: &mut Text) {
+    fn add(&self, text: &mut StyledText) {
         let Self { object, action, patch, reason } = self;
         let (style, what) = match action {
-            Action::Restore => (BAD, "would be restored"),
-            Action::Recreate => (BAD, "would be re-created"),
-            Action::ReturnFields => (BAD, "its fields would be given back to Helm"),
-            Action::Nothing => (NOTE, "would stay as it is"),
+            RepairAction::Restore => (BAD, "would be restored"),
+            RepairAction::Recreate => (BAD, "would be re-created"),
+            RepairAction::ReturnFields => (BAD, "its fields would be given back to Helm"),
+            RepairAction::Nothing => (NOTE, "would stay as it is"),
         };
         text.add(PLAIN, &format!("  {object}: ")).add(style, what);
         if let Some(reason) = reason {
@@ -448,48 +403,46 @@ fn progress(length: usize, what: &str) -> ProgressBar {
 
 /// The comparison: every object that is not in sync, with its fields. For many releases only those with such
 /// objects are shown, and a line of counts.
-fn table(report: &Report) -> Text {
-    let mut text = Text::default();
-    for release in &report.releases {
-        if report.releases.len() == 1 || release.error.is_some() || !release.objects.is_empty() {
+fn table(releases: &[ReleaseDiff]) -> StyledText {
+    let mut text = StyledText::default();
+    for release in releases {
+        if releases.len() == 1 || release.error.is_some() || !release.objects.is_empty() {
             add_release(&mut text, release);
         }
     }
-    if report.releases.len() > 1 {
-        let (style, line) = of_many(report);
+    if releases.len() > 1 {
+        let (style, line) = of_many(releases);
         text.add(style, &line).line();
     }
     text
 }
 
-/// The counts of many releases.
-fn of_many(report: &Report) -> (Style, String) {
-    let drifted = report.releases.iter().filter(|release| release.drifted > 0).count();
-    let compared: usize = report.releases.iter().map(|release| release.compared).sum();
-    let (releases, objects) = (counted(report.releases.len(), "release"), counted(compared, "object"));
+fn of_many(releases: &[ReleaseDiff]) -> (Style, String) {
+    let drifted = releases.iter().filter(|release| release.drifted > 0).count();
+    let compared: usize = releases.iter().map(|release| release.compared).sum();
+    let (releases, objects) = (counted(releases.len(), "release"), counted(compared, "object"));
     (if drifted > 0 { BAD } else { GOOD }, format!("{releases}, {objects}; {drifted} drifted"))
 }
 
-/// The state of an object in words.
-fn state(state: State) -> (Style, &'static str) {
+fn state(state: ObjectDiffState) -> (Style, &'static str) {
     match state {
-        State::Drifted => (BAD, "drifted"),
-        State::Missing => (BAD, "missing"),
-        State::InDoubt => (NOTE, "in doubt"),
-        State::Ownership => (BAD, "matches, but the next `helm upgrade` may fail with a conflict"),
-        State::Awaited => (PLAIN, "not there yet: a Helm operation is under way"),
-        State::NotCreated => (NOTE, "not created: the Helm operation failed"),
-        State::Allowed => (PLAIN, "missing, as an exception allows"),
-        State::AllowedToDiffer => (PLAIN, "differs, as an exception allows"),
-        State::Foreign => (NOTE, "owned by another release"),
-        State::OptedOut => (PLAIN, "opted out by its manifest"),
-        State::BeingDeleted => (NOTE, "being deleted"),
-        State::NotServed => (NOTE, "not served"),
-        State::Unread => (NOTE, "not read"),
+        ObjectDiffState::Drifted => (BAD, "drifted"),
+        ObjectDiffState::Missing => (BAD, "missing"),
+        ObjectDiffState::InDoubt => (NOTE, "in doubt"),
+        ObjectDiffState::Ownership => (BAD, "matches, but the next `helm upgrade` may fail with a conflict"),
+        ObjectDiffState::Awaited => (PLAIN, "not there yet: a Helm operation is under way"),
+        ObjectDiffState::NotCreated => (NOTE, "not created: the Helm operation failed"),
+        ObjectDiffState::Allowed => (PLAIN, "missing, as an exception allows"),
+        ObjectDiffState::AllowedToDiffer => (PLAIN, "differs, as an exception allows"),
+        ObjectDiffState::Foreign => (NOTE, "owned by another release"),
+        ObjectDiffState::OptedOut => (PLAIN, "opted out by its manifest"),
+        ObjectDiffState::BeingDeleted => (NOTE, "being deleted"),
+        ObjectDiffState::NotServed => (NOTE, "not served"),
+        ObjectDiffState::Unread => (NOTE, "not read"),
     }
 }
 
-fn add_release(text: &mut Text, release: &ReleaseReport) {
+fn add_release(text: &mut StyledText, release: &ReleaseDiff) {
     text.add(HEAD, &format!("{} in namespace {}", release.release.name, release.release.namespace));
     if let (Some(revision), Some(status)) = (release.revision, &release.status) {
         text.add(PLAIN, &format!(" (revision {revision}, {status})"));
@@ -536,7 +489,7 @@ fn is_of_record(reason: Reason) -> bool {
     matches!(reason, Reason::ReleaseFailed | Reason::PendingLocked | Reason::OperationUnderway)
 }
 
-fn add_object(text: &mut Text, object: &ObjectReport) {
+fn add_object(text: &mut StyledText, object: &ObjectDiff) {
     let (style, state) = state(object.state);
     text.line().add(HEAD, &format!("  {}", object.object)).add(PLAIN, ": ").add(style, state);
     if let Some(reason) = &object.reason {
@@ -556,10 +509,10 @@ fn add_object(text: &mut Text, object: &ObjectReport) {
     text.append(&table.text());
 }
 
-fn add_field(table: &mut Table, field: &FieldReport, style: Style) {
+fn add_field(table: &mut Table, field: &FieldDiff, style: Style) {
     let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
     // Of long values the place at which they differ.
-    let at = field.difference.as_deref().filter(|_| field.what == What::Changed);
+    let at = field.difference.as_deref().filter(|_| field.what == FieldDiffKind::Changed);
     let path = match at {
         Some(Difference { path, line: Some(line), .. }) => format!("{path} line {line}"),
         Some(Difference { path, line: None, .. }) => path.clone(),
@@ -567,10 +520,14 @@ fn add_field(table: &mut Table, field: &FieldReport, style: Style) {
     };
     let (declared, live) = match (field.what, at) {
         (_, Some(at)) => (shown(&at.declared), shown(&at.new)),
-        (What::Changed | What::Removed, None) => (shown(&field.declared), shown(&field.live)),
-        (What::ElementRemoved, None) => ("one element".to_owned(), "removed".to_owned()),
-        (What::ElementMoved, None) => ("one element".to_owned(), format!("moved: {}", shown(&field.live))),
-        (What::ElementRepeated, None) => {
+        (FieldDiffKind::Changed | FieldDiffKind::Removed, None) => {
+            (shown(&field.declared), shown(&field.live))
+        }
+        (FieldDiffKind::ElementRemoved, None) => ("one element".to_owned(), "removed".to_owned()),
+        (FieldDiffKind::ElementMoved, None) => {
+            ("one element".to_owned(), format!("moved: {}", shown(&field.live)))
+        }
+        (FieldDiffKind::ElementRepeated, None) => {
             ("one element".to_owned(), format!("several: {}", shown(&field.live)))
         }
     };
@@ -580,9 +537,9 @@ fn add_field(table: &mut Table, field: &FieldReport, style: Style) {
 
 /// The comparison as a unified diff, from the live objects to the declared ones. Every line outside of a hunk starts with
 /// `#`, so that diff tools skip it, and a Secret's values appear in no hunk.
-fn unified(report: &Report) -> Text {
-    let mut text = Text::default();
-    for release in &report.releases {
+fn unified(releases: &[ReleaseDiff]) -> StyledText {
+    let mut text = StyledText::default();
+    for release in releases {
         for object in &release.objects {
             add_hunks(&mut text, release, object);
         }
@@ -593,14 +550,14 @@ fn unified(report: &Report) -> Text {
             text.add(NOTE, &format!("# Not considered: {unread}")).line();
         }
     }
-    if report.releases.len() > 1 {
-        let (style, line) = of_many(report);
+    if releases.len() > 1 {
+        let (style, line) = of_many(releases);
         text.add(style, &format!("# {line}")).line();
     }
     text
 }
 
-fn add_hunks(text: &mut Text, release: &ReleaseReport, object: &ObjectReport) {
+fn add_hunks(text: &mut StyledText, release: &ReleaseDiff, object: &ObjectDiff) {
     let (style, state) = state(object.state);
     let reason = object.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     text.add(style, &format!("# {}: {state}{reason}", object.object)).line();

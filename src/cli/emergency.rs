@@ -1,13 +1,11 @@
-//! `kubemoor emergency`: allows all changes, ends that, and shows whether an emergency is open.
-//!
-//! Entry point: [`run`]. Invariant: works without a guard. A running guard notices the switch and follows it.
+//! `kubemoor emergency`: allows all changes, ends that, and shows whether an emergency is open. Works without a guard; a
+//! running guard notices the switch and follows it.
 
 use serde::Serialize;
 
-use super::Outcome;
+use super::CommandOutcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
-use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::writer::SendError;
 use kubemoor_guard::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
 
@@ -22,33 +20,26 @@ pub(super) struct Args {
 enum Switch {
     /// Allow all changes and stop all repairs, until a person closes the emergency
     #[command(alias = "off")]
-    Open(Open),
+    Open(OpenArgs),
     /// End the emergency: restore the webhooks, and check and repair again
     #[command(alias = "on")]
-    Close(Cluster),
+    Close(EmergencyClusterArgs),
     /// Show whether an emergency is open; exit 1 if it is
-    Status(Cluster),
+    Status(EmergencyClusterArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Open {
+struct OpenArgs {
     /// Why, for the ledger
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
     #[command(flatten)]
-    cluster: Cluster,
-}
-
-/// The requested action.
-enum Action {
-    Open(Option<String>),
-    Close,
-    Status,
+    cluster: EmergencyClusterArgs,
 }
 
 #[derive(Debug, clap::Args)]
-struct Cluster {
+struct EmergencyClusterArgs {
     #[command(flatten)]
     output: OutputArgs,
 
@@ -59,7 +50,7 @@ struct Cluster {
 /// How the switch stands now, and what was done.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
+pub(super) struct EmergencyAnswer {
     /// Whether everything is open.
     open: bool,
     /// Webhook configurations that were removed.
@@ -69,48 +60,47 @@ pub(super) struct Answer {
     armed: Option<&'static str>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let (switch, Cluster { output, cluster }) = match args.switch {
-        Switch::Open(Open { reason, cluster }) => (Action::Open(reason), cluster),
-        Switch::Close(cluster) => (Action::Close, cluster),
-        Switch::Status(cluster) => (Action::Status, cluster),
-    };
-    let is_asked = matches!(switch, Action::Status);
-    let (answer, text) = connect::run(async move {
-        let connection = cluster.connect().await?;
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
+    let switch = args.switch;
+    let is_asked = matches!(switch, Switch::Status(_));
+    let (answer, text, format) = connect::run(async move {
+        let (Switch::Open(OpenArgs { cluster, .. }) | Switch::Close(cluster) | Switch::Status(cluster)) =
+            &switch;
+        let connection = cluster.cluster.connect().await?;
         let client = &connection.client;
-        let done = match switch {
-            Action::Open(reason) => emergency::open(client, reason.as_deref()).await.map(opened),
-            Action::Close => emergency::close(client).await.map(closed),
-            Action::Status => emergency::is_open(client).await.map(standing),
+        let done = match &switch {
+            Switch::Open(OpenArgs { reason, .. }) => {
+                emergency::open(client, reason.as_deref()).await.map(opened)
+            }
+            Switch::Close(_) => emergency::close(client).await.map(closed),
+            Switch::Status(_) => emergency::is_open(client).await.map(standing),
         };
-        done.map_err(|error| said(&connection, error))
+        let (answer, text) = done.map_err(|error| match error {
+            EmergencyError::Read(error) => {
+                failed(&connection, "read the webhook configurations", error).into()
+            }
+            EmergencyError::Write(SendError::Call(error)) => {
+                failed(&connection, "write the webhook configurations", error).into()
+            }
+            other => anyhow::Error::from(other),
+        })?;
+        anyhow::Ok((answer, text, cluster.output.output.clone()))
     })?;
-    let outcome = output::say(&output.output, &answer, &text)?;
-    Ok(if is_asked && answer.open { Outcome::Found } else { outcome })
+    let outcome = output::print_text(&format, &answer, &text)?;
+    Ok(if is_asked && answer.open { CommandOutcome::Found } else { outcome })
 }
 
-fn said(connection: &Connection, error: EmergencyError) -> anyhow::Error {
-    match error {
-        EmergencyError::Read(error) => failed(connection, "read the webhook configurations", error),
-        EmergencyError::Write(SendError::Call(error)) => {
-            failed(connection, "write the webhook configurations", error)
-        }
-        other => other.into(),
-    }
-}
-
-fn opened(removed: usize) -> (Answer, String) {
+fn opened(removed: usize) -> (EmergencyAnswer, String) {
     let text = format!(
         "The emergency is open: {} removed. The guard checks and repairs nothing.\n\
          This lasts as long as the ValidatingWebhookConfiguration {MARKER} exists, also for guards that start later.\n\
          To close it: kubemoor emergency close",
         output::counted(removed, "webhook configuration")
     );
-    (Answer { open: true, removed: Some(removed), armed: None }, text)
+    (EmergencyAnswer { open: true, removed: Some(removed), armed: None }, text)
 }
 
-fn closed(armed: Armed) -> (Answer, String) {
+fn closed(armed: Armed) -> (EmergencyAnswer, String) {
     let (armed, text) = match armed {
         Armed::Already => ("Already", "No emergency was open. The guard checks and repairs."),
         Armed::Restored => ("Restored", "The emergency is closed. The webhook configurations are restored."),
@@ -119,14 +109,14 @@ fn closed(armed: Armed) -> (Answer, String) {
             "The emergency is closed. Guards that run with --register write their webhook configurations again.",
         ),
     };
-    (Answer { open: false, removed: None, armed: Some(armed) }, text.to_owned())
+    (EmergencyAnswer { open: false, removed: None, armed: Some(armed) }, text.to_owned())
 }
 
-fn standing(is_open: bool) -> (Answer, String) {
+fn standing(is_open: bool) -> (EmergencyAnswer, String) {
     let text = if is_open {
         "The emergency is open: the guard checks and repairs nothing.\nTo close it: kubemoor emergency close"
     } else {
         "No emergency is open. The guard checks and repairs."
     };
-    (Answer { open: is_open, removed: None, armed: None }, text.to_owned())
+    (EmergencyAnswer { open: is_open, removed: None, armed: None }, text.to_owned())
 }

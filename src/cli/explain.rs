@@ -7,16 +7,14 @@ use anyhow::Context;
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 
-use super::candidates;
-use super::connect::{self, PlaceArgs, RecordArgs};
-use super::labels::LabelArgs;
-use super::output::{self, BAD, GOOD, HEAD, NOTE, OutputArgs, PLAIN, Table, Text};
-use super::{Outcome, standing};
+use super::connect::{self, LabelArgs, PlaceArgs, RecordArgs, warn_of_guard};
+use super::output::{self, BAD, GOOD, HEAD, NOTE, OutputArgs, PLAIN, StyledText, Table};
+use super::{CommandOutcome, completions};
 use kubemoor_helm::values::Candidate;
-use kubemoor_inspect::explanation::fields::{Field, FieldState};
-use kubemoor_inspect::explanation::report::{GUARD, PolicyFacts, ReleaseFacts, Report};
-use kubemoor_inspect::explanation::{self, Denial, Question, advice_on_message, parse_path};
-use kubemoor_inspect::reading::Reader;
+use kubemoor_inspect::explanation::{
+    self, Denial, ExplainQuery, ExplainedField, Explanation, FieldState, GUARD, PolicyFacts, ReleaseFacts,
+    advice_on_message, parse_path,
+};
 use kubemoor_verdict::difference::Difference;
 use kubemoor_verdict::health::reported::ReportedHealth;
 
@@ -31,7 +29,7 @@ const UNKNOWN: &str =
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web; - reads a denial or a warning from standard input
-    #[arg(value_name = "KIND/NAME", add = ArgValueCandidates::new(candidates::objects))]
+    #[arg(value_name = "KIND/NAME", add = ArgValueCandidates::new(completions::objects))]
     object: String,
 
     /// The field, such as /spec/replicas or spec.replicas; may be repeated. Without it: all fields that drift
@@ -51,7 +49,7 @@ pub(super) struct Args {
     place: PlaceArgs,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let form = args.output.output.clone();
     let denial = denial(&args)?;
     let report = connect::run(explain(args, denial))?;
@@ -76,20 +74,19 @@ fn denial(args: &Args) -> anyhow::Result<Denial> {
     Ok(Denial { paths, ..denial })
 }
 
-async fn explain(args: Args, denial: Denial) -> anyhow::Result<Report> {
+async fn explain(args: Args, denial: Denial) -> anyhow::Result<Explanation> {
     let Args { records, cluster_labels, place, .. } = args;
     let labels = cluster_labels.labels()?;
     let (connection, namespace) = place.connect().await?;
-    let reader = Reader::new(connection, records.record_driver, &labels).await?;
+    let reader = records.reader(connection, &labels).await?;
     let Denial { object, namespace: named, release, paths } = denial;
     let namespace = named.unwrap_or(namespace);
-    standing::say(&reader.connection, Some(&namespace)).await;
-    let question = Question { object, namespace, release, paths };
+    warn_of_guard(&reader.connection, Some(&namespace), None).await;
+    let question = ExplainQuery { object, namespace, release, paths };
     Ok(explanation::explain(&reader, question, Timestamp::now()).await?)
 }
 
-/// The answer in words.
-fn text(report: &Report) -> Text {
+fn text(report: &Explanation) -> StyledText {
     let mut text = facts(report).text();
     for field in &report.fields {
         add_field(&mut text, field);
@@ -104,7 +101,7 @@ fn text(report: &Report) -> Text {
     text
 }
 
-fn facts(report: &Report) -> Table {
+fn facts(report: &Explanation) -> Table {
     let mut rows = Table::new(["OBJECT", &report.object.to_string()]);
     rows.row(["STATE", report.state]);
     if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &report.release {
@@ -143,7 +140,7 @@ fn facts(report: &Report) -> Table {
     rows
 }
 
-fn add_field(text: &mut Text, field: &Field) {
+fn add_field(text: &mut StyledText, field: &ExplainedField) {
     let (style, state) = match field.state {
         FieldState::AsDeclared => (GOOD, "as declared"),
         FieldState::Drifted => (BAD, "drifted"),

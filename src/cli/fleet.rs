@@ -5,12 +5,12 @@ use anstyle::Style;
 use anyhow::Context;
 use jiff::Timestamp;
 
-use super::Outcome;
+use super::CommandOutcome;
 use super::connect::{self, parse_namespace, parse_release};
-use super::list::{self, ListArgs, Listed};
-use super::output::{BAD, GOOD, NOTE, PLAIN};
-use kubemoor_inspect::fleet::{self, ClusterRow, ReleaseRow, Wanted};
-use kubemoor_inspect::releases::{State, parse_state};
+use super::list::{self, ListArgs, ListRow};
+use super::output::{BAD, GOOD, NOTE, PLAIN, seconds};
+use kubemoor_inspect::fleet::{self, ClusterRow, FleetQuery, ReleaseRow};
+use kubemoor_inspect::releases::{ReleaseFilter, parse_state};
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::LedgerUrl;
 
@@ -23,22 +23,22 @@ const NO_LEDGER: &str = "fleet reads the PostgreSQL that the guards share: name 
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<FleetCommand>,
 
     #[command(flatten)]
     fleet: FleetArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum FleetCommand {
     /// List the releases of all clusters, or compare one release across them
     #[command(visible_alias = "release")]
-    Releases(ReleasesArgs),
+    Releases(FleetReleasesArgs),
 }
 
 /// The flags of `kubemoor fleet releases`.
 #[derive(Debug, clap::Args)]
-struct ReleasesArgs {
+struct FleetReleasesArgs {
     /// Compare this release across the clusters: revision, chart, values and drift
     #[arg(value_name = "RELEASE", value_parser = parse_release)]
     release: Option<String>,
@@ -59,7 +59,7 @@ struct FleetArgs {
 
     /// Only releases in this state: drifted, in-sync, stale, or another reason of the list; may be repeated
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = parse_state)]
-    state: Vec<State>,
+    state: Vec<ReleaseFilter>,
 
     /// Only releases of this namespace [default: of all]
     #[arg(long, short, value_name = "NAMESPACE", value_parser = parse_namespace)]
@@ -70,21 +70,22 @@ struct FleetArgs {
     ledger: Option<LedgerUrl>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     match args.what {
-        Some(What::Releases(ReleasesArgs { release, fleet })) => connect::run(list(release, fleet)),
+        Some(FleetCommand::Releases(FleetReleasesArgs { release, fleet })) => {
+            connect::run(list(release, fleet))
+        }
         None => connect::run(overview(args.fleet)),
     }
 }
 
-/// Prints the clusters.
-async fn overview(args: FleetArgs) -> anyhow::Result<Outcome> {
+async fn overview(args: FleetArgs) -> anyhow::Result<CommandOutcome> {
     let rows = fleet::clusters(&args.store().await?, &args.wanted(None)).await?;
     list::print(&args.list, &rows, true, "no cluster found: give each guard the same PostgreSQL as --ledger")
 }
 
 /// Prints releases of all clusters.
-async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<Outcome> {
+async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<CommandOutcome> {
     let what = release.as_ref().map_or("releases".to_owned(), |name| format!("release {name}"));
     let rows = fleet::kept(&args.store().await?, &args.wanted(release)).await?;
     list::print(&args.list, &rows, true, &format!("no {what} found in any cluster"))
@@ -95,25 +96,22 @@ impl FleetArgs {
         Ok(Store::read(self.ledger.as_ref().context(NO_LEDGER)?).await?)
     }
 
-    fn wanted(&self, release: Option<String>) -> Wanted {
+    fn wanted(&self, release: Option<String>) -> FleetQuery {
         let Self { cluster, state, namespace, .. } = self;
-        Wanted { clusters: cluster.clone(), namespace: namespace.clone(), release, states: state.clone() }
+        FleetQuery { clusters: cluster.clone(), namespace: namespace.clone(), release, states: state.clone() }
     }
 }
 
-impl Listed for ClusterRow {
-    const PLURAL: &'static str = "clusters";
+impl ListRow for ClusterRow {
     const RESOURCE: &'static str = "cluster";
+    const COLUMNS: &'static str = "cluster releases drifted states oldestDrift version certificateUntil lastHeard \
+        staleSince";
 
-    fn name(&self) -> &str {
-        &self.cluster
+    fn key(&self) -> (&str, &str) {
+        ("", &self.cluster)
     }
 
-    fn namespace(&self) -> &str {
-        ""
-    }
-
-    fn head(_all: bool, _wide: bool) -> Vec<&'static str> {
+    fn head(_wide: bool) -> Vec<&'static str> {
         vec![
             "CLUSTER",
             "RELEASES",
@@ -126,12 +124,13 @@ impl Listed for ClusterRow {
         ]
     }
 
-    fn cells(&self, _all: bool, _wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self, _wide: bool) -> Vec<(String, Style)> {
         let heard = match self.stale_since {
             Some(since) => (format!("stale since {}", seconds(since)), BAD),
             None => (time(self.last_heard), PLAIN),
         };
         let drifted = if self.drifted > 0 { BAD } else { GOOD };
+        let states = fleet::states([self]).into_iter().map(|(state, count)| format!("{state} {count}"));
         vec![
             (self.cluster.clone(), PLAIN),
             (self.releases.to_string(), PLAIN),
@@ -140,45 +139,28 @@ impl Listed for ClusterRow {
             (self.version.clone().unwrap_or_else(|| "-".to_owned()), PLAIN),
             (time(self.certificate_until), PLAIN),
             heard,
-            (states(self), PLAIN),
-        ]
-    }
-
-    fn columns() -> Vec<&'static str> {
-        vec![
-            "cluster",
-            "releases",
-            "drifted",
-            "states",
-            "oldestDrift",
-            "version",
-            "certificateUntil",
-            "lastHeard",
-            "staleSince",
+            (states.collect::<Vec<_>>().join(", "), PLAIN),
         ]
     }
 }
 
-impl Listed for ReleaseRow {
-    const PLURAL: &'static str = "releases";
+impl ListRow for ReleaseRow {
     const RESOURCE: &'static str = "release";
+    const COLUMNS: &'static str = "cluster namespace name ready reason revision chart values drifted oldestDrift edits \
+        drift staleSince differs message";
 
-    fn name(&self) -> &str {
-        &self.name
+    fn key(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
     }
 
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    fn head(_all: bool, wide: bool) -> Vec<&'static str> {
+    fn head(wide: bool) -> Vec<&'static str> {
         let mut head = vec!["CLUSTER", "NAMESPACE", "NAME", "READY", "REASON", "REVISION", "CHART", "VALUES"];
         head.extend(["DRIFTED", "OLDEST DRIFT", "DIFFERS"]);
         head.extend(wide.then_some(["EDITS", "DRIFT", "MESSAGE"]).into_iter().flatten());
         head
     }
 
-    fn cells(&self, _all: bool, wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
         let style = match (self.stale_since, self.ready.as_deref()) {
             (None, Some("True")) => GOOD,
             (None, Some("False")) => BAD,
@@ -209,40 +191,8 @@ impl Listed for ReleaseRow {
         }
         cells
     }
-
-    fn columns() -> Vec<&'static str> {
-        vec![
-            "cluster",
-            "namespace",
-            "name",
-            "ready",
-            "reason",
-            "revision",
-            "chart",
-            "values",
-            "drifted",
-            "oldestDrift",
-            "edits",
-            "drift",
-            "staleSince",
-            "differs",
-            "message",
-        ]
-    }
 }
 
-/// A time for people.
 fn time(time: Option<Timestamp>) -> String {
     time.map_or_else(|| "-".to_owned(), seconds)
-}
-
-/// A time without its fraction.
-fn seconds(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// `InSync 12, Drifted 1`.
-fn states(row: &ClusterRow) -> String {
-    let states = fleet::states([row]).into_iter().map(|(state, count)| format!("{state} {count}"));
-    states.collect::<Vec<_>>().join(", ")
 }

@@ -1,8 +1,4 @@
-//! `kubemoor forecast`: the fields on which the next Helm 4 upgrade will
-//! conflict.
-//!
-//! Entry point: [`run`]. Invariant: needs a kubeconfig and no guard; reads with
-//! the caller's rights and writes nothing.
+//! `kubemoor forecast`: the fields on which the next Helm 4 upgrade will conflict.
 
 use std::sync::Arc;
 
@@ -12,16 +8,15 @@ use futures::StreamExt;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::candidates;
-use super::connect::{self, PlaceArgs, RecordArgs, parse_release, spoken};
-use super::output::{self, NOTE, OutputArgs, PLAIN, Table, Text};
-use super::{Outcome, standing, warn};
+use super::connect::{self, PlaceArgs, RecordArgs, parse_release, spoken, warn_of_guard};
+use super::output::{self, NOTE, OutputArgs, PLAIN, StyledText, Table};
+use super::{CommandOutcome, completions, warn};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Segment;
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::{Declared, Release};
-use kubemoor_inspect::forecast::{self, LeftBehind, ObjectConflict};
-use kubemoor_inspect::reading::{Found, Reader};
+use kubemoor_inspect::comparison::{self, LeftBehindKey, ObjectConflict};
+use kubemoor_inspect::reading::FoundObject;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_verdict::ownership::{self, Conflict, Manager, Operation, Owners};
 
@@ -32,7 +27,7 @@ const AT_ONCE: usize = 8;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The release
-    #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(candidates::releases))]
+    #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(completions::releases))]
     release: String,
 
     #[command(flatten)]
@@ -58,7 +53,7 @@ pub(super) struct Forecast {
     conflicts: Vec<ObjectConflict>,
     /// What earlier upgrades left behind, and the next one leaves too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    left_behind: Vec<LeftBehind>,
+    left_behind: Vec<LeftBehindKey>,
     /// The objects of which nothing is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unread: Vec<Unread>,
@@ -79,7 +74,7 @@ struct Living {
     owners: Owners,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let form = args.output.output.clone();
     let forecast = connect::run(read(args))?;
     output::print(&form, &forecast, || forecast.table())?;
@@ -87,8 +82,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         warn(&format!("cannot read {object}: {reason}"));
     }
     match forecast.unread.len() {
-        _ if !forecast.conflicts.is_empty() => Ok(Outcome::Found),
-        0 => Ok(Outcome::Clean),
+        _ if !forecast.conflicts.is_empty() => Ok(CommandOutcome::Found),
+        0 => Ok(CommandOutcome::Clean),
         count => bail!(
             "the forecast is incomplete: {} could not be read, see above",
             output::counted(count, "object")
@@ -100,8 +95,8 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     let Args { release, output: _, records, place } = args;
     let (connection, namespace) = place.connect().await?;
     let id = ReleaseId { namespace: namespace.into(), name: release.into() };
-    standing::say(&connection, Some(&id.namespace)).await;
-    let reader = &Reader::new(connection, records.record_driver, &Labels::new()).await?;
+    warn_of_guard(&connection, Some(&id.namespace), None).await;
+    let reader = &records.reader(connection, &Labels::new()).await?;
     let release = reader.release(&id).await?;
     for unread in reader.unread_records(Some(&id.namespace)) {
         warn(&format!("not considered: {unread}"));
@@ -127,24 +122,24 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     let (mut living, mut unread) = (Vec::new(), Vec::new());
     for (id, declared, found) in found {
         match found {
-            Found::Object(object) => {
+            FoundObject::Object(object) => {
                 living.push(Living { id, declared, owners: Owners::of(&object), object });
             }
             // A missing object has no owners.
-            Found::Absent => {}
-            Found::NotServed => {
+            FoundObject::Absent => {}
+            FoundObject::NotServed => {
                 unread.push(Unread { object: id, reason: "the cluster serves no such kind".to_owned() });
             }
-            Found::Unread(reason) => unread.push(Unread { object: id, reason }),
+            FoundObject::Unread(reason) => unread.push(Unread { object: id, reason }),
         }
     }
     let objects = living.iter().map(|living| (&living.id, &living.object)).collect();
-    let left_behind = forecast::left_behind(reader, &release, objects).await;
-    Ok(Forecast { unread, left_behind, ..Forecast::of(&release, &living) })
+    let left_behind = comparison::left_behind(reader, &release, objects).await;
+    Ok(Forecast { unread, left_behind, ..Forecast::new(&release, &living) })
 }
 
 impl Forecast {
-    fn of(release: &Release, living: &[Living]) -> Self {
+    fn new(release: &Release, living: &[Living]) -> Self {
         let method = release.state.apply_method;
         let helm = ownership::helms(living.iter().map(|living| &living.owners), method);
         let mut conflicts = Vec::new();
@@ -169,14 +164,14 @@ impl Forecast {
         }
     }
 
-    fn table(&self) -> Text {
+    fn table(&self) -> StyledText {
         let Self { release, revision, apply_method, conflicts, .. } = self;
         if conflicts.is_empty() {
             let why = match *apply_method {
                 "csa" => "Helm applies this release client-side, which meets no conflicts",
                 _ => "nobody but Helm owns what it declares, or Helm forces its applies",
             };
-            let mut text = Text::default();
+            let mut text = StyledText::default();
             let said =
                 format!("No conflicts ahead of release {} (revision {revision}): {why}.", spoken(release));
             text.add(PLAIN, &said).line();
@@ -212,7 +207,7 @@ impl Forecast {
         text
     }
 
-    fn add_left_behind(&self, text: &mut Text) {
+    fn add_left_behind(&self, text: &mut StyledText) {
         for left in &self.left_behind {
             text.line().add(NOTE, &format!("Left behind: {}", left.text())).line();
         }

@@ -3,32 +3,31 @@
 use anstyle::Style;
 use anyhow::bail;
 use jiff::Timestamp;
-use serde::Serialize;
 
-use super::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs};
-use super::contexts::{self, ContextsArgs};
-use super::follow::{self, Change, Follow};
-use super::list::{self, ListArgs, Listed, SelectorArgs, WatchArgs, nothing};
+use super::connect::{
+    self, CLUSTER_PATIENCE, ClusterArgs, ContextsArgs, NamespacesArgs, RecordArgs, each, warn_of_guard,
+};
+use super::list::{self, Follow, InCluster, ListArgs, ListRow, SelectorArgs, WatchArgs, changes, nothing};
 use super::output::{BAD, GOOD, NOTE, PLAIN};
-use super::{Outcome, standing, warn};
+use super::{CommandOutcome, warn};
 use kubemoor_cluster::client::allowances::defined;
-use kubemoor_cluster::client::connection::{self, Access};
+use kubemoor_cluster::client::connection::{self, Access, Connection};
 use kubemoor_cluster::client::{guarded, policy_statuses};
-use kubemoor_inspect::pulses::Pulses;
-use kubemoor_inspect::reading::Reader;
-use kubemoor_inspect::releases::{self, Listing, NOT_GUARDED, State, parse_state};
-use kubemoor_inspect::{allowances, policies};
+use kubemoor_inspect::exceptions::{self, AllowanceState, ListedAllowance};
+use kubemoor_inspect::policies::{self, ListedPolicy};
+use kubemoor_inspect::reading::{ClusterReader, Pulses};
+use kubemoor_inspect::releases::{self, ListedRelease, NOT_GUARDED, ReleaseFilter, ReleaseList, parse_state};
 use kubemoor_policy::resolver::Labels;
 
 /// The flags of `kubemoor get`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: GetResource,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum GetResource {
     /// List temporary exceptions
     #[command(visible_aliases = ["allowance", "exceptions", "exception"])]
     Allowances(AllowancesArgs),
@@ -89,7 +88,7 @@ struct ReleasesArgs {
 
     /// Only releases in this state: drifted, in-sync, not-guarded, or another reason of the list; may be repeated
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = parse_state)]
-    state: Vec<State>,
+    state: Vec<ReleaseFilter>,
 
     #[command(flatten)]
     namespaces: NamespacesArgs,
@@ -104,101 +103,74 @@ struct ReleasesArgs {
     contexts: ContextsArgs,
 }
 
-/// A release of one of several clusters.
-#[derive(Serialize)]
-struct Placed {
-    /// The context.
-    cluster: String,
-    #[serde(flatten)]
-    row: releases::Row,
-}
-
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     match args.what {
-        What::Allowances(args) => connect::run(list_allowances(args)),
-        What::Policies(args) => connect::run(list_policies(args)),
-        What::Releases(args) if !args.contexts.is_empty() => connect::run(list_everywhere(args)),
-        What::Releases(args) => connect::run(list_releases(args)),
+        GetResource::Allowances(args) => connect::run(list_allowances(args)),
+        GetResource::Policies(args) => connect::run(list_policies(args)),
+        GetResource::Releases(args) if !args.contexts.is_empty() => connect::run(list_everywhere(args)),
+        GetResource::Releases(args) => connect::run(list_releases(args)),
     }
 }
 
 /// Prints the allowances; with `--watch` also each that comes, changes or goes.
-async fn list_allowances(args: AllowancesArgs) -> anyhow::Result<Outcome> {
+async fn list_allowances(args: AllowancesArgs) -> anyhow::Result<CommandOutcome> {
     let AllowancesArgs { list, selector, watch, namespaces, cluster } = args;
-    let connection = cluster.connect().await?;
-    let namespace = namespaces.chosen(&connection);
+    let (connection, namespace) = namespaces.open(cluster.connect().await?, None).await;
     let (namespace, labels) = (namespace.as_deref(), selector.labels.as_deref());
-    standing::say(&connection, namespace).await;
-    let rows = allowances::read(&connection, namespace, labels, Timestamp::now()).await?;
+    let rows = exceptions::read(&connection, namespace, labels, Timestamp::now()).await?;
     if !watch.watch {
-        return print(&list, &rows, namespace);
+        return print(&list, &rows, "allowances", namespace);
     }
     let mut follow = Follow::begin(list, &rows, namespace)?;
     let (resource, doing) = (defined(), "watch the allowances");
-    follow::changes(&connection, (&resource, namespace, labels), doing, async |change| {
-        let (object, is_gone) = match change {
-            Change::There(object) => (object, false),
-            Change::Gone(object) => (object, true),
-        };
+    changes(&connection, (&resource, namespace, labels), doing, async |object, is_gone| {
         // One that is not in the form of its definition costs itself alone.
         let Ok(allowance) = serde_json::from_value(object) else { return Ok(true) };
-        let mut row = allowances::Row::of(allowance, Timestamp::now());
+        let mut row = ListedAllowance::from_resource(allowance, Timestamp::now());
         if is_gone {
-            row.state = allowances::State::Deleted;
+            row.state = AllowanceState::Deleted;
         }
         follow.print(&row)
     })
-    .await?;
-    Ok(Outcome::Clean)
+    .await
 }
 
 /// Prints the policies; with `--watch` also each that comes, changes or goes.
-async fn list_policies(args: PoliciesArgs) -> anyhow::Result<Outcome> {
+async fn list_policies(args: PoliciesArgs) -> anyhow::Result<CommandOutcome> {
     let PoliciesArgs { list, selector, watch, cluster } = args;
     let connection = cluster.connect().await?;
     let labels = selector.labels.as_deref();
-    standing::say(&connection, None).await;
+    warn_of_guard(&connection, None, None).await;
     let rows = policies::read(&connection, labels).await?;
     if !watch.watch {
-        return print(&list, &rows, None);
+        return print(&list, &rows, "policies", None);
     }
     let mut follow = Follow::begin(list, &rows, None)?;
     let (resource, doing) = (policy_statuses::resource(), "watch the policies");
-    follow::changes(&connection, (&resource, None, labels), doing, async |change| {
-        follow.print(&match change {
-            Change::There(policy) => policies::Row::of(&policy),
-            Change::Gone(policy) => policies::Row::deleted(&policy),
+    changes(&connection, (&resource, None, labels), doing, async |policy, is_gone| {
+        follow.print(&if is_gone {
+            ListedPolicy::deleted(&policy)
+        } else {
+            ListedPolicy::from_resource(&policy)
         })
     })
-    .await?;
-    Ok(Outcome::Clean)
+    .await
 }
 
 /// Prints the releases; with `--watch` also each whose status comes, changes or goes.
-async fn list_releases(args: ReleasesArgs) -> anyhow::Result<Outcome> {
-    let ReleasesArgs { list, selector, watch, state, namespaces, records, cluster, contexts: _ } = args;
-    let connection = cluster.connect().await?;
-    let namespace = namespaces.chosen(&connection);
-    let (namespace, labels) = (namespace.as_deref(), selector.labels.as_deref());
-    standing::say(&connection, namespace).await;
-    let reader = Reader::new(connection, records.record_driver, &Labels::new()).await?;
-    let Listing { mut rows, notes } = releases::read(&reader, namespace, labels).await?;
-    notes.iter().for_each(|note| warn(note));
-    rows.retain(|row| is_wanted(row, &state));
-    if !watch.watch {
-        return print(&list, &rows, namespace);
+async fn list_releases(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
+    let (reader, namespace, rows) = args.read(args.cluster.connect().await?, None).await?;
+    let (namespace, labels) = (namespace.as_deref(), args.selector.labels.as_deref());
+    if !args.watch.watch {
+        return print(&args.list, &rows, "releases", namespace);
     }
     let mut selected = match labels {
         Some(labels) => reader.labelled(namespace, labels).await?,
         None => Default::default(),
     };
-    let mut follow = Follow::begin(list, &rows, namespace)?;
+    let mut follow = Follow::begin(args.list.clone(), &rows, namespace)?;
     let (resource, doing) = (guarded::resource(), "watch the GuardedReleases");
-    follow::changes(&reader.connection, (&resource, namespace, None), doing, async |change| {
-        let (object, is_gone) = match change {
-            Change::There(object) => (object, false),
-            Change::Gone(object) => (object, true),
-        };
+    changes(&reader.connection, (&resource, namespace, None), doing, async |object, is_gone| {
         let Some(guarded) = guarded::typed(object) else { return Ok(true) };
         let Some(release) = guarded.release() else { return Ok(true) };
         if let Some(labels) = labels
@@ -211,75 +183,86 @@ async fn list_releases(args: ReleasesArgs) -> anyhow::Result<Outcome> {
             }
         }
         let row = match is_gone {
-            true => releases::Row::unguarded(release, "its GuardedRelease was deleted".to_owned()),
+            true => ListedRelease::unguarded(release, "its GuardedRelease was deleted".to_owned()),
             false => {
                 // The Lease of a minute ago says nothing of now.
                 let pulses = Pulses::new(reader.connection.client.clone());
-                releases::Row::current(&pulses, release, *guarded).await
+                ListedRelease::current(&pulses, release, *guarded).await
             }
         };
-        if is_wanted(&row, &state) { follow.print(&row) } else { Ok(true) }
+        if args.is_wanted(&row) { follow.print(&row) } else { Ok(true) }
     })
-    .await?;
-    Ok(Outcome::Clean)
+    .await
 }
 
 /// Prints the releases of several clusters. One that fails does not affect the others.
-async fn list_everywhere(args: ReleasesArgs) -> anyhow::Result<Outcome> {
+async fn list_everywhere(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
     if args.watch.watch {
         bail!("--watch follows one cluster: name it with --context");
     }
     let ask = async |name: &str, access: Access| {
-        let connection = connection::connect_by(&access).await?;
-        let namespace = args.namespaces.chosen(&connection);
-        standing::say_of(name, &connection, namespace.as_deref()).await;
-        let reader = Reader::new(connection, args.records.record_driver, &Labels::new()).await?;
-        let labels = args.selector.labels.as_deref();
-        let Listing { mut rows, notes } = releases::read(&reader, namespace.as_deref(), labels).await?;
-        notes.iter().for_each(|note| warn(&format!("{name}: {note}")));
-        rows.retain(|row| is_wanted(row, &args.state));
+        let (_, _, rows) = args.read(connection::connect_by(&access).await?, Some(name)).await?;
         Ok(rows)
     };
-    let answers = contexts::each(args.contexts.clusters(&args.cluster), contexts::PATIENCE, ask).await;
+    let answers = each(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await;
     let incomplete = answers.incomplete();
-    let of_cluster = |(cluster, rows): (String, Vec<releases::Row>)| {
-        rows.into_iter().map(move |row| Placed { cluster: cluster.clone(), row })
+    let of_cluster = |(cluster, rows): (String, Vec<ListedRelease>)| {
+        rows.into_iter().map(move |row| InCluster { cluster: cluster.clone(), row })
     };
     let rows: Vec<_> = answers.found.into_iter().flat_map(of_cluster).collect();
-    let outcome = print(&args.list, &rows, args.namespaces.named())?;
+    let outcome = print(&args.list, &rows, "releases", args.namespaces.named())?;
     incomplete.map_or(Ok(outcome), Err)
 }
 
-/// Prints the rows of one namespace, or of all.
-fn print<T: Listed>(list: &ListArgs, rows: &[T], namespace: Option<&str>) -> anyhow::Result<Outcome> {
-    list::print(list, rows, namespace.is_none(), &nothing(T::PLURAL, namespace))
+fn print<T: ListRow>(
+    list: &ListArgs,
+    rows: &[T],
+    what: &str,
+    namespace: Option<&str>,
+) -> anyhow::Result<CommandOutcome> {
+    list::print(list, rows, namespace.is_none(), &nothing(what, namespace))
 }
 
-/// Whether a row is in one of the states that are asked for.
-fn is_wanted(row: &releases::Row, states: &[State]) -> bool {
-    states.is_empty() || states.iter().any(|state| state.is_of(row))
+impl ReleasesArgs {
+    /// The wanted releases of a cluster, which `name` names where it is one of several; and the one namespace.
+    async fn read(
+        &self,
+        connection: Connection,
+        name: Option<&str>,
+    ) -> anyhow::Result<(ClusterReader, Option<String>, Vec<ListedRelease>)> {
+        let (connection, namespace) = self.namespaces.open(connection, name).await;
+        let reader = self.records.reader(connection, &Labels::new()).await?;
+        let labels = self.selector.labels.as_deref();
+        let ReleaseList { mut rows, notes } = releases::read(&reader, namespace.as_deref(), labels).await?;
+        let about = name.map(|name| format!("{name}: ")).unwrap_or_default();
+        notes.iter().for_each(|note| warn(&format!("{about}{note}")));
+        rows.retain(|row| self.is_wanted(row));
+        Ok((reader, namespace, rows))
+    }
+
+    /// Whether a row is in one of the states that are asked for.
+    fn is_wanted(&self, row: &ListedRelease) -> bool {
+        self.state.is_empty() || self.state.iter().any(|state| state.is_of(row))
+    }
 }
 
-impl Listed for releases::Row {
-    const PLURAL: &'static str = "releases";
+impl ListRow for ListedRelease {
     const RESOURCE: &'static str = "release";
+    const COLUMNS: &'static str = "namespace name guarded ready reason revision drifted declared edits drift oldestDrift \
+        staleSince message";
 
-    fn name(&self) -> &str {
-        &self.name
+    fn key(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
     }
 
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    fn head(_all: bool, wide: bool) -> Vec<&'static str> {
+    fn head(wide: bool) -> Vec<&'static str> {
         let mut head = vec!["NAMESPACE", "NAME", "READY", "REASON", "REVISION", "DRIFTED", "EDITS", "DRIFT"];
         head.extend(wide.then_some(["OBJECTS", "MATCHING", "IN DOUBT", "ALLOWED"]).into_iter().flatten());
         head.push("MESSAGE");
         head
     }
 
-    fn cells(&self, _all: bool, wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
         let style = match (self.guarded, self.ready.as_deref()) {
             (false, _) | (true, Some("Unknown") | None) => NOTE,
             (true, Some("True")) => GOOD,
@@ -311,75 +294,29 @@ impl Listed for releases::Row {
         cells.push((self.message.clone(), PLAIN));
         cells
     }
-
-    fn columns() -> Vec<&'static str> {
-        vec![
-            "namespace",
-            "name",
-            "guarded",
-            "ready",
-            "reason",
-            "revision",
-            "drifted",
-            "declared",
-            "edits",
-            "drift",
-            "oldestDrift",
-            "staleSince",
-            "message",
-        ]
-    }
 }
 
-impl Listed for Placed {
-    const PLURAL: &'static str = releases::Row::PLURAL;
-    const RESOURCE: &'static str = releases::Row::RESOURCE;
-
-    fn name(&self) -> &str {
-        self.row.name()
-    }
-
-    fn namespace(&self) -> &str {
-        self.row.namespace()
-    }
-
-    fn head(all: bool, wide: bool) -> Vec<&'static str> {
-        ["CLUSTER"].into_iter().chain(releases::Row::head(all, wide)).collect()
-    }
-
-    fn cells(&self, all: bool, wide: bool) -> Vec<(String, Style)> {
-        [(self.cluster.clone(), PLAIN)].into_iter().chain(self.row.cells(all, wide)).collect()
-    }
-
-    fn columns() -> Vec<&'static str> {
-        ["cluster"].into_iter().chain(releases::Row::columns()).collect()
-    }
-}
-
-impl Listed for allowances::Row {
-    const PLURAL: &'static str = "allowances";
+impl ListRow for ListedAllowance {
     const RESOURCE: &'static str = "driftallowance.kubemoor.dev";
+    const NAMESPACE_IF_ALL: bool = true;
+    const COLUMNS: &'static str = "namespace name object.kind object.name paths until state by reason flaws";
 
-    fn name(&self) -> &str {
-        &self.name
+    fn key(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
     }
 
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    fn head(all: bool, wide: bool) -> Vec<&'static str> {
+    fn head(wide: bool) -> Vec<&'static str> {
         let mut head = vec!["NAMESPACE", "NAME", "OBJECT", "PATHS", "UNTIL", "STATE", "BY", "REASON"];
         head.extend(wide.then_some("FLAWS"));
-        head.split_off(usize::from(!all))
+        head
     }
 
-    fn cells(&self, all: bool, wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
         let state = match self.state {
-            allowances::State::Open => ("Open", GOOD),
-            allowances::State::Ended => ("Ended", PLAIN),
-            allowances::State::Invalid => ("Invalid", BAD),
-            allowances::State::Deleted => ("Deleted", PLAIN),
+            AllowanceState::Open => ("Open", GOOD),
+            AllowanceState::Ended => ("Ended", PLAIN),
+            AllowanceState::Invalid => ("Invalid", BAD),
+            AllowanceState::Deleted => ("Deleted", PLAIN),
         };
         let plain = |text: &str| (text.to_owned(), PLAIN);
         let mut cells = vec![
@@ -393,45 +330,26 @@ impl Listed for allowances::Row {
             plain(&self.reason),
         ];
         cells.extend(wide.then(|| plain(&self.flaws.join("; "))));
-        cells.split_off(usize::from(!all))
-    }
-
-    fn columns() -> Vec<&'static str> {
-        vec![
-            "namespace",
-            "name",
-            "object.kind",
-            "object.name",
-            "paths",
-            "until",
-            "state",
-            "by",
-            "reason",
-            "flaws",
-        ]
+        cells
     }
 }
 
-impl Listed for policies::Row {
-    const PLURAL: &'static str = "policies";
+impl ListRow for ListedPolicy {
     const RESOURCE: &'static str = "driftpolicy.kubemoor.dev";
+    const COLUMNS: &'static str = "name priority edits drift accepted reason releases namespaces message";
 
-    fn name(&self) -> &str {
-        &self.name
+    fn key(&self) -> (&str, &str) {
+        ("", &self.name)
     }
 
-    fn namespace(&self) -> &str {
-        ""
-    }
-
-    fn head(_all: bool, wide: bool) -> Vec<&'static str> {
+    fn head(wide: bool) -> Vec<&'static str> {
         let mut head = vec!["NAME", "PRIORITY", "EDITS", "DRIFT", "ACCEPTED", "REASON"];
         head.extend(wide.then_some(["RELEASES", "NAMESPACES"]).into_iter().flatten());
         head.push("MESSAGE");
         head
     }
 
-    fn cells(&self, _all: bool, wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
         let plain = |text: &str| (if text.is_empty() { "-" } else { text }.to_owned(), PLAIN);
         let style = match self.accepted.as_str() {
             "True" => GOOD,
@@ -454,68 +372,7 @@ impl Listed for policies::Row {
         cells.push(plain(if self.reason == "Accepted" { "" } else { &self.told }));
         cells
     }
-
-    fn columns() -> Vec<&'static str> {
-        vec!["name", "priority", "edits", "drift", "accepted", "reason", "releases", "namespaces", "message"]
-    }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use kubemoor_declare::model::ReleaseId;
-    use kubemoor_policy::guarded::GuardedReleaseStatus;
-    use kubemoor_verdict::health::reported::{Pulse, ReportedHealth};
-
-    #[test]
-    fn unguarded_releases_are_listed_beside_guarded_releases() {
-        let id = |name: &str| ReleaseId { namespace: "shop".into(), name: name.into() };
-        let rows = [
-            releases::Row::guarded(
-                id("new"),
-                ReportedHealth::of(GuardedReleaseStatus::default(), &Pulse::Unknown, Timestamp::UNIX_EPOCH),
-            ),
-            releases::Row::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
-        ];
-        let lines = rows.each_ref().map(|row| {
-            let cells: Vec<_> = row.cells(true, true).into_iter().map(|(text, _)| text).collect();
-            assert_eq!(cells.len(), releases::Row::head(true, true).len());
-            cells.join(" ")
-        });
-        assert!(lines[0].contains("Unknown") && lines[0].contains("not looked at it yet"), "{lines:?}");
-        assert!(lines[1].contains("NotGuarded") && lines[1].ends_with("its history was kept"), "{lines:?}");
-        let states = |text: &str| rows.each_ref().map(|row| parse_state(text).unwrap().is_of(row));
-        assert_eq!(states("unknown"), [true, false]);
-        assert_eq!(states("not-guarded"), [false, true]);
-        assert_eq!(states("drifted"), [false, false]);
-    }
-
-    #[test]
-    fn accepted_condition_counts_only_for_the_observed_generation() {
-        let policy = |judged: i64, status: &str| {
-            policies::Row::of(&json!({
-                "metadata": {"name": "production", "generation": 2},
-                "spec": {"priority": 10, "edits": "Deny", "releases": {"names": ["shop-*"]}},
-                "status": {
-                    "observedGeneration": judged,
-                    "conditions": [{"type": "Accepted", "status": status, "reason": "Flawed", "message": "no"}],
-                },
-            }))
-        };
-        let accepted = policy(2, "True");
-        assert_eq!(
-            (accepted.accepted.as_str(), accepted.message.as_str(), accepted.priority),
-            ("True", "", 10)
-        );
-        let refused = policy(2, "False");
-        assert_eq!((refused.accepted.as_str(), refused.message.as_str()), ("False", "no"));
-        assert_eq!(policy(1, "True").accepted, "Unknown");
-        let gone = policies::Row::deleted(&json!({"metadata": {"name": "production"}}));
-        assert_eq!((gone.accepted.as_str(), gone.reason.as_str()), ("False", "Deleted"));
-        let wide: Vec<_> = accepted.cells(true, true).into_iter().map(|(text, _)| text).collect();
-        assert_eq!(wide, ["production", "10", "Deny", "-", "True", "Flawed", "shop-*", "*", "no"]);
-        assert_eq!(policies::Row::head(true, true).len(), wide.len());
-    }
-}
+mod tests;

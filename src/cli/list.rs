@@ -1,13 +1,21 @@
-//! Lists as kubectl prints them: for people, for programs, and for spreadsheets.
+//! Lists as kubectl prints them: for people, for programs and for spreadsheets; with `--watch` also each row that is new or
+//! changes, until the output is closed.
+
+use std::collections::HashMap;
 
 use anstyle::Style;
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::output::{self, Form, Table};
-use super::{Outcome, warn};
-use kubemoor_inspect::sheet::Sheet;
+use super::connect::failed;
+use super::output::{self, OutputFormat, PLAIN, Table};
+use super::{CommandOutcome, warn};
+use kubemoor_cluster::client::Resource;
+use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::watch::{Event, Watch};
+use kubemoor_inspect::report::Sheet;
 
 /// The `apiVersion` of every list for programs, as in kubectl's lists.
 const API_VERSION: &str = "v1";
@@ -15,7 +23,7 @@ const KIND: &str = "List";
 
 /// How a list is printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum People {
+pub(super) enum ListFormat {
     /// For people
     Table,
     /// With more columns
@@ -31,7 +39,7 @@ pub(super) enum People {
 pub(super) struct ListArgs {
     /// How the list is printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    pub(super) output: Form<People>,
+    pub(super) output: OutputFormat<ListFormat>,
 
     /// Print the table without its header
     #[arg(long)]
@@ -54,27 +62,33 @@ pub(super) struct SelectorArgs {
     pub(super) labels: Option<String>,
 }
 
-/// A row of a list.
-pub(super) trait Listed: Serialize {
-    /// The plural, such as `releases`.
-    const PLURAL: &'static str;
+pub(super) trait ListRow: Serialize {
     /// The prefix of a name, such as `release`.
     const RESOURCE: &'static str;
-
-    fn name(&self) -> &str;
-
-    /// The namespace; empty where it has none.
-    fn namespace(&self) -> &str;
-
-    /// The headline; `all` where several namespaces are listed.
-    fn head(all: bool, wide: bool) -> Vec<&'static str>;
-
-    /// The cells below it.
-    fn cells(&self, all: bool, wide: bool) -> Vec<(String, Style)>;
-
     /// The fields of the JSON form that are columns of a spreadsheet, such as `name` and `object.kind`. They stay as
     /// they are: others may only be added behind them.
-    fn columns() -> Vec<&'static str>;
+    const COLUMNS: &'static str;
+    /// Whether the first column is left out where one namespace is listed.
+    const NAMESPACE_IF_ALL: bool = false;
+
+    /// The namespace, empty where it has none, and the name.
+    fn key(&self) -> (&str, &str);
+
+    fn head(wide: bool) -> Vec<&'static str>;
+
+    fn cells(&self, wide: bool) -> Vec<(String, Style)>;
+
+    fn columns() -> Vec<&'static str> {
+        Self::COLUMNS.split(' ').collect()
+    }
+}
+
+/// A row of one of several clusters.
+#[derive(Serialize)]
+pub(super) struct InCluster<T> {
+    pub(super) cluster: String,
+    #[serde(flatten)]
+    pub(super) row: T,
 }
 
 /// A list for programs: the shape of `kubectl get -o json`.
@@ -88,50 +102,73 @@ pub(super) struct Items<T> {
     pub(super) items: T,
 }
 
+impl<T: ListRow> ListRow for InCluster<T> {
+    const RESOURCE: &'static str = T::RESOURCE;
+    const COLUMNS: &'static str = T::COLUMNS;
+
+    fn key(&self) -> (&str, &str) {
+        self.row.key()
+    }
+
+    fn head(wide: bool) -> Vec<&'static str> {
+        ["CLUSTER"].into_iter().chain(T::head(wide)).collect()
+    }
+
+    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
+        [(self.cluster.clone(), PLAIN)].into_iter().chain(self.row.cells(wide)).collect()
+    }
+
+    fn columns() -> Vec<&'static str> {
+        ["cluster"].into_iter().chain(T::columns()).collect()
+    }
+}
+
 impl<T> Items<T> {
-    pub(super) fn of(items: T) -> Self {
+    pub(super) fn new(items: T) -> Self {
         Self { api_version: API_VERSION, kind: KIND, items }
     }
 }
 
 /// Prints rows, or on standard error the sentence `nothing` where people would see an empty table; `all` where several
 /// namespaces are listed.
-pub(super) fn print<T: Listed>(
+pub(super) fn print<T: ListRow>(
     args: &ListArgs,
     rows: &[T],
     all: bool,
     nothing: &str,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<CommandOutcome> {
     let wide = match &args.output {
-        Form::Data(data) => return data.print(&Items::of(rows)),
-        Form::People(People::Csv) => return output::write(&sheet(rows, !args.no_headers)?),
-        Form::People(People::Name) => return output::write(&rows.iter().map(name).collect::<String>()),
-        Form::People(People::Table) => false,
-        Form::People(People::Wide) => true,
+        OutputFormat::Data(data) => return data.print(&Items::new(rows)),
+        OutputFormat::People(ListFormat::Csv) => return output::write(&sheet(rows, !args.no_headers)?),
+        OutputFormat::People(ListFormat::Name) => {
+            return output::write(&rows.iter().map(name).collect::<String>());
+        }
+        OutputFormat::People(ListFormat::Table) => false,
+        OutputFormat::People(ListFormat::Wide) => true,
     };
     if rows.is_empty() {
         warn(nothing);
-        return Ok(Outcome::Clean);
+        return Ok(CommandOutcome::Clean);
     }
     output::write(table(args, rows, all, wide).text().as_str())
 }
 
 /// The rows for people; `all` where several namespaces are listed.
-pub(super) fn table<T: Listed>(args: &ListArgs, rows: &[T], all: bool, wide: bool) -> Table {
-    let mut table = if args.no_headers { Table::default() } else { Table::new(T::head(all, wide)) };
+pub(super) fn table<T: ListRow>(args: &ListArgs, rows: &[T], all: bool, wide: bool) -> Table {
+    let hidden = usize::from(T::NAMESPACE_IF_ALL && !all);
+    let mut table =
+        if args.no_headers { Table::default() } else { Table::new(T::head(wide).split_off(hidden)) };
     for row in rows {
-        table.styled(row.cells(all, wide));
+        table.styled(row.cells(wide).split_off(hidden));
     }
     table
 }
 
-/// The line of a row in a list of names.
-pub(super) fn name<T: Listed>(row: &T) -> String {
-    format!("{}/{}\n", T::RESOURCE, row.name())
+pub(super) fn name<T: ListRow>(row: &T) -> String {
+    format!("{}/{}\n", T::RESOURCE, row.key().1)
 }
 
-/// The rows for a spreadsheet.
-pub(super) fn sheet<T: Listed>(rows: &[T], has_head: bool) -> anyhow::Result<String> {
+pub(super) fn sheet<T: ListRow>(rows: &[T], has_head: bool) -> anyhow::Result<String> {
     let (mut sheet, columns) = (Sheet::new(), T::columns());
     if has_head {
         sheet.row(&columns)?;
@@ -166,28 +203,114 @@ pub(super) fn nothing(what: &str, namespace: Option<&str>) -> String {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
+/// The rows of a list that were printed.
+pub(super) struct Follow {
+    args: ListArgs,
+    /// Whether several namespaces are listed.
+    all: bool,
+    /// How wide the columns of the table are.
+    widths: Vec<usize>,
+    /// Each row as it was printed last.
+    printed: HashMap<(String, String), String>,
+}
 
-    use super::*;
-
-    #[test]
-    fn a_list_has_the_shape_of_kubectls() {
-        let list = serde_json::to_value(Items::of([1, 2])).unwrap();
-        assert_eq!(list, json!({"apiVersion": "v1", "kind": "List", "items": [1, 2]}));
+impl Follow {
+    pub(super) fn begin<T: ListRow>(
+        args: ListArgs,
+        rows: &[T],
+        namespace: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let (all, widths) = (namespace.is_none(), Vec::new());
+        let mut follow = Self { args, all, widths, printed: HashMap::new() };
+        if let OutputFormat::People(form @ (ListFormat::Table | ListFormat::Wide)) = follow.args.output {
+            let wide = form == ListFormat::Wide;
+            let table = table(&follow.args, rows, all, wide);
+            follow.widths = table.widths();
+            output::write(table.text().as_str())?;
+            for row in rows {
+                follow.note(row)?;
+            }
+            return Ok(follow);
+        }
+        if follow.args.output == OutputFormat::People(ListFormat::Csv) && !follow.args.no_headers {
+            output::write(&sheet::<T>(&[], true)?)?;
+        }
+        for row in rows {
+            follow.print(row)?;
+        }
+        Ok(follow)
     }
 
-    #[test]
-    fn cells_of_a_spreadsheet_are_text() {
-        for (value, expected) in [
-            (json!(null), ""),
-            (json!("a"), "a"),
-            (json!(2), "2"),
-            (json!(["a", "b"]), "a,b"),
-            (json!({"Drifted": 1, "InSync": 12}), "Drifted 1, InSync 12"),
-        ] {
-            assert_eq!(cell(&value), expected);
+    /// Prints a row if its text changed. Returns whether the output is still open.
+    pub(super) fn print<T: ListRow>(&mut self, row: &T) -> anyhow::Result<bool> {
+        if !self.note(row)? {
+            return Ok(true);
+        }
+        let text = match &self.args.output {
+            OutputFormat::People(ListFormat::Name) => name(row),
+            OutputFormat::People(ListFormat::Csv) => sheet(std::slice::from_ref(row), false)?,
+            OutputFormat::People(form) => {
+                let hidden = usize::from(T::NAMESPACE_IF_ALL && !self.all);
+                let mut table = Table::at_least(&self.widths);
+                table.styled(row.cells(*form == ListFormat::Wide).split_off(hidden));
+                self.widths = table.widths();
+                table.text().as_str().to_owned()
+            }
+            OutputFormat::Data(data) => data.part(row)?,
+        };
+        output::stream(&text)
+    }
+
+    /// Remembers a row. Returns whether its text changed.
+    fn note<T: ListRow>(&mut self, row: &T) -> anyhow::Result<bool> {
+        let mut text = serde_json::to_string(row).context("cannot write the row as JSON")?;
+        if let OutputFormat::People(form @ (ListFormat::Table | ListFormat::Wide)) = self.args.output {
+            // People also see what the JSON form leaves out.
+            text.extend(row.cells(form == ListFormat::Wide).into_iter().map(|(cell, _)| cell));
+        }
+        let (namespace, name) = row.key();
+        let before = self.printed.insert((namespace.to_owned(), name.to_owned()), text.clone());
+        Ok(before.is_none_or(|before| before != text))
+    }
+}
+
+/// Passes the existing objects of a resource and then their changes to `show`, each with whether it is gone, until `show`
+/// reports that the output is closed; `doing` completes "cannot …".
+pub(super) async fn changes(
+    connection: &Connection,
+    (resource, namespace, labels): (&Resource, Option<&str>, Option<&str>),
+    doing: &str,
+    mut show: impl AsyncFnMut(Value, bool) -> anyhow::Result<bool>,
+) -> anyhow::Result<CommandOutcome> {
+    let mut watch = Watch::<Value>::new(connection.client.clone(), resource, namespace, labels);
+    let mut is_broken = false;
+    loop {
+        let (object, is_gone) = match watch.next().await {
+            Event::Relisting | Event::Synced => continue,
+            Event::Watching => {
+                is_broken = false;
+                continue;
+            }
+            Event::Listed(object) | Event::Applied(object) => (object, false),
+            Event::Deleted(object) => (object, true),
+            Event::Broken(error) if is_final(&error) => return Err(failed(connection, doing, error).into()),
+            Event::Broken(error) => {
+                if !std::mem::replace(&mut is_broken, true) {
+                    warn(&format!("{}, trying again", failed(connection, doing, error)));
+                }
+                continue;
+            }
+        };
+        if !show(object, is_gone).await? {
+            return Ok(CommandOutcome::Clean);
         }
     }
 }
+
+/// Whether a retry cannot help: the rights or the kind are missing.
+fn is_final(error: &CallError) -> bool {
+    error.is_not_found() || matches!(error, CallError::Refused { code: 401 | 403, .. })
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,35 +5,24 @@
 
 mod allow;
 mod audit;
-mod candidates;
 mod certs;
 mod check;
 mod completions;
 mod connect;
-mod contexts;
 mod diff;
 mod emergency;
 mod explain;
 mod fleet;
-mod follow;
 mod forecast;
 mod get;
-mod guard;
-mod jsonpath;
-mod labels;
 mod list;
-mod man;
 mod manifests;
 mod notify;
 mod output;
 mod policy;
-mod policy_files;
 mod reconcile;
 mod reference;
-mod schemas;
 mod serve;
-mod standing;
-mod steer;
 mod ui;
 mod uninstall;
 mod version;
@@ -85,9 +74,9 @@ enum Command {
     /// Repair releases now, whatever their policies say, and print the guard's answer
     Reconcile(reconcile::Args),
     /// Pause repairs of a release, for a while or until they are resumed
-    Suspend(steer::SuspendArgs),
+    Suspend(reconcile::SuspendArgs),
     /// Resume repairs of a release
-    Resume(steer::ReleaseArgs),
+    Resume(reconcile::ReleaseArgs),
     /// Print the manifests that install Kubemoor
     Manifests(manifests::Args),
     /// Test the receivers of notifications
@@ -107,10 +96,10 @@ enum Command {
     Reference,
     /// Write the manual pages
     #[command(hide = true)]
-    Man(man::Args),
+    Man(reference::ManArgs),
     /// Write the JSON Schemas of what commands print with -o json
     #[command(hide = true)]
-    Schemas(schemas::Args),
+    Schemas(reference::SchemasArgs),
     /// Print the versions of this program and of the guard in the cluster
     Version(version::Args),
 }
@@ -122,9 +111,8 @@ const SORT: &str = "sort the JSON: `-o json | jq '.items | sort_by(.name)'`";
 const ASK_CLUSTERS: &str =
     "the command asks no cluster: `kubemoor get releases -A --contexts NAMES` asks several";
 
-/// The name by which the program is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
+enum ProgramName {
     /// `kubemoor`.
     Program,
     /// `kubectl-moor`, which kubectl runs for `kubectl moor`.
@@ -135,8 +123,7 @@ enum Name {
 
 /// The result of a command that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// All is well.
+enum CommandOutcome {
     Clean,
     /// Something was found: a refusal, a conflict.
     Found,
@@ -145,11 +132,11 @@ enum Outcome {
 /// Parses the process's arguments, carries the command out and returns its
 /// exit code. Ends the process itself for `--help` and for a bad flag.
 pub fn run() -> ExitCode {
-    if Name::called() == Name::Completer {
-        return ended(candidates::for_kubectl());
+    if ProgramName::called() == ProgramName::Completer {
+        return ended(completions::for_kubectl());
     }
-    CompleteEnv::with_factory(|| command(Name::called())).var(candidates::VARIABLE).complete();
-    let mut line = command(Name::called());
+    CompleteEnv::with_factory(|| command(ProgramName::called())).var(completions::VARIABLE).complete();
+    let mut line = command(ProgramName::called());
     let parsed = line.try_get_matches_from_mut(std::env::args_os());
     let cli =
         parsed.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut line)));
@@ -169,11 +156,10 @@ fn advised(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The exit code of a command. Prints its error, if any.
-fn ended(result: anyhow::Result<Outcome>) -> ExitCode {
+fn ended(result: anyhow::Result<CommandOutcome>) -> ExitCode {
     match result {
-        Ok(Outcome::Clean) => ExitCode::SUCCESS,
-        Ok(Outcome::Found) => ExitCode::from(1),
+        Ok(CommandOutcome::Clean) => ExitCode::SUCCESS,
+        Ok(CommandOutcome::Found) => ExitCode::from(1),
         Err(error) => {
             warn(&format!("{error:#}"));
             ExitCode::from(2)
@@ -181,15 +167,14 @@ fn ended(result: anyhow::Result<Outcome>) -> ExitCode {
     }
 }
 
-/// The command line, with the help that fits the name.
-fn command(name: Name) -> clap::Command {
+fn command(name: ProgramName) -> clap::Command {
     match name {
-        Name::Program => Cli::command(),
-        Name::Plugin | Name::Completer => Cli::command().bin_name("kubectl moor"),
+        ProgramName::Program => Cli::command(),
+        ProgramName::Plugin | ProgramName::Completer => Cli::command().bin_name("kubectl moor"),
     }
 }
 
-impl Name {
+impl ProgramName {
     /// The name by which this process was called.
     fn called() -> Self {
         let called = std::env::args_os().next().map(PathBuf::from);
@@ -209,7 +194,7 @@ impl Name {
 }
 
 impl Command {
-    fn carry_out(self) -> anyhow::Result<Outcome> {
+    fn carry_out(self) -> anyhow::Result<CommandOutcome> {
         match self {
             Self::Serve(args) => serve::run(*args),
             Self::Check(args) => check::run(args),
@@ -223,8 +208,8 @@ impl Command {
             Self::Explain(args) => explain::run(args),
             Self::Audit(args) => audit::run(*args),
             Self::Reconcile(args) => reconcile::run(args),
-            Self::Suspend(args) => steer::suspend(args),
-            Self::Resume(args) => steer::resume(args),
+            Self::Suspend(args) => reconcile::suspend(args),
+            Self::Resume(args) => reconcile::resume(args),
             Self::Manifests(args) => manifests::run(args),
             Self::Notify(args) => notify::run(args),
             Self::Policy(args) => policy::run(args),
@@ -233,8 +218,8 @@ impl Command {
             Self::Certs(args) => certs::run(args),
             Self::Completions(args) => completions::run(&args),
             Self::Reference => reference::run(),
-            Self::Man(args) => man::run(&args),
-            Self::Schemas(args) => schemas::run(&args),
+            Self::Man(args) => reference::run_man(&args),
+            Self::Schemas(args) => reference::run_schemas(&args),
             Self::Version(args) => version::run(args),
         }
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 use super::output::{self, OutputArgs};
-use super::{Outcome, connect};
+use super::{CommandOutcome, connect};
 use kubemoor_notify::{self as notify, file};
 
 /// The flags of `kubemoor notify`.
@@ -21,11 +21,11 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Send a test message to one receiver and print its answer; exit 1 if it does not accept the message
-    Test(Test),
+    Test(NotifyTestArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Test {
+struct NotifyTestArgs {
     /// The receiver, by its name in the file
     #[arg(value_name = "NAME")]
     name: String,
@@ -40,7 +40,7 @@ struct Test {
 
 /// What became of a test message.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(super) struct Answer {
+pub(super) struct NotifyAnswer {
     name: String,
     /// Without what may be a credential.
     host: String,
@@ -49,8 +49,8 @@ pub(super) struct Answer {
     answer: String,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Command::Test(Test { name, notifiers, output }) = args.command;
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
+    let Command::Test(NotifyTestArgs { name, notifiers, output }) = args.command;
     let known = file::read(&notifiers)?;
     let notifier = known.iter().find(|it| it.name == name).cloned().ok_or_else(|| {
         let names: Vec<_> = known.iter().map(|it| it.name.as_str()).collect();
@@ -65,6 +65,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     let what = if delivered { "accepts the message" } else { "does not accept the message" };
     let said = if answer.is_empty() { String::new() } else { format!(": {answer}") };
     let text = format!("The receiver {name:?} at {host} {what}. It answers {code}{said}");
-    let outcome = output::say(&output.output, &Answer { name, host, delivered, code, answer }, &text)?;
-    Ok(if delivered { outcome } else { Outcome::Found })
+    let outcome =
+        output::print_text(&output.output, &NotifyAnswer { name, host, delivered, code, answer }, &text)?;
+    Ok(if delivered { outcome } else { CommandOutcome::Found })
 }

@@ -1,4 +1,5 @@
-//! Answers for people and for programs, and how they are printed.
+//! Answers for people and for programs, and how they are printed: tables, JSON, YAML, kubectl's `-o jsonpath=` templates
+//! over paths of RFC 9535, and reports from templates.
 //!
 //! Colours go to a terminal only, and never where `NO_COLOR` is set. What comes from the cluster can write no control
 //! sequence to the terminal. A closed output is not an error.
@@ -7,6 +8,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::marker::PhantomData;
+use std::str::FromStr;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
@@ -14,55 +16,52 @@ use clap::builder::{
     PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser, ValueParserFactory,
 };
 use clap::{Arg, Command, ValueEnum};
+use jiff::Timestamp;
+use jsonpath_rust::parser::model::JpQuery;
+use jsonpath_rust::parser::parse_json_path;
+use jsonpath_rust::query::js_path_process;
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::Outcome;
-use super::jsonpath::Template;
+use super::CommandOutcome;
 use kubemoor_declare::model::text::{escaped, escaped_json, is_unprintable};
 
-/// The prefix of a template.
 const JSON_PATH: &str = "jsonpath=";
 
-/// The flag that chooses the [`Form`].
+/// The flag that chooses the [`OutputFormat`].
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OutputArgs {
     /// How the answer is printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    pub(super) output: Form<People>,
+    pub(super) output: OutputFormat<TableOnly>,
 }
 
 /// The form of an answer; `P` are the forms for people that a command has.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Form<P> {
-    /// For people.
+pub(super) enum OutputFormat<P> {
     People(P),
-    /// For programs.
     Data(Data),
 }
 
 /// The one form for people that most commands have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum People {
+pub(super) enum TableOnly {
     /// For people
     Table,
 }
 
-/// A form for programs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Data {
-    /// JSON.
     Json,
-    /// YAML.
     Yaml,
-    /// A template that selects parts of the JSON.
-    JsonPath(Template),
+    JsonPath(JsonPathTemplate),
 }
 
-/// Reads a [`Form`].
+/// Reads a [`OutputFormat`].
 #[derive(Clone, Debug)]
-pub(super) struct FormParser<P>(PhantomData<P>);
+pub(super) struct FormatParser<P>(PhantomData<P>);
 
 /// For a good state, and for added text.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -70,13 +69,10 @@ pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const BAD: Style = AnsiColor::Red.on_default();
 /// For a state that needs attention.
 pub(super) const NOTE: Style = AnsiColor::Yellow.on_default();
-/// A headline.
 pub(super) const HEAD: Style = Style::new().bold();
-/// Nothing special.
 pub(super) const PLAIN: Style = Style::new();
 
 impl Data {
-    /// An answer in this form.
     pub(super) fn text<T: Serialize>(&self, answer: &T) -> anyhow::Result<String> {
         match self {
             Self::Json => {
@@ -106,39 +102,38 @@ impl Data {
         })
     }
 
-    /// Prints an answer.
-    pub(super) fn print<T: Serialize>(&self, answer: &T) -> anyhow::Result<Outcome> {
+    pub(super) fn print<T: Serialize>(&self, answer: &T) -> anyhow::Result<CommandOutcome> {
         write(&self.text(answer)?)
     }
 }
 
-impl<P: ValueEnum + Send + Sync + 'static> ValueParserFactory for Form<P> {
-    type Parser = FormParser<P>;
+impl<P: ValueEnum + Send + Sync + 'static> ValueParserFactory for OutputFormat<P> {
+    type Parser = FormatParser<P>;
 
-    fn value_parser() -> FormParser<P> {
-        FormParser(PhantomData)
+    fn value_parser() -> FormatParser<P> {
+        FormatParser(PhantomData)
     }
 }
 
-impl<P: ValueEnum + Send + Sync + 'static> TypedValueParser for FormParser<P> {
-    type Value = Form<P>;
+impl<P: ValueEnum + Send + Sync + 'static> TypedValueParser for FormatParser<P> {
+    type Value = OutputFormat<P>;
 
     fn parse_ref(
         &self,
         command: &Command,
         argument: Option<&Arg>,
         value: &OsStr,
-    ) -> Result<Form<P>, clap::Error> {
+    ) -> Result<OutputFormat<P>, clap::Error> {
         if value.to_str().is_some_and(|text| text.starts_with(JSON_PATH)) {
             let template =
-                |text: String| text.strip_prefix(JSON_PATH).unwrap_or_default().parse::<Template>();
+                |text: String| text.strip_prefix(JSON_PATH).unwrap_or_default().parse::<JsonPathTemplate>();
             let template = StringValueParser::new().try_map(template).parse_ref(command, argument, value)?;
-            return Ok(Form::Data(Data::JsonPath(template)));
+            return Ok(OutputFormat::Data(Data::JsonPath(template)));
         }
         let named = |name: String| match name.as_str() {
-            "json" => Ok(Form::Data(Data::Json)),
-            "yaml" => Ok(Form::Data(Data::Yaml)),
-            name => P::from_str(name, false).map(Form::People),
+            "json" => Ok(OutputFormat::Data(Data::Json)),
+            "yaml" => Ok(OutputFormat::Data(Data::Yaml)),
+            name => P::from_str(name, false).map(OutputFormat::People),
         };
         PossibleValuesParser::new(all::<P>()).try_map(named).parse_ref(command, argument, value)
     }
@@ -148,7 +143,6 @@ impl<P: ValueEnum + Send + Sync + 'static> TypedValueParser for FormParser<P> {
     }
 }
 
-/// All forms that a command has.
 fn all<P: ValueEnum + 'static>() -> impl Iterator<Item = PossibleValue> {
     let people = P::value_variants().iter().filter_map(ValueEnum::to_possible_value);
     people.chain([
@@ -161,7 +155,7 @@ fn all<P: ValueEnum + 'static>() -> impl Iterator<Item = PossibleValue> {
 
 /// Text for people, with colours. Control characters in inserted data are shown in escaped form.
 #[derive(Debug, Default)]
-pub(super) struct Text(String);
+pub(super) struct StyledText(String);
 
 /// Rows as lines, each column as wide as its widest cell, as kubectl prints
 /// them.
@@ -172,7 +166,7 @@ pub(super) struct Table {
     least: Vec<usize>,
 }
 
-impl Text {
+impl StyledText {
     /// Adds `text` in a style.
     pub(super) fn add(&mut self, style: Style, text: &str) -> &mut Self {
         let text = escaped(text);
@@ -182,7 +176,6 @@ impl Text {
         self
     }
 
-    /// Ends the line.
     pub(super) fn line(&mut self) -> &mut Self {
         self.0.push('\n');
         self
@@ -201,7 +194,6 @@ impl Text {
 }
 
 impl Table {
-    /// A table with this headline.
     pub(super) fn new<'h>(head: impl IntoIterator<Item = &'h str>) -> Self {
         let mut table = Self::default();
         table.row(head);
@@ -213,7 +205,6 @@ impl Table {
         Self { rows: Vec::new(), least: widths.to_vec() }
     }
 
-    /// How wide each column is.
     pub(super) fn widths(&self) -> Vec<usize> {
         let columns = self.rows.iter().map(Vec::len).chain([self.least.len()]).max().unwrap_or_default();
         let width = |column: usize| {
@@ -224,21 +215,18 @@ impl Table {
         (0..columns).map(width).collect()
     }
 
-    /// Adds a row.
     pub(super) fn row<C: Into<String>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Self {
         self.styled(cells.into_iter().map(|cell| (cell.into(), PLAIN)))
     }
 
-    /// Adds a row of which each cell has its own style.
     pub(super) fn styled(&mut self, cells: impl IntoIterator<Item = (String, Style)>) -> &mut Self {
         self.rows.push(cells.into_iter().map(|(text, style)| (escaped(&text).into_owned(), style)).collect());
         self
     }
 
-    /// The lines.
-    pub(super) fn text(&self) -> Text {
+    pub(super) fn text(&self) -> StyledText {
         let widths = self.widths();
-        let mut lines = Text::default();
+        let mut lines = StyledText::default();
         for row in &self.rows {
             for (place, ((text, style), width)) in row.iter().zip(&widths).enumerate() {
                 lines.add(*style, text);
@@ -258,20 +246,20 @@ impl Table {
 
 /// Prints an answer in a form; `table` makes the one for people.
 pub(super) fn print<T: Serialize>(
-    form: &Form<People>,
+    form: &OutputFormat<TableOnly>,
     answer: &T,
-    table: impl FnOnce() -> Text,
-) -> anyhow::Result<Outcome> {
+    table: impl FnOnce() -> StyledText,
+) -> anyhow::Result<CommandOutcome> {
     match form {
-        Form::People(People::Table) => write(table().as_str()),
-        Form::Data(data) => data.print(answer),
+        OutputFormat::People(TableOnly::Table) => write(table().as_str()),
+        OutputFormat::Data(data) => data.print(answer),
     }
 }
 
 /// Writes to standard output: colours for a terminal only. A reader that went
 /// away (`| head`) is no error.
-pub(super) fn write(text: &str) -> anyhow::Result<Outcome> {
-    stream(text).map(|_| Outcome::Clean)
+pub(super) fn write(text: &str) -> anyhow::Result<CommandOutcome> {
+    stream(text).map(|_| CommandOutcome::Clean)
 }
 
 /// Prints the text. Returns whether the output is still open.
@@ -285,14 +273,23 @@ pub(super) fn stream(text: &str) -> anyhow::Result<bool> {
 }
 
 /// Prints an answer in a form; for people it is `text`.
-pub(super) fn say<T: Serialize>(form: &Form<People>, answer: &T, text: &str) -> anyhow::Result<Outcome> {
+pub(super) fn print_text<T: Serialize>(
+    form: &OutputFormat<TableOnly>,
+    answer: &T,
+    text: &str,
+) -> anyhow::Result<CommandOutcome> {
     print(form, answer, || {
-        let mut lines = Text::default();
+        let mut lines = StyledText::default();
         for line in text.lines() {
             lines.add(PLAIN, line).line();
         }
         lines
     })
+}
+
+/// A time without its fraction.
+pub(super) fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// A number and what it counts: `1 object`, `2 objects`.
@@ -345,107 +342,128 @@ fn markdown(text: &str) -> String {
     plain
 }
 
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-    use serde_json::json;
+/// A template. What is no template is refused before a cluster is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct JsonPathTemplate(Vec<TemplatePart>);
 
-    use super::*;
+#[derive(Clone, Debug, PartialEq)]
+enum TemplatePart {
+    Text(String),
+    Values(TemplatePath),
+    Range(TemplatePath, Vec<TemplatePart>),
+}
 
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[arg(short, default_value = "table")]
-        output: Form<People>,
-    }
+/// A path, from the document's root or from the value at hand.
+#[derive(Clone, Debug, PartialEq)]
+struct TemplatePath {
+    is_absolute: bool,
+    query: JpQuery,
+}
 
-    fn read(form: &str) -> Result<Form<People>, String> {
-        let line = Line::try_parse_from(["moor", "-o", form]).map_err(|error| error.to_string())?;
-        Ok(line.output)
-    }
-
-    #[test]
-    fn invalid_output_format_error_lists_the_valid_formats() {
-        assert_eq!(Line::try_parse_from(["moor"]).unwrap().output, Form::People(People::Table));
-        assert_eq!(read("yaml"), Ok(Form::Data(Data::Yaml)));
-        let template = "{.a}".parse().unwrap();
-        assert_eq!(read("jsonpath={.a}"), Ok(Form::Data(Data::JsonPath(template))));
-        for (form, says) in
-            [("xml", "table, json, yaml, jsonpath="), ("jsonpath=.a", "no {} is in it"), ("jsonpath={", "}")]
-        {
-            let error = read(form).unwrap_err();
-            assert!(error.contains(says), "{form}: {error}");
-        }
-    }
-
-    #[test]
-    fn parts_stay_apart_from_each_other() {
-        let part = |data: Data| data.part(&json!({"a": "b"})).unwrap();
-        assert_eq!(part(Data::Json), "{\n  \"a\": \"b\"\n}\n");
-        assert_eq!(part(Data::Yaml), "---\na: b\n");
-        assert_eq!(part(Data::JsonPath("{.a}".parse().unwrap())), "b\n");
-        assert_eq!(part(Data::JsonPath("{.a}{\"\\n\"}".parse().unwrap())), "b\n");
-    }
-
-    #[test]
-    fn count_of_one_has_no_plural() {
-        assert_eq!([0, 1, 2].map(|number| counted(number, "object")), ["0 objects", "1 object", "2 objects"]);
-    }
-
-    fn plain(text: &Text) -> String {
-        anstream::adapter::strip_str(text.as_str()).to_string()
-    }
-
-    #[test]
-    fn columns_fit_their_widest_cell_without_trailing_spaces() {
-        let mut table = Table::new(["NAME", "READY", "REASON"]);
-        table.row(["a-long-name", "True", ""]);
-        table.styled([("b".to_owned(), BAD), ("False".to_owned(), PLAIN), ("Drifted".to_owned(), NOTE)]);
-        assert_eq!(
-            plain(&table.text()),
-            "NAME          READY   REASON\na-long-name   True\nb             False   Drifted\n"
-        );
-    }
-
-    #[test]
-    fn control_characters_from_the_cluster_are_escaped_in_tables() {
-        let mut table = Table::default();
-        table.row(["\u{1b}[2Jgone\u{9b}31m\n"]);
-        let text = table.text();
-        assert_eq!(text.as_str(), "\\u{1b}[2Jgone\\u{9b}31m\\n\n");
-    }
-
-    #[test]
-    fn bidirectional_controls_are_escaped_in_every_form() {
-        let text = "admin\u{202e}nimda";
-        let mut table = Table::default();
-        table.row([text]);
-        let json = Data::Json.text(&text).unwrap();
-        let yaml = Data::Yaml.text(&text).unwrap();
-        assert_eq!([table.text().as_str(), &json], ["admin\\u{202e}nimda\n", "\"admin\\u202enimda\"\n"]);
-        assert_eq!(yaml, json);
-    }
-
-    #[test]
-    fn a_style_ends_where_its_text_does() {
-        let mut text = Text::default();
-        text.add(BAD, "-").add(PLAIN, "rest").line();
-        assert_eq!(text.as_str(), "\u{1b}[31m-\u{1b}[0mrest\n");
-    }
-
-    #[test]
-    fn no_text_is_markup_in_markdown() {
-        for (text, expected) in [
-            ("alice", "alice"),
-            ("a|b", "a\\|b"),
-            ("<script>", "&lt;script&gt;"),
-            ("![x](javascript:y)", "\\!\\[x\\]\\(javascript:y\\)"),
-            ("https://evil.example", "https&#58;//evil.example"),
-            ("WWW.evil.example", "WWW&#46;evil.example"),
-            ("MailTo:a@evil.example", "MailTo&#58;a&#64;evil.example"),
-            ("system:serviceaccount:ci:deployer 05:00:00Z", "system:serviceaccount:ci:deployer 05:00:00Z"),
-            ("a\n\n# b", "a  \\# b"),
-        ] {
-            assert_eq!(markdown(text), expected);
-        }
+impl JsonPathTemplate {
+    pub(super) fn fill(&self, document: &Value) -> anyhow::Result<String> {
+        let mut text = String::new();
+        fill(&self.0, document, document, &mut text)?;
+        Ok(text)
     }
 }
+
+fn fill(parts: &[TemplatePart], root: &Value, current: &Value, text: &mut String) -> anyhow::Result<()> {
+    for part in parts {
+        match part {
+            TemplatePart::Text(words) => text.push_str(words),
+            TemplatePart::Values(path) => {
+                let values = path.values(root, current)?;
+                let shown = values.into_iter().map(|value| match value {
+                    Value::String(value) => escaped(value).into_owned(),
+                    other => escaped_json(other.to_string()),
+                });
+                text.push_str(&shown.collect::<Vec<_>>().join(" "));
+            }
+            TemplatePart::Range(path, below) => {
+                for value in path.values(root, current)? {
+                    fill(below, root, value, text)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl FromStr for JsonPathTemplate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unpaired =
+            || "each {range PATH} needs one {end}, and none may stand in another: use -o json | jq";
+        let mut parts = Vec::new();
+        // The open range, and what stood before it.
+        let mut open: Option<(TemplatePath, Vec<TemplatePart>)> = None;
+        let mut rest = text;
+        while let Some((words, after)) = rest.split_once('{') {
+            let (action, after) = after
+                .split_once('}')
+                .ok_or_else(|| format!("{:?} is not closed: it needs a }}", format!("{{{after}")))?;
+            rest = after;
+            parts.push(TemplatePart::Text(words.to_owned()));
+            let action = action.trim();
+            if let Some(path) = action.strip_prefix("range ") {
+                if open.is_some() {
+                    return Err(unpaired().to_owned());
+                }
+                open = Some((path.parse()?, std::mem::take(&mut parts)));
+            } else if action == "end" {
+                let (path, before) = open.take().ok_or_else(unpaired)?;
+                let below = std::mem::replace(&mut parts, before);
+                parts.push(TemplatePart::Range(path, below));
+            } else if action.starts_with(['"', '\'']) {
+                parts.push(TemplatePart::Text(unquoted(action)?));
+            } else {
+                parts.push(TemplatePart::Values(action.parse()?));
+            }
+        }
+        if open.is_some() {
+            return Err(unpaired().to_owned());
+        }
+        if parts.is_empty() {
+            return Err("no {} is in it: write a path in braces, such as {.items[*].name}".to_owned());
+        }
+        parts.push(TemplatePart::Text(rest.to_owned()));
+        Ok(Self(parts))
+    }
+}
+
+/// A quoted text, with the escapes of JSON.
+fn unquoted(action: &str) -> Result<String, String> {
+    let single = action.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+    let json = single.map_or_else(|| action.to_owned(), |text| format!("\"{text}\""));
+    serde_json::from_str(&json).map_err(|_| format!("{action} is no quoted text, such as {{\"\\n\"}}"))
+}
+
+impl FromStr for TemplatePath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let below = text.trim_start_matches(['$', '@']);
+        let wrong = || format!("{text:?} is no path, such as .items[*].name or .items[*]['a name']");
+        if text.is_empty() || !(below.is_empty() || below.starts_with(['.', '['])) {
+            return Err(wrong());
+        }
+        // kubectl's name of the value at hand.
+        let below = if below == "." { "" } else { below };
+        let query = parse_json_path(&format!("${below}")).map_err(|_| wrong())?;
+        Ok(Self { is_absolute: text.starts_with('$'), query })
+    }
+}
+
+impl TemplatePath {
+    fn values<'v>(&self, root: &'v Value, current: &'v Value) -> anyhow::Result<Vec<&'v Value>> {
+        let from = if self.is_absolute { root } else { current };
+        let found = js_path_process(&self.query, from).context("cannot evaluate the path")?;
+        Ok(found.into_iter().map(|found| found.val).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

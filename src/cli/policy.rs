@@ -1,26 +1,33 @@
 //! `kubemoor policy`: `test` shows the verdicts of policies on a table of example changes, and `replay` those on recorded
 //! changes; `lint` reports rules without effect; `import` converts the rules of other tools.
-//!
-//! A verdict here equals the webhook's verdict with the case's release and policies, without an API server to ask.
 
-mod edit;
 mod import;
-mod lint;
 mod replay;
 mod suite;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-pub(super) use self::lint::Row as LintRow;
 use self::suite::Suite;
-use super::output::{self, BAD, Form, GOOD, HEAD, PLAIN, Text};
-use super::{Outcome, connect, policy_files, warn};
+use super::connect::{self, ClusterArgs, RecordArgs};
+use super::list::Items;
+use super::output::{self, BAD, GOOD, HEAD, OutputFormat, PLAIN, StyledText, counted};
+use super::{CommandOutcome, check, warn};
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::{guarded, policy_statuses};
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_helm::release::Release;
+use kubemoor_policy::flaw::{Flaw, FlawReason};
+use kubemoor_policy::lint::{Finding, aimless, lint, targeted, unmatched};
+use kubemoor_policy::read;
+use kubemoor_policy::resolver::Labels;
+use kubemoor_policy::resource::DriftPolicy;
 
 /// The flags of `kubemoor policy`.
 #[derive(Debug, clap::Args)]
@@ -32,29 +39,29 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Judge the cases of every PolicyTest in a directory; exit 1 if one fails
-    Test(Test),
+    Test(PolicyTestArgs),
     /// Judge recorded changes by the policies of a directory; exit 1 if one that passed would be refused
     Replay(Box<replay::Args>),
     /// Find values and rules of policies that have no effect, and subjects that are everybody; exit 1 if there are any
-    Lint(lint::Args),
+    Lint(LintArgs),
     /// Convert rules of other tools to policies
     Import(import::Args),
 }
 
 #[derive(Debug, clap::Args)]
-struct Test {
+struct PolicyTestArgs {
     /// The directory, with all directories below it
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
     /// How the results are printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Form<People>,
+    output: OutputFormat<SuiteFormat>,
 }
 
 /// How results are printed for people and CI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum People {
+enum SuiteFormat {
     /// For people
     Table,
     /// For CI: JUnit's XML
@@ -66,15 +73,15 @@ const MAX_DEPTH: usize = 8;
 
 /// What became of all cases.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
-pub(super) struct Tally {
-    suites: Vec<Judged>,
+pub(super) struct TestTally {
+    suites: Vec<SuiteResult>,
     passed: usize,
     failed: usize,
 }
 
 /// What became of the cases of one suite.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-struct Judged {
+struct SuiteResult {
     name: String,
     file: PathBuf,
     cases: Vec<CaseResult>,
@@ -89,31 +96,31 @@ struct CaseResult {
     failure: Option<String>,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     match args.command {
         Command::Test(args) => run_tests(args),
         Command::Replay(args) => connect::run(replay::run(*args)),
-        Command::Lint(args) => lint::run(args),
+        Command::Lint(args) => run_lint(args),
         Command::Import(args) => import::run(args),
     }
 }
 
-fn run_tests(args: Test) -> anyhow::Result<Outcome> {
-    let Test { directory, output } = args;
+fn run_tests(args: PolicyTestArgs) -> anyhow::Result<CommandOutcome> {
+    let PolicyTestArgs { directory, output } = args;
     let tally = test(&directory, Timestamp::now())?;
     match output {
-        Form::People(People::Table) => output::write(tally.text().as_str())?,
-        Form::People(People::Junit) => output::write(&tally.junit("kubemoor policy test")?)?,
-        Form::Data(data) => data.print(&tally)?,
+        OutputFormat::People(SuiteFormat::Table) => output::write(tally.text().as_str())?,
+        OutputFormat::People(SuiteFormat::Junit) => output::write(&tally.junit("kubemoor policy test")?)?,
+        OutputFormat::Data(data) => data.print(&tally)?,
     };
-    Ok(if tally.failed == 0 { Outcome::Clean } else { Outcome::Found })
+    Ok(if tally.failed == 0 { CommandOutcome::Clean } else { CommandOutcome::Found })
 }
 
-fn test(directory: &Path, now: Timestamp) -> anyhow::Result<Tally> {
+fn test(directory: &Path, now: Timestamp) -> anyhow::Result<TestTally> {
     let mut paths = Vec::new();
     collect(directory, 0, &mut paths)?;
     paths.sort();
-    let mut tally = Tally::default();
+    let mut tally = TestTally::default();
     for path in paths {
         for suite in suite::read(&path)? {
             let judged = judge(&path, &suite, now)
@@ -143,14 +150,14 @@ fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Res
         // A link could lead back up.
         if entry.file_type().with_context(cannot_list)?.is_dir() {
             collect(&path, depth + 1, found)?;
-        } else if policy_files::is_yaml(&path) {
+        } else if check::is_yaml(&path) {
             found.push(path);
         }
     }
     Ok(())
 }
 
-fn judge(path: &Path, suite: &Suite, now: Timestamp) -> anyhow::Result<Judged> {
+fn judge(path: &Path, suite: &Suite, now: Timestamp) -> anyhow::Result<SuiteResult> {
     let ground = suite.prepare(path)?;
     for tie in &ground.policy().ties {
         warn(&format!("{}: {tie}", path.display()));
@@ -166,11 +173,11 @@ fn judge(path: &Path, suite: &Suite, now: Timestamp) -> anyhow::Result<Judged> {
         Ok(CaseResult { name: case.name.clone(), failure })
     });
     let cases = judged.collect::<anyhow::Result<_>>()?;
-    Ok(Judged { name: suite.name.clone(), file: path.to_owned(), cases })
+    Ok(SuiteResult { name: suite.name.clone(), file: path.to_owned(), cases })
 }
 
-impl Tally {
-    fn add(&mut self, judged: Judged) {
+impl TestTally {
+    fn add(&mut self, judged: SuiteResult) {
         let failed = judged.cases.iter().filter(|case| case.failure.is_some()).count();
         self.failed += failed;
         self.passed += judged.cases.len() - failed;
@@ -183,9 +190,9 @@ impl Tally {
         output::render("junit.xml", include_str!("policy/junit.xml"), &values)
     }
 
-    fn text(&self) -> Text {
-        let mut text = Text::default();
-        for Judged { name, file, cases } in &self.suites {
+    fn text(&self) -> StyledText {
+        let mut text = StyledText::default();
+        for SuiteResult { name, file, cases } in &self.suites {
             text.add(HEAD, name).add(PLAIN, &format!(" ({})", file.display())).line();
             for CaseResult { name, failure } in cases {
                 match failure {
@@ -198,6 +205,243 @@ impl Tally {
         let Self { passed, failed, .. } = self;
         text.add(PLAIN, &format!("{} cases, {passed} passed, {failed} failed", passed + failed)).line();
         text
+    }
+}
+
+/// The flags of `kubemoor policy lint`.
+#[derive(Debug, clap::Args)]
+pub(super) struct LintArgs {
+    /// The directory, with all directories below it [default: the policies of the cluster]
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    /// How the findings are printed
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    output: OutputFormat<SuiteFormat>,
+
+    #[command(flatten)]
+    records: RecordArgs,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// The policies that were read, and what was found.
+#[derive(Debug, Default)]
+struct LintedPolicies {
+    /// The path of each policy, and its name.
+    all: Vec<(PathBuf, String)>,
+    accepted: Vec<DriftPolicy>,
+    rows: Vec<LintRow>,
+}
+
+/// One finding.
+#[derive(Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub(in crate::cli) struct LintRow {
+    /// The file; none where the policy is the cluster's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+    /// The policy's name, or which document of the file it is, from 1.
+    policy: String,
+    /// Where in the policy.
+    field: String,
+    /// What sort of thing.
+    check: &'static str,
+    /// What is wrong and what to do.
+    message: String,
+}
+
+fn run_lint(args: LintArgs) -> anyhow::Result<CommandOutcome> {
+    let LintArgs { directory, output, records, cluster } = args;
+    let read = match directory {
+        Some(directory) => of_files(&directory)?,
+        None => connect::run(of_cluster(cluster, records))?,
+    };
+    match output {
+        OutputFormat::People(SuiteFormat::Table) => output::write(read.text().as_str())?,
+        OutputFormat::People(SuiteFormat::Junit) => {
+            output::write(&read.tally().junit("kubemoor policy lint")?)?
+        }
+        OutputFormat::Data(data) => data.print(&Items::new(&read.rows))?,
+    };
+    Ok(if read.rows.is_empty() { CommandOutcome::Clean } else { CommandOutcome::Found })
+}
+
+fn of_files(directory: &Path) -> anyhow::Result<LintedPolicies> {
+    let mut paths = Vec::new();
+    collect(directory, 0, &mut paths)?;
+    paths.sort();
+    let mut read = LintedPolicies::default();
+    for path in paths {
+        let text = check::read_text(&path)?;
+        if !text.contains("DriftPolicy") {
+            continue;
+        }
+        let (documents, unreadable) = read::documents(&text);
+        for (place, flaw) in unreadable {
+            read.rows.push(LintRow::of_flaw(Some(&path), &place, flaw));
+        }
+        let is_policy =
+            |document: &Value| document.get("kind").and_then(Value::as_str) == Some("DriftPolicy");
+        for document in documents.into_iter().filter(is_policy) {
+            read.take(Some(&path), document);
+        }
+    }
+    if read.all.is_empty() && read.rows.is_empty() {
+        return Err(anyhow!("no DriftPolicy is in {}", directory.display()));
+    }
+    read.find(lint(&read.accepted));
+    Ok(read)
+}
+
+/// The findings in the policies of a cluster, checked against its releases and their objects too.
+async fn of_cluster(cluster: ClusterArgs, records: RecordArgs) -> anyhow::Result<LintedPolicies> {
+    let connection = cluster.connect().await?;
+    let found = policy_statuses::list(&connection.client, None).await.map_err(|error| {
+        match error.is_not_found() {
+            true => anyhow!("there is no definition of DriftPolicy: `kubemoor manifests crds` prints it"),
+            false => connect::failed(&connection, "list the policies", error).into(),
+        }
+    })?;
+    let mut read = LintedPolicies::default();
+    for mut document in found {
+        if let Some(object) = document.as_object_mut() {
+            object.retain(|field, _| field != "status");
+        }
+        read.take(None, document);
+    }
+    read.find(lint(&read.accepted));
+    if let Some(releases) = releases(&connection).await {
+        read.find(unmatched(&read.accepted, &releases));
+        let targeted = targeted(&read.accepted, &releases);
+        let declared = declared(connection, records, targeted).await;
+        read.find(aimless(&read.accepted, &declared));
+    }
+    Ok(read)
+}
+
+/// Releases with their objects; says if one cannot be read.
+async fn declared(
+    connection: Connection,
+    records: RecordArgs,
+    releases: Vec<ReleaseId>,
+) -> Vec<(ReleaseId, Option<Arc<Release>>)> {
+    if releases.is_empty() {
+        return Vec::new();
+    }
+    let reader = match records.reader(connection, &Labels::new()).await {
+        Ok(reader) => reader,
+        Err(error) => {
+            warn(&format!("the targets of policies are not compared with declared objects: {error}"));
+            return Vec::new();
+        }
+    };
+    let read = reader.all(&releases).await;
+    if let Some(error) = read.iter().find_map(|read| read.as_ref().err()) {
+        warn(&format!("the targets of some policies are not compared with declared objects: {error}"));
+    }
+    releases.into_iter().zip(read.into_iter().map(Result::ok)).collect()
+}
+
+/// The guarded releases; `None` where they cannot be read.
+async fn releases(connection: &Connection) -> Option<Vec<ReleaseId>> {
+    let why = match guarded::list(&connection.client, None).await {
+        Ok(Some(listed)) => return Some(listed.iter().filter_map(|it| it.release()).collect()),
+        Ok(None) => "there is no definition of GuardedRelease".to_owned(),
+        Err(error) => connect::failed(connection, "list the GuardedReleases", error).to_string(),
+    };
+    warn(&format!(
+        "the globs and targets of policies are not compared with releases, whose secrets declare the objects: {why}"
+    ));
+    None
+}
+
+impl LintedPolicies {
+    /// Takes in a policy, or notes what is wrong with it.
+    fn take(&mut self, file: Option<&Path>, document: Value) {
+        let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let place = file.unwrap_or(Path::new("")).to_owned();
+        let first = self.all.iter().find(|(_, other)| *other == name).map(|(first, _)| first.clone());
+        let flaws = match (read::policy(document.clone()), first) {
+            (Err(flaws), _) => flaws,
+            (Ok(_), Some(first)) => {
+                let message = format!("{} has a policy of this name: rename one of them", first.display());
+                let (field, reason) = ("metadata.name".to_owned(), FlawReason::DuplicateName);
+                vec![Flaw { field, reason, message }]
+            }
+            (Ok(_), None) => match read::typed(document) {
+                Ok(policy) => {
+                    self.accepted.push(policy);
+                    Vec::new()
+                }
+                Err(flaw) => vec![flaw],
+            },
+        };
+        self.rows.extend(flaws.into_iter().map(|flaw| LintRow::of_flaw(file, &name, flaw)));
+        self.all.push((place, name));
+    }
+
+    /// Adds findings, each with the file of its policy.
+    fn find(&mut self, findings: Vec<Finding>) {
+        for Finding { policy, field, check, message } in findings {
+            let place = self.all.iter().find(|(_, name)| *name == policy).map(|(file, _)| file.clone());
+            let file = place.filter(|file| !file.as_os_str().is_empty());
+            self.rows.push(LintRow { file, policy, field, check: check.as_str(), message });
+        }
+    }
+
+    /// The same as the results of tests: a suite for each file, a case for each policy.
+    fn tally(&self) -> TestTally {
+        let mut tally = TestTally::default();
+        let mut files: Vec<&PathBuf> = self.all.iter().map(|(file, _)| file).collect();
+        files.dedup();
+        for file in files {
+            let of_file = |row: &&LintRow| row.file.as_deref().unwrap_or(Path::new("")) == *file;
+            let names = self.all.iter().filter(|(place, _)| place == file).map(|(_, name)| name);
+            let unnamed = self.rows.iter().filter(of_file).map(|row| &row.policy);
+            let mut names: Vec<&String> = names.chain(unnamed).collect();
+            names.sort();
+            names.dedup();
+            let cases = names.into_iter().map(|name| {
+                let rows = self.rows.iter().filter(of_file).filter(|row| row.policy == *name);
+                let told: Vec<_> = rows.map(LintRow::text).collect();
+                let failure = (!told.is_empty()).then(|| told.join("\n"));
+                CaseResult { name: name.clone(), failure }
+            });
+            let name =
+                if file.as_os_str().is_empty() { "cluster".to_owned() } else { file.display().to_string() };
+            tally.add(SuiteResult { name, file: file.clone(), cases: cases.collect() });
+        }
+        tally
+    }
+
+    fn text(&self) -> StyledText {
+        let mut text = StyledText::default();
+        for row in &self.rows {
+            if let Some(file) = &row.file {
+                text.add(HEAD, &format!("{}: ", file.display()));
+            }
+            text.add(PLAIN, &format!("policy {}: ", row.policy)).add(BAD, &row.text()).line();
+        }
+        let policies = match self.all.len() {
+            1 => "1 policy".to_owned(),
+            policies => format!("{policies} policies"),
+        };
+        text.add(PLAIN, &format!("{policies}, {}", counted(self.rows.len(), "finding"))).line();
+        text
+    }
+}
+
+impl LintRow {
+    fn of_flaw(file: Option<&Path>, policy: &str, flaw: Flaw) -> Self {
+        let Flaw { field, reason, message } = flaw;
+        let check = reason.as_str();
+        Self { file: file.map(Path::to_owned), policy: policy.to_owned(), field, check, message }
+    }
+
+    /// Everything but the policy.
+    fn text(&self) -> String {
+        format!("{}: {}: {}", self.field, self.check, self.message)
     }
 }
 

@@ -1,31 +1,31 @@
-//! `kubemoor reconcile`: orders repairs now, and prints their results.
-//!
-//! Entry point: [`run`]. Invariant: order and answer go through the GuardedRelease, so that the API server
-//! authorizes the user and records their name. Nothing is repaired here, and a dry run orders nothing.
+//! `kubemoor reconcile`, `suspend` and `resume`: a person's orders about repairs. Order and answer go through the
+//! GuardedRelease, so that the API server authorizes the person and records their name. Nothing is repaired here.
 
 use std::time::Duration;
 
 use anyhow::bail;
 use clap_complete::ArgValueCandidates;
 use futures::StreamExt;
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::candidates;
-use super::connect::{self, ClusterArgs, NamespacesArgs, RecordArgs, failed, parse_release, spoken};
-use super::labels::LabelArgs;
+use super::connect::{
+    self, ClusterArgs, LabelArgs, NamespacesArgs, PlaceArgs, RecordArgs, end_after, failed, parse_release,
+    spoken,
+};
 use super::list::{Items, nothing};
 use super::output::{self, OutputArgs};
-use super::{Outcome, diff, warn};
+use super::{CommandOutcome, completions, diff, warn};
 use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::guarded;
+use kubemoor_cluster::client::guarded::{self, Setting};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_inspect::orders::{self, Answered, Given, LOOK};
-use kubemoor_inspect::pulses::Pulses;
+use kubemoor_inspect::guard::{self, GivenOrder, LOOK, OrderOutcome};
+use kubemoor_inspect::reading::Pulses;
 use kubemoor_inspect::times::parse_duration;
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor_policy::suspension::{MAX_REASON, Suspension};
 
-/// Orders that are given at once.
 const AT_ONCE: usize = 8;
 
 /// The flags of `kubemoor reconcile`.
@@ -35,7 +35,7 @@ pub(super) struct Args {
     #[arg(
         value_name = "RELEASE",
         value_parser = parse_release,
-        add = ArgValueCandidates::new(candidates::releases),
+        add = ArgValueCandidates::new(completions::releases),
         required_unless_present_any = ["all", "all_namespaces"],
         conflicts_with_all = ["all", "all_namespaces"]
     )]
@@ -76,53 +76,61 @@ pub(super) struct Args {
 /// What came of the order for one release.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
+pub(super) struct ReconcileAnswer {
     #[serde(flatten)]
     release: ReleaseId,
     said: &'static str,
     #[serde(flatten)]
-    answered: Answered,
+    answered: OrderOutcome,
     /// How the release stands, where that was waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<State>,
+    state: Option<SettledState>,
 }
 
 /// How a release stands.
 #[derive(Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct State {
+struct SettledState {
     ready: bool,
     reason: String,
     message: String,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let (form, single) = (args.output.output.clone(), args.release.is_some());
     if args.dry_run {
-        let Args { release, namespaces, cluster_labels, records, cluster, .. } = args;
-        return diff::preview(release, (records, cluster_labels), namespaces, cluster, &form);
+        return connect::run(preview(args));
     }
     let (answers, errors, namespace) = connect::run(reconcile(args))?;
     for error in &errors {
         warn(error);
     }
-    let text: Vec<_> = answers.iter().map(Answer::text).collect();
+    let text: Vec<_> = answers.iter().map(ReconcileAnswer::text).collect();
     let outcome = match answers.as_slice() {
-        [answer] if single => output::say(&form, answer, &text.join("\n"))?,
-        answers => output::say(&form, &Items::of(answers), &text.join("\n"))?,
+        [answer] if single => output::print_text(&form, answer, &text.join("\n"))?,
+        answers => output::print_text(&form, &Items::new(answers), &text.join("\n"))?,
     };
     if answers.is_empty() && errors.is_empty() {
         warn(&nothing("guarded releases", namespace.as_deref()));
     }
     match errors.len() {
-        0 if answers.iter().any(Answer::is_open) => Ok(Outcome::Found),
+        0 if answers.iter().any(ReconcileAnswer::is_open) => Ok(CommandOutcome::Found),
         0 => Ok(outcome),
         count => bail!("{count} of {} orders could not be given, see above", count + answers.len()),
     }
 }
 
+/// Prints the changes that a repair would make now.
+async fn preview(args: Args) -> anyhow::Result<CommandOutcome> {
+    let Args { release, namespaces, cluster_labels, records, cluster, output, .. } = args;
+    let labels = cluster_labels.labels()?;
+    let (namespaces, release, labels) = (&namespaces, release.as_deref(), &labels);
+    let scope = diff::ComparisonScope { namespaces, release, selector: None, records, labels, settle: false };
+    diff::preview(scope, &cluster, &output.output).await
+}
+
 /// The result of each order, the orders that failed with their errors, and the one namespace.
-async fn reconcile(args: Args) -> anyhow::Result<(Vec<Answer>, Vec<String>, Option<String>)> {
+async fn reconcile(args: Args) -> anyhow::Result<(Vec<ReconcileAnswer>, Vec<String>, Option<String>)> {
     let Args { release, wait, timeout, namespaces, cluster, .. } = args;
     let connection = cluster.connect().await?;
     let namespace = namespaces.chosen(&connection);
@@ -149,34 +157,43 @@ async fn reconcile(args: Args) -> anyhow::Result<(Vec<Answer>, Vec<String>, Opti
 }
 
 /// Orders a repair, and waits for the guard's answer; until `wait` also for the release to be in sync.
-async fn order(connection: &Connection, release: ReleaseId, wait: Option<Instant>) -> anyhow::Result<Answer> {
+async fn order(
+    connection: &Connection,
+    release: ReleaseId,
+    wait: Option<Instant>,
+) -> anyhow::Result<ReconcileAnswer> {
     let pulses = Pulses::new(connection.client.clone());
-    let Given { answered, warnings } = orders::reconcile(connection, &pulses, &release).await?;
+    let GivenOrder { answered, warnings } = guard::reconcile(connection, &pulses, &release).await?;
     warnings.iter().for_each(|warning| warn(warning));
     let goes_on = match &answered {
-        Answered::Given(OrderAnswer { result, .. }) => *result != OrderResult::Refused,
-        Answered::Stale { .. } => false,
-        Answered::Outstanding { .. } => true,
+        OrderOutcome::Given(OrderAnswer { result, .. }) => *result != OrderResult::Refused,
+        OrderOutcome::Stale { .. } => false,
+        OrderOutcome::Outstanding { .. } => true,
     };
     let state = match wait.filter(|_| goes_on) {
         Some(until) => Some(settled(connection, &pulses, &release, until).await),
         None => None,
     };
-    Ok(Answer { release, said: "Reconcile", answered, state })
+    Ok(ReconcileAnswer { release, said: "Reconcile", answered, state })
 }
 
 /// The state of the release once it is in sync, or when the time is over.
-async fn settled(connection: &Connection, pulses: &Pulses, release: &ReleaseId, until: Instant) -> State {
+async fn settled(
+    connection: &Connection,
+    pulses: &Pulses,
+    release: &ReleaseId,
+    until: Instant,
+) -> SettledState {
     loop {
         let state = match guarded::get(&connection.client, release).await {
             Ok(guarded) => {
                 let told = pulses.told(guarded.and_then(|it| it.status).unwrap_or_default()).await;
                 let reason = told.reason.unwrap_or_else(|| told.ready.clone());
-                State { ready: told.ready == "True", reason, message: told.message }
+                SettledState { ready: told.ready == "True", reason, message: told.message }
             }
             Err(error) => {
                 let message = format!("its status cannot be read: {error}");
-                State { ready: false, reason: "Unknown".to_owned(), message }
+                SettledState { ready: false, reason: "Unknown".to_owned(), message }
             }
         };
         if state.ready || Instant::now() >= until {
@@ -186,24 +203,120 @@ async fn settled(connection: &Connection, pulses: &Pulses, release: &ReleaseId, 
     }
 }
 
-impl Answer {
+impl ReconcileAnswer {
     /// Whether something stays to be done.
     fn is_open(&self) -> bool {
         let refused = matches!(
             &self.answered,
-            Answered::Given(OrderAnswer { result: OrderResult::Refused, .. }) | Answered::Stale { .. }
+            OrderOutcome::Given(OrderAnswer { result: OrderResult::Refused, .. })
+                | OrderOutcome::Stale { .. }
         );
         refused || self.state.as_ref().is_some_and(|state| !state.ready)
     }
 
     fn text(&self) -> String {
         let name = spoken(&self.release);
-        if let Some(State { ready, reason, message }) = &self.state {
+        if let Some(SettledState { ready, reason, message }) = &self.state {
             return match ready {
                 true => format!("release {name} is in sync: {message}"),
                 false => format!("release {name} is not in sync yet ({reason}): {message}"),
             };
         }
         self.answered.text(&self.release)
+    }
+}
+
+/// The flags of `kubemoor suspend`.
+#[derive(Debug, clap::Args)]
+pub(super) struct SuspendArgs {
+    /// For how long [default: until `kubemoor resume`]
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    duration: Option<Duration>,
+
+    /// Why
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    release: ReleaseArgs,
+}
+
+/// The flags of `kubemoor resume`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReleaseArgs {
+    /// The release
+    #[arg(value_name = "RELEASE", value_parser = parse_release, add = ArgValueCandidates::new(completions::releases))]
+    release: String,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// What was said of which release.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SteerAnswer {
+    #[serde(flatten)]
+    release: ReleaseId,
+    said: Said,
+    /// When a suspension ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+    /// Why it was suspended.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, schemars::JsonSchema)]
+enum Said {
+    Suspend,
+    Resume,
+}
+
+/// Suspends repairs of a release.
+pub(super) fn suspend(args: SuspendArgs) -> anyhow::Result<CommandOutcome> {
+    let SuspendArgs { release, duration, reason } = args;
+    let end = |duration: Duration| end_after(Timestamp::now(), duration);
+    let suspension = Suspension { until: duration.map(end).transpose()?, reason: reason.unwrap_or_default() };
+    steer(release, Some(suspension))
+}
+
+pub(super) fn resume(args: ReleaseArgs) -> anyhow::Result<CommandOutcome> {
+    steer(args, None)
+}
+
+fn steer(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<CommandOutcome> {
+    let ReleaseArgs { release, output, place } = args;
+    let (said, doing, setting) = match suspension.clone() {
+        Some(suspension) => (Said::Suspend, "suspend the release", Setting::Suspend(suspension)),
+        None => (Said::Resume, "resume the release", Setting::Resume),
+    };
+    let Suspension { until, reason } = suspension.unwrap_or_default();
+    let (answer, warnings) = connect::run(async move {
+        let (connection, namespace) = place.connect().await?;
+        let release = ReleaseId { namespace: namespace.into(), name: release.into() };
+        let warnings = guard::set(&connection, &release, &setting, doing).await?;
+        anyhow::Ok((SteerAnswer { release, said, until, reason }, warnings))
+    })?;
+    warnings.iter().for_each(|warning| super::warn(warning));
+    let name = spoken(&answer.release);
+    let text = match said {
+        Said::Suspend => {
+            let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            format!("release {name} is suspended{end}: nothing is repaired; edits are judged as before")
+        }
+        Said::Resume => format!("release {name} is resumed"),
+    };
+    output::print_text(&output.output, &answer, &text)
+}
+
+/// A reason, as the API server accepts it.
+fn parse_reason(text: &str) -> Result<String, String> {
+    match text.chars().count() <= MAX_REASON {
+        true => Ok(text.to_owned()),
+        false => Err(format!("the reason is longer than {MAX_REASON} characters")),
     }
 }

@@ -1,23 +1,38 @@
-//! `kubemoor reference`: the command reference in Markdown, as `docs/cli.md`
-//! holds it. Not shown in the help: it is for developers who change a flag.
-//!
-//! Entry point: [`run`]. Invariant: everything comes from the command line
-//! itself, except the introduction.
+//! What the program tells about itself, for developers and packagers; not shown in the help: the command reference in
+//! Markdown (`docs/cli.md`), the manual pages, and the JSON Schemas of `-o json` (`docs/schemas`).
 
 use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::{Arg, ArgAction, Command};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 
-use super::{Name, Outcome, command, output};
+use super::audit::PermitPolicy;
+use super::list::Items;
+use super::{
+    CommandOutcome, ProgramName, allow, certs, check, command, diff, emergency, forecast, notify, output,
+    policy, reconcile, uninstall, version,
+};
+use kubemoor_inspect::comparison::ReleaseDiff;
+use kubemoor_inspect::exceptions::{Allowed, ListedAllowance};
+use kubemoor_inspect::explanation::Explanation;
+use kubemoor_inspect::fleet::{ClusterRow, ReleaseRow};
+use kubemoor_inspect::policies::ListedPolicy;
+use kubemoor_inspect::releases::ListedRelease;
+use kubemoor_inspect::replay::ReplayReport;
+use kubemoor_ledger::entry::Entry;
 
 const INTRODUCTION: &str = include_str!("reference/introduction.md");
 
-pub(super) fn run() -> anyhow::Result<Outcome> {
+pub(super) fn run() -> anyhow::Result<CommandOutcome> {
     output::write(&text())
 }
 
 fn text() -> String {
-    let mut root = command(Name::Program);
+    let mut root = command(ProgramName::Program);
     root.build();
     let mut text = INTRODUCTION.to_owned();
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
@@ -26,7 +41,6 @@ fn text() -> String {
     text
 }
 
-/// Adds a command, and those below it.
 fn add(text: &mut String, command: &Command) {
     if command.get_name() == "help" {
         return;
@@ -86,4 +100,89 @@ fn add_argument(text: &mut String, argument: &Arg, with_environment: bool) {
         let _ = write!(meaning, " (default `{}`)", default.to_string_lossy());
     }
     let _ = writeln!(text, "| {spelled} {environment}| {} |", meaning.replace('|', "\\|"));
+}
+
+/// The flags of `kubemoor man`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ManArgs {
+    /// The directory for the pages
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+pub(super) fn run_man(args: &ManArgs) -> anyhow::Result<CommandOutcome> {
+    let directory = &args.directory;
+    let cannot_write = || format!("cannot write the manual pages to {}", directory.display());
+    fs::create_dir_all(directory).with_context(cannot_write)?;
+    clap_mangen::generate_to(command(ProgramName::Program), directory).with_context(cannot_write)?;
+    Ok(CommandOutcome::Clean)
+}
+
+/// The flags of `kubemoor schemas`.
+#[derive(Debug, clap::Args)]
+pub(super) struct SchemasArgs {
+    /// The directory for the schemas
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+pub(super) fn run_schemas(args: &SchemasArgs) -> anyhow::Result<CommandOutcome> {
+    let directory = &args.directory;
+    let cannot_write = || format!("cannot write the schemas to {}", directory.display());
+    fs::create_dir_all(directory).with_context(cannot_write)?;
+    for (command, schema) in lists().into_iter().chain(answers()) {
+        let text = serde_json::to_string_pretty(&schema).with_context(cannot_write)? + "\n";
+        let file = directory.join(command.replace(" --", "-").replace(' ', "-") + ".json");
+        fs::write(file, text).with_context(cannot_write)?;
+    }
+    Ok(CommandOutcome::Clean)
+}
+
+/// The commands that print a list.
+fn lists() -> Vec<(&'static str, Schema)> {
+    vec![
+        list::<ListedRelease>("get releases"),
+        list::<ListedAllowance>("get allowances"),
+        list::<ListedPolicy>("get policies"),
+        list::<ReleaseDiff>("diff"),
+        list::<Entry>("audit"),
+        list::<PermitPolicy>("audit --would-deny"),
+        list::<reconcile::ReconcileAnswer>("reconcile --all"),
+        list::<diff::Preview>("reconcile --dry-run"),
+        list::<policy::LintRow>("policy lint"),
+        list::<ClusterRow>("fleet"),
+        list::<ReleaseRow>("fleet releases"),
+    ]
+}
+
+/// The commands that print one answer.
+fn answers() -> Vec<(&'static str, Schema)> {
+    vec![
+        schema::<Explanation>("explain"),
+        schema::<forecast::Forecast>("forecast"),
+        schema::<check::CheckReport>("check"),
+        schema::<policy::TestTally>("policy test"),
+        schema::<ReplayReport>("policy replay"),
+        schema::<version::VersionReport>("version"),
+        schema::<Allowed>("allow"),
+        schema::<allow::Revoked>("revoke"),
+        schema::<reconcile::ReconcileAnswer>("reconcile"),
+        schema::<reconcile::SteerAnswer>("suspend"),
+        schema::<reconcile::SteerAnswer>("resume"),
+        schema::<emergency::EmergencyAnswer>("emergency"),
+        schema::<uninstall::UninstallAnswer>("uninstall"),
+        schema::<certs::CertsReport>("certs"),
+        schema::<notify::NotifyAnswer>("notify test"),
+    ]
+}
+
+fn list<T: JsonSchema>(command: &'static str) -> (&'static str, Schema) {
+    schema::<Items<Vec<T>>>(command)
+}
+
+fn schema<T: JsonSchema>(command: &'static str) -> (&'static str, Schema) {
+    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let mut root = generator.into_root_schema_for::<T>();
+    root.insert("title".to_owned(), format!("kubemoor {command} -o json").into());
+    (command, root)
 }

@@ -1,33 +1,43 @@
-//! `kubemoor ui`: the web page, on this machine and with the caller's own rights, or in a cluster (`in_cluster`).
+//! `kubemoor ui`: the web page, on this machine and with the caller's own rights, or in a cluster for many visitors, each
+//! with their own token.
 //!
-//! Without --in-cluster the page listens on a loopback address only. The URL that grants access is printed, and passed to a
-//! browser through a file that only the user can read.
-
-mod in_cluster;
+//! Without --in-cluster the page listens on a loopback address only, and the URL that grants access is passed to a browser
+//! through a file that only the user can read. In a cluster the port serves TLS only, and the pod's own account reads
+//! nothing.
 
 use std::fs;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
-use self::in_cluster::{InClusterArgs, Shared};
 use super::audit::parse_server;
-use super::connect::{self, RecordArgs};
-use super::guard::GuardArgs;
-use super::labels::LabelArgs;
-use super::{Outcome, contexts, output, warn};
-use kubemoor_cluster::client::connection::{self, Access};
+use super::connect::{self, GuardArgs, LabelArgs, RecordArgs, context_clusters, that_answer};
+use super::{CommandOutcome, output, warn};
+use crate::app::Signals;
+use kubemoor_cluster::client::connection::{self, Access, ApiServer};
 use kubemoor_ledger::store::Store;
-use kubemoor_runtime::config::LedgerUrl;
-use kubemoor_web::{ClusterSettings, GuardAddress, Page, Settings};
+use kubemoor_policy::resolver::Labels;
+use kubemoor_policy::signing::SigningKey;
+use kubemoor_runtime::config::{LedgerUrl, LogFilter, RecordDriver};
+use kubemoor_runtime::metrics::{self, ConnectionMetrics};
+use kubemoor_runtime::server::{Ending, TlsPort, raise_descriptor_limit};
+use kubemoor_runtime::tls::{CertificateSource, Certificates};
+use kubemoor_runtime::{callers, telemetry};
+use kubemoor_web::{ClusterSettings, GuardAddress, Page, Settings, in_cluster};
 
 /// The flag, and the variable for all commands.
 const SERVER: &str = "server";
@@ -48,7 +58,7 @@ pub(super) struct Args {
     no_browser: bool,
 
     #[command(flatten)]
-    ledger: LedgerArgs,
+    ledger: UiLedgerArgs,
 
     #[command(flatten)]
     guard: GuardArgs,
@@ -68,7 +78,7 @@ pub(super) struct Args {
 
 /// Where the ledger is read.
 #[derive(Debug, clap::Args)]
-struct LedgerArgs {
+struct UiLedgerArgs {
     /// Show all clusters of the PostgreSQL that their guards share, and ask no cluster:
     /// postgres://USER@HOST/DATABASE
     #[arg(long, value_name = "URL", conflicts_with_all = ["in_cluster", "certificate_authority", "kubeconfig", "context", "user", "groups"])]
@@ -154,7 +164,7 @@ impl clap::Args for ServerArgs {
     }
 }
 
-impl LedgerArgs {
+impl UiLedgerArgs {
     /// The guard that is asked: of the one cluster that is shown, or of each.
     fn address(self, guard: &GuardArgs, clusters: &ClustersArgs) -> anyhow::Result<GuardAddress> {
         let Self { ledger: _, server, certificate_authority: authority } = self;
@@ -179,7 +189,7 @@ impl ClustersArgs {
         let Self { kubeconfig, context: named, user, groups } = self;
         let access = Access { kubeconfig, user, groups, ..Access::default() };
         if !named.is_empty() {
-            let clusters = contexts::of(&named, &access);
+            let clusters = context_clusters(&named, &access);
             return match named.len() == clusters.len() {
                 true => Ok(clusters),
                 false => bail!("a --context is given twice: leave one of them out"),
@@ -188,7 +198,7 @@ impl ClustersArgs {
         let current = connection::current_context(access.kubeconfig.as_deref());
         let all = if is_one { Vec::new() } else { connection::contexts(access.kubeconfig.as_deref()) };
         let all: Vec<String> = current.into_iter().chain(all).collect();
-        let clusters = contexts::of(&all, &access);
+        let clusters = context_clusters(&all, &access);
         // In a pod there is one cluster and no context.
         Ok(if clusters.is_empty() { vec![("cluster".to_owned(), access)] } else { clusters })
     }
@@ -203,13 +213,13 @@ impl RedirectPage {
         // An existing file may belong to another user.
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let mut file = file.context(failed)?;
-        let doorstep = Self(path);
+        let redirect = Self(path);
         let page = format!(
             "<!DOCTYPE html><meta http-equiv=\"refresh\" content=\"0; url={address}\"><title>Kubemoor</title>\n"
         );
         file.write_all(page.as_bytes()).context(failed)?;
-        open::that_detached(&doorstep.0).context(failed)?;
-        Ok(doorstep)
+        open::that_detached(&redirect.0).context(failed)?;
+        Ok(redirect)
     }
 }
 
@@ -220,11 +230,11 @@ impl Drop for RedirectPage {
     }
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     connect::run(serve(args))
 }
 
-async fn serve(args: Args) -> anyhow::Result<Outcome> {
+async fn serve(args: Args) -> anyhow::Result<CommandOutcome> {
     let Args { port, no_browser, ledger, guard, cluster_labels, records, clusters, in_cluster } = args;
     if let Some(url) = &ledger.ledger {
         let why = "--ledger cannot be used with --server: its page asks no guard";
@@ -238,12 +248,12 @@ async fn serve(args: Args) -> anyhow::Result<Outcome> {
     let guard = ledger.address(&guard, &clusters)?;
     let is_named = !clusters.context.is_empty();
     if in_cluster.in_cluster {
-        return in_cluster::serve(in_cluster, Shared { driver: records.record_driver, labels, guard }).await;
+        return serve_in_cluster(in_cluster, records.record_driver, labels, guard).await;
     }
     let is_one = matches!(guard, GuardAddress::Given { .. });
     let mut clusters = clusters.named(is_one)?;
     if !is_named && clusters.len() > 1 {
-        clusters = contexts::that_answer(clusters).await;
+        clusters = that_answer(clusters).await;
     }
     if clusters.is_empty() {
         bail!("no cluster of the kubeconfig answers: give one --context");
@@ -264,7 +274,7 @@ async fn serve(args: Args) -> anyhow::Result<Outcome> {
 }
 
 /// Serves the page until it is told to stop.
-async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result<Outcome> {
+async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result<CommandOutcome> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address}: choose another --port"))?;
@@ -273,11 +283,11 @@ async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result
     let told =
         format!("The page is at {address}\nWhoever has this address acts as you. Ctrl-C ends the page.\n");
     output::write(&told)?;
-    let listen = |kind| signal(kind).context("cannot listen for signals");
-    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    let mut hangup = if is_hangup_ignored() { None } else { Some(listen(SignalKind::hangup())?) };
+    let mut signals = Signals::new()?;
+    let hangup = || signal(SignalKind::hangup()).context("cannot listen for signals");
+    let mut hangup = if is_hangup_ignored() { None } else { Some(hangup()?) };
     // The file goes with the page, however that is told to end.
-    let _doorstep = match no_browser {
+    let _redirect = match no_browser {
         true => None,
         false => RedirectPage::open(&address).map_err(|error| warn(&format!("{error:#}"))).ok(),
     };
@@ -285,14 +295,13 @@ async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result
     let ended = stop.clone();
     tokio::spawn(async move {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = signals.next() => {}
             Some(_) = async { hangup.as_mut()?.recv().await } => {}
         }
         ended.cancel();
     });
     page.serve(stop).await?;
-    Ok(Outcome::Clean)
+    Ok(CommandOutcome::Clean)
 }
 
 /// Whether the caller has this process ignore that its terminal closes, as `nohup` does. Where the system does not tell,
@@ -303,3 +312,168 @@ fn is_hangup_ignored() -> bool {
     // The lowest bit is that of signal 1.
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
+
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
+
+const API_SERVER_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
+/// The minimum length of a key that cannot be guessed.
+const KEY: usize = 32;
+
+/// How long the page keeps serving after the stop signal: its Service notices the removed endpoint only after
+/// a moment.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// Flags of the page in a cluster.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "In a cluster")]
+pub(super) struct InClusterArgs {
+    /// Serve the page in a cluster: each visitor brings a bearer token, and acts with its rights
+    #[arg(long, requires = "host", conflicts_with_all = ["port", "no_browser", "kubeconfig", "context", "user", "groups"])]
+    pub(super) in_cluster: bool,
+
+    /// A host name that the page answers to; may be repeated
+    #[arg(long, value_name = "NAME", requires = "in_cluster")]
+    host: Vec<String>,
+
+    /// Address of the page (TLS)
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "in_cluster", default_value_t = LISTEN)]
+    listen: SocketAddr,
+
+    /// Directory of the page's CA and certificate, which are made if they are missing [default: certs]
+    #[arg(long, value_name = "DIR", requires = "in_cluster", conflicts_with = "tls_cert")]
+    tls_dir: Option<PathBuf>,
+
+    /// A certificate chain made elsewhere (PEM); needs --tls-key
+    #[arg(long, value_name = "FILE", requires_all = ["in_cluster", "tls_key"])]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// A file of at least 32 random bytes, by which the cookies of logins are encrypted; all replicas need the same
+    /// [default: made at start, so that a restart ends all logins]
+    #[arg(long, value_name = "FILE", requires = "in_cluster")]
+    session_key: Option<PathBuf>,
+
+    /// The API server [default: the cluster's own, by KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT]
+    #[arg(long, value_name = "URL", requires = "in_cluster", value_parser = parse_server)]
+    api_server: Option<http::Uri>,
+
+    /// The CA of the API server's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "in_cluster", default_value = API_SERVER_CA)]
+    api_server_ca: PathBuf,
+
+    /// The cluster's name on the page
+    #[arg(long, value_name = "NAME", requires = "in_cluster", default_value = "cluster")]
+    cluster_name: String,
+
+    /// Which messages are logged
+    #[arg(long, value_name = "FILTER", requires = "in_cluster", default_value = "info")]
+    log: LogFilter,
+}
+
+async fn serve_in_cluster(
+    args: InClusterArgs,
+    driver: RecordDriver,
+    labels: Labels,
+    guard: GuardAddress,
+) -> anyhow::Result<CommandOutcome> {
+    telemetry::init(args.log.as_str())?;
+    raise_descriptor_limit();
+    let server = ApiServer { url: args.api_server()?, authority: args.api_server_ca.clone() };
+    let key = match &args.session_key {
+        Some(path) => read_key(path)?,
+        None => callers::random_key()?,
+    };
+    let certificates = Certificates::load(args.certificate(), Timestamp::now())?;
+    let InClusterArgs { host: hosts, listen, cluster_name: name, .. } = args;
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {listen}: choose another --listen"))?;
+    let access = Access { server: Some(server), ..Access::default() };
+    let cluster = ClusterSettings { name, access, driver, labels, guard };
+    let connections = ConnectionMetrics::register(&mut metrics::registry());
+    let port = TlsPort { listener, tls: certificates.server_config()?, metrics: connections };
+    let ending = Ending::default();
+    let (kept, stop) = (certificates.clone(), ending.stop.clone());
+    let mut parts = JoinSet::new();
+    parts.spawn(async move { kept.keep(drop, stop).await });
+    parts.spawn(end(Signals::new()?, ending.clone()));
+    info!(address = %listen, "the page is served");
+    let settings = in_cluster::Settings { cluster, hosts, key };
+    tokio::select! {
+        served = in_cluster::serve(settings, port, ending.clone()) => served?,
+        error = broken(parts, ending.stop) => return Err(error),
+    }
+    Ok(CommandOutcome::Clean)
+}
+
+impl InClusterArgs {
+    fn api_server(&self) -> anyhow::Result<http::Uri> {
+        if let Some(server) = &self.api_server {
+            return Ok(server.clone());
+        }
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (Some(host), Some(port)) =
+            (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
+        else {
+            bail!(
+                "--in-cluster runs in a pod: there is no KUBERNETES_SERVICE_HOST; elsewhere name an --api-server"
+            );
+        };
+        let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
+        let url = format!("https://{host}:{port}");
+        url.parse().with_context(|| format!("{url} is no address of an API server"))
+    }
+
+    fn certificate(&self) -> CertificateSource {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => {
+                CertificateSource::Given { certificate: certificate.clone(), key: key.clone() }
+            }
+            _ => {
+                let directory = self.tls_dir.clone().unwrap_or_else(|| PathBuf::from("certs"));
+                let names = self.host.iter().map(String::as_str).chain(["localhost", "127.0.0.1"]);
+                let mut names: Vec<_> = names.map(str::to_owned).collect();
+                names.dedup();
+                CertificateSource::SelfMade { directory, names }
+            }
+        }
+    }
+}
+
+fn read_key(path: &Path) -> anyhow::Result<SigningKey> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read the session key {}", path.display()))?;
+    if bytes.trim_ascii().len() < KEY {
+        bail!(
+            "the session key {} has fewer than {KEY} bytes: `openssl rand -base64 48` makes one",
+            path.display()
+        );
+    }
+    Ok(SigningKey::new(Sha256::digest(bytes.trim_ascii()).into()))
+}
+
+/// Waits until a part breaks down, or ends before the page is told to stop.
+async fn broken(mut parts: JoinSet<()>, stop: CancellationToken) -> anyhow::Error {
+    while let Some(ended) = parts.join_next().await {
+        match ended {
+            Ok(()) if stop.is_cancelled() => {}
+            Ok(()) => return anyhow::anyhow!("a part of the page ended by itself; the log says why"),
+            Err(error) => return anyhow::Error::new(error).context("a part of the page broke down"),
+        }
+    }
+    std::future::pending().await
+}
+
+/// Ends the page at SIGTERM or SIGINT.
+async fn end(mut signals: Signals, ending: Ending) {
+    if signals.next().await == "SIGTERM" {
+        ending.leaving.cancel();
+        sleep(LINGER).await;
+    }
+    ending.stop.cancel();
+}
+
+#[cfg(test)]
+mod tests;

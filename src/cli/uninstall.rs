@@ -1,25 +1,19 @@
-//! `kubemoor uninstall`: withdraws the webhooks.
-//!
-//! Entry point: [`run`]. Invariant: may be repeated; it removes the objects
-//! that can stand in other people's way and nothing that an admin made. For
-//! everything else that an installation makes, it prints the command that removes it.
+//! `kubemoor uninstall`: withdraws the webhooks, which can stand in other people's way, and nothing that an admin made. For
+//! everything else that an installation makes it prints the command that removes it. May be repeated.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-
 use serde::Serialize;
 
-use super::Outcome;
+use super::CommandOutcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::discovery;
 use kubemoor_cluster::client::writer::SendError;
-use kubemoor_guard::webhook::registration;
-use kubemoor_guard::webhook::registration::emergency;
 use kubemoor_guard::webhook::registration::keep::{self, RegistrationError};
-use kubemoor_guard::webhook::registration::withdrawal;
+use kubemoor_guard::webhook::registration::{self, emergency, withdrawal};
 
 /// The flags of `kubemoor uninstall`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +27,7 @@ pub(super) struct Args {
 
 /// What was done.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(super) struct Answer {
+pub(super) struct UninstallAnswer {
     /// Whether there was anything to withdraw.
     withdrawn: bool,
 }
@@ -47,7 +41,7 @@ const ADMISSION_POLICIES: &str = "  kubectl delete validatingadmissionpolicy,val
 const DEFINITIONS: [&str; 3] =
     ["driftallowances.kubemoor.dev", "driftpolicies.kubemoor.dev", "guardedreleases.kubemoor.dev"];
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let Args { output, cluster } = args;
     let (found, noted, admission_policies) = connect::run(async move {
         let connection = cluster.connect().await?;
@@ -58,11 +52,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
         let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
         let found = mutating
             .and_then(|mutating| Ok(mutating | validating?))
-            .map_err(|error| said(&connection, error))?;
+            .map_err(|error| withdraw_error(&connection, error))?;
         Ok((found, noted, serves_admission_policies(&connection).await))
     })?;
     let report = report(found, noted.err().map(|error| error.to_string()), admission_policies);
-    output::say(&output.output, &Answer { withdrawn: found }, &report)
+    output::print_text(&output.output, &UninstallAnswer { withdrawn: found }, &report)
 }
 
 /// Whether the API server has ValidatingAdmissionPolicies. Also if it does not say: better a command too many.
@@ -71,12 +65,12 @@ async fn serves_admission_policies(connection: &Connection) -> bool {
     kinds.iter().any(|kind| kind.kind == "ValidatingAdmissionPolicy")
 }
 
-fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {
+fn withdraw_error(connection: &Connection, error: RegistrationError) -> anyhow::Error {
     match error {
-        RegistrationError::Get(kind, error) => failed(connection, &format!("read the {kind}"), error),
+        RegistrationError::Get(kind, error) => failed(connection, &format!("read the {kind}"), error).into(),
         RegistrationError::Write(kind, SendError::Call(error))
         | RegistrationError::Delete(kind, SendError::Call(error)) => {
-            failed(connection, &format!("withdraw the {kind}"), error)
+            failed(connection, &format!("withdraw the {kind}"), error).into()
         }
         other => other.into(),
     }
@@ -110,13 +104,4 @@ fn report(found: bool, unnoted: Option<String>, admission_policies: bool) -> Str
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_those_that_the_api_server_can_carry_out() {
-        let says = |served: bool| report(true, None, served).contains("validatingadmissionpolicybinding");
-        assert!(says(true) && !says(false));
-        assert!(ADMISSION_POLICIES.contains(LABEL));
-    }
-}
+mod tests;

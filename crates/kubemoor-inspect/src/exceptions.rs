@@ -1,31 +1,30 @@
-//! Exceptions that a person makes and ends: DriftAllowances.
-//!
-//! Entry points: [`plan`], then [`Plan::make`]; [`names`] and [`end`]. Invariant: all act with the person's own
-//! rights, and the same plan with the same end makes one allowance.
-
-mod there;
+//! Temporary exceptions (DriftAllowances): planned, made, ended and listed with the person's own rights.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::failure::{Failure, failed};
-use super::{object, reading};
+use super::failure::{InspectError, failed, forbidden};
+use super::reading::{self, resolve_object};
 use kubemoor_cluster::client::allowances::{self, AllowanceRequest, Ensured, MakeError};
+use kubemoor_cluster::client::call::{self, CallError};
 use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::definition::confirm_absence;
 use kubemoor_cluster::client::identity;
-use kubemoor_declare::model::{Actor, NamedObject, ObjectId};
+use kubemoor_cluster::client::objects::Target;
+use kubemoor_cluster::client::resource::segment;
+use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_declare::model::{Actor, Gvk, NamedObject, ObjectId};
 use kubemoor_policy::allowance::{Allowance, Request};
 use kubemoor_policy::flaw::Flaw;
-use kubemoor_policy::grant::DELETE;
-use kubemoor_policy::resource::DriftAllowance;
+use kubemoor_policy::grant::{DELETE, Grant};
+use kubemoor_policy::resource::{AllowedObject, DriftAllowance};
 
-/// How long the API server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A requested exception.
-pub struct Asked<'a> {
+pub struct ExceptionRequest<'a> {
     pub object: &'a NamedObject,
     pub namespace: &'a str,
     /// The paths as texts, `*` and `delete` among them.
@@ -35,7 +34,7 @@ pub struct Asked<'a> {
 }
 
 /// An allowance that may be made.
-pub struct Plan {
+pub struct ExceptionPlan {
     pub resource: DriftAllowance,
     pub object: ObjectId,
     /// The check that could not be made.
@@ -59,12 +58,16 @@ pub struct Allowed {
 }
 
 /// Plans the allowance; writes nothing.
-pub async fn plan(connection: &Connection, asked: &Asked<'_>, now: Timestamp) -> Result<Plan, Failure> {
-    let Asked { object, namespace, paths, until, reason } = asked;
+pub async fn plan(
+    connection: &Connection,
+    asked: &ExceptionRequest<'_>,
+    now: Timestamp,
+) -> Result<ExceptionPlan, InspectError> {
+    let ExceptionRequest { object, namespace, paths, until, reason } = asked;
     let request = request(paths, *until, *reason, now)?;
     let kinds = reading::kinds(connection).await?;
-    let object = object::resolve(object, connection, &kinds, namespace).await?;
-    let unchecked = there::check(connection, &kinds, &object, &request.grant).await?;
+    let object = resolve_object(object, connection, &kinds, namespace).await?;
+    let unchecked = check_existence(connection, &kinds, &object, &request.grant).await?;
     let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
     let user = user.map_err(|error| failed(connection, "ask who you are", error))?;
     let by = user.map(|user| Actor { user, ..Actor::default() });
@@ -79,25 +82,23 @@ pub async fn plan(connection: &Connection, asked: &Asked<'_>, now: Timestamp) ->
     };
     let resource = allowances::resource(&allowance);
     check_room(connection, &resource, now).await?;
-    Ok(Plan { resource, object, unchecked })
+    Ok(ExceptionPlan { resource, object, unchecked })
 }
 
-/// The request, as the guard would read it.
 pub fn request(
     paths: &[String],
     until: Timestamp,
     reason: Option<&str>,
     now: Timestamp,
-) -> Result<Request, Failure> {
+) -> Result<Request, InspectError> {
     let request = Request::read(&paths.join(","), Some(&until.to_string()), reason);
-    let request = request.map_err(|flaws| told(&flaws))?;
-    request.until_from(now).map_err(|flaw| told(&[flaw]))?;
+    let request = request.map_err(|flaws| flaws_error(&flaws))?;
+    request.until_from(now).map_err(|flaw| flaws_error(&[flaw]))?;
     Ok(request)
 }
 
-impl Plan {
-    /// Makes it.
-    pub async fn make(self, connection: &Connection) -> Result<Allowed, Failure> {
+impl ExceptionPlan {
+    pub async fn make(self, connection: &Connection) -> Result<Allowed, InspectError> {
         let Self { resource, object, unchecked } = self;
         let ensured = allowances::make(&connection.client, &resource, PATIENCE).await;
         let ensured = ensured.map_err(|error| match error {
@@ -117,12 +118,11 @@ impl Plan {
     }
 }
 
-/// Deletes allowances.
-pub async fn end(connection: &Connection, namespace: &str, names: &[String]) -> Result<(), Failure> {
+pub async fn end(connection: &Connection, namespace: &str, names: &[String]) -> Result<(), InspectError> {
     for name in names {
         let deleted = allowances::delete(&connection.client, namespace, name, None).await;
         if !deleted.map_err(|error| failed(connection, "delete the allowance", error))? {
-            return Err(Failure::Named(format!(
+            return Err(InspectError::Named(format!(
                 "there is no allowance {name} in namespace {namespace}: `kubemoor get allowances -A` lists all"
             )));
         }
@@ -130,8 +130,12 @@ pub async fn end(connection: &Connection, namespace: &str, names: &[String]) -> 
     Ok(())
 }
 
-/// Deletes the exception with this uid, and no other one that has its name.
-pub async fn end_one(connection: &Connection, namespace: &str, name: &str, uid: &str) -> Result<(), Failure> {
+pub async fn end_one(
+    connection: &Connection,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<(), InspectError> {
     let deleted = allowances::delete(&connection.client, namespace, name, Some(uid)).await;
     if deleted.map_err(|error| failed(connection, "delete the exception", error))? {
         return Ok(());
@@ -141,8 +145,8 @@ pub async fn end_one(connection: &Connection, namespace: &str, name: &str, uid: 
 }
 
 /// The sentence for an exception that is gone; `is_replaced`: another one has its name.
-pub fn gone(namespace: &str, name: &str, is_replaced: bool) -> Failure {
-    Failure::Named(match is_replaced {
+pub fn gone(namespace: &str, name: &str, is_replaced: bool) -> InspectError {
+    InspectError::Named(match is_replaced {
         true => format!(
             "another exception has the name {name} in namespace {namespace} now: the one that was shown is \
              gone, and nothing was ended. Look at the exceptions again"
@@ -153,12 +157,15 @@ pub fn gone(namespace: &str, name: &str, is_replaced: bool) -> Failure {
     })
 }
 
-/// The names of the allowances for an object.
-pub async fn names(connection: &Connection, what: &str, namespace: &str) -> Result<Vec<String>, Failure> {
+pub async fn names(
+    connection: &Connection,
+    what: &str,
+    namespace: &str,
+) -> Result<Vec<String>, InspectError> {
     let object: Result<NamedObject, _> = what.parse();
-    let object = object.map_err(|error: &str| Failure::Named(error.to_owned()))?;
+    let object = object.map_err(|error: &str| InspectError::Named(error.to_owned()))?;
     let kinds = reading::kinds(connection).await?;
-    let object = object::resolve(&object, connection, &kinds, namespace).await?;
+    let object = resolve_object(&object, connection, &kinds, namespace).await?;
     let listed = allowances::list(&connection.client, Some(namespace)).await;
     let listed = listed.map_err(|error| failed(connection, "list the allowances", error))?;
     let is_for = |spec: &kubemoor_policy::resource::AllowedObject| {
@@ -167,7 +174,7 @@ pub async fn names(connection: &Connection, what: &str, namespace: &str) -> Resu
     let of_object = listed.into_iter().filter(|allowance| is_for(&allowance.spec.object));
     let names: Vec<_> = of_object.filter_map(|allowance| allowance.metadata.name).collect();
     if names.is_empty() {
-        return Err(Failure::Named(format!(
+        return Err(InspectError::Named(format!(
             "there is no allowance for {object}: `kubemoor get allowances -A` lists all"
         )));
     }
@@ -176,7 +183,11 @@ pub async fn names(connection: &Connection, what: &str, namespace: &str) -> Resu
 
 /// Fails where the guard would not count another one in its namespace. Without the right to list them only
 /// the guard finds that out.
-async fn check_room(connection: &Connection, wanted: &DriftAllowance, now: Timestamp) -> Result<(), Failure> {
+async fn check_room(
+    connection: &Connection,
+    wanted: &DriftAllowance,
+    now: Timestamp,
+) -> Result<(), InspectError> {
     let namespace = wanted.metadata.namespace.clone().unwrap_or_default();
     let Ok(listed) = allowances::list(&connection.client, Some(&namespace)).await else { return Ok(()) };
     let others = listed.iter().filter(|it| it.metadata.name != wanted.metadata.name);
@@ -187,6 +198,153 @@ async fn check_room(connection: &Connection, wanted: &DriftAllowance, now: Times
     Ok(())
 }
 
-fn told(flaws: &[Flaw]) -> Failure {
-    Failure::Named(flaws.iter().map(|flaw| flaw.message.clone()).collect::<Vec<_>>().join("; "))
+fn flaws_error(flaws: &[Flaw]) -> InspectError {
+    InspectError::Named(flaws.iter().map(|flaw| flaw.message.clone()).collect::<Vec<_>>().join("; "))
 }
+
+/// Refuses an exception for an object or a field that certainly does not exist: the API server reports the object as
+/// absent, or the types of its kind do not have the field. Gives what could not be checked.
+async fn check_existence(
+    connection: &Connection,
+    kinds: &Kinds,
+    object: &ObjectId,
+    grant: &Grant,
+) -> Result<Option<String>, InspectError> {
+    let read = async |target: Target| {
+        let path =
+            format!("{}/{}", target.resource.path(target.namespace.as_deref())?, segment(&target.name)?);
+        call::fetch::<Value>(&connection.client, call::get(&path)?, call::PATIENCE).await
+    };
+    let read = match kinds.target(object, "") {
+        Some(target) => Some(read(target).await),
+        None => None,
+    };
+    let note = match read {
+        Some(Ok(_)) => None,
+        Some(Err(CallError::Refused { code: 403, message, .. })) => {
+            Some(format!("nobody can tell whether there is a {object}: {}", forbidden(&message)))
+        }
+        Some(Err(error)) if !error.proves_absence() => {
+            return Err(failed(connection, "read the object", error));
+        }
+        // A user who may delete it may already have done so under an earlier exception.
+        _ if grant.deletes => Some(format!("there is no {object} now")),
+        _ => {
+            let kind = object.kind.to_lowercase();
+            return Err(InspectError::Named(format!(
+                "there is no {object}: `kubectl get {kind} -A` lists those that are there"
+            )));
+        }
+    };
+    let gvk = Gvk { group: object.group.to_string(), version: String::new(), kind: object.kind.to_string() };
+    if let Some(schema) = kinds.schema(&gvk).await {
+        let unknown: Vec<_> = grant.mask.0.iter().filter_map(|path| path.unknown_field(&schema)).collect();
+        if !unknown.is_empty() {
+            let told: Vec<_> = unknown.iter().map(ToString::to_string).collect();
+            return Err(InspectError::Named(format!("{object}: {}", told.join("; "))));
+        }
+    }
+    Ok(note)
+}
+
+/// One allowance in an answer.
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedAllowance {
+    pub namespace: String,
+    pub name: String,
+    /// The uid, by which the page ends this one and no other of its name.
+    #[serde(skip)]
+    pub uid: String,
+    pub object: AllowedObject,
+    pub paths: Vec<String>,
+    pub until: String,
+    pub state: AllowanceState,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub by: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flaws: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub enum AllowanceState {
+    /// It counts now.
+    Open,
+    /// It counts no more.
+    Ended,
+    /// It never counts.
+    Invalid,
+    /// It was deleted while the list was watched.
+    Deleted,
+}
+
+pub async fn read(
+    connection: &Connection,
+    namespace: Option<&str>,
+    labels: Option<&str>,
+    now: Timestamp,
+) -> Result<Vec<ListedAllowance>, InspectError> {
+    let found = match allowances::labelled(&connection.client, namespace, labels).await {
+        Ok(found) => found,
+        // Without the CustomResourceDefinition there are none.
+        Err(error) => confirm_absence(&connection.client, &allowances::defined().plural, error)
+            .await
+            .map(|()| Vec::new())
+            .map_err(|error| failed(connection, "list the allowances", error))?,
+    };
+    Ok(rows(found, now))
+}
+
+/// The state of these allowances, in order.
+pub fn rows(found: Vec<DriftAllowance>, now: Timestamp) -> Vec<ListedAllowance> {
+    let mut rows: Vec<_> =
+        found.into_iter().map(|allowance| ListedAllowance::from_resource(allowance, now)).collect();
+    rows.sort_by(|a, b| (&a.namespace, &a.until, &a.name).cmp(&(&b.namespace, &b.until, &b.name)));
+    rows
+}
+
+pub async fn one(
+    connection: &Connection,
+    namespace: &str,
+    name: &str,
+    now: Timestamp,
+) -> Result<ListedAllowance, InspectError> {
+    let read = allowances::read(&connection.client, namespace, name).await;
+    let read = read.map_err(|error| failed(connection, "read the exception", error))?;
+    let absent = || InspectError::Named(format!("there is no exception {name} in namespace {namespace}"));
+    let garbled = |error| {
+        InspectError::Named(format!("the exception {name} in namespace {namespace} is not valid: {error}"))
+    };
+    let allowance = serde_json::from_value(read.ok_or_else(absent)?).map_err(garbled)?;
+    Ok(ListedAllowance::from_resource(allowance, now))
+}
+
+impl ListedAllowance {
+    pub fn from_resource(allowance: DriftAllowance, now: Timestamp) -> Self {
+        let (state, flaws) = match Allowance::compile(&allowance) {
+            Ok(compiled) if compiled.open(now) => (AllowanceState::Open, Vec::new()),
+            Ok(_) => (AllowanceState::Ended, Vec::new()),
+            Err(flaws) => (AllowanceState::Invalid, flaws.iter().map(ToString::to_string).collect()),
+        };
+        let DriftAllowance { metadata, spec } = allowance;
+        Self {
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            object: spec.object,
+            paths: spec.paths,
+            until: spec.until,
+            state,
+            by: spec.requested_by.map(|by| by.user).unwrap_or_default(),
+            reason: spec.reason.unwrap_or_default(),
+            flaws,
+        }
+    }
+}
+
+pub use self::{
+    AllowanceState as State, ExceptionPlan as Plan, ExceptionRequest as Asked, ListedAllowance as Row,
+}; // alias

@@ -1,6 +1,6 @@
 //! Failures between a user and a cluster, as sentences.
 //!
-//! Entry points: [`Failure`], [`failed`]. Invariant: a sentence says what failed and what to do. It holds no
+//! Entry points: [`InspectError`], [`failed`]. Invariant: a sentence says what failed and what to do. It holds no
 //! value of a Secret.
 
 use kubemoor_cluster::client::allowances::MakeError;
@@ -10,32 +10,23 @@ use kubemoor_cluster::mirror::releases::LookError;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_ledger::store::StoreError;
 
-/// Why something could not be read or done.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// The API server gave no usable answer.
+pub enum InspectError {
     #[error("cannot {doing}: {}", reason(.url, .error))]
     Call {
         /// What was tried; completes "cannot …".
         doing: String,
-        /// The API server.
         url: String,
-        /// What it said.
         error: Box<CallError>,
     },
-    /// There is no way to the cluster.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The records of a release cannot be read.
     #[error(transparent)]
     Records(#[from] LookError),
-    /// An allowance cannot be made.
     #[error(transparent)]
     Make(Box<MakeError>),
-    /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(Box<StoreError>),
-    /// The right to it is missing.
     #[error("{0}")]
     Forbidden(String),
     /// Something that was named does not exist, or cannot be meant.
@@ -43,25 +34,23 @@ pub enum Failure {
     Named(String),
 }
 
-impl From<MakeError> for Failure {
+impl From<MakeError> for InspectError {
     fn from(error: MakeError) -> Self {
         Self::Make(Box::new(error))
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for InspectError {
     fn from(error: StoreError) -> Self {
         Self::Ledger(Box::new(error))
     }
 }
 
-impl Failure {
-    /// Whether the API server does not accept the credentials.
+impl InspectError {
     pub fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Call { error, .. } if error.is_unauthorized())
     }
 
-    /// Whether the right to do it is missing.
     pub fn is_forbidden(&self) -> bool {
         match self {
             Self::Call { error, .. } => error.is_forbidden(),
@@ -72,24 +61,22 @@ impl Failure {
 }
 
 /// The failure of a call; `doing` completes "cannot …".
-pub fn failed(connection: &Connection, doing: &str, error: CallError) -> Failure {
-    Failure::Call { doing: doing.to_owned(), url: connection.url.clone(), error: Box::new(error) }
+pub fn failed(connection: &Connection, doing: &str, error: CallError) -> InspectError {
+    InspectError::Call { doing: doing.to_owned(), url: connection.url.clone(), error: Box::new(error) }
 }
 
-/// The missing right in the API server's refusal.
 pub(crate) fn forbidden(message: &str) -> String {
     format!("no permission: {message}: ask for a role with this right (docs/cli.md)")
 }
 
-/// A release, in words.
 pub fn spoken(release: &ReleaseId) -> String {
     format!("{} in namespace {}", release.name, release.namespace)
 }
 
 /// The failure for a release that has no records, as far as policies could be
 /// read; `unread` says why not.
-pub(crate) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> Failure {
-    Failure::Named(match unread {
+pub(crate) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> InspectError {
+    InspectError::Named(match unread {
         None => format!(
             "there is no release {}: `helm list --all -n {}` names those that are there",
             spoken(release),
@@ -121,3 +108,5 @@ fn reason(url: &str, error: &CallError) -> String {
         | CallError::Unformed { .. } => error.to_string(),
     }
 }
+
+pub use self::InspectError as Failure; // alias

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::failure::Failure;
-use super::releases::{Row, State};
+use super::failure::InspectError;
+use super::releases::{ListedRelease, ReleaseFilter};
 use kubemoor_cluster::client::guarded;
 use kubemoor_cluster::client::lease::Place;
 use kubemoor_cluster::client::lease::leader_info::{self, LeaderInfo};
@@ -72,24 +72,21 @@ pub struct ReleaseRow {
     pub differs: Vec<&'static str>,
 }
 
-/// The filter on releases.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct FleetQuery {
     pub clusters: Vec<String>,
     pub namespace: Option<String>,
-    /// The release's name.
     pub release: Option<String>,
-    pub states: Vec<State>,
+    pub states: Vec<ReleaseFilter>,
 }
 
-/// The clusters in the ledger.
-pub async fn clusters(store: &Store, wanted: &Wanted) -> Result<Vec<ClusterRow>, Failure> {
+pub async fn clusters(store: &Store, wanted: &FleetQuery) -> Result<Vec<ClusterRow>, InspectError> {
     let views = store.fleet(&wanted.filter()).await?;
     Ok(views.into_iter().filter_map(|view| ClusterRow::kept(view, wanted)).collect())
 }
 
 /// The releases in the ledger, by namespace, name and cluster.
-pub async fn kept(store: &Store, wanted: &Wanted) -> Result<Vec<ReleaseRow>, Failure> {
+pub async fn kept(store: &Store, wanted: &FleetQuery) -> Result<Vec<ReleaseRow>, InspectError> {
     let mut rows: Vec<_> =
         store.fleet_releases(&wanted.filter()).await?.into_iter().map(ReleaseRow::from).collect();
     compare(&mut rows);
@@ -102,10 +99,10 @@ pub async fn kept(store: &Store, wanted: &Wanted) -> Result<Vec<ReleaseRow>, Fai
 pub async fn search(
     store: &Store,
     search: FleetSearch,
-    states: &[State],
-) -> Result<(Vec<ReleaseRow>, u64), Failure> {
+    states: &[ReleaseFilter],
+) -> Result<(Vec<ReleaseRow>, u64), InspectError> {
     let reasons = states.iter().filter_map(|state| state.reason()).map(str::to_owned).collect();
-    let (drifted, stale) = (states.iter().any(|it| it.is_drifted()), states.contains(&State::Stale));
+    let (drifted, stale) = (states.iter().any(|it| it.is_drifted()), states.contains(&ReleaseFilter::Stale));
     let found = store.fleet_search(&FleetSearch { reasons, drifted, stale, ..search }).await?;
     Ok((found.releases.into_iter().map(ReleaseRow::from).collect(), found.total))
 }
@@ -115,7 +112,7 @@ pub async fn at_a_glance(
     cluster: &str,
     client: &kube::Client,
     namespace: Option<&str>,
-    rows: &[Arc<Row>],
+    rows: &[Arc<ListedRelease>],
 ) -> ClusterRow {
     let guard = guard(client, namespace).await;
     let facts = rows.iter().map(|row| (row.state(), row.drifted.unwrap_or_default(), row.oldest_drift));
@@ -161,11 +158,11 @@ async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderI
     leader_info::read(client, &Place { namespace, name }).await.ok()?
 }
 
-impl Wanted {
+impl FleetQuery {
     /// Whether a row has one of the requested states.
     fn is_met(&self, row: &ReleaseRow) -> bool {
         let is_stale = row.stale_since.is_some();
-        let is_in = |state: &State| state.is_of_reason(&row.reason, row.drifted, is_stale);
+        let is_in = |state: &ReleaseFilter| state.is_of_reason(&row.reason, row.drifted, is_stale);
         self.states.is_empty() || self.states.iter().any(is_in)
     }
 
@@ -176,13 +173,12 @@ impl Wanted {
 }
 
 impl ClusterRow {
-    /// A cluster that could not be read.
     pub fn failed(cluster: &str, error: String) -> Self {
         Self { cluster: cluster.to_owned(), error: Some(error), ..Self::default() }
     }
 
     /// A cluster of the ledger; `None` where it has no release in a requested state.
-    fn kept(view: ClusterView, wanted: &Wanted) -> Option<Self> {
+    fn kept(view: ClusterView, wanted: &FleetQuery) -> Option<Self> {
         let ClusterView { cluster, states, oldest_drift, .. } = view;
         let asked = |reason: &str, it: &StateCount| {
             let is_in = |drifted| {
@@ -219,7 +215,6 @@ impl ClusterRow {
         Some(row.with_drifted())
     }
 
-    /// A cluster whose releases are in these states, with so many drifted objects, since then.
     fn counted<'r>(
         cluster: &str,
         rows: impl Iterator<Item = (&'r str, u64, Option<Timestamp>)>,
@@ -267,6 +262,8 @@ impl From<ReleaseView> for ReleaseRow {
         }
     }
 }
+
+pub use self::FleetQuery as Wanted; // alias
 
 #[cfg(test)]
 mod tests;

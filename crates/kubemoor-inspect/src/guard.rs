@@ -1,8 +1,5 @@
-//! The guard of a cluster, as a person reaches it with nothing but a kubeconfig.
-//!
-//! Entry points: [`ForwardedGuard`] to ask it through the API server, [`info`] for what its Lease tells. Invariant: a
-//! connection is opened when it is needed, and again when it has ended; an error is one sentence that says what failed
-//! and what to do. Replicas that keep a ledger each are all asked, and one that does not answer is told of.
+//! The guard of a cluster, as a person reaches it with nothing but a kubeconfig: through the API server, by its Lease, and
+//! by orders on a GuardedRelease, so that the API server authorizes the person and records their name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,16 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use jiff::Timestamp;
+use serde::Serialize;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use super::failure::{Failure, failed};
+use super::failure::{InspectError, failed, spoken};
+use super::reading::Pulses;
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::{Access, Connection};
 use kubemoor_cluster::client::forward::{self, ForwardError};
 use kubemoor_cluster::client::guard_api;
+use kubemoor_cluster::client::guarded::{self, Setting};
 use kubemoor_cluster::client::lease::Place;
 use kubemoor_cluster::client::lease::leader_info::{self, LeaderInfo};
+use kubemoor_declare::model::ReleaseId;
+use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
 
 /// How long a guard that could not be reached is not tried again: a page asks it several times at once.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -34,16 +37,14 @@ pub struct ForwardedGuard {
     /// The CA of its certificate, in place of the one that its Lease names.
     authority: Option<PathBuf>,
     access: Access,
-    way: Mutex<Way>,
+    way: Mutex<GuardConnection>,
     /// Why rows of a pod are missing, by pod, and whether the user was told.
     unheard: parking_lot::Mutex<BTreeMap<String, (String, bool)>>,
 }
 
-/// The way to it.
-enum Way {
+enum GuardConnection {
     Unknown,
     Open(Arc<Replicas>),
-    /// There was none at that time, for this reason.
     None(Instant, String),
 }
 
@@ -54,29 +55,28 @@ struct Replicas {
     lacking: Option<(Instant, Vec<String>)>,
 }
 
-type Answer = Result<Vec<u8>, CallError>;
+type PodAnswer = Result<Vec<u8>, CallError>;
 
 /// The bodies of the pods that answered, and a sentence about each other one.
-type Answers = (Result<Vec<Vec<u8>>, CallError>, Vec<String>);
+type PodAnswers = (Result<Vec<Vec<u8>>, CallError>, Vec<String>);
 
 impl ForwardedGuard {
     /// The guard whose Lease lies at `place`. Nobody is asked yet.
     pub fn new(connection: Connection, place: Place, authority: Option<PathBuf>, access: Access) -> Self {
-        let (way, unheard) = (Mutex::new(Way::Unknown), parking_lot::Mutex::default());
+        let (way, unheard) = (Mutex::new(GuardConnection::Unknown), parking_lot::Mutex::default());
         Self { connection, place, authority, access, way, unheard }
     }
 
-    /// How it is called in a sentence.
     pub(crate) fn name(&self) -> String {
         format!("the guard in namespace {}", self.place.namespace)
     }
 
     /// The bodies of `path` and query, one of each pod that has a ledger of its own and answers; what the guard itself
     /// refuses is the inner error.
-    pub(crate) async fn get(&self, path: &str, within: Duration) -> Result<Answers, Failure> {
+    pub(crate) async fn get(&self, path: &str, within: Duration) -> Result<PodAnswers, InspectError> {
         let (mut replicas, is_new) = self.replicas().await?;
         let mut answers = replicas.ask(path, within).await;
-        let is_broken = |answer: &Answer| matches!(answer, Err(CallError::Unreachable { .. }));
+        let is_broken = |answer: &PodAnswer| matches!(answer, Err(CallError::Unreachable { .. }));
         // A connection ends with the pod that it leads to.
         if !is_new && answers.iter().any(is_broken) {
             self.forget(&replicas).await;
@@ -102,7 +102,7 @@ impl ForwardedGuard {
     }
 
     /// The bodies of those that answered. A refusal of the user counts for all of them.
-    fn gather(&self, replicas: &Replicas, answers: Vec<Answer>) -> Answers {
+    fn gather(&self, replicas: &Replicas, answers: Vec<PodAnswer>) -> PodAnswers {
         let (mut bodies, mut failed) = (Vec::new(), Vec::new());
         for ((pod, _), answer) in replicas.clients.iter().zip(answers) {
             match answer {
@@ -130,28 +130,31 @@ impl ForwardedGuard {
         sentence
     }
 
-    /// The connections, and whether they are new.
-    async fn replicas(&self) -> Result<(Arc<Replicas>, bool), Failure> {
+    async fn replicas(&self) -> Result<(Arc<Replicas>, bool), InspectError> {
         if self.access.user.is_some() {
             let why =
                 "a guard looks at your own token or certificate, not at whom you act as: leave --as out";
-            return Err(Failure::Named(why.to_owned()));
+            return Err(InspectError::Named(why.to_owned()));
         }
         let mut way = self.way.lock().await;
         match &*way {
-            Way::Open(replicas) if !replicas.is_stale() => return Ok((Arc::clone(replicas), false)),
-            Way::None(at, why) if at.elapsed() < PAUSE => return Err(Failure::Named(why.clone())),
-            Way::Open(_) | Way::None(..) | Way::Unknown => {}
+            GuardConnection::Open(replicas) if !replicas.is_stale() => {
+                return Ok((Arc::clone(replicas), false));
+            }
+            GuardConnection::None(at, why) if at.elapsed() < PAUSE => {
+                return Err(InspectError::Named(why.clone()));
+            }
+            GuardConnection::Open(_) | GuardConnection::None(..) | GuardConnection::Unknown => {}
         }
         match self.connect().await {
             Ok(replicas) => {
                 let replicas = Arc::new(replicas);
-                *way = Way::Open(Arc::clone(&replicas));
+                *way = GuardConnection::Open(Arc::clone(&replicas));
                 Ok((replicas, true))
             }
             Err(error) => {
                 let failure = unreached(&self.connection, error);
-                *way = Way::None(Instant::now(), failure.to_string());
+                *way = GuardConnection::None(Instant::now(), failure.to_string());
                 Err(failure)
             }
         }
@@ -181,15 +184,14 @@ impl ForwardedGuard {
 
     async fn forget(&self, replicas: &Arc<Replicas>) {
         let mut way = self.way.lock().await;
-        if matches!(&*way, Way::Open(open) if Arc::ptr_eq(open, replicas)) {
-            *way = Way::Unknown;
+        if matches!(&*way, GuardConnection::Open(open) if Arc::ptr_eq(open, replicas)) {
+            *way = GuardConnection::Unknown;
         }
     }
 }
 
 impl Replicas {
-    /// The answer of each.
-    async fn ask(&self, path: &str, within: Duration) -> Vec<Answer> {
+    async fn ask(&self, path: &str, within: Duration) -> Vec<PodAnswer> {
         join_all(self.clients.iter().map(|(_, client)| guard_api::get(client, path, within))).await
     }
 
@@ -199,7 +201,7 @@ impl Replicas {
 }
 
 /// What the guard whose Lease lies at `place` tells everybody.
-pub async fn info(connection: &Connection, place: &Place) -> Result<LeaderInfo, Failure> {
+pub async fn info(connection: &Connection, place: &Place) -> Result<LeaderInfo, InspectError> {
     match leader_info::read(&connection.client, place).await {
         Ok(Some(info)) => Ok(info),
         Ok(None) => Err(absent(place, "")),
@@ -213,28 +215,30 @@ fn unshown(pod: &str, reason: &str) -> String {
 }
 
 /// The sentence for a guard that is not there; `otherwise` names further ways.
-fn absent(place: &Place, otherwise: &str) -> Failure {
+fn absent(place: &Place, otherwise: &str) -> InspectError {
     let Place { namespace, name } = place;
-    Failure::Named(format!(
+    InspectError::Named(format!(
         "there is no guard in namespace {namespace}, which has no Lease {name}: name the guard's namespace with \
          --guard-namespace{otherwise}"
     ))
 }
 
 /// The sentence for a Lease that cannot be read.
-fn unread(connection: &Connection, place: &Place, error: CallError) -> Failure {
+fn unread(connection: &Connection, place: &Place, error: CallError) -> InspectError {
     let is_forbidden = error.is_forbidden();
     let doing = format!("read the Lease {} in namespace {}", place.name, place.namespace);
     let failure = failed(connection, &doing, error);
     match is_forbidden {
         // What the API server says as well where there is no such namespace.
-        true => Failure::Forbidden(format!("{failure}, or name another namespace with --guard-namespace")),
+        true => {
+            InspectError::Forbidden(format!("{failure}, or name another namespace with --guard-namespace"))
+        }
         false => failure,
     }
 }
 
 /// The sentence for a guard that cannot be asked.
-fn unreached(connection: &Connection, error: ForwardError) -> Failure {
+fn unreached(connection: &Connection, error: ForwardError) -> InspectError {
     match error {
         ForwardError::Connect(error) => error.into(),
         ForwardError::FindGuard(place) => {
@@ -247,14 +251,125 @@ fn unreached(connection: &Connection, error: ForwardError) -> Failure {
         ForwardError::Forward { namespace, pod, error } => {
             failed(connection, &format!("forward a port of pod {pod} in namespace {namespace}"), error)
         }
-        ForwardError::ChoosePod(ref namespace) => Failure::Named(format!(
+        ForwardError::ChoosePod(ref namespace) => InspectError::Named(format!(
             "{error}: `kubectl -n {namespace} get pods` shows them; try again once one is ready"
         )),
-        ForwardError::ReadAuthority(_) | ForwardError::Trust { .. } => Failure::Named(format!(
+        ForwardError::ReadAuthority(_) | ForwardError::Trust { .. } => InspectError::Named(format!(
             "{error}: name the CA of the guard's certificate with --certificate-authority"
         )),
         ForwardError::Answer { .. } => {
-            Failure::Named(format!("{error}: try again, or look at the guard's log"))
+            InspectError::Named(format!("{error}: try again, or look at the guard's log"))
         }
     }
 }
+
+/// Time limit for an answer of the API server.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long to wait for the answer to an order, and the pause between looks.
+const WAIT: Duration = Duration::from_secs(15);
+pub const LOOK: Duration = Duration::from_millis(250);
+
+pub struct GivenOrder {
+    pub answered: OrderOutcome,
+    /// The API server's warnings.
+    pub warnings: Vec<String>,
+}
+
+/// What the guard made of an order.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OrderOutcome {
+    /// It answered.
+    #[serde(rename = "answer")]
+    Given(OrderAnswer),
+    /// No guard runs.
+    Stale { message: String },
+    /// It has not answered yet.
+    Outstanding { why: String },
+}
+
+/// Changes a setting in a GuardedRelease; returns the API server's warnings.
+pub async fn set(
+    connection: &Connection,
+    release: &ReleaseId,
+    setting: &Setting,
+    doing: &str,
+) -> Result<Vec<String>, InspectError> {
+    match guarded::set(&connection.client, release, setting, PATIENCE).await {
+        Ok(warnings) => Ok(warnings),
+        Err(error) if error.is_not_found() => Err(InspectError::Named(format!(
+            "there is no GuardedRelease {}: `kubemoor get releases -n {}` says why",
+            spoken(release),
+            release.namespace
+        ))),
+        Err(error) => Err(failed(connection, doing, error)),
+    }
+}
+
+/// Orders a repair now, and waits for the guard's answer.
+pub async fn reconcile(
+    connection: &Connection,
+    pulses: &Pulses,
+    release: &ReleaseId,
+) -> Result<GivenOrder, InspectError> {
+    let at = Timestamp::now().to_string();
+    let setting = Setting::Reconcile(at.clone());
+    let warnings = set(connection, release, &setting, "have the release reconciled").await?;
+    let answered = answer(connection, pulses, release, &at).await;
+    Ok(GivenOrder { answered, warnings })
+}
+
+/// Waits for the guard's answer to the order of `at`; of one that has to wait for
+/// something else no longer than its first answer.
+async fn answer(connection: &Connection, pulses: &Pulses, release: &ReleaseId, at: &str) -> OrderOutcome {
+    let until = Instant::now() + WAIT;
+    let mut last = None;
+    loop {
+        let status = match guarded::get(&connection.client, release).await {
+            Ok(guarded) => guarded.and_then(|guarded| guarded.status).unwrap_or_default(),
+            Err(error) => {
+                return OrderOutcome::Outstanding { why: format!("its answer cannot be read: {error}") };
+            }
+        };
+        last = status.order.clone().filter(|order| order.at == at).or(last);
+        match last {
+            Some(answer) if answer.result != OrderResult::Waiting => return OrderOutcome::Given(answer),
+            Some(answer) if Instant::now() >= until => return OrderOutcome::Given(answer),
+            None if Instant::now() >= until => {
+                let why = format!("the guard has not answered within {} s", WAIT.as_secs());
+                return OrderOutcome::Outstanding { why };
+            }
+            None => {
+                let told = pulses.told(status).await;
+                if told.is_stale() {
+                    return OrderOutcome::Stale { message: told.message };
+                }
+            }
+            Some(_) => {}
+        }
+        sleep(LOOK).await;
+    }
+}
+
+impl OrderOutcome {
+    /// Whether the guard has accepted the order, and skips no object.
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::Given(OrderAnswer { result, .. }) if *result != OrderResult::Refused)
+    }
+
+    pub fn text(&self, release: &ReleaseId) -> String {
+        let (name, namespace) = (spoken(release), &release.namespace);
+        match self {
+            Self::Given(OrderAnswer { message, .. }) => format!("release {name}: {message}"),
+            Self::Stale { message } => {
+                format!("the order for release {name} waits for a guard that runs: {message}")
+            }
+            Self::Outstanding { why } => format!(
+                "the order for release {name} is given, and {why}: `kubemoor get releases -n {namespace}` shows how the release stands"
+            ),
+        }
+    }
+}
+
+pub use self::{GivenOrder as Given, OrderOutcome as Answered}; // alias

@@ -1,22 +1,19 @@
-//! The ledger rows that the user may read: from a database, or from a guard.
-//!
-//! Entry points: [`Source`], [`rows`]. Invariant: reads only. A guard is asked with the user's own
-//! credentials, and returns no row that they may not see.
+//! The ledger rows that a person may read, from a database or from a guard, which is asked with the person's own
+//! credentials and returns no row that they may not see; and rows as cells of text.
 
-pub mod columns;
-pub mod facts;
-pub(crate) mod repeats;
-pub mod spans;
-
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use super::failure::Failure;
+use jiff::{SignedDuration, Timestamp};
+
+use super::failure::InspectError;
 use super::guard::ForwardedGuard;
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::{self, Access};
 use kubemoor_cluster::client::guard_api;
-use kubemoor_ledger::entry::Entry;
+use kubemoor_declare::model::text::one_line;
+use kubemoor_ledger::entry::{Entry, Field, Object};
 use kubemoor_ledger::query::{Filter, PAGE, Page};
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::LedgerUrl;
@@ -24,12 +21,9 @@ use kubemoor_runtime::config::LedgerUrl;
 /// Time limit for the guard, which asks the API server first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A source of rows.
-pub enum Source {
+pub enum LedgerSource {
     Database(Store),
-    /// A guard at an address.
     Guard {
-        /// Its name in a sentence.
         name: String,
         client: kube::Client,
     },
@@ -37,8 +31,8 @@ pub enum Source {
     Forwarded(Box<ForwardedGuard>),
 }
 
-impl Source {
-    pub async fn database(url: &LedgerUrl) -> Result<Self, Failure> {
+impl LedgerSource {
+    pub async fn database(url: &LedgerUrl) -> Result<Self, InspectError> {
         Ok(Self::Database(Store::read(url).await?))
     }
 
@@ -48,13 +42,13 @@ impl Source {
         server: &http::Uri,
         authority: Option<&Path>,
         access: &Access,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, InspectError> {
         let client = connection::connect_to(server, authority, access).await?;
         Ok(Self::Guard { name: format!("the guard at {server}"), client })
     }
 
     /// Passes every row to `take`, newest first, with at most one page of them in memory.
-    pub async fn each(&self, filter: Filter, mut take: impl FnMut(Entry)) -> Result<(), Failure> {
+    pub async fn each(&self, filter: Filter, mut take: impl FnMut(Entry)) -> Result<(), InspectError> {
         self.each_page(filter, async |rows| rows.into_iter().for_each(&mut take)).await
     }
 
@@ -63,7 +57,7 @@ impl Source {
         &self,
         mut filter: Filter,
         mut take: impl AsyncFnMut(Vec<Entry>),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), InspectError> {
         filter.limit = Some(PAGE);
         let mut page = self.page(&filter).await?;
         while let Some(next) = page.next {
@@ -75,7 +69,7 @@ impl Source {
         Ok(())
     }
 
-    pub async fn page(&self, filter: &Filter) -> Result<Page, Failure> {
+    pub async fn page(&self, filter: &Filter) -> Result<Page, InspectError> {
         let (name, otherwise, answers, missing) = match self {
             Self::Database(store) => return Ok(store.page(filter).await?),
             Self::Guard { name, client } => {
@@ -89,10 +83,10 @@ impl Source {
                 (guard.name(), otherwise, answers, missing)
             }
         };
-        let bodies = answers.map_err(|error| said(&name, otherwise, &error))?;
+        let bodies = answers.map_err(|error| guard_error(&name, otherwise, &error))?;
         let read = |body: &Vec<u8>| {
             serde_json::from_slice::<Page>(body).map_err(|error| {
-                Failure::Named(format!("{name} is no guard: its answer is no ledger's: {error}"))
+                InspectError::Named(format!("{name} is no guard: its answer is no ledger's: {error}"))
             })
         };
         let pages: Vec<_> = bodies.iter().map(read).collect::<Result<_, _>>()?;
@@ -110,11 +104,11 @@ impl Source {
 
 /// The newest rows that `keep` takes, newest first, as one page; a next one is named where there may be more.
 pub async fn rows(
-    source: &Source,
+    source: &LedgerSource,
     filter: &Filter,
     limit: usize,
     keep: impl Fn(&Entry) -> bool,
-) -> Result<Page, Failure> {
+) -> Result<Page, InspectError> {
     let (mut entries, mut missing) = (Vec::new(), Vec::new());
     let mut filter = filter.clone();
     loop {
@@ -130,7 +124,6 @@ pub async fn rows(
     }
 }
 
-/// Adds the sentences that are not there yet.
 pub fn add_new(sentences: &mut Vec<String>, more: Vec<String>) {
     for sentence in more {
         if !sentences.contains(&sentence) {
@@ -139,10 +132,9 @@ pub fn add_new(sentences: &mut Vec<String>, more: Vec<String>) {
     }
 }
 
-/// The place at which the next page starts.
-pub fn place(next: &str) -> Result<i64, Failure> {
+pub fn place(next: &str) -> Result<i64, InspectError> {
     let unknown = "the ledger's answer names no next page; use a program of its version";
-    next.parse().map_err(|_| Failure::Named(unknown.to_owned()))
+    next.parse().map_err(|_| InspectError::Named(unknown.to_owned()))
 }
 
 /// The address and query of a page.
@@ -184,10 +176,10 @@ fn path(filter: &Filter) -> String {
 }
 
 /// The failure of a guard that does not answer, or refuses.
-fn said(guard: &str, otherwise: &str, error: &CallError) -> Failure {
-    Failure::Named(match error {
+fn guard_error(guard: &str, otherwise: &str, error: &CallError) -> InspectError {
+    InspectError::Named(match error {
         CallError::Refused { code: 403, .. } => {
-            return Failure::Forbidden(
+            return InspectError::Forbidden(
                 "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
                  in the namespace, and in all namespaces with -A"
                     .to_owned(),
@@ -209,34 +201,104 @@ fn said(guard: &str, otherwise: &str, error: &CallError) -> Failure {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kubemoor_declare::model::Operation;
+/// The columns of a spreadsheet. They stay as they are: others may only be added behind them.
+#[rustfmt::skip]
+pub const COLUMNS: [&str; 21] = [
+    "time", "kind", "verdict", "reason", "cluster", "namespace", "release", "revision", "objectGroup",
+    "objectKind", "objectNamespace", "objectName", "operation", "user", "groups", "changes", "detail",
+    "moreFields", "uid", "id", "repeats",
+];
 
-    #[test]
-    fn a_filter_becomes_a_query_that_keeps_every_character() {
-        let filter = Filter {
-            namespace: Some("shop".to_owned()),
-            user: Some("system:serviceaccount:ci:a&b".to_owned()),
-            verdicts: vec!["Deny".to_owned(), "Warn".to_owned()],
-            operations: vec![Operation::Delete],
-            object: Some("Deployments.apps/web".parse().unwrap()),
-            since: Some("2026-11-21T08:00:00Z".parse().unwrap()),
-            until: Some("2026-11-21T09:00:00Z".parse().unwrap()),
-            limit: Some(7),
-            ..Filter::default()
+/// The cells of [`COLUMNS`].
+pub fn columns(entry: &Entry) -> [String; 21] {
+    let Entry { id, time, kind, cluster, namespace, release, revision, object, .. } = entry;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    [
+        time.to_string(),
+        kind.clone(),
+        entry.verdict.clone(),
+        entry.reason.clone(),
+        cluster.clone(),
+        namespace.clone(),
+        text(release),
+        revision.map(|revision| revision.to_string()).unwrap_or_default(),
+        object.group.clone(),
+        object.kind.clone(),
+        text(&object.namespace),
+        object.name.clone(),
+        text(&entry.operation),
+        entry.user.clone(),
+        entry.groups.join("; "),
+        changes(entry, usize::MAX).join("; "),
+        entry.detail.clone(),
+        entry.more_fields.to_string(),
+        entry.uid.clone(),
+        id.to_string(),
+        entry.repeats.to_string(),
+    ]
+}
+
+/// The first fields, with old and new values.
+pub fn changes(entry: &Entry, most: usize) -> Vec<String> {
+    let value = |value: &Option<String>| value.as_deref().map_or_else(|| "absent".to_owned(), plain);
+    // Only a change has an old and a new value; the loop finds one value.
+    let is_edit = entry.kind == "verdict";
+    let field = |field: &Field| {
+        // Of long values the place at which they differ.
+        let Field { path, declared, old, new, line, .. } = field.difference.as_deref().unwrap_or(field);
+        let place = line.map_or_else(|| plain(path), |line| format!("{} line {line}", plain(path)));
+        match (old, new, declared) {
+            (None, None, None) => place,
+            (_, live, declared) if !is_edit => {
+                format!("{place} live {} (declared {})", value(live), value(declared))
+            }
+            (old, new, declared) => {
+                format!("{place} {} -> {} (declared {})", value(old), value(new), value(declared))
+            }
+        }
+    };
+    entry.fields.iter().take(most).map(field).collect()
+}
+
+/// Whatever an editor wrote, it moves no cursor and colours no terminal.
+pub fn plain(text: &str) -> String {
+    one_line(text).into_owned()
+}
+
+/// An API server that asks about one refused change twice does so within that time.
+const TWICE: SignedDuration = SignedDuration::from_secs(1);
+
+/// The changes of the last second.
+#[derive(Default)]
+pub(crate) struct RepeatFilter(VecDeque<(Timestamp, ChangeKey)>);
+
+/// What makes two changes one.
+type ChangeKey = (Object, String, Option<String>, String, Vec<Field>);
+
+impl RepeatFilter {
+    /// Notes a change. Gives whether it is another one than those just before.
+    pub(crate) fn note_first(&mut self, entry: &Entry) -> bool {
+        let is_over = |(time, _): &(Timestamp, ChangeKey)| time.duration_since(entry.time) > TWICE;
+        while self.0.front().is_some_and(is_over) {
+            self.0.pop_front();
+        }
+        let Entry { object, user, operation, verdict, fields, .. } = entry;
+        let is_same = |known: &ChangeKey| {
+            (&known.0, &known.1, &known.2, &known.3, &known.4) == (object, user, operation, verdict, fields)
         };
-        let query = [
-            "namespace=shop",
-            "user=system%3Aserviceaccount%3Aci%3Aa%26b",
-            "verdict=Deny%2CWarn",
-            "operation=DELETE",
-            "object=deployments%2Eapps%2Fweb",
-            "since=2026%2D11%2D21T08%3A00%3A00Z",
-            "until=2026%2D11%2D21T09%3A00%3A00Z",
-            "limit=7",
-        ];
-        assert_eq!(path(&filter), format!("/api/v1/ledger?{}", query.join("&")));
+        let is_first = self.0.iter().all(|(_, known)| !is_same(known));
+        if is_first {
+            let change = (object.clone(), user.clone(), operation.clone(), verdict.clone(), fields.clone());
+            self.0.push_back((entry.time, change));
+        }
+        is_first
     }
 }
+
+pub use self::LedgerSource as Source; // alias
+pub mod columns {
+    pub use super::{COLUMNS, changes, columns, plain}; // alias
+}
+
+#[cfg(test)]
+mod tests;

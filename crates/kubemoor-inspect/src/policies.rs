@@ -6,7 +6,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::failure::{Failure, failed};
+use super::failure::{InspectError, failed};
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::pages::Pages;
@@ -21,7 +21,7 @@ use kubemoor_policy::resource::DriftPolicy;
 /// One policy.
 #[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub struct ListedPolicy {
     pub name: String,
     pub priority: i64,
     pub edits: Option<String>,
@@ -43,9 +43,9 @@ pub struct Row {
 }
 
 /// The policies that have these labels, the first to count first.
-pub async fn read(connection: &Connection, labels: Option<&str>) -> Result<Vec<Row>, Failure> {
+pub async fn read(connection: &Connection, labels: Option<&str>) -> Result<Vec<ListedPolicy>, InspectError> {
     let found = list(connection, labels).await?;
-    let mut rows: Vec<_> = found.iter().map(Row::of).collect();
+    let mut rows: Vec<_> = found.iter().map(ListedPolicy::from_resource).collect();
     rows.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
     Ok(rows)
 }
@@ -55,7 +55,7 @@ pub async fn read(connection: &Connection, labels: Option<&str>) -> Result<Vec<R
 pub async fn findings(
     connection: &Connection,
     releases: Option<&[ReleaseId]>,
-) -> Result<Vec<Finding>, Failure> {
+) -> Result<Vec<Finding>, InspectError> {
     let accepted = |mut document: Value| -> Option<DriftPolicy> {
         document.as_object_mut()?.remove("status");
         from_text::policy(document.clone()).ok()?;
@@ -74,26 +74,26 @@ pub async fn namespaces(client: &kube::Client) -> Result<Vec<(String, Labels)>, 
     Ok(found.into_iter().map(|it| (it.metadata.name, it.metadata.labels.unwrap_or_default())).collect())
 }
 
-async fn list(connection: &Connection, labels: Option<&str>) -> Result<Vec<Value>, Failure> {
+async fn list(connection: &Connection, labels: Option<&str>) -> Result<Vec<Value>, InspectError> {
     match policy_statuses::list(&connection.client, labels).await {
         Ok(found) => Ok(found),
         Err(error) if error.is_not_found() => {
             let undefined = "there is no definition of DriftPolicy: `kubemoor manifests crds` prints it";
-            Err(Failure::Named(undefined.to_owned()))
+            Err(InspectError::Named(undefined.to_owned()))
         }
         Err(error) => Err(failed(connection, "list the policies", error)),
     }
 }
 
-impl Row {
+impl ListedPolicy {
     /// A policy that was deleted; this it was last.
     pub fn deleted(policy: &Value) -> Self {
         let told = "the policy was deleted and has no effect".to_owned();
         let (accepted, reason) = ("False".to_owned(), "Deleted".to_owned());
-        Self { accepted, reason, message: told.clone(), told, ..Self::of(policy) }
+        Self { accepted, reason, message: told.clone(), told, ..Self::from_resource(policy) }
     }
 
-    pub fn of(policy: &Value) -> Self {
+    pub fn from_resource(policy: &Value) -> Self {
         let text = |pointer: &str| policy.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let texts = |pointer: &str| {
             let list = policy.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
@@ -121,3 +121,5 @@ impl Row {
         }
     }
 }
+
+pub use self::ListedPolicy as Row; // alias

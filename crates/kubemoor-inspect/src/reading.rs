@@ -1,7 +1,5 @@
-//! Reads releases and live objects for a command.
-//!
-//! Entry point: [`Reader`]. Invariant: reads only, except for a dry run that settles a doubt. Needs no guard,
-//! only a kubeconfig. Every failure is a sentence.
+//! Reads a cluster with a person's own rights: kinds, policies, releases by their records, live objects, and the guard's
+//! statuses. Reads only, except for a dry run that settles a doubt; needs no guard, only a kubeconfig.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -9,48 +7,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::failure::{Failure, failed, forbidden, spoken, unknown_release};
-use super::pulses::Pulses;
+use super::failure::{InspectError, failed, forbidden, spoken, unknown_release};
 use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::lease::pulse::pulse;
 use kubemoor_cluster::client::objects::Objects;
+use kubemoor_cluster::client::{by_short_name, guarded};
 use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, Question};
 use kubemoor_cluster::mirror::kinds::Kinds;
 use kubemoor_cluster::mirror::policies::once::{self, Autoscaled};
 use kubemoor_cluster::mirror::releases::{Closed, LookError, Releases};
-use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
+use kubemoor_declare::catalog::{Catalog, KindFacts};
+use kubemoor_declare::model::{DriftMode, EditsMode, NamedObject, ObjectId, ReleaseId};
 use kubemoor_helm::record::ChartSource;
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::guarded::{DriftedObject, GuardedReleaseStatus, LeaseReference};
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::Autoscalers;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_verdict::circumstances::Circumstances;
+use kubemoor_verdict::health::reported::{Pulse, ReportedHealth};
 
 /// How long a pending record may stay untouched: the default of `serve`.
 pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Dry runs per second.
 const DRY_RUNS: NonZeroU32 = match NonZeroU32::new(10) {
     Some(number) => number,
     None => NonZeroU32::MIN,
 };
 
-/// How long one dry run may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Releases that are read at once.
 const AT_ONCE: usize = 8;
 
 /// The revisions of which charts and values are read.
 const SOURCES: usize = 5;
 
-/// Reads a cluster's releases and objects.
-pub struct Reader {
+pub struct ClusterReader {
     pub connection: Connection,
     pub(crate) kinds: Arc<Kinds>,
     releases: Arc<Releases>,
@@ -63,48 +62,42 @@ pub struct Reader {
     /// By the namespaces of releases and of records that are trusted for them
     /// and may not be read: why.
     closed: parking_lot::Mutex<BTreeMap<(String, String), String>>,
-    namespaces: Mutex<HashMap<String, Arc<Place>>>,
+    namespaces: Mutex<HashMap<String, Arc<NamespaceInputs>>>,
     /// Whether guards still maintain their statuses.
     pub pulses: Pulses,
 }
 
 /// The inputs for judging a release's objects, besides its records and policies.
-pub(crate) struct Surroundings {
-    place: Arc<Place>,
-    /// Other releases that declare autoscalers of its objects.
+pub(crate) struct ReleaseInputs {
+    place: Arc<NamespaceInputs>,
     others: Vec<Arc<Release>>,
     /// What could not be read, and why.
     pub(crate) unread: Vec<String>,
 }
 
-/// The inputs for judging objects in a namespace.
-struct Place {
+struct NamespaceInputs {
     allowances: Vec<Arc<Allowance>>,
     autoscalers: Vec<Autoscaled>,
     /// What could not be read, and why.
     unread: Vec<String>,
 }
 
-/// What is there of an object.
-pub enum Found {
-    /// The object, in this version.
+pub enum FoundObject {
     Object(Value),
-    /// It does not exist.
     Absent,
-    /// The API server serves no such kind.
     NotServed,
     /// It may not be read, or the API server failed: why.
     Unread(String),
 }
 
-impl Reader {
+impl ClusterReader {
     /// Learns which kinds the cluster serves and which policies are in force
     /// where clusters have the labels `cluster`.
     pub async fn new(
         connection: Connection,
         driver: RecordDriver,
         cluster: &Labels,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, InspectError> {
         let kinds = kinds(&connection).await?;
         Ok(Self::of_kinds(connection, kinds, driver, cluster).await)
     }
@@ -137,7 +130,7 @@ impl Reader {
     }
 
     /// The releases in a namespace; `None` for all.
-    pub async fn list(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, Failure> {
+    pub async fn list(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, InspectError> {
         let listed = self.releases.list(namespace).await.map_err(|error| match namespace {
             Some(namespace) => {
                 failed(&self.connection, &format!("list the releases in namespace {namespace}"), error)
@@ -150,23 +143,22 @@ impl Reader {
         Ok(listed.found)
     }
 
-    /// Of the releases that were listed in a namespace those with these labels.
     pub async fn labelled(
         &self,
         namespace: Option<&str>,
         labels: &str,
-    ) -> Result<BTreeSet<ReleaseId>, Failure> {
+    ) -> Result<BTreeSet<ReleaseId>, InspectError> {
         let found = self.releases.labelled(namespace, labels).await;
         found.map_err(|error| failed(&self.connection, "list the releases with these labels", error))
     }
 
     /// A release as its records say.
-    pub async fn release(&self, id: &ReleaseId) -> Result<Arc<Release>, Failure> {
+    pub async fn release(&self, id: &ReleaseId) -> Result<Arc<Release>, InspectError> {
         self.find(id).await?.ok_or_else(|| unknown_release(id, self.unread.as_deref()))
     }
 
     /// These releases as their records say, several at once.
-    pub async fn all(&self, ids: &[ReleaseId]) -> Vec<Result<Arc<Release>, Failure>> {
+    pub async fn all(&self, ids: &[ReleaseId]) -> Vec<Result<Arc<Release>, InspectError>> {
         futures::stream::iter(ids.iter().map(|id| self.release(id))).buffered(AT_ONCE).collect().await
     }
 
@@ -179,13 +171,13 @@ impl Reader {
     }
 
     /// A live object, in `version` when that is served.
-    pub async fn live(&self, object: &ObjectId, version: &str) -> Found {
-        let Some(target) = self.kinds.target(object, version) else { return Found::NotServed };
+    pub async fn live(&self, object: &ObjectId, version: &str) -> FoundObject {
+        let Some(target) = self.kinds.target(object, version) else { return FoundObject::NotServed };
         match self.objects.get(&target).await {
-            Ok(Some(live)) => Found::Object(live),
-            Ok(None) => Found::Absent,
-            Err(CallError::Refused { code: 403, message, .. }) => Found::Unread(forbidden(&message)),
-            Err(error) => Found::Unread(error.to_string()),
+            Ok(Some(live)) => FoundObject::Object(live),
+            Ok(None) => FoundObject::Absent,
+            Err(CallError::Refused { code: 403, message, .. }) => FoundObject::Unread(forbidden(&message)),
+            Err(error) => FoundObject::Unread(error.to_string()),
         }
     }
 
@@ -231,7 +223,7 @@ impl Reader {
 
     /// The other inputs for judging a release's objects; also tells the resolver the labels of its namespace.
     /// An input that cannot be read is left out, and named in `unread`.
-    pub(crate) async fn surroundings(&self, release: &Release) -> Surroundings {
+    pub(crate) async fn surroundings(&self, release: &Release) -> ReleaseInputs {
         let namespace = &release.id.namespace;
         let place = self.place(namespace).await;
         let mut others: Vec<Arc<Release>> = Vec::new();
@@ -268,11 +260,11 @@ impl Reader {
             }
         }
         let unread = [self.unread_records(Some(namespace)), place.unread.clone(), notes].concat();
-        Surroundings { place, others, unread }
+        ReleaseInputs { place, others, unread }
     }
 
     /// A release from its records; `None` without records.
-    pub async fn find(&self, id: &ReleaseId) -> Result<Option<Arc<Release>>, Failure> {
+    pub async fn find(&self, id: &ReleaseId) -> Result<Option<Arc<Release>>, InspectError> {
         let failed = |what: &str, error| failed(&self.connection, &format!("read {what}"), error);
         let read = match self.releases.read_once(id).await {
             Ok(read) => read,
@@ -303,7 +295,7 @@ impl Reader {
         }
     }
 
-    async fn place(&self, namespace: &str) -> Arc<Place> {
+    async fn place(&self, namespace: &str) -> Arc<NamespaceInputs> {
         let mut known = self.namespaces.lock().await;
         if let Some(place) = known.get(namespace) {
             return Arc::clone(place);
@@ -324,16 +316,16 @@ impl Reader {
             Vec::new()
         });
         let allowances = allowances.into_iter().map(Arc::new).collect();
-        let place = Arc::new(Place { allowances, autoscalers, unread });
+        let place = Arc::new(NamespaceInputs { allowances, autoscalers, unread });
         known.insert(namespace.to_owned(), Arc::clone(&place));
         place
     }
 }
 
-impl Surroundings {
+impl ReleaseInputs {
     /// The circumstances of an object of `release` for its policy. Only the guard remembers autoscalers that
     /// were deleted.
-    pub(crate) fn of(&self, release: &Release, object: &ObjectId) -> Circumstances {
+    pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let releases = || std::iter::once(release).chain(self.others.iter().map(Arc::as_ref));
         let scaling = self.place.autoscalers.iter().filter(|it| it.scales.target == *object);
         let autoscaler =
@@ -347,13 +339,145 @@ impl Surroundings {
     }
 }
 
-/// The kinds that the cluster serves.
-pub async fn kinds(connection: &Connection) -> Result<Arc<Kinds>, Failure> {
+pub async fn kinds(connection: &Connection) -> Result<Arc<Kinds>, InspectError> {
     let read = Kinds::read(connection.client.clone()).await;
     read.map_err(|error| failed(connection, "list the API's kinds", error))
 }
 
-/// Those of some releases that declare an object.
+/// Whether the guard repairs drift of a release. The guard's own flags count too, and only its status shows them.
+pub(crate) fn is_repaired(guard: Option<&ReportedHealth>, policy: &Policy) -> bool {
+    let repair = format!("{:?}", DriftMode::Repair);
+    guard.map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair)
+}
+
 fn declaring<'r>(releases: impl IntoIterator<Item = &'r Release>, object: &ObjectId) -> Vec<&'r Release> {
     releases.into_iter().filter(|release| release.objects.contains_key(object)).collect()
 }
+
+pub struct Pulses {
+    client: kube::Client,
+    /// By namespace and name.
+    known: Mutex<HashMap<(String, String), Result<Pulse, String>>>,
+}
+
+impl Pulses {
+    pub fn new(client: kube::Client) -> Self {
+        Self { client, known: Mutex::default() }
+    }
+
+    /// The guard's status of the release and the objects that it names as drifting; `None` without one.
+    pub async fn status(
+        &self,
+        release: &ReleaseId,
+    ) -> Result<Option<(ReportedHealth, Vec<DriftedObject>)>, CallError> {
+        let guarded = guarded::get(&self.client, release).await?;
+        let Some(status) = guarded.and_then(|guarded| guarded.status) else { return Ok(None) };
+        let drifts = status.drifts.clone();
+        Ok(Some((self.told(status).await, drifts)))
+    }
+
+    pub async fn told(&self, status: GuardedReleaseStatus) -> ReportedHealth {
+        let pulse = match &status.lease {
+            Some(lease) => self.pulse(lease).await,
+            None => Pulse::Unknown,
+        };
+        ReportedHealth::of(status, &pulse, Timestamp::now())
+    }
+
+    /// The Leases that could not be read: a sentence each.
+    pub(crate) async fn notes(&self) -> Vec<String> {
+        let known = self.known.lock().await;
+        let failed = known.iter().filter_map(|((namespace, name), read)| {
+            let why = read.as_ref().err()?;
+            Some(format!(
+                "whether a guard still keeps the statuses is not known: the Lease {name} in namespace {namespace} cannot be read: {why}"
+            ))
+        });
+        failed.collect()
+    }
+
+    async fn pulse(&self, lease: &LeaseReference) -> Pulse {
+        let mut known = self.known.lock().await;
+        let key = (lease.namespace.clone(), lease.name.clone());
+        if !known.contains_key(&key) {
+            let read = pulse(&self.client, lease).await.map_err(|error| error.to_string());
+            known.insert(key.clone(), read);
+        }
+        known.get(&key).and_then(|read| read.clone().ok()).unwrap_or(Pulse::Unknown)
+    }
+}
+
+/// A group whose kinds are all served in others as well, and only there today.
+const LEGACY: &str = "extensions";
+
+/// The object with this name; `namespace` applies where its kind is namespaced.
+pub(crate) async fn resolve_object(
+    named: &NamedObject,
+    connection: &Connection,
+    kinds: &Kinds,
+    namespace: &str,
+) -> Result<ObjectId, InspectError> {
+    let catalog = kinds.catalog();
+    let unknown = match kind(named, &catalog) {
+        Ok(kind) => return Ok(with_kind(named, kind, namespace)),
+        Err(error) => error,
+    };
+    let found = by_short_name(&connection.client, &named.kind).await;
+    let found = found.map_err(|error| failed(connection, "list the API's kinds", error))?;
+    let is_meant = |group: &String| named.group.as_ref().is_none_or(|meant| meant == group);
+    let found: Vec<_> = found.into_iter().filter(|(group, _)| is_meant(group)).collect();
+    match found.as_slice() {
+        [] => Err(unknown),
+        [(group, plural)] => {
+            let full =
+                NamedObject { kind: plural.clone(), group: Some(group.clone()), name: named.name.clone() };
+            Ok(with_kind(&full, kind(&full, &catalog)?, namespace))
+        }
+        several => {
+            let names = several.iter().map(|(group, plural)| format!("{plural}.{group}")).collect();
+            Err(ambiguous(named, names))
+        }
+    }
+}
+
+fn kind<'c>(named: &NamedObject, catalog: &'c Catalog) -> Result<&'c KindFacts, InspectError> {
+    let is_named = |facts: &&KindFacts| {
+        (facts.kind.to_lowercase() == named.kind || facts.plural == named.kind)
+            && named.group.as_ref().is_none_or(|group| *group == facts.group)
+    };
+    let mut found: Vec<_> = catalog.kinds().filter(is_named).collect();
+    if found.len() > 1 {
+        found.retain(|facts| facts.group != LEGACY);
+    }
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] => Err(InspectError::Named(format!(
+            "the cluster serves no kind {}: write the kind as in manifests, such as deployment/web",
+            named.kind
+        ))),
+        several => {
+            let mut names: Vec<_> = several.iter().map(|it| format!("{}.{}", it.plural, it.group)).collect();
+            names.sort();
+            Err(ambiguous(named, names))
+        }
+    }
+}
+
+fn ambiguous(named: &NamedObject, names: Vec<String>) -> InspectError {
+    let names = names.join(" or ");
+    InspectError::Named(format!("{} may be {names}: write one of these before the name", named.kind))
+}
+
+fn with_kind(named: &NamedObject, kind: &KindFacts, namespace: &str) -> ObjectId {
+    ObjectId {
+        group: kind.group.clone().into(),
+        kind: kind.kind.clone().into(),
+        namespace: kind.namespaced.then(|| namespace.into()),
+        name: named.name.clone().into(),
+    }
+}
+
+pub use self::{ClusterReader as Reader, FoundObject as Found}; // alias
+
+#[cfg(test)]
+mod tests;

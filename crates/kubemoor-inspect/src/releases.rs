@@ -1,10 +1,5 @@
-//! The states of a cluster's releases, and which are not guarded.
-//!
-//! Entry points: [`read`], [`Row`]. Invariant: reads only. The facts from a release's records and from the
-//! guard's status are shown side by side. A release without a status is shown as not guarded, with the likely
-//! reason; so is a release without a record.
-
-pub mod unrecorded;
+//! The states of a cluster's releases, and which are not guarded and why: by the guard's statuses, by Helm's records, and
+//! by objects that name a release without a record (Helm's SQL driver, Argo CD, `helm template`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +7,11 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use self::unrecorded::Unrecorded;
-use super::failure::{Failure, failed};
-use super::pulses::Pulses;
-use super::reading::Reader;
+use super::failure::{InspectError, failed};
+use super::reading::{ClusterReader, Pulses};
 use kubemoor_cluster::client::guarded;
-use kubemoor_declare::model::ReleaseId;
+use kubemoor_cluster::client::labelled::{self, Origin};
+use kubemoor_declare::model::{Gvk, ReleaseId};
 use kubemoor_helm::record::Status;
 use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts};
 use kubemoor_policy::suspension::Suspension;
@@ -36,9 +30,8 @@ pub const UNKNOWN: &str = "Unknown";
 /// The reason of a release that no guard speaks of.
 pub const NOT_GUARDED: &str = "NotGuarded";
 
-/// A state that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ReleaseFilter {
     NotGuarded,
     /// No guard keeps it any more.
     Stale,
@@ -48,9 +41,9 @@ pub enum State {
 }
 
 /// One release.
-#[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub struct ListedRelease {
     pub namespace: String,
     pub name: String,
     pub guarded: bool,
@@ -69,7 +62,7 @@ pub struct Row {
     pub drift: Option<String>,
     /// That a person has suspended repairs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) suspended: Option<Suspended>,
+    pub(crate) suspended: Option<ActiveSuspension>,
     /// Since when no guard keeps this, where it is stale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stale_since: Option<Timestamp>,
@@ -79,7 +72,7 @@ pub struct Row {
 
 /// A suspension that has not ended.
 #[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
-pub(crate) struct Suspended {
+pub(crate) struct ActiveSuspension {
     /// When it ends; none where a person ends it.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
@@ -88,19 +81,17 @@ pub(crate) struct Suspended {
     reason: String,
 }
 
-/// The rows and notes of a list.
-pub struct Listing {
-    pub rows: Vec<Row>,
-    /// What could not be read.
+pub struct ReleaseList {
+    pub rows: Vec<ListedRelease>,
     pub notes: Vec<String>,
 }
 
 /// The releases in a namespace, or in all; only those with these labels, if any are named.
 pub async fn read(
-    reader: &Reader,
+    reader: &ClusterReader,
     namespace: Option<&str>,
     labels: Option<&str>,
-) -> Result<Listing, Failure> {
+) -> Result<ReleaseList, InspectError> {
     let listed = guarded::list(&reader.connection.client, namespace).await;
     let listed = listed.map_err(|error| failed(&reader.connection, "list the GuardedReleases", error))?;
     let is_defined = listed.is_some();
@@ -111,7 +102,7 @@ pub async fn read(
         .collect();
     let stored = reader.list(namespace).await?;
     let mut all: BTreeSet<_> = stored.iter().chain(known.keys()).cloned().collect();
-    let Unrecorded { mut releases, mut notes } = unrecorded::find(reader, namespace).await;
+    let Unrecorded { mut releases, mut notes } = find_unrecorded(reader, namespace).await;
     releases.retain(|release, _| !all.contains(release));
     all.extend(releases.keys().cloned());
     if let Some(labels) = labels {
@@ -122,22 +113,21 @@ pub async fn read(
         let (guarded, origin) = (known.remove(&release), releases.get(&release).copied());
         async move {
             let why = match (guarded, origin) {
-                (Some(guarded), _) => return Row::current(&reader.pulses, release, guarded).await,
-                (None, Some(origin)) => unrecorded::why(origin, &release),
+                (Some(guarded), _) => return ListedRelease::current(&reader.pulses, release, guarded).await,
+                (None, Some(origin)) => why_unrecorded(origin, &release),
                 (None, None) => why_not(reader, &release, is_defined).await,
             };
-            Row::unguarded(release, why)
+            ListedRelease::unguarded(release, why)
         }
     });
     let rows = futures::stream::iter(rows.collect::<Vec<_>>()).buffered(READ_AT_ONCE).collect().await;
     notes.extend(reader.pulses.notes().await);
     let unread = reader.unread_records(namespace);
     notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
-    Ok(Listing { rows, notes })
+    Ok(ReleaseList { rows, notes })
 }
 
-/// Why no guard speaks of a release.
-pub async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bool) -> String {
+pub async fn why_not(reader: &ClusterReader, release: &ReleaseId, is_defined: bool) -> String {
     match reader.release(release).await {
         Err(error) => format!("its records cannot be read: {error}"),
         Ok(read) => match &read.invalid {
@@ -153,20 +143,18 @@ pub async fn why_not(reader: &Reader, release: &ReleaseId, is_defined: bool) -> 
     }
 }
 
-impl Suspended {
-    fn of(spec: &GuardedReleaseSpec, now: Timestamp) -> Option<Self> {
+impl ActiveSuspension {
+    fn from_spec(spec: &GuardedReleaseSpec, now: Timestamp) -> Option<Self> {
         let suspension = Suspension::of(spec).filter(|suspension| !suspension.is_over(now));
         suspension.map(|Suspension { until, reason }| Self { until, reason })
     }
 }
 
-impl Row {
-    /// The release.
+impl ListedRelease {
     pub fn id(&self) -> ReleaseId {
         ReleaseId { namespace: self.namespace.clone().into(), name: self.name.clone().into() }
     }
 
-    /// The state in one word.
     pub fn state(&self) -> &str {
         match (self.reason.as_deref(), self.guarded) {
             (Some(reason), _) => reason,
@@ -181,9 +169,8 @@ impl Row {
         Self { ready, reason, ..Self::unguarded(release, why) }
     }
 
-    /// What the guard says of the release now.
     pub async fn current(pulses: &Pulses, release: ReleaseId, guarded: GuardedRelease) -> Self {
-        let suspended = Suspended::of(&guarded.spec, Timestamp::now());
+        let suspended = ActiveSuspension::from_spec(&guarded.spec, Timestamp::now());
         let told = pulses.told(guarded.status.unwrap_or_default()).await;
         Self { suspended, ..Self::guarded(release, told) }
     }
@@ -206,27 +193,12 @@ impl Row {
     }
 
     pub fn unguarded(release: ReleaseId, why: String) -> Self {
-        Self {
-            namespace: release.namespace.to_string(),
-            name: release.name.to_string(),
-            guarded: false,
-            ready: None,
-            reason: None,
-            revision: None,
-            declared: None,
-            drifted: None,
-            oldest_drift: None,
-            counts: None,
-            edits: None,
-            drift: None,
-            suspended: None,
-            stale_since: None,
-            message: why,
-        }
+        let (namespace, name) = (release.namespace.to_string(), release.name.to_string());
+        Self { namespace, name, message: why, ..Self::default() }
     }
 }
 
-impl State {
+impl ReleaseFilter {
     /// The word of a state that is one; `None` where releases in several states are meant.
     pub(crate) fn reason(self) -> Option<&'static str> {
         match self {
@@ -242,7 +214,7 @@ impl State {
         self == Self::Reason(Reason::Drifted)
     }
 
-    pub fn is_of(self, row: &Row) -> bool {
+    pub fn is_of(self, row: &ListedRelease) -> bool {
         let is_stale = row.stale_since.is_some() || row.reason.as_deref() == Some(STALE);
         self.is_of_reason(row.state(), row.drifted.unwrap_or_default(), is_stale)
     }
@@ -261,10 +233,14 @@ impl State {
 }
 
 /// A state as people write it: `in-sync` and `InSync` are the same.
-pub fn parse_state(text: &str) -> Result<State, String> {
+pub fn parse_state(text: &str) -> Result<ReleaseFilter, String> {
     let plain = |text: &str| text.replace('-', "").to_lowercase();
-    let states = Reason::ALL.map(|reason| (reason.as_str(), State::Reason(reason)));
-    let others = [(NOT_GUARDED, State::NotGuarded), (STALE, State::Stale), (UNKNOWN, State::Unknown)];
+    let states = Reason::ALL.map(|reason| (reason.as_str(), ReleaseFilter::Reason(reason)));
+    let others = [
+        (NOT_GUARDED, ReleaseFilter::NotGuarded),
+        (STALE, ReleaseFilter::Stale),
+        (UNKNOWN, ReleaseFilter::Unknown),
+    ];
     let mut known = states.into_iter().chain(others);
     known.find(|(name, _)| plain(name) == plain(text)).map(|(_, state)| state).ok_or_else(|| {
         let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
@@ -272,23 +248,92 @@ pub fn parse_state(text: &str) -> Result<State, String> {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The kinds of which most releases have an object: group, preferred version, kind.
+const KINDS: [(&str, &str, &str); 5] = [
+    ("apps", "v1", "Deployment"),
+    ("apps", "v1", "StatefulSet"),
+    ("apps", "v1", "DaemonSet"),
+    ("batch", "v1", "CronJob"),
+    ("", "v1", "Service"),
+];
 
-    #[test]
-    fn releases_are_drifted_however_their_drift_is_dealt_with() {
-        let row = |reason: &str, drifted: u64| {
-            let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
-            let row = Row::unguarded(id, String::new());
-            Row { guarded: true, reason: Some(reason.to_owned()), drifted: Some(drifted), ..row }
-        };
-        let is = |text: &str, row: &Row| parse_state(text).unwrap().is_of(row);
-        for reason in ["Drifted", "Contested", "Braked", "Unconfirmed", "Suspended"] {
-            assert!(is("drifted", &row(reason, 1)) && is(reason, &row(reason, 1)), "{reason}");
+#[derive(Debug, Default)]
+pub struct Unrecorded {
+    /// All releases that objects name, also those with records.
+    pub releases: BTreeMap<ReleaseId, Origin>,
+    /// The places that were not searched, with the reason: a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Looks at objects with Helm's label in `namespace`, or in all.
+pub async fn find_unrecorded(reader: &ClusterReader, namespace: Option<&str>) -> Unrecorded {
+    let kinds = KINDS.map(|(group, version, kind)| Gvk {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+    });
+    let lists = kinds.iter().filter_map(|kind| reader.kinds.resource(kind)).map(|resource| async move {
+        let named = labelled::named(&reader.connection.client, &resource, namespace).await;
+        (resource.plural, named)
+    });
+    let mut found = Unrecorded::default();
+    let (mut forbidden, mut cut) = (Vec::new(), Vec::new());
+    for (plural, named) in futures::future::join_all(lists).await {
+        match named {
+            Ok(named) => {
+                if named.cut {
+                    cut.push(plural);
+                }
+                for (release, origin) in named.releases {
+                    // An object can name a release of any namespace: those that were not asked for are not shown.
+                    if namespace.is_none_or(|namespace| release.namespace == namespace) {
+                        let known = found.releases.entry(release).or_insert(origin);
+                        *known = origin.min(*known);
+                    }
+                }
+            }
+            Err(error) if error.is_forbidden() => forbidden.push(plural),
+            Err(error) => found
+                .notes
+                .push(format!("releases without records are not looked for among {plural}: {error}")),
         }
-        assert!(is("in-sync", &row("InSync", 0)) && !is("Drifted", &row("InSync", 0)));
-        let error = parse_state("broken").unwrap_err();
-        assert!(error.contains("Drifted") && error.ends_with("NotGuarded, Stale, Unknown"), "{error}");
+    }
+    let place = namespace.map_or("all namespaces".to_owned(), |namespace| format!("namespace {namespace}"));
+    if !forbidden.is_empty() {
+        found.notes.push(format!(
+            "releases without records are not looked for among {}: you may not list them in {place}",
+            forbidden.join(", ")
+        ));
+    }
+    if !cut.is_empty() {
+        found.notes.push(format!(
+            "releases without records may be missing: there are too many {} in {place} to look at all of them",
+            cut.join(", ")
+        ));
+    }
+    found
+}
+
+/// Why a release without a record is not guarded.
+pub fn why_unrecorded(origin: Origin, release: &ReleaseId) -> String {
+    let namespace = &release.namespace;
+    match origin {
+        Origin::Helm => format!(
+            "no record: Helm's annotations name it, but its record is not in namespace {namespace} (SQL driver, \
+             another --record-driver, deleted, or in another namespace that no policy trusts or that you may not read)"
+        ),
+        Origin::ArgoCd => "no record: Argo CD renders it".to_owned(),
+        Origin::Unknown => {
+            "no record: its objects have Helm's label without Helm's annotations (Argo CD, `helm template`)"
+                .to_owned()
+        }
     }
 }
+
+pub mod unrecorded {
+    pub use super::{Unrecorded, find_unrecorded as find, why_unrecorded as why}; // alias
+}
+pub use self::{ListedRelease as Row, ReleaseFilter as State, ReleaseList as Listing}; // alias
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Recorded changes, judged again by other policies, for the command and the page: rows newest first become a [`Report`].
+//! Recorded changes, judged again by other policies, for the command and the page: rows newest first become a [`ReplayReport`].
 //!
 //! The verdicts are those of [`kubemoor_verdict::replay`]. A change that it cannot judge is counted and never shown as a
 //! verdict.
@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::failure::Failure;
-use super::ledger::repeats::Repeats;
+use super::failure::InspectError;
+use super::ledger::RepeatFilter;
 use kubemoor_declare::model::{Actor, ObjectId};
 use kubemoor_helm::release::Declared;
 use kubemoor_ledger::entry::{Entry, Object};
@@ -55,9 +55,9 @@ const WHY: [(&str, &str); 11] = [
 ];
 
 /// What a replay has found.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct ReplayReport {
     pub since: Timestamp,
     /// Changes that were recorded.
     pub edits: u64,
@@ -71,7 +71,7 @@ pub struct Report {
     /// How many were refused and would pass.
     pub permitted: u64,
     /// The verdicts that would change, the most frequent first.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<ChangedVerdict>,
     /// Changed verdicts that are not among them.
     pub more_changes: u64,
 }
@@ -79,9 +79,9 @@ pub struct Report {
 /// Changes of one user that would be judged otherwise.
 #[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Changed {
+pub struct ChangedVerdict {
     #[serde(flatten)]
-    pub key: Key,
+    pub key: VerdictKey,
     /// How many.
     pub edits: u64,
     pub first: Timestamp,
@@ -91,7 +91,7 @@ pub struct Changed {
 /// What makes changed verdicts one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Key {
+pub struct VerdictKey {
     pub cluster: String,
     pub namespace: String,
     pub release: String,
@@ -109,30 +109,29 @@ pub struct Key {
 }
 
 /// A replay that takes rows, and judges them while the next ones are read. It ends when it is dropped.
-pub struct Judging {
+pub struct ReplayRun {
     pages: mpsc::Sender<Vec<Entry>>,
-    found: JoinHandle<Report>,
+    found: JoinHandle<ReplayReport>,
     /// Ends the judging of pages that wait, once nobody wants the result.
     left: DropGuard,
 }
 
-/// The findings so far.
-struct Tally {
+struct ReplayTally {
     replay: Replay,
-    report: Report,
+    report: ReplayReport,
     /// How often, first and last.
-    changes: HashMap<Key, (u64, Timestamp, Timestamp)>,
-    repeats: Repeats,
+    changes: HashMap<VerdictKey, (u64, Timestamp, Timestamp)>,
+    repeats: RepeatFilter,
 }
 
-impl Judging {
+impl ReplayRun {
     /// Starts a replay of rows since some time; `defaults` apply where no policy sets a value.
     pub fn start(defaults: Policy, accepted: Vec<Arc<Compiled>>, since: Timestamp) -> Self {
         let (pages, mut waiting) = mpsc::channel::<Vec<Entry>>(WAITING);
         let left = CancellationToken::new();
         let is_left = left.clone();
         let found = spawn_blocking(move || {
-            let mut tally = Tally::new(Replay::new(defaults, accepted), since);
+            let mut tally = ReplayTally::new(Replay::new(defaults, accepted), since);
             while let Some(rows) = waiting.blocking_recv().filter(|_| !is_left.is_cancelled()) {
                 tally.add(&rows);
             }
@@ -147,30 +146,20 @@ impl Judging {
         let _ = self.pages.send(rows).await;
     }
 
-    /// What it has found.
-    pub async fn finish(self) -> Result<Report, Failure> {
+    pub async fn finish(self) -> Result<ReplayReport, InspectError> {
         let Self { pages, found, left } = self;
         drop(pages);
-        let found = found.await.map_err(|_| Failure::Named("the replay was cut off: try again".to_owned()));
+        let found =
+            found.await.map_err(|_| InspectError::Named("the replay was cut off: try again".to_owned()));
         drop(left);
         found
     }
 }
 
-impl Tally {
+impl ReplayTally {
     fn new(replay: Replay, since: Timestamp) -> Self {
-        let report = Report {
-            since,
-            edits: 0,
-            repeats: 0,
-            replayed: 0,
-            not_replayable: BTreeMap::new(),
-            refused: 0,
-            permitted: 0,
-            changes: Vec::new(),
-            more_changes: 0,
-        };
-        Self { replay, report, changes: HashMap::new(), repeats: Repeats::default() }
+        let report = ReplayReport { since, ..ReplayReport::default() };
+        Self { replay, report, changes: HashMap::new(), repeats: RepeatFilter::default() }
     }
 
     /// Takes rows that are older than those before.
@@ -213,7 +202,7 @@ impl Tally {
             fields.push(String::new());
         }
         for field in fields {
-            let key = Key {
+            let key = VerdictKey {
                 cluster: row.cluster.clone(),
                 namespace: row.namespace.clone(),
                 release: row.release.clone().unwrap_or_default(),
@@ -233,16 +222,15 @@ impl Tally {
         }
     }
 
-    fn finish(self) -> Report {
+    fn finish(self) -> ReplayReport {
         let Self { mut report, changes, .. } = self;
-        let changed = |(key, (edits, first, last))| Changed { key, edits, first, last };
+        let changed = |(key, (edits, first, last))| ChangedVerdict { key, edits, first, last };
         report.changes = changes.into_iter().map(changed).collect();
         report.changes.sort_unstable_by(|a, b| (b.edits, &a.key).cmp(&(a.edits, &b.key)));
         report
     }
 }
 
-/// The new verdict on a row's object, or why there is none.
 fn judge(replay: &mut Replay, entry: &Entry) -> Result<(ObjectId, Replayed), &'static str> {
     let Some(facts) = &entry.facts else {
         let is_whole = entry.verdict == "Error" || WHOLE.iter().any(|it| it.as_str() == entry.reason);
@@ -270,7 +258,6 @@ fn judge(replay: &mut Replay, entry: &Entry) -> Result<(ObjectId, Replayed), &'s
     Ok((object, replayed))
 }
 
-/// The rule that decides a verdict.
 fn rule(replayed: &Replayed, object: &ObjectId, field: &str) -> String {
     let Replayed { verdict, policy, declared, falsified, .. } = replayed;
     let Some(policy) = policy else { return String::new() };
@@ -290,21 +277,21 @@ fn rule(replayed: &Replayed, object: &ObjectId, field: &str) -> String {
     }
 }
 
-/// The name of the policy that ignores a field.
 fn ignoring(policy: &Policy, object: &ObjectId, declared: &Declared, field: &str) -> Option<String> {
     let path = field.parse().ok()?;
     let about = |mask: &Mask| mask.covers(&path) || mask.reaches_below(&path);
     policy.ignoring(object, declared).find(|(_, mask)| about(mask)).map(|(name, _)| name.to_owned())
 }
 
-impl Report {
-    /// How many changes could not be judged, and why, in words.
+impl ReplayReport {
     pub fn unjudged(&self) -> impl Iterator<Item = (u64, &'static str)> {
         self.not_replayable.iter().map(|(why, count)| {
             (*count, WHY.iter().find(|(name, _)| name == why).map_or(*why, |(_, words)| *words))
         })
     }
 }
+
+pub use self::{ChangedVerdict as Changed, ReplayReport as Report, ReplayRun as Judging}; // alias
 
 #[cfg(test)]
 mod tests;

@@ -7,13 +7,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::SourceArgs;
-use crate::cli::serve::ConflictError;
-use crate::cli::{Outcome, output, warn};
-use kubemoor_inspect::chart;
-use kubemoor_inspect::ledger::facts::{self, Breakdown, Facts, Period, Report, time};
-use kubemoor_inspect::ledger::spans::lasting;
-use kubemoor_inspect::sheet::Sheet;
-use kubemoor_inspect::times::Moment;
+use crate::cli::{CommandOutcome, output, warn};
+use kubemoor_inspect::report::{
+    Breakdown, LedgerReport, Period, ReportBuilder, Sheet, VERDICTS, bars, lasting, time,
+};
+use kubemoor_inspect::times::AgeOrTime;
 use kubemoor_ledger::query::Filter;
 
 /// The rows of a table that people read; a spreadsheet has them all.
@@ -33,15 +31,15 @@ pub(super) struct Args {
 
     /// From this time or age on: 30d, 24h, 2026-11-21T08:00:00Z
     #[arg(long, value_name = "TIME", default_value = "30d")]
-    since: Moment,
+    since: AgeOrTime,
 
     /// Up to this time or age [default: now]
     #[arg(long, value_name = "TIME")]
-    until: Option<Moment>,
+    until: Option<AgeOrTime>,
 
     /// The form of the report
     #[arg(long, short, value_name = "FORMAT", default_value = "md")]
-    output: Form,
+    output: ReportFormat,
 
     #[command(flatten)]
     source: SourceArgs,
@@ -49,7 +47,7 @@ pub(super) struct Args {
 
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
+enum ReportFormat {
     /// One page for a browser or a printer, with charts
     Html,
     /// Markdown
@@ -64,12 +62,12 @@ struct Section {
     title: &'static str,
     /// A note on the tables, or the reason why there are none; may be empty.
     note: String,
-    tables: Vec<Table>,
+    tables: Vec<ReportTable>,
 }
 
 /// The first rows of a table.
 #[derive(Serialize)]
-struct Table {
+struct ReportTable {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
     /// How many rows are left out.
@@ -79,24 +77,17 @@ struct Table {
     is_counted: bool,
 }
 
-impl Args {
-    /// Whether the flags go together.
-    pub(super) fn check(&self) -> Result<(), ConflictError> {
-        self.source.check()
-    }
-}
-
-pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
-    args.check()?;
+pub(super) async fn run(args: Args) -> anyhow::Result<CommandOutcome> {
+    args.source.check()?;
     let Args { release, since, until, output: form, source } = args;
     let (source, namespace) = source.open().await?;
     let now = Timestamp::now();
     let period = Period { since: since.time(now), until: until.map_or(now, |until| until.time(now)) };
-    let mut facts = Facts::new(period, namespace.clone(), release.clone());
+    let mut facts = ReportBuilder::new(period, namespace.clone(), release.clone());
     let filter = Filter {
         namespace,
         release,
-        verdicts: facts::VERDICTS.map(str::to_owned).to_vec(),
+        verdicts: VERDICTS.map(str::to_owned).to_vec(),
         since: Some(period.since),
         until: Some(period.until),
         ..Filter::default()
@@ -105,23 +96,23 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
     source.unheard().iter().for_each(|sentence| warn(sentence));
     let report = facts.finish();
     output::write(&match form {
-        Form::Html => page(&report)?,
-        Form::Md => markdown(&report)?,
-        Form::Csv => sheet(&report)?,
+        ReportFormat::Html => page(&report)?,
+        ReportFormat::Md => markdown(&report)?,
+        ReportFormat::Csv => sheet(&report)?,
     })
 }
 
 /// One self-contained page: no script, no font, no other file.
-fn page(report: &Report) -> anyhow::Result<String> {
+fn page(report: &LedgerReport) -> anyhow::Result<String> {
     output::render("report.html", include_str!("report.html"), &content(report, true)?)
 }
 
-fn markdown(report: &Report) -> anyhow::Result<String> {
+fn markdown(report: &LedgerReport) -> anyhow::Result<String> {
     output::render("report.md", include_str!("report.md"), &content(report, false)?)
 }
 
 /// What people read, in its order.
-fn content(report: &Report, has_pictures: bool) -> anyhow::Result<serde_json::Value> {
+fn content(report: &LedgerReport, has_pictures: bool) -> anyhow::Result<serde_json::Value> {
     let sections = [
         changes("Denied changes", &report.denied, "No change was denied.", has_pictures)?,
         changes(
@@ -155,15 +146,15 @@ fn changes(
     let Breakdown { total: _, releases, users, fields } = breakdown;
     let table = |(head, counts): (&'static str, &Vec<(String, u64)>)| {
         let rows = counts.iter().map(|(label, count)| vec![label.clone(), count.to_string()]);
-        let picture = if has_pictures { chart::bars(counts)? } else { None };
-        Ok(Table { picture, is_counted: true, ..Table::new(vec![head, "Changes"], rows) })
+        let picture = if has_pictures { bars(counts)? } else { None };
+        Ok(ReportTable { picture, is_counted: true, ..ReportTable::new(vec![head, "Changes"], rows) })
     };
     let tables = [("Release", releases), ("User", users), ("Field", fields)];
     let tables = tables.into_iter().map(table).collect::<anyhow::Result<_>>()?;
     Ok(Section { title, note: String::new(), tables })
 }
 
-fn exceptions(report: &Report) -> Section {
+fn exceptions(report: &LedgerReport) -> Section {
     let rows = report.exceptions.iter().map(|it| {
         vec![
             time(it.opened),
@@ -174,30 +165,30 @@ fn exceptions(report: &Report) -> Section {
             it.detail.clone(),
         ]
     });
-    let table = Table::new(vec!["Opened", "By", "Release", "Object", "Fields", "Until, and why"], rows);
+    let table = ReportTable::new(vec!["Opened", "By", "Release", "Object", "Fields", "Until, and why"], rows);
     Section::new("Exceptions", table, "", "No exception was opened.")
 }
 
-fn repairs(report: &Report) -> Section {
+fn repairs(report: &LedgerReport) -> Section {
     let rows = report.repairs.iter();
     let rows =
         rows.map(|(release, outcome, count)| vec![release.to_string(), outcome.clone(), count.to_string()]);
-    let table = Table::new(vec!["Release", "Outcome", "Count"], rows);
+    let table = ReportTable::new(vec!["Release", "Outcome", "Count"], rows);
     Section::new("Repairs", table, "", "The guard repaired nothing.")
 }
 
-fn drift(report: &Report) -> Section {
+fn drift(report: &LedgerReport) -> Section {
     let rows = report.drift.iter().map(|stay| {
         vec![stay.release.to_string(), stay.drifts.to_string(), lasting(stay.total), lasting(stay.longest)]
     });
     let note = "Only drift whose beginning and repair are both in the ledger is counted.";
-    let table = Table::new(vec!["Release", "Drifts", "In total", "Longest"], rows);
+    let table = ReportTable::new(vec!["Release", "Drifts", "In total", "Longest"], rows);
     Section::new("Time in drift", table, note, &format!("No such drift was repaired. {note}"))
 }
 
 impl Section {
     /// The table with a note; without rows only the reason why there are `none`.
-    fn new(title: &'static str, table: Table, note: &str, none: &str) -> Self {
+    fn new(title: &'static str, table: ReportTable, note: &str, none: &str) -> Self {
         match table.rows.is_empty() {
             true => Self { title, note: none.to_owned(), tables: Vec::new() },
             false => Self { title, note: note.to_owned(), tables: vec![table] },
@@ -205,15 +196,14 @@ impl Section {
     }
 }
 
-impl Table {
+impl ReportTable {
     fn new(head: Vec<&'static str>, rows: impl ExactSizeIterator<Item = Vec<String>>) -> Self {
         let more = rows.len().saturating_sub(MOST);
         Self { head, rows: rows.take(MOST).collect(), more, picture: None, is_counted: false }
     }
 }
 
-/// One table for spreadsheets.
-fn sheet(report: &Report) -> anyhow::Result<String> {
+fn sheet(report: &LedgerReport) -> anyhow::Result<String> {
     let mut sheet = Sheet::new();
     sheet.row(COLUMNS)?;
     let count = |sheet: &mut Sheet, section: &str, name: &str, count: u64| {

@@ -1,5 +1,3 @@
-//! The flags of `kubemoor audit`, and rows as people see them.
-
 use serde_json::json;
 
 use super::*;
@@ -20,13 +18,13 @@ fn replicas() -> serde_json::Value {
     json!([{"path": "/spec/replicas", "declared": "2", "old": "2", "new": "5"}])
 }
 
-fn show(form: People) -> Show {
-    Show::new(Form::People(form), false, true)
+fn show(form: AuditFormat) -> Show {
+    Show::new(OutputFormat::People(form), false, true)
 }
 
 #[test]
 fn a_row_of_the_table_says_who_did_what() {
-    let text = show(People::Table).rows(&[entry("Deny", "web", replicas())]).unwrap();
+    let text = show(AuditFormat::Table).rows(&[entry("Deny", "web", replicas())]).unwrap();
     let lines: Vec<_> =
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(
@@ -42,9 +40,9 @@ fn a_row_of_the_table_says_who_did_what() {
 #[test]
 fn rows_without_headers_have_the_columns_of_those_with_them() {
     let rows = [entry("Deny", "web", replicas())];
-    for form in [People::Table, People::Csv] {
+    for form in [AuditFormat::Table, AuditFormat::Csv] {
         let headed = show(form).rows(&rows).unwrap();
-        let bare = Show::new(Form::People(form), false, false).rows(&rows).unwrap();
+        let bare = Show::new(OutputFormat::People(form), false, false).rows(&rows).unwrap();
         assert_eq!(headed.split_once('\n').unwrap().1, bare, "{form:?}");
     }
 }
@@ -54,14 +52,14 @@ fn drift_found_by_reconcile_loop_shows_live_and_declared_values() {
     let mut found =
         entry("Restored", "web", json!([{"path": "/spec/replicas", "declared": "2", "new": "5"}]));
     found.kind = "repair".to_owned();
-    let text = show(People::Table).rows(&[found]).unwrap();
+    let text = show(AuditFormat::Table).rows(&[found]).unwrap();
     assert!(text.trim_end().ends_with("/spec/replicas live 5 (declared 2)"), "{text}");
 }
 
 #[test]
 fn control_characters_in_audited_values_are_escaped_in_table() {
     let fields = json!([{"path": "/data/x", "old": "\u{1b}[31m", "new": "a\nb"}]);
-    let text = show(People::Table).rows(&[entry("Deny", "web", fields)]).unwrap();
+    let text = show(AuditFormat::Table).rows(&[entry("Deny", "web", fields)]).unwrap();
     assert!(!text.contains('\u{1b}') && text.lines().count() == 2, "{text:?}");
 }
 
@@ -69,7 +67,7 @@ fn control_characters_in_audited_values_are_escaped_in_table() {
 fn table_tells_how_often_a_refusal_was_repeated() {
     let mut first = entry("Deny", "web", json!([{"path": "/data/x", "old": "a", "new": "b"}]));
     first.repeats = 29;
-    let text = show(People::Table).rows(&[first]).unwrap();
+    let text = show(AuditFormat::Table).rows(&[first]).unwrap();
     assert!(text.contains("; 29 times more within a minute\n"), "{text}");
 }
 
@@ -79,7 +77,7 @@ fn a_spreadsheet_has_a_stable_head_and_no_formula() {
     first.user = "=HYPERLINK(\"https://evil.example\")".to_owned();
     first.detail = "-2+3\u{1b}[31m".to_owned();
     first.repeats = 29;
-    let mut show = show(People::Csv);
+    let mut show = show(AuditFormat::Csv);
     let text = show.rows(&[first]).unwrap();
     let lines: Vec<_> = text.split("\r\n").collect();
     assert_eq!(
@@ -153,12 +151,12 @@ fn audit_filter_flags_repeat_and_reject_unknown_values() {
 #[test]
 fn audit_rows_round_trip_as_json_list_or_streamed_documents() {
     let rows = [entry("Deny", "web", replicas()), entry("Warn", "db", replicas())];
-    let text = Show::new(Form::Data(Data::Json), false, true).rows(&rows).unwrap();
+    let text = Show::new(OutputFormat::Data(Data::Json), false, true).rows(&rows).unwrap();
     let list: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&list["apiVersion"], &list["kind"]), (&json!("v1"), &json!("List")));
     let back: Vec<Entry> = serde_json::from_value(list["items"].clone()).unwrap();
     assert_eq!(back, rows);
-    let text = Show::new(Form::Data(Data::Json), true, true).rows(&rows).unwrap();
+    let text = Show::new(OutputFormat::Data(Data::Json), true, true).rows(&rows).unwrap();
     let back: Result<Vec<Entry>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
     assert_eq!(back.unwrap(), rows);
 }
@@ -171,7 +169,7 @@ fn would_be_denied_changes_yield_a_policy_that_permits_them() {
         entry("Warn", "web.one", image),
         entry("Warn", "web.one", json!([])),
     ];
-    let text = Show::new(Form::Data(Data::Yaml), false, true).permits(&rows).unwrap();
+    let text = Show::new(OutputFormat::Data(Data::Yaml), false, true).permits(&rows).unwrap();
     let policy: serde_json::Value = serde_saphyr::from_str(text.trim_start_matches("---\n")).unwrap();
     assert_eq!(
         policy,
@@ -188,7 +186,7 @@ fn would_be_denied_changes_yield_a_policy_that_permits_them() {
             },
         })
     );
-    let table = show(People::Table).permits(&rows).unwrap();
+    let table = show(AuditFormat::Table).permits(&rows).unwrap();
     assert!(table.contains("# 1 more would be refused"), "{table}");
 }
 
@@ -203,7 +201,7 @@ fn permits_are_split_into_several_policies_above_the_rule_limit() {
         (vec![wide.clone()], vec![("permit-shop-web", 2)]),
         ([rows, vec![wide]].concat(), vec![("permit-shop-web", MAX_RULES), ("permit-shop-web-2", 2)]),
     ] {
-        let text = Show::new(Form::Data(Data::Json), false, true).permits(&rows).unwrap();
+        let text = Show::new(OutputFormat::Data(Data::Json), false, true).permits(&rows).unwrap();
         let list: serde_json::Value = serde_json::from_str(&text).unwrap();
         let policies = list["items"].as_array().unwrap().iter().map(|policy| {
             let rules = policy["spec"]["ignore"].as_array().unwrap();

@@ -10,17 +10,17 @@ fn names(names: &[&str]) -> Vec<String> {
 fn certificate_is_renewed_only_when_due_or_when_names_change() {
     let folder = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
-    let check = |wanted: &[&str], at: Timestamp, done: Done| {
+    let check = |wanted: &[&str], at: Timestamp, done: CertificateResult| {
         let report = report(folder.path().to_owned(), names(wanted), at).unwrap();
         assert_eq!((report.done, report.names.clone()), (done, names(wanted)));
         assert!(report.not_before <= at && at < report.not_after, "{report:?}");
         report.ca_bundle
     };
-    let authority = check(&["localhost"], now, Done::Made);
-    assert_eq!(check(&["localhost"], now, Done::Kept), authority);
-    assert_eq!(check(&["kubemoor.kubemoor-system.svc"], now, Done::Renewed), authority);
+    let authority = check(&["localhost"], now, CertificateResult::Made);
+    assert_eq!(check(&["localhost"], now, CertificateResult::Kept), authority);
+    assert_eq!(check(&["kubemoor.kubemoor-system.svc"], now, CertificateResult::Renewed), authority);
     let later = now + SignedDuration::from_hours(300 * 24);
-    assert_eq!(check(&["kubemoor.kubemoor-system.svc"], later, Done::Renewed), authority);
+    assert_eq!(check(&["kubemoor.kubemoor-system.svc"], later, CertificateResult::Renewed), authority);
 }
 
 #[test]

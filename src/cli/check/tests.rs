@@ -66,15 +66,23 @@ fn update(edit: impl FnOnce(&mut Value)) -> Value {
     )
 }
 
+fn policies(edits: EditsMode, accepted: Vec<Arc<Compiled>>, cluster: &Labels) -> Policies {
+    Policies::new(Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT), cluster, accepted)
+}
+
 /// The report on the review of one file by the release of another, without
 /// policies.
-fn given(manifest: &Path, review: &Path, edits: EditsMode) -> anyhow::Result<Report> {
-    let given = Given { edits, policies: None, cluster: &Labels::new() };
-    report(manifest, review, &given, "2026-01-02T03:04:05Z".parse().unwrap())
+fn given(manifest: &Path, review: &Path, edits: EditsMode) -> anyhow::Result<CheckReport> {
+    report(
+        manifest,
+        review,
+        policies(edits, Vec::new(), &Labels::new()),
+        "2026-01-02T03:04:05Z".parse().unwrap(),
+    )
 }
 
 /// The report on a request by a release of this text.
-fn judged(release: &str, request: &Value, edits: EditsMode) -> anyhow::Result<Report> {
+fn judged(release: &str, request: &Value, edits: EditsMode) -> anyhow::Result<CheckReport> {
     let folder = tempfile::tempdir().unwrap();
     let (manifest, review) = (folder.path().join("web.yaml"), folder.path().join("review.json"));
     fs::write(&manifest, release).unwrap();
@@ -278,8 +286,8 @@ fn policies_count_that_select_the_cluster_by_its_labels() {
     fs::write(&review, body.to_string()).unwrap();
     for (env, expected) in [("prod", edit::Outcome::Record), ("dev", edit::Outcome::Deny)] {
         let cluster = Labels::from([("env".to_owned(), env.to_owned())]);
-        let given = Given { edits: EditsMode::Deny, policies: Some(folder.path()), cluster: &cluster };
-        let report = report(&manifest, &review, &given, Timestamp::UNIX_EPOCH).unwrap();
+        let policies = policies(EditsMode::Deny, read_policy_folder(folder.path()).unwrap(), &cluster);
+        let report = report(&manifest, &review, policies, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(report.verdict.outcome, expected, "{env}");
     }
 }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use kubemoor_cluster::client::call::CallError;
 
 #[test]
 fn names_are_checked_before_anybody_is_asked() {

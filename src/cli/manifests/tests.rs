@@ -4,7 +4,6 @@ use std::fs;
 use clap::Parser;
 use serde_json::Value;
 
-use super::webhook::chart_resources;
 use super::*;
 
 #[derive(Debug, Parser)]
@@ -15,9 +14,9 @@ struct Line {
 
 fn printed(args: &[&str]) -> String {
     match Line::try_parse_from(["manifests"].iter().chain(args)).unwrap().args.part {
-        Part::Install(install) => install.text(),
-        Part::Webhook(webhook) => webhook.text().unwrap(),
-        Part::Crds => crds::text().unwrap(),
+        ManifestPart::Install(install) => install.text(),
+        ManifestPart::Webhook(webhook) => webhook.text().unwrap(),
+        ManifestPart::Crds => crds_text().unwrap(),
     }
 }
 

@@ -1,7 +1,5 @@
-//! `kubemoor policy import`: converts the rules of other tools to policies.
-//!
-//! Entry point: [`run`]. Invariant: prints policies and changes nothing. Rules that no policy can express are
-//! named on standard error.
+//! `kubemoor policy import`: converts the rules of other tools to policies. Rules that no policy can express are named on
+//! standard error.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -11,7 +9,7 @@ use serde_json::Value;
 
 use crate::cli::connect::{self, ClusterArgs, NamespacesArgs};
 use crate::cli::list::nothing;
-use crate::cli::{Outcome, output, policy_files, warn};
+use crate::cli::{CommandOutcome, check, output, warn};
 use kubemoor_cluster::client::pages::Pages;
 use kubemoor_declare::model::Gvk;
 use kubemoor_inspect::reading::kinds;
@@ -22,11 +20,11 @@ use kubemoor_policy::read;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
-    from: Source,
+    from: ImportSource,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Source {
+enum ImportSource {
     /// Print DriftPolicies with the ignore rules of Flux HelmReleases (spec.driftDetection.ignore)
     Flux(Flux),
 }
@@ -44,8 +42,8 @@ struct Flux {
     cluster: ClusterArgs,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Source::Flux(Flux { files, namespaces, cluster }) = args.from;
+pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
+    let ImportSource::Flux(Flux { files, namespaces, cluster }) = args.from;
     let (found, namespace) = match files.is_empty() {
         true => connect::run(of_cluster(namespaces, cluster))?,
         false => (of_files(&files)?, None),
@@ -69,7 +67,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
     output::write(&documents.join("---\n"))
 }
 
-/// The HelmReleases in files.
 fn of_files(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut found = Vec::new();
     for file in files {
@@ -84,7 +81,7 @@ fn of_files(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
 
 fn text(file: &Path) -> anyhow::Result<String> {
     if file != Path::new("-") {
-        return policy_files::text(file);
+        return check::read_text(file);
     }
     let mut text = String::new();
     // One more byte than may be read, so that the reader says what is wrong.
@@ -93,7 +90,6 @@ fn text(file: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The HelmReleases of a cluster, and the one namespace that was looked at.
 async fn of_cluster(
     namespaces: NamespacesArgs,
     cluster: ClusterArgs,
@@ -116,7 +112,6 @@ fn is_helm_release(document: &Value) -> bool {
     text("kind") == flux::KIND && text("apiVersion").split('/').next() == Some(flux::GROUP)
 }
 
-/// A HelmRelease, in words.
 fn spoken(helm_release: &Value) -> String {
     let text = |pointer: &str| helm_release.pointer(pointer).and_then(Value::as_str);
     let namespace = text("/metadata/namespace").map(|namespace| format!("{namespace}/"));

@@ -6,37 +6,27 @@ use jiff::Timestamp;
 
 use crate::cli::audit::SourceArgs;
 use crate::cli::check::OPERATION_TIMEOUT;
-use crate::cli::output::{self, BAD, Form, GOOD, PLAIN, Table, Text};
-use crate::cli::serve::ConflictError;
-use crate::cli::{Outcome, policy_files, warn};
+use crate::cli::output::{self, BAD, GOOD, OutputFormat, PLAIN, StyledText, Table, seconds};
+use crate::cli::{CommandOutcome, check, warn};
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_inspect::replay::{Changed, Judging, Key, REFUSED, Report};
-use kubemoor_inspect::sheet::Sheet;
-use kubemoor_inspect::times::Moment;
+use kubemoor_inspect::replay::{ChangedVerdict, REFUSED, ReplayReport, ReplayRun, VerdictKey};
+use kubemoor_inspect::report::Sheet;
+use kubemoor_inspect::times::AgeOrTime;
 use kubemoor_ledger::query::Filter;
 use kubemoor_policy::Policy;
 
 const HEAD: [&str; 8] = ["RELEASE", "USER", "FIELD", "WAS", "NOW", "RULE", "CHANGES", "LAST"];
 
 /// The columns of a spreadsheet. They stay as they are: others may only be added behind them.
+#[rustfmt::skip]
 const COLUMNS: [&str; 12] = [
-    "cluster",
-    "namespace",
-    "release",
-    "user",
-    "kind",
-    "field",
-    "was",
-    "now",
-    "rule",
-    "changes",
-    "first",
-    "last",
+    "cluster", "namespace", "release", "user", "kind", "field", "was", "now", "rule", "changes",
+    "first", "last",
 ];
 
 /// How the answer is printed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum People {
+enum ReplayFormat {
     /// For people
     Table,
     /// For spreadsheets: the verdicts that would change
@@ -60,31 +50,24 @@ pub(super) struct Args {
 
     /// Changes since this time or age: 30d, 24h, 90m, 2026-11-21T08:00:00Z
     #[arg(long, value_name = "TIME", default_value = "7d")]
-    since: Moment,
+    since: AgeOrTime,
 
     /// Only changes before this time or age
     #[arg(long, value_name = "TIME")]
-    until: Option<Moment>,
+    until: Option<AgeOrTime>,
 
     /// How the answer is printed
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    output: Form<People>,
+    output: OutputFormat<ReplayFormat>,
 
     #[command(flatten)]
     source: SourceArgs,
 }
 
-impl Args {
-    /// Whether the flags go together.
-    fn check(&self) -> Result<(), ConflictError> {
-        self.source.check()
-    }
-}
-
-pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
-    args.check()?;
+pub(super) async fn run(args: Args) -> anyhow::Result<CommandOutcome> {
+    args.source.check()?;
     let Args { directory, edits, release, since, until, output: form, source } = args;
-    let accepted = policy_files::folder(&directory)?;
+    let accepted = check::read_policy_folder(&directory)?;
     if accepted.is_empty() {
         warn(&format!("no policy is in {}: {edits:?} holds for every release", directory.display()));
     }
@@ -100,32 +83,32 @@ pub(super) async fn run(args: Args) -> anyhow::Result<Outcome> {
         facts: true,
         ..Filter::default()
     };
-    let judging = Judging::start(defaults, accepted, since);
+    let judging = ReplayRun::start(defaults, accepted, since);
     source.each_page(filter, async |rows| judging.add(rows).await).await?;
     source.unheard().iter().for_each(|sentence| warn(sentence));
     let report = judging.finish().await?;
     output::write(&text(&report, &form)?)?;
-    Ok(if report.refused == 0 { Outcome::Clean } else { Outcome::Found })
+    Ok(if report.refused == 0 { CommandOutcome::Clean } else { CommandOutcome::Found })
 }
 
-fn text(report: &Report, form: &Form<People>) -> anyhow::Result<String> {
+fn text(report: &ReplayReport, form: &OutputFormat<ReplayFormat>) -> anyhow::Result<String> {
     match form {
-        Form::Data(data) => data.text(report),
-        Form::People(People::Csv) => {
+        OutputFormat::Data(data) => data.text(report),
+        OutputFormat::People(ReplayFormat::Csv) => {
             for line in summary(report) {
                 warn(&line);
             }
             sheet(report)
         }
-        Form::People(People::Table) => Ok(table(report).as_str().to_owned()),
+        OutputFormat::People(ReplayFormat::Table) => Ok(table(report).as_str().to_owned()),
     }
 }
 
-fn sheet(report: &Report) -> anyhow::Result<String> {
+fn sheet(report: &ReplayReport) -> anyhow::Result<String> {
     let mut sheet = Sheet::new();
     sheet.row(COLUMNS)?;
-    for Changed { key, edits, first, last } in &report.changes {
-        let Key { cluster, namespace, release, user, kind, field, was, now, rule } = key;
+    for ChangedVerdict { key, edits, first, last } in &report.changes {
+        let VerdictKey { cluster, namespace, release, user, kind, field, was, now, rule } = key;
         let (edits, first, last) = (edits.to_string(), first.to_string(), last.to_string());
         let cells: [&str; 12] =
             [cluster, namespace, release, user, kind, field, was, now, rule, &edits, &first, &last];
@@ -134,12 +117,12 @@ fn sheet(report: &Report) -> anyhow::Result<String> {
     Ok(sheet.text()?)
 }
 
-fn table(report: &Report) -> Text {
-    let mut text = Text::default();
+fn table(report: &ReplayReport) -> StyledText {
+    let mut text = StyledText::default();
     if !report.changes.is_empty() {
         let mut table = Table::new(HEAD);
-        for Changed { key, edits, last, .. } in &report.changes {
-            let Key { namespace, release, user, kind, field, was, now, rule, .. } = key;
+        for ChangedVerdict { key, edits, last, .. } in &report.changes {
+            let VerdictKey { namespace, release, user, kind, field, was, now, rule, .. } = key;
             let refused = REFUSED.contains(now);
             let place = if field.is_empty() { "(the object)" } else { field };
             table.styled([
@@ -150,7 +133,7 @@ fn table(report: &Report) -> Text {
                 ((*now).to_owned(), if refused { BAD } else { GOOD }),
                 (rule.clone(), PLAIN),
                 (edits.to_string(), PLAIN),
-                (last.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), PLAIN),
+                (seconds(*last), PLAIN),
             ]);
         }
         text.append(&table.text()).line();
@@ -161,9 +144,9 @@ fn table(report: &Report) -> Text {
     text
 }
 
-fn summary(report: &Report) -> Vec<String> {
-    let Report { since, edits, replayed, refused, permitted, .. } = report;
-    let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+fn summary(report: &ReplayReport) -> Vec<String> {
+    let ReplayReport { since, edits, replayed, refused, permitted, .. } = report;
+    let since = seconds(*since);
     let mut lines = vec![
         format!("{edits} changes recorded since {since}, {replayed} judged by these policies:"),
         format!("  {refused} passed and would be refused"),

@@ -1,24 +1,24 @@
 //! A file of cases for `kubemoor policy test`, and the judgement of each: as the webhook does it, without an API server to
-//! ask. A file with an unknown field or value fails; no case is skipped.
+//! ask. A case's short description of a change becomes the AdmissionReview that the API server would send. A file with an
+//! unknown field or value fails; no case is skipped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use jiff::Timestamp;
+use json_patch::Patch;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::edit::{self, Change};
-use crate::cli::check::{self, Bench, OPERATION_TIMEOUT, Report};
-use crate::cli::policy_files;
+use crate::cli::check::{self, Bench, CheckReport, OPERATION_TIMEOUT};
 use kubemoor_cluster::mirror::directory::{self, Content};
 use kubemoor_declare::catalog::Catalog;
-use kubemoor_declare::model::{Actor, Autoscaler, DriftMode, EditsMode, ObjectId, ReleaseId};
-use kubemoor_guard::webhook::review::Request;
+use kubemoor_declare::model::{Actor, Autoscaler, DriftMode, EditsMode, Gvk, ObjectId, Operation, ReleaseId};
+use kubemoor_guard::webhook::review::{Head, Kind, Question, Request, Resource};
 use kubemoor_helm::manifest;
 use kubemoor_helm::record::Record;
-use kubemoor_helm::release::{self, Release};
+use kubemoor_helm::release::{self, Release, gvk};
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::compile::Compiled;
@@ -29,43 +29,38 @@ use kubemoor_policy::resource::{DriftAllowance, DriftAllowanceSpec};
 /// Cases that share a release and policies.
 #[derive(Debug)]
 pub(super) struct Suite {
-    /// Its name.
     pub(super) name: String,
-    /// What it says.
-    pub(super) spec: Spec,
+    pub(super) spec: SuiteSpec,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct SuiteDocument {
     #[serde(rename = "apiVersion")]
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
-    metadata: Metadata,
-    spec: Spec,
+    metadata: SuiteMetadata,
+    spec: SuiteSpec,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Metadata {
+struct SuiteMetadata {
     name: String,
 }
 
-/// The content of a suite.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Spec {
+pub(super) struct SuiteSpec {
     /// Files of policies, from this file's folder.
     #[serde(default)]
     policies: Vec<PathBuf>,
     /// What holds where no policy says otherwise.
     #[serde(default)]
     defaults: Defaults,
-    /// The labels of the cluster.
     #[serde(default)]
     cluster_labels: Labels,
-    /// The release.
     release: ReleaseSpec,
     /// Allowances in the namespace of the release.
     #[serde(default)]
@@ -73,8 +68,7 @@ pub(super) struct Spec {
     /// Autoscalers of the release's workloads.
     #[serde(default)]
     autoscalers: Vec<AutoscalerSpec>,
-    /// The cases.
-    pub(super) cases: Vec<Case>,
+    pub(super) cases: Vec<SuiteCase>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,7 +83,6 @@ struct Defaults {
 struct ReleaseSpec {
     name: String,
     namespace: String,
-    /// The labels of that namespace.
     #[serde(default)]
     namespace_labels: Labels,
     /// What `helm get manifest` prints.
@@ -107,12 +100,9 @@ struct AutoscalerSpec {
     /// Its namespace, where several objects have this kind and name.
     #[serde(default)]
     namespace: Option<String>,
-    /// The fewest replicas.
     #[serde(default = "one")]
     min_replicas: i32,
-    /// The most replicas.
     max_replicas: i32,
-    /// Whether KEDA made it.
     #[serde(default)]
     keda: bool,
     /// Whether a release declares it, or what made it.
@@ -123,8 +113,7 @@ struct AutoscalerSpec {
 /// One edit and what must become of it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Case {
-    /// What the case shows.
+pub(super) struct SuiteCase {
     pub(super) name: String,
     /// The user who makes the change.
     #[serde(default)]
@@ -138,9 +127,8 @@ pub(super) struct Case {
     /// A file with an AdmissionReview, from this file's folder.
     #[serde(default)]
     review: Option<PathBuf>,
-    /// The edit, where there is no review.
     #[serde(flatten)]
-    change: Change,
+    change: CaseChange,
     /// How the guard answers it: Allow, Record, Warn, Revert or Deny.
     expect: String,
     /// Why, where that is part of the case.
@@ -174,11 +162,8 @@ impl Default for Defaults {
 }
 
 /// The suites of a file; `None` where it holds something else.
-///
-/// # Errors
-/// The file cannot be read, or a suite has an unknown field or value.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Suite>> {
-    let text = policy_files::text(path)?;
+    let text = check::read_text(path)?;
     if !text.contains("PolicyTest") {
         return Ok(Vec::new());
     }
@@ -191,7 +176,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Suite>> {
     let is_suite = |document: &Value| document.get("kind").and_then(Value::as_str) == Some("PolicyTest");
     let documents = parsed.objects.into_iter().filter(is_suite);
     let suites = documents.map(|document| {
-        let Document { metadata: Metadata { name }, spec, .. } =
+        let SuiteDocument { metadata: SuiteMetadata { name }, spec, .. } =
             typed(document).map_err(|flaw| anyhow::anyhow!("{flaw}"))?;
         Ok(Suite { name, spec })
     });
@@ -205,14 +190,12 @@ fn one() -> i32 {
 
 impl Suite {
     /// Reads what the suite names.
-    ///
-    /// # Errors
-    /// A file cannot be read, or a policy is not accepted.
     pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<Ground> {
-        let Spec { policies, defaults, cluster_labels, release, allowances, autoscalers, .. } = &self.spec;
+        let SuiteSpec { policies, defaults, cluster_labels, release, allowances, autoscalers, .. } =
+            &self.spec;
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         let accepted =
-            policy_files::files(&policies.iter().map(|file| folder.join(file)).collect::<Vec<_>>())?;
+            check::read_policy_files(&policies.iter().map(|file| folder.join(file)).collect::<Vec<_>>())?;
         let named = accepted.iter().map(|policy| policy.name.clone()).collect();
         let doubts = accepted.iter().flat_map(|policy| doubts(policy)).collect();
         let record = release.record(&folder)?;
@@ -268,7 +251,6 @@ impl ReleaseSpec {
 }
 
 impl AutoscalerSpec {
-    /// The workload among the release's objects, and how far it is scaled.
     fn scaling(
         &self,
         documents: &[(ObjectId, Value)],
@@ -280,7 +262,7 @@ impl AutoscalerSpec {
                 "minReplicas {min_replicas} is more than maxReplicas {max_replicas}"
             ));
         }
-        let (workload, _) = edit::find(object, namespace.as_deref(), documents)?;
+        let (workload, _) = find(object, namespace.as_deref(), documents)?;
         let autoscaler = Autoscaler {
             minimum: *min_replicas,
             maximum: *max_replicas,
@@ -291,11 +273,8 @@ impl AutoscalerSpec {
     }
 }
 
-impl Case {
+impl SuiteCase {
     /// The difference between the verdict and the expected one, if there is any.
-    ///
-    /// # Errors
-    /// The case cannot be judged.
     pub(super) fn judge(&self, ground: &Ground, now: Timestamp) -> anyhow::Result<Option<String>> {
         let actor = Actor {
             user: self.user.clone().unwrap_or_else(|| "somebody".to_owned()),
@@ -303,7 +282,7 @@ impl Case {
             ..Actor::default()
         };
         let body = match &self.review {
-            Some(file) => policy_files::text(&ground.folder.join(file))?,
+            Some(file) => check::read_text(&ground.folder.join(file))?,
             None => self.change.review(&actor, &ground.documents())?.to_string(),
         };
         let request = Request::parse(body.as_bytes()).context("the review cannot be read")?;
@@ -316,7 +295,7 @@ impl Case {
         if let Some(without) = &self.without {
             let bare = judge(&ground.without, Vec::new())?;
             if bare.verdict.outcome.as_str() != without {
-                return Ok(Some(format!("without policies expected {without}, got {}", told(&bare))));
+                return Ok(Some(format!("without policies expected {without}, got {}", describe(&bare))));
             }
         }
         let reason = self.reason.as_ref().is_none_or(|reason| report.verdict.reason.as_str() == reason);
@@ -331,17 +310,15 @@ impl Case {
         if let Some(fields) = &self.fields {
             expected = format!("{expected} at [{}]", fields.join(", "));
         }
-        Ok(Some(format!("expected {expected}, got {}", told(&report))))
+        Ok(Some(format!("expected {expected}, got {}", describe(&report))))
     }
 }
 
 impl Ground {
-    /// The policy of the release.
     pub(super) fn policy(&self) -> Arc<Policy> {
         self.with.of(&self.release.id)
     }
 
-    /// The release.
     pub(super) fn release(&self) -> &ReleaseId {
         &self.release.id
     }
@@ -364,12 +341,12 @@ impl Ground {
     }
 }
 
-fn drifting(report: &Report) -> Vec<String> {
+fn drifting(report: &CheckReport) -> Vec<String> {
     let fields = report.verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
     fields.map(|finding| finding.path.to_string()).collect()
 }
 
-fn told(report: &Report) -> String {
+fn describe(report: &CheckReport) -> String {
     let verdict = &report.verdict;
     let fields = drifting(report);
     let at = if fields.is_empty() { String::new() } else { format!(" at [{}]", fields.join(", ")) };
@@ -383,4 +360,118 @@ fn doubts(policy: &Compiled) -> Vec<String> {
     });
     let fields = policy.unknown_fields.iter();
     kinds.chain(fields.map(|(field, what)| format!("policy {}: {field}: {what}", policy.name))).collect()
+}
+
+/// An edit of one object of the release.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CaseChange {
+    /// The object: `Deployment/web`.
+    object: Option<String>,
+    /// Its namespace, where several objects have this kind and name.
+    namespace: Option<String>,
+    /// The live fields that the manifest does not declare, as a merge patch.
+    live: Option<Value>,
+    /// The edit as a merge patch.
+    merge: Option<Value>,
+    json: Option<Patch>,
+    /// The replicas that are asked for through `scale`.
+    scale: Option<u32>,
+    #[serde(default)]
+    delete: bool,
+    /// The object is re-created, with this merged into it.
+    create: Option<Value>,
+}
+
+impl CaseChange {
+    pub(super) fn review(&self, actor: &Actor, documents: &[(ObjectId, Value)]) -> anyhow::Result<Value> {
+        let name =
+            self.object.as_deref().context("a case names an object, such as Deployment/web, or a review")?;
+        let (object, document) = find(name, self.namespace.as_deref(), documents)?;
+        let operation = self.operation()?;
+        let gvk = gvk(document);
+        let catalog = Catalog::with_core();
+        let facts = catalog.facts(&gvk.group, &gvk.kind);
+        let plural =
+            facts.map_or_else(|| format!("{}s", gvk.kind.to_lowercase()), |facts| facts.plural.clone());
+        let (old, new) = self.objects(document)?;
+        let (kind, subresource, old, new) = match self.scale {
+            None => (gvk.clone(), None, old, new),
+            Some(replicas) => {
+                let path = facts.and_then(|facts| facts.scale_replicas_path.as_ref());
+                let path = path.with_context(|| format!("{} has no scale", gvk.kind))?;
+                let now = path.get(&old).first().map_or(json!(1), |now| (*now).clone());
+                let scale = |replicas: Value| {
+                    json!({
+                        "apiVersion": "autoscaling/v1", "kind": "Scale",
+                        "metadata": {"name": object.name, "namespace": object.namespace},
+                        "spec": {"replicas": replicas},
+                    })
+                };
+                let kind = Gvk::from_api_version("autoscaling/v1", "Scale");
+                (kind, Some("scale"), scale(now), scale(replicas.into()))
+            }
+        };
+        let head = Head {
+            uid: "test".into(),
+            kind: Kind { group: kind.group.into(), version: kind.version.into(), kind: kind.kind.into() },
+            resource: Resource {
+                group: gvk.group.into(),
+                version: gvk.version.into(),
+                resource: plural.into(),
+            },
+            subresource: subresource.map(Into::into),
+            namespace: object.namespace.as_deref().map(Into::into),
+            name: Some(object.name.as_str().into()),
+            operation: Some(operation),
+        };
+        let new = (operation != Operation::Delete).then_some(new);
+        let old = (operation != Operation::Create).then_some(old);
+        Ok(Question { head, actor, object: new, old_object: old }.to_json())
+    }
+
+    /// The operation; a case has exactly one.
+    fn operation(&self) -> anyhow::Result<Operation> {
+        let updates = [self.merge.is_some(), self.json.is_some(), self.scale.is_some()];
+        let updates = updates.into_iter().filter(|given| *given).count();
+        match (updates, self.delete, &self.create) {
+            (1, false, None) => Ok(Operation::Update),
+            (0, true, None) => Ok(Operation::Delete),
+            (0, false, Some(_)) => Ok(Operation::Create),
+            _ => Err(anyhow::anyhow!("a case has one of merge, json, scale, delete and create")),
+        }
+    }
+
+    /// The object before and after.
+    fn objects(&self, document: &Value) -> anyhow::Result<(Value, Value)> {
+        let mut old = document.clone();
+        if let Some(live) = &self.live {
+            json_patch::merge(&mut old, live);
+        }
+        let mut new = old.clone();
+        if let Some(patch) = self.merge.as_ref().or(self.create.as_ref()) {
+            json_patch::merge(&mut new, patch);
+        }
+        if let Some(patch) = &self.json {
+            json_patch::patch(&mut new, patch).context("the JSON Patch does not apply")?;
+        }
+        Ok((old, new))
+    }
+}
+
+/// The object of the release that `name` names, such as `Deployment/web`.
+pub(super) fn find<'d>(
+    name: &str,
+    namespace: Option<&str>,
+    documents: &'d [(ObjectId, Value)],
+) -> anyhow::Result<(&'d ObjectId, &'d Value)> {
+    let named = documents.iter().filter(|(object, _)| {
+        name.split_once('/') == Some((object.kind.as_str(), object.name.as_str()))
+            && (namespace.is_none() || namespace == object.namespace.as_deref())
+    });
+    match named.collect::<Vec<_>>().as_slice() {
+        [(object, document)] => Ok((object, document)),
+        [] => Err(anyhow::anyhow!("the release declares no {name}")),
+        _ => Err(anyhow::anyhow!("the release declares {name} in several namespaces: name one")),
+    }
 }

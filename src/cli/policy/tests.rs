@@ -25,7 +25,7 @@ spec:
 ";
 
 /// What comes of these cases under a policy that makes everything `Record`.
-fn tested(cases: &str) -> anyhow::Result<Tally> {
+fn tested(cases: &str) -> anyhow::Result<TestTally> {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("tests")).unwrap();
     fs::write(folder.path().join("modes.yaml"), POLICY).unwrap();
@@ -188,10 +188,10 @@ fn junit_document_is_well_formed_whatever_a_case_is_called() {
         name: name.to_owned(),
         failure: failure.map(str::to_owned),
     };
-    let mut tally = Tally::default();
+    let mut tally = TestTally::default();
     let cases =
         vec![case("say \"no\"\u{1b}", None), case("b", Some("expected Deny, got Allow (as-declared)"))];
-    tally.add(Judged { name: "scale & <restart>".to_owned(), file: "a.yaml".into(), cases });
+    tally.add(SuiteResult { name: "scale & <restart>".to_owned(), file: "a.yaml".into(), cases });
     assert_eq!(
         tally.junit("kubemoor policy test").unwrap(),
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\

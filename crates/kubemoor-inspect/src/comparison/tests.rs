@@ -1,4 +1,5 @@
-use super::object::What;
+use serde_json::json;
+
 use super::*;
 use kubemoor_policy::guarded::{DriftedField, ObjectReference};
 use kubemoor_verdict::ownership::Effect;
@@ -14,12 +15,12 @@ fn database() -> ObjectId {
     }
 }
 
-fn in_doubt(live: &str) -> ObjectReport {
+fn in_doubt(live: &str) -> ObjectDiff {
     let object = database();
     let shown = |value: &str| Some(Shown::of(&object, &Path::default(), &json!([value])));
-    let field = FieldReport {
+    let field = FieldDiff {
         path: CLAIMS.to_owned(),
-        what: What::Changed,
+        what: FieldDiffKind::Changed,
         declared: shown("1Gi"),
         live: shown(live),
         difference: None,
@@ -29,8 +30,8 @@ fn in_doubt(live: &str) -> ObjectReport {
         chart_values: Vec::new(),
     };
     let reason = Some("no dry run".to_owned());
-    let (state, fields) = (State::InDoubt, vec![field]);
-    ObjectReport { object, state, reason, not_repaired: None, fields, patch: None, hunks: None }
+    let (state, fields) = (ObjectDiffState::InDoubt, vec![field]);
+    ObjectDiff { object, state, reason, not_repaired: None, fields, patch: None, hunks: None }
 }
 
 fn told(r#type: &str, live: &str) -> DriftedObject {
@@ -53,14 +54,14 @@ fn told(r#type: &str, live: &str) -> DriftedObject {
 #[test]
 fn doubt_that_the_guard_settled_is_drift_while_the_value_is_the_same() {
     for (kind, live, expected) in [
-        ("changed", "2Gi", State::Drifted),
-        ("changed", "3Gi", State::InDoubt),
-        ("in-doubt", "2Gi", State::InDoubt),
+        ("changed", "2Gi", ObjectDiffState::Drifted),
+        ("changed", "3Gi", ObjectDiffState::InDoubt),
+        ("in-doubt", "2Gi", ObjectDiffState::InDoubt),
     ] {
         let mut objects = [in_doubt("2Gi")];
         settle_by_status(&mut objects, &[told(kind, live)], "shop");
         let [object] = objects;
-        let is_settled = expected == State::Drifted;
+        let is_settled = expected == ObjectDiffState::Drifted;
         assert_eq!(object.state, expected, "{kind} {live}");
         assert_eq!(
             (object.fields[0].doubt, object.reason.is_none()),
@@ -88,21 +89,44 @@ fn drift_says_why_it_is_not_repaired_in_the_words_of_the_status_or_by_the_mode()
     let said = |message: &str| DriftedObject { message: Some(message.to_owned()), ..told("changed", "2Gi") };
     let reported = || Some("drift is only reported".to_owned());
     for (state, mode, drifts, expected) in [
-        (State::Drifted, DriftMode::Repair, vec![said("not repaired: busy")], Some("busy".to_owned())),
         (
-            State::Drifted,
+            ObjectDiffState::Drifted,
+            DriftMode::Repair,
+            vec![said("not repaired: busy")],
+            Some("busy".to_owned()),
+        ),
+        (
+            ObjectDiffState::Drifted,
             DriftMode::Repair,
             vec![said("it is being deleted")],
             Some("it is being deleted".to_owned()),
         ),
-        (State::Drifted, DriftMode::Repair, Vec::new(), None),
-        (State::Missing, DriftMode::Report, Vec::new(), reported()),
-        (State::Drifted, DriftMode::Ignore, Vec::new(), Some("the policy ignores drift".to_owned())),
-        (State::NotServed, DriftMode::Report, Vec::new(), None),
-        (State::InDoubt, DriftMode::Report, vec![said("busy")], None),
+        (ObjectDiffState::Drifted, DriftMode::Repair, Vec::new(), None),
+        (ObjectDiffState::Missing, DriftMode::Report, Vec::new(), reported()),
+        (
+            ObjectDiffState::Drifted,
+            DriftMode::Ignore,
+            Vec::new(),
+            Some("the policy ignores drift".to_owned()),
+        ),
+        (ObjectDiffState::NotServed, DriftMode::Report, Vec::new(), None),
+        (ObjectDiffState::InDoubt, DriftMode::Report, vec![said("busy")], None),
     ] {
-        let mut objects = [ObjectReport { state, ..in_doubt("2Gi") }];
+        let mut objects = [ObjectDiff { state, ..in_doubt("2Gi") }];
         add_reasons(&mut objects, &guard(mode), &drifts, "shop");
         assert_eq!(objects[0].not_repaired, expected, "{state:?} {mode:?}");
     }
+}
+
+#[test]
+fn hunks_go_from_the_live_object_to_the_declared_one() {
+    let object = |replicas: u32, manager: &str| {
+        json!({
+            "kind": "Deployment", "metadata": {"name": "web", "managedFields": [{"manager": manager}]},
+            "spec": {"paused": false, "replicas": replicas},
+        })
+    };
+    let hunks = hunks_between(&object(5, "kubectl"), &object(2, "helm")).unwrap();
+    assert!(hunks.contains("\n-  replicas: 5\n+  replicas: 2\n"), "{hunks}");
+    assert!(hunks.starts_with("@@ ") && !hunks.contains("manager"), "{hunks}");
 }

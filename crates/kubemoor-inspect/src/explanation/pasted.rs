@@ -63,7 +63,6 @@ const FIELD: [&str; 4] = ["): ", "manages: ", "; ", "allowed: "];
 /// The most fields that are read of sentences.
 const FIELDS: usize = 64;
 
-/// The subject of a denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The object as the command line takes it.

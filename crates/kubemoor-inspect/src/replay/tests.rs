@@ -27,21 +27,21 @@ fn scaled() -> serde_json::Value {
     }]}})
 }
 
-fn report(spec: &str, rows: &[Entry]) -> Report {
+fn report(spec: &str, rows: &[Entry]) -> ReplayReport {
     let defaults = Policy::new(
         kubemoor_declare::model::EditsMode::Warn,
         kubemoor_declare::model::DriftMode::Report,
         std::time::Duration::from_secs(3600),
     );
     let replay = Replay::new(defaults, vec![policy("strict", spec)]);
-    let mut tally = Tally::new(replay, "2026-11-20T12:00:00Z".parse().unwrap());
+    let mut tally = ReplayTally::new(replay, "2026-11-20T12:00:00Z".parse().unwrap());
     rows.chunks(300).for_each(|rows| tally.add(rows));
     tally.finish()
 }
 
-fn told(report: &Report) -> Vec<String> {
-    let line = |Changed { key, edits, .. }: &Changed| {
-        let Key { user, field, was, now, rule, .. } = key;
+fn told(report: &ReplayReport) -> Vec<String> {
+    let line = |ChangedVerdict { key, edits, .. }: &ChangedVerdict| {
+        let VerdictKey { user, field, was, now, rule, .. } = key;
         format!("{edits} {user} {field}: {was} -> {now} by {rule}")
     };
     report.changes.iter().map(line).collect()

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use kubemoor_inspect::ledger::facts::Report;
-use kubemoor_inspect::ledger::spans::{Stay, lasting};
+use kubemoor_inspect::report::Stay;
 use kubemoor_ledger::entry::Entry;
 
 /// A row of so many minutes after the beginning of the period.
@@ -28,8 +27,8 @@ fn period() -> Period {
 }
 
 /// The report of rows, the oldest first.
-fn report(rows: &[Entry]) -> Report {
-    let mut facts = Facts::new(period(), Some("shop".to_owned()), None);
+fn report(rows: &[Entry]) -> LedgerReport {
+    let mut facts = ReportBuilder::new(period(), Some("shop".to_owned()), None);
     rows.iter().rev().for_each(|row| facts.add(row));
     facts.finish()
 }
@@ -174,7 +173,7 @@ fn user_input_is_escaped_in_every_report_format() {
         let reported = alike("repair", "Reported", "drift");
         let repaired = alike("repair", "Restored", "drift");
         let rows = [denied, excepted, opened, reported, repaired];
-        let mut facts = Facts::new(period(), Some(attack.to_owned()), Some(attack.to_owned()));
+        let mut facts = ReportBuilder::new(period(), Some(attack.to_owned()), Some(attack.to_owned()));
         rows.iter().rev().for_each(|row| facts.add(row));
         let report = facts.finish();
 

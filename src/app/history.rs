@@ -1,0 +1,841 @@
+//! What the program itself keeps in the ledger: its start and end, emergencies, and how records, exceptions, policies and
+//! autoscalers change. Each row is stored once, whichever guard of the cluster sees its cause first, also after a restart.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::identity;
+use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_cluster::client::resource::GROUP;
+use kubemoor_cluster::mirror::allowances::Allowances;
+use kubemoor_cluster::mirror::autoscalers::{Autoscalers, Scaling};
+use kubemoor_cluster::mirror::namespaces::Relabelling;
+use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::policies::change::{FileChange, PolicyChange, PolicyFate};
+use kubemoor_cluster::mirror::policies::files::Folder;
+use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId, build};
+use kubemoor_declare::path::Path;
+use kubemoor_guard::admin::Condition;
+use kubemoor_guard::webhook::registration::emergency::{MARKER, Turn};
+use kubemoor_helm::index::Index;
+use kubemoor_helm::release::Release;
+use kubemoor_ledger::Ledger;
+use kubemoor_ledger::entry::{Entry, Object};
+use kubemoor_ledger::query::Filter;
+use kubemoor_ledger::row::{Act, Permitted, ReviewedEdit, Row};
+use kubemoor_notify::Notifiers;
+use kubemoor_notify::message::{Message, Subject};
+use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_runtime::config::{self, Proof, Registration, Serve, Source};
+use kubemoor_runtime::metrics::EmergencyMetrics;
+use kubemoor_runtime::telemetry::FailureLog;
+use kubemoor_runtime::tls::CertificateSource;
+use kubemoor_verdict::circumstances::DeclaredObject;
+use kubemoor_verdict::exceptions::may_scale;
+
+/// Records the start of a guard with these `settings`, and the policy files that it read. No row holds a token, a password
+/// or a path of a secret file. A guard that is killed leaves no row about its end.
+pub(super) fn record_start(ledger: &Ledger, mut settings: Vec<String>, folder: Option<&Folder>) {
+    let files = folder.map(Folder::digests).unwrap_or_default();
+    let files: Vec<_> = files.iter().map(|(file, digest)| format!("{file} ({digest})")).collect();
+    settings.extend((!files.is_empty()).then(|| format!("policy files {}", files.join(", "))));
+    record(ledger, Act::Start, settings.join("; "));
+}
+
+pub(super) fn record_stop(ledger: &Ledger, why: &str) {
+    record(ledger, Act::Stop, why.to_owned());
+}
+
+/// The settings that decide what is enforced, those without bound last.
+pub(super) fn settings(config: &Serve) -> Vec<String> {
+    let Serve { source, tls, callers, edits, drift, policies, cluster_labels, operation_timeout, .. } =
+        config;
+    let config::Ledger { url, retention, .. } = &config.ledger;
+    let mut settings = vec![
+        format!("version {}", build::VERSION),
+        format!("edits {edits:?}"),
+        format!("drift {drift:?}"),
+        format!("operation timeout {} s", operation_timeout.as_secs()),
+        format!("ledger {url}, {} h, {} rows", retention.age.as_secs() / 3600, retention.rows),
+        format!("certificate {}", certificate(tls)),
+        format!("callers {}", proof(callers)),
+        format!("notifiers {}", if config.notifiers.is_some() { "yes" } else { "no" }),
+    ];
+    match source {
+        Source::Directory(path) => settings.push(format!("releases of the directory {}", path.display())),
+        Source::Cluster(cluster) => settings.extend(of_cluster(cluster)),
+    }
+    settings.extend(policies.as_ref().map(|path| format!("policies {}", path.display())));
+    let labels: Vec<_> = cluster_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    settings.extend((!labels.is_empty()).then(|| format!("cluster labels {}", labels.join(", "))));
+    settings
+}
+
+pub(super) fn guard() -> ObjectId {
+    let name = hostname::get().unwrap_or_default().to_string_lossy().into_owned();
+    ObjectId { group: "".into(), kind: "Guard".into(), namespace: None, name: name.into() }
+}
+
+fn record(ledger: &Ledger, act: Act, detail: String) {
+    let row = Row::act(Timestamp::now(), ReviewedEdit::watched(guard(), None), None, act);
+    ledger.record(Row { detail, ..row });
+}
+
+fn of_cluster(cluster: &config::Cluster) -> Vec<String> {
+    let config::Cluster { namespaces, record_driver, read_only, own_service, registration, .. } = cluster;
+    let mut settings = vec![format!("record driver {record_driver:?}").to_lowercase()];
+    settings.extend(read_only.then(|| "read-only".to_owned()));
+    settings.extend(own_service.as_ref().map(|it| format!("service {}/{}", it.namespace, it.name)));
+    settings.push(match registration {
+        None => "webhooks registered by others".to_owned(),
+        Some(Registration { select_all: true, .. }) => "registers webhooks for all objects".to_owned(),
+        Some(_) => "registers webhooks for objects with Helm's label".to_owned(),
+    });
+    settings.push(match namespaces.as_slice() {
+        [] => "all namespaces".to_owned(),
+        names => format!("namespaces {}", names.join(", ")),
+    });
+    settings
+}
+
+fn certificate(source: &CertificateSource) -> &'static str {
+    match source {
+        CertificateSource::SelfMade { .. } => "made in a directory",
+        CertificateSource::Shared { .. } => "shared by a Secret",
+        CertificateSource::Given { .. } => "from files",
+    }
+}
+
+fn proof(callers: &config::Callers) -> &'static str {
+    match (&callers.proof, &callers.client_ca) {
+        (Proof::Certificate, _) => "by certificate",
+        (Proof::File(_), None) => "by a token from a file",
+        (Proof::File(_), Some(_)) => "by a token from a file and a certificate",
+        (Proof::Kept { .. }, None) => "by a token of the guard",
+        (Proof::Kept { .. }, Some(_)) => "by a token of the guard and a certificate",
+    }
+}
+
+/// The pauses, in seconds, between questions for the cluster's uid, while the account may not read it: its rights may be granted a
+/// moment after it.
+const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
+
+/// Tells the ledger's writer the cluster's name, once. A name that was given counts before the one that the cluster has, and
+/// its uid before its URL.
+pub(super) struct ClusterNaming {
+    given: Option<String>,
+    told: oneshot::Sender<String>,
+}
+
+impl ClusterNaming {
+    pub(super) fn new(given: Option<String>) -> (Self, oneshot::Receiver<String>) {
+        let (told, name) = oneshot::channel();
+        (Self { given, told }, name)
+    }
+
+    /// Lets the ledger's writer begin, in the given name or in `otherwise`.
+    pub(super) fn tell(self, otherwise: impl FnOnce() -> String) {
+        // A writer that no longer listens is shutting down.
+        let _ = self.told.send(self.given.unwrap_or_else(otherwise));
+    }
+
+    /// Lets the ledger's writer begin: in the given name, else in the cluster's uid, and in its URL if that may not be read
+    /// for a minute. Rows wait meanwhile. Returns at `stop`: a part of the program must not end sooner.
+    pub(super) async fn find(self, connection: Connection, uid: Option<String>, stop: CancellationToken) {
+        let uid = match uid {
+            Some(uid) => Some(uid),
+            None if self.given.is_some() => None,
+            None => tokio::select! {
+                () = stop.cancelled() => return,
+                uid = ask(&connection.client) => uid,
+            },
+        };
+        self.tell(|| uid.unwrap_or(connection.url));
+        stop.cancelled().await;
+    }
+}
+
+/// Asks for the cluster's uid until it is known or the last pause is over.
+async fn ask(client: &kube::Client) -> Option<String> {
+    for pause in PAUSES {
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        if let Ok(Some(uid)) = identity::cluster_uid(client).await {
+            return Some(uid);
+        }
+    }
+    None
+}
+
+pub(super) fn keep_emergency(ledger: Ledger, notifiers: Notifiers) -> impl Fn(Turn) + Send {
+    move |turn| {
+        notifiers.send(&[], emergency_message(&turn));
+        ledger.record(emergency_row(turn));
+    }
+}
+
+/// Does what `open` says until `stop`.
+pub(super) async fn obey_emergency(
+    mut open: watch::Receiver<Option<bool>>,
+    in_force: Arc<InForce>,
+    condition: Condition,
+    metrics: EmergencyMetrics,
+    stop: CancellationToken,
+) {
+    let mut was_open = false;
+    loop {
+        let is_open = open.borrow_and_update().unwrap_or_default();
+        if is_open != was_open {
+            in_force.set_open(is_open);
+            metrics.open(is_open);
+            if is_open {
+                tracing::warn!("the emergency is open: no change is checked and nothing is repaired");
+                condition.noted(
+                    "open: no change is checked and nothing is repaired until `kubemoor emergency close`",
+                );
+            } else {
+                tracing::info!("the emergency is over: changes are checked and drift is repaired again");
+                condition.met();
+            }
+            was_open = is_open;
+        } else if !is_open {
+            condition.met();
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = open.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The notification that an emergency began or ended.
+fn emergency_message(turn: &Turn) -> Message {
+    let subject = if turn.open { Subject::EmergencyOpened } else { Subject::EmergencyClosed };
+    let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    Message { by: said(&turn.by), detail: said(&turn.reason), ..Message::new(subject, Timestamp::now()) }
+}
+
+/// The same as the ledger keeps it: once, whichever guard sees it first.
+fn emergency_row(turn: Turn) -> Row {
+    let act = if turn.open { Act::Open } else { Act::Close };
+    let edit = ReviewedEdit {
+        object: ObjectId {
+            group: "admissionregistration.k8s.io".into(),
+            kind: "ValidatingWebhookConfiguration".into(),
+            namespace: None,
+            name: MARKER.into(),
+        },
+        operation: None,
+        actor: Actor { user: turn.by, ..Actor::default() },
+        uid: String::new(),
+    };
+    let same = Some(format!("{} {act:?}", turn.emergency)).filter(|_| !turn.emergency.is_empty());
+    Row { same, detail: turn.reason, ..Row::act(Timestamp::now(), edit, None, act) }
+}
+
+/// Records transitions until `stop`.
+pub(super) async fn keep_transitions(releases: Arc<Releases>, ledger: Ledger, stop: CancellationToken) {
+    let changes = releases.changes();
+    let mut told: HashMap<ReleaseId, Arc<Release>> = HashMap::new();
+    loop {
+        let id = tokio::select! {
+            () = stop.cancelled() => return,
+            id = changes.next() => id,
+        };
+        let release = releases.index().read().release(&id).cloned();
+        let row = match (release, told.remove(&id)) {
+            (Some(now), before) => {
+                let row = (!before.is_some_and(|before| is_same_state(&before, &now)))
+                    .then(|| Row::transition(Timestamp::now(), &now, false));
+                told.insert(id, now);
+                row
+            }
+            (None, Some(before)) => Some(Row::transition(Timestamp::now(), &before, true)),
+            (None, None) => None,
+        };
+        if let Some(row) = row {
+            ledger.record(row);
+        }
+    }
+}
+
+/// Whether both versions say the same about the release. Helm may write a record without changing its
+/// content.
+fn is_same_state(before: &Release, now: &Release) -> bool {
+    let said = |release: &Release| {
+        let head = &release.latest;
+        (head.revision, head.status, head.uid.clone(), release.invalid.clone())
+    };
+    said(before) == said(now)
+}
+
+/// How long before its end an exception is announced; for a short one, a quarter of its time.
+const ENDING: SignedDuration = SignedDuration::from_hours(1);
+
+/// An exception that is older has been announced: a process that starts finds it.
+const OLD: SignedDuration = SignedDuration::from_mins(10);
+
+/// The longest pause between looks at the clock, which may be set.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// The ends that are still to be announced, by the version of the allowance.
+type PendingEnds = BTreeMap<(String, i64), (Timestamp, Message)>;
+
+/// Records the history of allowances.
+pub(super) struct ExceptionHistory {
+    pub(super) allowances: Arc<Allowances>,
+    pub(super) releases: Arc<Releases>,
+    pub(super) ledger: Ledger,
+    pub(super) notifiers: Notifiers,
+    pub(super) resolver: Arc<PolicyResolver>,
+}
+
+impl ExceptionHistory {
+    /// Records openings and ends until `stop`.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let changes = self.allowances.changes();
+        let mut told: HashMap<ObjectId, Vec<Arc<Allowance>>> = HashMap::new();
+        let mut ending = PendingEnds::new();
+        loop {
+            let next = ending.values().map(|(at, _)| *at).min();
+            let object = tokio::select! {
+                () = stop.cancelled() => return,
+                object = changes.next() => object,
+                () = until(next) => {
+                    let now = Timestamp::now();
+                    for (_, (_, message)) in ending.extract_if(.., |_, (at, _)| *at <= now) {
+                        self.send(Message { at: now, ..message });
+                    }
+                    continue;
+                }
+            };
+            let open = self.allowances.named(&object);
+            let before = told.remove(&object).unwrap_or_default();
+            for allowance in before.iter().filter(|it| !open.iter().any(|other| same(it, other))) {
+                ending.remove(&allowance.version);
+                self.record(&object, allowance, Permitted::Closed);
+            }
+            for allowance in open.iter().filter(|it| !before.iter().any(|other| same(it, other))) {
+                let Some(opened) = self.record(&object, allowance, Permitted::Opened) else { continue };
+                let at = announced_at(&opened, allowance.until);
+                if at > Timestamp::now() {
+                    let message = Message { subject: Subject::ExceptionEnding, ..opened };
+                    ending.insert(allowance.version.clone(), (at, message));
+                }
+            }
+            if !open.is_empty() {
+                told.insert(object, open);
+            }
+        }
+    }
+
+    /// Records an opening or an end, and tells of it. Gives the message, unless the allowance is none for this object.
+    fn record(&self, object: &ObjectId, allowance: &Allowance, permitted: Permitted) -> Option<Message> {
+        let release = release_concerned(&self.releases, object, allowance);
+        // Without a namespace it may apply to two objects, and is reported for one: that of a release, if there is one.
+        let is_of_release = |other: &ObjectId| release_concerned(&self.releases, other, allowance).is_some();
+        let is_other = object.namespace != allowance.object.namespace;
+        if release.is_none() && (is_other || allowance.objects().iter().any(is_of_release)) {
+            return None;
+        }
+        let now = Timestamp::now();
+        let message = exception_message(now, release.clone(), object, allowance, permitted);
+        if now.duration_since(message.at) <= OLD {
+            self.send(message.clone());
+        }
+        self.ledger.record(Row::allowance(now, release, object, allowance, permitted));
+        Some(message)
+    }
+
+    fn send(&self, message: Message) {
+        let policy = message.release.as_ref().map(|release| self.resolver.of(release));
+        let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
+        self.notifiers.send(names, message);
+    }
+}
+
+/// When the end of an exception is announced.
+fn announced_at(opened: &Message, until: Timestamp) -> Timestamp {
+    let lead = (until.duration_since(opened.since) / 4).clamp(SignedDuration::ZERO, ENDING);
+    until.checked_sub(lead).unwrap_or(until)
+}
+
+/// Waits until that time, by a clock that may be set meanwhile; forever without one.
+async fn until(at: Option<Timestamp>) {
+    let Some(at) = at else { return std::future::pending().await };
+    let left = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+    tokio::time::sleep(left.min(LOOK)).await;
+}
+
+/// The notification of an allowance that begins or ends.
+fn exception_message(
+    now: Timestamp,
+    release: Option<(ReleaseId, u64)>,
+    object: &ObjectId,
+    allowance: &Allowance,
+    permitted: Permitted,
+) -> Message {
+    let Allowance { until, reason, by, version: (uid, generation), created, .. } = allowance;
+    let since = created.filter(|_| *generation <= 1).unwrap_or(now);
+    let (subject, at) = match permitted {
+        Permitted::Opened => (Subject::ExceptionOpened, since),
+        Permitted::Closed => (Subject::ExceptionClosed, now),
+    };
+    let (release, revision) = release.unzip();
+    let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    Message {
+        since,
+        release,
+        revision,
+        object: Some(object.clone()),
+        namespace: object.namespace.as_deref().map(str::to_owned),
+        by: said(&by.user),
+        detail: said(reason),
+        until: Some(*until),
+        key: uid.clone(),
+        ..Message::new(subject, at)
+    }
+}
+
+fn same(one: &Allowance, other: &Allowance) -> bool {
+    one.version == other.version
+}
+
+fn release_concerned(
+    releases: &Releases,
+    object: &ObjectId,
+    allowance: &Allowance,
+) -> Option<(ReleaseId, u64)> {
+    let index = releases.index().read();
+    let claims = index.claims(object);
+    let release = claims.iter().find(|release| allowance.is_for(object, &release.id))?;
+    Some((release.id.clone(), release.state.revision))
+}
+
+/// How the detail of a row about a policy in a file begins.
+const IN_FILE: &str = "in the policy file ";
+
+pub(super) fn keep_files(ledger: Ledger) -> impl Fn(FileChange) + Send + Sync {
+    move |FileChange { policy, file, fate, same }| {
+        let (act, edit) = policy_edit(policy, fate);
+        let detail = format!("{IN_FILE}{file}");
+        ledger.record(Row { same: Some(same), detail, ..Row::act(Timestamp::now(), edit, None, act) });
+    }
+}
+
+/// Keeps each state of a policy in the ledger, once, whichever guard sees it first. Who made it no watch tells, but for the
+/// name of the program.
+pub(super) fn keep_policy(ledger: Ledger, witnessed: Arc<Witnessed>) -> impl Fn(PolicyChange) + Send + Sync {
+    move |PolicyChange { name, uid, generation, fate, manager, time }| {
+        let (act, edit) = policy_edit(name, fate);
+        witnessed.note(WitnessedSubject { object: edit.object.clone(), autoscaler: String::new() });
+        let same = Some(format!("{uid} {generation} {act:?}"));
+        let detail = if manager.is_empty() { String::new() } else { format!("by field manager {manager}") };
+        ledger.record(Row { same, detail, ..Row::act(time.unwrap_or_else(Timestamp::now), edit, None, act) });
+    }
+}
+
+/// Keeps in the ledger that labels of a namespace change the policies that hold there.
+pub(super) fn keep_relabelling(ledger: Ledger) -> impl Fn(Relabelling) + Send + Sync {
+    move |Relabelling { namespace, uid, resource_version, before, after }| {
+        let named = |names: &[String]| match names {
+            [] => "no policy".to_owned(),
+            names => names.join(", "),
+        };
+        let detail =
+            format!("policies that can match a release there: {} → {}", named(&before), named(&after));
+        let same = Some(format!("{uid} {resource_version} labels"));
+        let object = ObjectId {
+            group: "".into(),
+            kind: "Namespace".into(),
+            namespace: Some(namespace.clone().into()),
+            name: namespace.into(),
+        };
+        let edit = ReviewedEdit::watched(object, Some(Operation::Update));
+        ledger.record(Row { same, detail, ..Row::act(Timestamp::now(), edit, None, Act::LabelNamespace) });
+    }
+}
+
+fn policy_edit(name: String, fate: PolicyFate) -> (Act, ReviewedEdit) {
+    let (act, operation) = match fate {
+        PolicyFate::Created => (Act::CreatePolicy, Operation::Create),
+        PolicyFate::Changed => (Act::ChangePolicy, Operation::Update),
+        PolicyFate::Deleted => (Act::DeletePolicy, Operation::Delete),
+    };
+    let object =
+        ObjectId { group: GROUP.into(), kind: "DriftPolicy".into(), namespace: None, name: name.into() };
+    (act, ReviewedEdit::watched(object, Some(operation)))
+}
+
+/// How the details of all rows begin, before the autoscaler's name.
+const AUTOSCALER: &str = "HorizontalPodAutoscaler ";
+
+/// The most rows that a replica keeps until it leads.
+const HELD: usize = 1000;
+
+/// Records the history of autoscalers.
+#[derive(Clone)]
+pub(super) struct ScalingHistory {
+    pub(super) autoscalers: Arc<Autoscalers>,
+    pub(super) releases: Arc<Releases>,
+    pub(super) resolver: Arc<PolicyResolver>,
+    pub(super) ledger: Ledger,
+    pub(super) leadership: Leadership,
+    pub(super) witnessed: Arc<Witnessed>,
+}
+
+/// Rows that wait until this replica leads.
+#[derive(Default)]
+struct HeldRows(VecDeque<Row>);
+
+/// The autoscalers of each declared workload, as far as they were told.
+#[derive(Default)]
+struct ToldScalings(HashMap<ObjectId, Vec<Scaling>>);
+
+/// One change: what happened, the autoscaler now or last, and its range before.
+type ScalingChange = (Act, Scaling, Option<(i32, i32)>);
+
+impl ScalingHistory {
+    /// Records until `stop`.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let (workloads, releases) = (self.autoscalers.changes(), self.releases.changes());
+        let mut leading = self.leadership.watch();
+        let (mut told, mut held) = (ToldScalings::default(), HeldRows::default());
+        loop {
+            let changed = tokio::select! {
+                () = stop.cancelled() => return,
+                workload = workloads.next() => vec![workload],
+                release = releases.next() => self.scaled_by(&release, &told),
+                gained = leading.changed() => match gained {
+                    Ok(()) => Vec::new(),
+                    Err(_) => return stop.cancelled().await,
+                },
+            };
+            for workload in changed {
+                held.0.extend(self.rows(&workload, &mut told));
+            }
+            held.take(self.leadership.holds()).for_each(|row| self.ledger.record(row));
+        }
+    }
+
+    fn scaled_by(&self, release: &ReleaseId, told: &ToldScalings) -> Vec<ObjectId> {
+        let index = self.releases.index().read();
+        let declares = |workload: &ObjectId| {
+            index.release(release).is_some_and(|release| release.declared(workload).is_some())
+        };
+        let mut scaled = self.autoscalers.workloads();
+        scaled.retain(|workload| told.0.contains_key(workload) || declares(workload));
+        scaled
+    }
+
+    fn rows(&self, workload: &ObjectId, told: &mut ToldScalings) -> Vec<Row> {
+        let index = self.releases.index().read();
+        let Some((release, replicas)) = declaring_release(&index, workload) else {
+            // What is not declared is not enforced, and the release's own rows tell when that began.
+            told.0.remove(workload);
+            return Vec::new();
+        };
+        let policy = self.resolver.of(&release.id);
+        let Some(declared) = release.declared(workload) else { return Vec::new() };
+        let declared = DeclaredObject { object: workload, release: &release.id, declared };
+        // A release may come to declare its autoscaler after that appeared.
+        let mut counting = self.autoscalers.scalings(workload, &index);
+        counting.retain(|it| may_scale(&policy, declared, &it.declared_by, it.range));
+        let of = Some((release.id.clone(), release.state.revision));
+        let changes = told.note(workload, counting);
+        for (_, scaling, _) in &changes {
+            let (object, autoscaler) = (workload.clone(), scaling.name.clone());
+            self.witnessed.note(WitnessedSubject { object, autoscaler });
+        }
+        changes.into_iter().map(|change| scaling_row(workload, of.clone(), replicas, change)).collect()
+    }
+}
+
+impl HeldRows {
+    /// All rows if this replica leads. Otherwise none, and of too many the oldest are forgotten.
+    fn take(&mut self, leads: bool) -> impl Iterator<Item = Row> {
+        let all = if leads { std::mem::take(&mut self.0) } else { VecDeque::new() };
+        self.0.drain(..self.0.len().saturating_sub(HELD));
+        all.into_iter()
+    }
+}
+
+impl ToldScalings {
+    fn note(&mut self, workload: &ObjectId, now: Vec<Scaling>) -> Vec<ScalingChange> {
+        let before = match now.is_empty() {
+            true => self.0.remove(workload),
+            false => self.0.insert(workload.clone(), now.clone()),
+        };
+        let before = before.unwrap_or_default();
+        let find = |all: &[Scaling], uid: &str| all.iter().find(|it| it.uid == uid).cloned();
+        let gone = before.iter().filter(|it| find(&now, &it.uid).is_none());
+        let gone = gone.map(|it| (Act::StopAutoscaling, it.clone(), None));
+        let there = now.iter().filter_map(|it| match find(&before, &it.uid) {
+            None => Some((Act::StartAutoscaling, it.clone(), None)),
+            Some(old) if old.range != it.range => Some((Act::ChangeAutoscaling, it.clone(), Some(old.range))),
+            Some(_) => None,
+        });
+        gone.chain(there).collect()
+    }
+}
+
+/// The release that declares a workload with its replicas, and their place.
+pub(super) fn declaring_release<'i>(
+    index: &'i Index,
+    workload: &ObjectId,
+) -> Option<(&'i Release, &'i Path)> {
+    let claims = index.claims(workload);
+    claims.into_iter().find_map(|release| Some((&**release, replicas(release, workload)?)))
+}
+
+/// The sentence about an autoscaler that sets replicas no more.
+pub(super) fn ended_scaling(name: &str, replicas: &Path) -> String {
+    format!("{AUTOSCALER}{name:?} no longer sets {replicas}")
+}
+
+pub(super) fn autoscaler_named(detail: &str) -> Option<&str> {
+    let (name, _) = detail.strip_prefix(AUTOSCALER)?.strip_prefix('"')?.split_once('"')?;
+    Some(name)
+}
+
+fn replicas<'r>(release: &'r Release, workload: &ObjectId) -> Option<&'r Path> {
+    let declared = release.declared(workload)?;
+    let path = declared.scale()?;
+    declared.fields().leaves().iter().any(|(leaf, _)| leaf == path).then_some(path)
+}
+
+fn scaling_row(
+    workload: &ObjectId,
+    release: Option<(ReleaseId, u64)>,
+    replicas: &Path,
+    (act, scaling, before): ScalingChange,
+) -> Row {
+    let Scaling { name, uid, range, written: (manager, time), .. } = scaling;
+    let (from, to) = range;
+    let what = match (act, before) {
+        (Act::StopAutoscaling, _) => ended_scaling(&name, replicas),
+        (_, Some((least, most))) => {
+            format!(
+                "{AUTOSCALER}{name:?} sets {replicas} from {from} to {to} (before: from {least} to {most})"
+            )
+        }
+        _ => format!("{AUTOSCALER}{name:?} sets {replicas} from {from} to {to}"),
+    };
+    let is_known = act != Act::StopAutoscaling && !manager.is_empty();
+    let by = is_known.then(|| format!("by field manager {manager:?}"));
+    let detail = [Some(what), by].into_iter().flatten().collect::<Vec<_>>().join("; ");
+    // A guard that starts cannot tell a change from a start.
+    let state = match act {
+        // One that scales it again may cease again.
+        Act::StopAutoscaling => format!("until {time}"),
+        _ => format!("{from} {to} {time}"),
+    };
+    let same = Some(format!("{uid} scales {workload} {state}"));
+    let edit = ReviewedEdit::watched(workload.clone(), None);
+    Row { same, detail, ..Row::act(Timestamp::now(), edit, release, act) }
+}
+
+/// The pause before a ledger that does not answer is asked again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The acts after which a subject is in force, and those that end it.
+const BEGIN: [Act; 4] = [Act::CreatePolicy, Act::ChangePolicy, Act::StartAutoscaling, Act::ChangeAutoscaling];
+const END: [Act; 2] = [Act::DeletePolicy, Act::StopAutoscaling];
+
+/// Records the ends that no guard saw.
+pub(super) struct MissedEnds(pub(super) ScalingHistory);
+
+#[derive(Default)]
+struct LedgerReading {
+    history: LedgerHistory,
+    /// The place of the next page.
+    before: Option<i64>,
+    is_whole: bool,
+}
+
+/// The newest rows about each subject.
+#[derive(Default)]
+struct LedgerHistory(HashMap<WitnessedSubject, Newest>);
+
+/// The newest rows about one subject.
+#[derive(Default)]
+struct Newest {
+    begun: Option<(i64, Timestamp)>,
+    ended: Option<Timestamp>,
+}
+
+impl MissedEnds {
+    /// Records them once this process leads, then waits for `stop`.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = self.record() => {}
+        }
+        stop.cancelled().await;
+    }
+
+    async fn record(&self) {
+        if self.0.leadership.watch().wait_for(|leads| *leads).await.is_err() {
+            return;
+        }
+        let (mut reading, mut failures) = (LedgerReading::default(), FailureLog::default());
+        while !reading.is_whole {
+            match self.read(&mut reading).await {
+                Ok(()) => failures.note_success(),
+                Err(error) => {
+                    if failures.note_failure() {
+                        tracing::warn!(
+                            error,
+                            "deletions while no guard ran are not recorded yet, trying again"
+                        );
+                    }
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+        let in_force = reading.history.in_force();
+        let rows = in_force.into_iter().filter_map(|(subject, id)| self.row(&subject, id));
+        rows.for_each(|row| self.0.ledger.record(row));
+        self.0.witnessed.close();
+    }
+
+    /// Reads what the ledger tells, from where the last attempt ended. Fails with the reason.
+    async fn read(&self, reading: &mut LedgerReading) -> Result<(), String> {
+        let ledger = &self.0.ledger;
+        let (Some(store), Some(cluster)) = (ledger.store(), ledger.cluster()) else {
+            return Err("the ledger is not open".to_owned());
+        };
+        let verdicts: Vec<_> = BEGIN.iter().chain(&END).map(|act| act.as_str().to_owned()).collect();
+        let (cluster, before) = (Some(cluster.to_owned()), reading.before);
+        let mut filter = Filter { cluster, verdicts, before, ..Filter::default() };
+        while !reading.is_whole {
+            let page = store.page(&filter).await.map_err(|error| error.to_string())?;
+            page.items.iter().for_each(|entry| reading.history.add(entry));
+            filter.before = page.next.and_then(|next| next.parse().ok());
+            (reading.before, reading.is_whole) = (filter.before, filter.before.is_none());
+        }
+        Ok(())
+    }
+
+    /// The row about a subject that is gone; `None` if it is still there, or its end has a row.
+    fn row(&self, subject: &WitnessedSubject, begun: i64) -> Option<Row> {
+        let WitnessedSubject { object, autoscaler } = subject;
+        let (act, operation, release, detail) = match autoscaler.as_str() {
+            "" => {
+                let detail = "deleted while no guard recorded it".to_owned();
+                (Act::DeletePolicy, Some(Operation::Delete), None, detail)
+            }
+            name => {
+                let index = self.0.releases.index().read();
+                let (release, replicas) = declaring_release(&index, object)?;
+                if self.0.autoscalers.scalings(object, &index).iter().any(|it| it.name == name) {
+                    return None;
+                }
+                let how = "it was deleted, or got another target, while no guard recorded it";
+                let detail = format!("{}: {how}", ended_scaling(name, replicas));
+                (Act::StopAutoscaling, None, Some((release.id.clone(), release.state.revision)), detail)
+            }
+        };
+        // Asked last: this process may see the end meanwhile.
+        if self.0.witnessed.has(subject) {
+            return None;
+        }
+        let same = Some(format!("{object} {autoscaler} is gone after row {begun}"));
+        let edit = ReviewedEdit::watched(object.clone(), operation);
+        Some(Row { same, detail, ..Row::act(Timestamp::now(), edit, release, act) })
+    }
+}
+
+impl LedgerHistory {
+    /// Takes a row in; of each subject the newest first.
+    fn add(&mut self, entry: &Entry) {
+        let is_one_of = |acts: &[Act]| acts.iter().any(|act| act.as_str() == entry.verdict);
+        let Some(subject) = subject(entry) else { return };
+        let newest = self.0.entry(subject).or_default();
+        if is_one_of(&END) {
+            newest.ended.get_or_insert(entry.time);
+        } else {
+            newest.begun.get_or_insert((entry.id, entry.time));
+        }
+    }
+
+    /// The subjects that are in force by their newest row, and the row. Rows of one second are in no order.
+    fn in_force(self) -> Vec<(WitnessedSubject, i64)> {
+        let is_over = |begun: Timestamp, ended: Timestamp| ended.as_second() >= begun.as_second();
+        let in_force = self.0.into_iter().filter_map(|(subject, newest)| {
+            let (id, begun) = newest.begun?;
+            (!newest.ended.is_some_and(|ended| is_over(begun, ended))).then_some((subject, id))
+        });
+        in_force.collect()
+    }
+}
+
+/// What a row is about; `None` for a policy in a file, which is there or not by the flags of the guard.
+fn subject(entry: &Entry) -> Option<WitnessedSubject> {
+    let Entry { object: Object { group, kind, namespace, name }, detail, .. } = entry;
+    let is_policy = [Act::CreatePolicy, Act::ChangePolicy, Act::DeletePolicy];
+    let autoscaler = match is_policy.iter().any(|act| act.as_str() == entry.verdict) {
+        true if detail.starts_with(IN_FILE) => return None,
+        true => String::new(),
+        false => autoscaler_named(detail)?.to_owned(),
+    };
+    let namespace = namespace.as_deref().map(Into::into);
+    let object = ObjectId { group: group.into(), kind: kind.into(), namespace, name: name.into() };
+    Some(WitnessedSubject { object, autoscaler })
+}
+
+/// The most subjects that are noted: a replica may wait for months to lead, while policies and autoscalers of other
+/// names come and go.
+const MOST: usize = 100_000;
+
+/// The subjects of rows that this process has recorded, until they have been compared with the ledger; `None` once there are
+/// too many, or nobody asks any more: then everything counts as seen, so that no end is recorded twice.
+pub(super) struct Witnessed(Mutex<Option<HashSet<WitnessedSubject>>>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct WitnessedSubject {
+    pub(super) object: ObjectId,
+    /// The name of the workload's autoscaler; empty for a policy.
+    pub(super) autoscaler: String,
+}
+
+impl Witnessed {
+    pub(super) fn note(&self, subject: WitnessedSubject) {
+        let mut noted = self.0.lock();
+        if let Some(subjects) = &mut *noted {
+            subjects.insert(subject);
+            if subjects.len() > MOST {
+                *noted = None;
+            }
+        }
+    }
+
+    fn has(&self, subject: &WitnessedSubject) -> bool {
+        self.0.lock().as_ref().is_none_or(|subjects| subjects.contains(subject))
+    }
+
+    fn close(&self) {
+        *self.0.lock() = None;
+    }
+}
+
+impl Default for Witnessed {
+    fn default() -> Self {
+        Self(Mutex::new(Some(HashSet::new())))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::super::Parts;
+use super::*;
+use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_runtime::config::{Callers, Cluster, Endpoint, RecordDriver, Retention};
+
+#[test]
+fn settings_name_what_is_enforced_and_no_password() {
+    let cluster = Cluster {
+        kubeconfig: None,
+        namespaces: vec!["shop".to_owned()],
+        record_driver: RecordDriver::Configmap,
+        read_only: true,
+        own_namespace: None,
+        own_service: None,
+        registration: Some(Registration {
+            endpoint: Endpoint::Url("https://guard:9443".parse().unwrap()),
+            select_all: true,
+        }),
+    };
+    let config = Serve {
+        source: Source::Cluster(cluster),
+        listen: "0.0.0.0:9443".parse().unwrap(),
+        admin_listen: "0.0.0.0:9080".parse().unwrap(),
+        tls: CertificateSource::Given { certificate: "tls.crt".into(), key: "tls.key".into() },
+        callers: Callers { proof: Proof::File("token".into()), client_ca: None },
+        edits: EditsMode::Deny,
+        drift: DriftMode::Repair,
+        policies: Some("policies".into()),
+        cluster_labels: [("env".to_owned(), "prod".to_owned())].into(),
+        operation_timeout: Duration::from_secs(3600),
+        ledger: config::Ledger {
+            url: "postgres://moor:hunter2@db/ledger?password=hunter2".parse().unwrap(),
+            cluster_name: None,
+            retention: Retention { age: Duration::from_secs(7200), rows: 9 },
+        },
+        notifiers: None,
+        release_metrics: true,
+        anonymous_metrics: false,
+        collector: None,
+        shutdown_delay: Duration::ZERO,
+        log: "info".parse().unwrap(),
+    };
+    let text = settings(&config).join("; ");
+    for part in [
+        "edits Deny; drift Repair; operation timeout 3600 s",
+        "ledger postgres://db/ledger, 2 h, 9 rows",
+        "certificate from files; callers by a token from a file; notifiers no",
+        "record driver configmap; read-only; registers webhooks for all objects; namespaces shop",
+        "policies policies; cluster labels env=prod",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn told_name_does_not_end_the_process() {
+    let silent = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
+    let connection = Connection {
+        client: kube::Client::new(tower::service_fn(silent), "default"),
+        url: "https://127.0.0.1:6443".to_owned(),
+        namespace: "default".to_owned(),
+        claimed: None,
+    };
+    let (mut parts, stop) = (Parts::default(), CancellationToken::new());
+    let (naming, name) = ClusterNaming::new(None);
+    parts.spawn("naming", naming.find(connection, Some("1-2-3".to_owned()), stop.clone()));
+    assert_eq!(name.await.as_deref(), Ok("1-2-3"));
+    // The paused clock moves only when no part has anything left to do.
+    let ended = timeout(Duration::from_secs(3600), parts.ended()).await;
+    assert!(ended.is_err(), "{ended:?}");
+    stop.cancel();
+    parts.all_but(0).await;
+}
+
+#[test]
+fn end_of_exception_is_announced_an_hour_or_a_quarter_before() {
+    let begin: Timestamp = "2026-11-23T10:00:00Z".parse().unwrap();
+    let at = |minutes: i64| begin + SignedDuration::from_mins(minutes);
+    let opened = Message::new(Subject::ExceptionOpened, begin);
+    for (lasts, announced) in [(8 * 60, 7 * 60), (60, 45), (4, 3), (0, 0), (-4, -4)] {
+        assert_eq!(announced_at(&opened, at(lasts)), at(announced), "{lasts}");
+    }
+}
+
+fn web() -> ObjectId {
+    ObjectId::namespaced("apps", "Deployment", "shop", "web")
+}
+
+fn scaling(uid: &str, range: (i32, i32), time: &str) -> Scaling {
+    let written = ("kubectl".to_owned(), time.to_owned());
+    Scaling { name: "web".to_owned(), uid: uid.to_owned(), range, declared_by: Vec::new(), written }
+}
+
+#[test]
+fn only_coming_going_and_other_ranges_of_autoscalers_are_told() {
+    let mut told = ToldScalings::default();
+    let mut note = |now: &[Scaling]| -> Vec<String> {
+        let changes = told.note(&web(), now.to_vec());
+        changes.iter().map(|(act, it, _)| format!("{} {}", act.as_str(), it.uid)).collect()
+    };
+    let one = scaling("a", (2, 9), "1");
+    assert_eq!(note(std::slice::from_ref(&one)), ["StartAutoscaling a"]);
+    // A resync, and labels of the autoscaler.
+    assert_eq!(note(std::slice::from_ref(&one)), Vec::<String>::new());
+    assert_eq!(note(&[scaling("a", (2, 9), "2")]), Vec::<String>::new());
+    assert_eq!(note(&[scaling("a", (3, 9), "3")]), ["ChangeAutoscaling a"]);
+    let [changed, other] = [scaling("a", (3, 9), "3"), scaling("b", (1, 2), "4")];
+    assert_eq!(note(&[changed, other.clone()]), ["StartAutoscaling b"]);
+    assert_eq!(note(&[other]), ["StopAutoscaling a"]);
+    assert_eq!(note(&[scaling("c", (1, 2), "5")]), ["StopAutoscaling b", "StartAutoscaling c"]);
+    assert_eq!(note(&[]), ["StopAutoscaling c"]);
+    assert!(told.0.is_empty());
+}
+
+#[test]
+fn replica_keeps_the_newest_rows_until_it_leads() {
+    let path: Path = "/spec/replicas".parse().unwrap();
+    let mut held = HeldRows::default();
+    for number in 0..HELD + 2 {
+        let change = (Act::StartAutoscaling, scaling(&number.to_string(), (2, 9), "1"), None);
+        held.0.push_back(scaling_row(&web(), None, &path, change));
+        assert_eq!(held.take(false).count(), 0);
+    }
+    let rows: Vec<_> = held.take(true).collect();
+    assert!(rows.len() == HELD && rows[0].same.as_ref().unwrap().starts_with("2 "), "{:?}", rows[0]);
+    assert_eq!(held.take(true).count(), 0);
+}
+
+#[test]
+fn row_about_one_state_is_the_same_after_restart() {
+    let path: Path = "/spec/replicas".parse().unwrap();
+    let row = |act, it: &Scaling, before| scaling_row(&web(), None, &path, (act, it.clone(), before));
+    let one = scaling("a", (2, 9), "1");
+    let changed = row(Act::ChangeAutoscaling, &one, Some((1, 9)));
+    let started = row(Act::StartAutoscaling, &one, None);
+    assert_eq!(changed.same, started.same);
+    assert_eq!(
+        changed.detail,
+        "HorizontalPodAutoscaler \"web\" sets /spec/replicas from 2 to 9 (before: from 1 to 9); by field manager \"kubectl\""
+    );
+    let again = row(Act::ChangeAutoscaling, &scaling("a", (2, 9), "2"), Some((3, 9)));
+    assert_ne!(again.same, started.same);
+    let stopped = row(Act::StopAutoscaling, &one, None);
+    assert!(stopped.same != started.same && !stopped.detail.contains("kubectl"), "{stopped:?}");
+    assert_eq!(
+        [changed, started, again, stopped].each_ref().map(|it| autoscaler_named(&it.detail)),
+        [Some("web"); 4]
+    );
+}
+
+/// The subjects that are in force after these rows (act, second, detail), the newest first.
+fn in_force(rows: &[(Act, i64, &str)]) -> Vec<String> {
+    let mut history = LedgerHistory::default();
+    for (act, second, detail) in rows {
+        let is_policy = act.as_str().ends_with("Policy");
+        let kind = if is_policy { "DriftPolicy" } else { "Deployment" };
+        let entry = json!({
+            "id": second.to_string(), "time": Timestamp::from_second(*second).unwrap(), "kind": "act",
+            "cluster": "c", "namespace": "", "release": null, "revision": null,
+            "object": {"group": "", "kind": kind, "namespace": null, "name": "it"}, "operation": null,
+            "user": "", "groups": [], "verdict": act.as_str(), "reason": "", "detail": detail,
+            "fields": [], "moreFields": 0, "uid": "",
+        });
+        history.add(&serde_json::from_value(entry).unwrap());
+    }
+    let named = history.in_force().into_iter();
+    let mut named: Vec<_> =
+        named.map(|(subject, id)| format!("{} {} {id}", subject.object.kind, subject.autoscaler)).collect();
+    named.sort();
+    named
+}
+
+#[test]
+fn newest_row_of_each_subject_tells_whether_it_is_in_force() {
+    use Act::{
+        ChangeAutoscaling, ChangePolicy, CreatePolicy, DeletePolicy, StartAutoscaling, StopAutoscaling,
+    };
+    let none = Vec::<String>::new();
+    assert_eq!(in_force(&[(CreatePolicy, 1, "")]), ["DriftPolicy  1"]);
+    assert_eq!(in_force(&[(ChangePolicy, 2, ""), (CreatePolicy, 1, "")]), ["DriftPolicy  2"]);
+    assert_eq!(in_force(&[(DeletePolicy, 3, ""), (ChangePolicy, 2, "")]), none);
+    assert_eq!(
+        in_force(&[(CreatePolicy, 4, ""), (DeletePolicy, 3, ""), (CreatePolicy, 1, "")]),
+        ["DriftPolicy  4"]
+    );
+    // Rows of one second are in no order.
+    assert_eq!(in_force(&[(CreatePolicy, 4, ""), (DeletePolicy, 4, "")]), none);
+    // The flags and files of a guard tell of policies in files.
+    assert_eq!(in_force(&[(CreatePolicy, 1, "in the policy file a.yaml")]), none);
+
+    let [a, b] = ["a", "b"].map(|name| format!("HorizontalPodAutoscaler {name:?} sets /spec/replicas"));
+    let rows = [(StopAutoscaling, 3, a.as_str()), (ChangeAutoscaling, 2, b.as_str())];
+    assert_eq!(in_force(&rows), ["Deployment b 2"]);
+    let rows = [(StartAutoscaling, 3, b.as_str()), (StartAutoscaling, 2, a.as_str())];
+    assert_eq!(in_force(&rows), ["Deployment a 2", "Deployment b 3"]);
+}
+
+fn subject(number: usize) -> WitnessedSubject {
+    let object = ObjectId {
+        group: "kubemoor.dev".into(),
+        kind: "DriftPolicy".into(),
+        namespace: None,
+        name: format!("p{number}").into(),
+    };
+    WitnessedSubject { object, autoscaler: String::new() }
+}
+
+impl Witnessed {
+    fn len(&self) -> usize {
+        self.0.lock().as_ref().map_or(0, HashSet::len)
+    }
+}
+
+#[test]
+fn memory_is_bounded_and_no_end_is_recorded_twice() {
+    let witnessed = Witnessed::default();
+    (0..MOST).for_each(|number| witnessed.note(subject(number)));
+    assert!(witnessed.has(&subject(0)) && !witnessed.has(&subject(MOST)));
+    witnessed.note(subject(MOST));
+    assert_eq!(witnessed.len(), 0);
+    assert!(witnessed.has(&subject(0)) && witnessed.has(&subject(MOST)));
+}
+
+#[test]
+fn nothing_is_kept_after_the_comparison() {
+    let witnessed = Witnessed::default();
+    witnessed.note(subject(0));
+    witnessed.close();
+    witnessed.note(subject(1));
+    assert_eq!(witnessed.len(), 0);
+}

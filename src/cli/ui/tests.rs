@@ -1,0 +1,39 @@
+use tokio::time::timeout;
+
+use super::*;
+
+#[tokio::test]
+async fn part_that_breaks_down_ends_the_page() {
+    let stop = CancellationToken::new();
+    let mut parts = JoinSet::new();
+    let stopped = stop.clone();
+    parts.spawn(async move { stopped.cancelled().await });
+    parts.spawn(async { panic!("broken") });
+    let error = timeout(Duration::from_secs(60), broken(parts, stop.clone())).await.unwrap();
+    assert!(error.to_string().contains("broke down"), "{error:#}");
+
+    // The signal stops the page and is no failure.
+    let (mut parts, stopped) = (JoinSet::new(), stop.clone());
+    let signal = parts.spawn(async move { stopped.cancel() });
+    tokio::select! {
+        biased;
+        error = broken(parts, stop) => panic!("{error:#}"),
+        () = async { while !signal.is_finished() { tokio::task::yield_now().await } } => {}
+    }
+}
+
+#[test]
+fn session_key_is_read_whole_and_long_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |text: &str| {
+        let path = folder.path().join("key");
+        fs::write(&path, text).unwrap();
+        read_key(&path).map(|key| key.as_bytes().to_vec()).map_err(|error| error.to_string())
+    };
+    let text = "0123456789abcdef0123456789abcdef";
+    assert_eq!(key(text), key(&format!("{text}\n")), "an editor's last line is no part of it");
+    assert_ne!(key(text), key(&format!("{text}0")));
+    let error = key("short").unwrap_err();
+    assert!(error.contains("fewer than 32 bytes") && !error.contains("short"), "{error}");
+    assert!(read_key(&folder.path().join("none")).is_err());
+}
