@@ -36,7 +36,7 @@ beside := $(MAKE) --jobs=3 --no-print-directory
 # cargo would take make's job slots, which it shares with what is built beside it, and compile with one of two cores.
 cargo := MAKEFLAGS= CARGO_MAKEFLAGS= cargo
 
-.PHONY: help provide provided provided-demo build-demo build-tests clippy demo check test test-all test-part oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin krew manifests reference man
+.PHONY: help provide provided provided-demo build-demo build-tests clippy demo check test test-all test-part oracle forecasts lint fuzz build-fuzz bench profile image release sbom test-image plugin krew manifests reference man
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -182,6 +182,15 @@ test-image: $(cargo_cyclonedx) ## build image and SBOM in two folders: they are 
 	done
 	ldd "$$folder/root/kubemoor" 2>&1 | grep 'statically linked'
 	unshare --map-root-user chroot "$$folder/root" /kubemoor --version
+
+# Where the repository, and where image and chart will be found; who builds.
+source = https://git.example/kubemoor
+registry = registry.example
+builder = $(source)/tree/v$(VERSION)/deploy/release
+
+release: $(cargo_cyclonedx) ## make every file of a release in target/release-VERSION: VERSION=0.1.0 source=https://... registry=...
+	SOURCE='$(source)' REGISTRY='$(registry)' BUILDER='$(builder)' \
+	  deploy/release '$(VERSION)' 'target/release-$(VERSION)' $(cargo_cyclonedx)
 
 plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
 	KUBEMOOR_COMMIT=$$(deploy/image/commit) KUBEMOOR_RUSTC=$$(rustc --version) cargo install --locked --path .
