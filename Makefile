@@ -135,7 +135,7 @@ audit: $(cargo_deny) ## look for known vulnerabilities of the dependencies: down
 	done
 
 docs: $(mdbook) ## build the documentation as a site in target/site
-	@docs/site/build target/site $(mdbook)
+	@SOURCE='$(source)' docs/site/build target/site $(mdbook)
 
 # What cargo-fuzz would ask of a compiler, less the sanitizers, which stable ones do not have.
 host = $(shell rustc -vV | sed -n 's/^host: //p')
