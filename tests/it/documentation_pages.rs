@@ -8,8 +8,8 @@ mod followed;
 use serde_json::json;
 
 use self::followed::{
-    BAD_DAYS, FIRST_WEEK, MANIFESTS, OPERATIONS, OTHERS, README, TWO_COMMANDS, WITH_HELM, WITHOUT_HELM,
-    exception,
+    BAD_DAYS, FIRST_WEEK, MANIFESTS, OPERATIONS, OTHERS, README, TUTORIAL, TWO_COMMANDS, WITH_HELM,
+    WITHOUT_HELM, exception,
 };
 
 use crate::support::{
@@ -221,6 +221,17 @@ async fn installation_without_helm_of_the_page_works_and_leaves_nothing() {
     for heading in MANIFESTS {
         reader.follow(heading).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn tutorial_commands_work_in_their_order() {
+    let control_plane = ControlPlane::start();
+    let mut reader = Reader::new(&control_plane, "docs/tutorial.md").await;
+    for heading in TUTORIAL {
+        reader.follow(heading).await;
+    }
+    assert!(reader.ran > 14, "only {} commands ran", reader.ran);
 }
 
 #[tokio::test(flavor = "multi_thread")]
