@@ -25,9 +25,9 @@ with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$p
 # Slow tests that load the machine themselves: two at a time.
 alone = cert_manager::changes deadlocks::expired rolling_restarts:: shared_certificate::edits web_many_releases::
 
-# Tests of the documentation, the policy library and the command line that need neither cluster nor Helm.
+# Tests of the documentation, the policy library, the command line and releases that need neither cluster nor Helm.
 offline = documentation:: documentation_commands:: documentation_policies:: documentation_pages::followed command_line:: \
-  policy_command::
+  policy_command:: release::
 
 # Where cargo puts programs.
 debug := $(or $(CARGO_TARGET_DIR),target)/debug

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Chart, Document, HOME, Helm, documents, folder, root, run};
+use crate::support::{Document, documents, folder, root, run};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -147,18 +147,6 @@ fn security_insights_name_files_that_exist() {
     assert!(files.len() > 8, "{files:?}");
     for file in files {
         assert!(root().join(file).exists(), "{file}");
-    }
-}
-
-#[tokio::test]
-async fn examples_give_values_that_the_chart_takes() {
-    let helm = Helm::with(Path::new("/nonexistent"));
-    let chart = Chart::shipped("deploy/chart");
-    for (file, values) in [("flux", "/spec/values"), ("argocd", "/spec/source/helm/valuesObject")] {
-        let text = read(&format!("examples/{file}.yaml"));
-        let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-        let values = objects.last().unwrap().pointer(values).unwrap();
-        helm.template(HOME, "kubemoor", &chart, json!({"values": values})).await.unwrap();
     }
 }
 
