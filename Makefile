@@ -9,6 +9,8 @@ deny_version := 0.20.2
 machete_version := 0.9.2
 cyclonedx_version := 0.5.9
 cargo_deny := $(tools)/cargo-deny-$(deny_version)/bin/cargo-deny
+mdbook_version := 0.5.4
+mdbook := $(tools)/mdbook-$(mdbook_version)/bin/mdbook
 inferno_version := 0.12.4
 inferno := $(tools)/inferno-$(inferno_version)/bin/inferno-flamegraph
 cargo_machete := $(tools)/cargo-machete-$(machete_version)/bin/cargo-machete
@@ -23,9 +25,9 @@ with_control_plane = provided=$$(tests/control-plane/provide); set -a; eval "$$p
 # Slow tests that load the machine themselves: two at a time.
 alone = cert_manager::changes deadlocks::expired rolling_restarts:: shared_certificate::edits web_many_releases::
 
-# Tests of the documentation, the policy library and the command line that need neither cluster nor Helm.
+# Tests of the documentation, the policy library, the command line and releases that need neither cluster nor Helm.
 offline = documentation:: documentation_commands:: documentation_policies:: documentation_pages::followed command_line:: \
-  policy_command::
+  policy_command:: release::
 
 # Where cargo puts programs.
 debug := $(or $(CARGO_TARGET_DIR),target)/debug
@@ -36,7 +38,7 @@ beside := $(MAKE) --jobs=3 --no-print-directory
 # cargo would take make's job slots, which it shares with what is built beside it, and compile with one of two cores.
 cargo := MAKEFLAGS= CARGO_MAKEFLAGS= cargo
 
-.PHONY: help provide provided provided-demo build-demo build-tests clippy demo check test test-all test-part oracle forecasts lint fuzz build-fuzz bench profile image sbom test-image plugin krew manifests reference man
+.PHONY: help provide provided provided-demo build-demo build-tests clippy demo check test test-all test-part oracle forecasts lint audit docs fuzz build-fuzz bench profile image release sbom test-image plugin krew manifests reference man
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -128,6 +130,14 @@ lint: ## check format, code, documentation and dependencies
 	$(cargo_deny) --locked check bans licenses sources
 	$(cargo_machete) .
 
+audit: $(cargo_deny) ## look for known vulnerabilities of the dependencies: downloads their list
+	for manifest in Cargo.toml fuzz/Cargo.toml; do
+	  $(cargo_deny) --locked --manifest-path "$$manifest" check advisories
+	done
+
+docs: $(mdbook) ## build the documentation as a site in target/site
+	@SOURCE='$(source)' docs/site/build target/site $(mdbook)
+
 # What cargo-fuzz would ask of a compiler, less the sanitizers, which stable ones do not have.
 host = $(shell rustc -vV | sed -n 's/^host: //p')
 coverage = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -184,6 +194,15 @@ test-image: $(cargo_cyclonedx) ## build image and SBOM in two folders: they are 
 	ldd "$$folder/root/kubemoor" 2>&1 | grep 'statically linked'
 	unshare --map-root-user chroot "$$folder/root" /kubemoor --version
 
+# Where the repository, and where image and chart will be found; who builds.
+source = https://git.example/kubemoor
+registry = registry.example
+builder = $(source)/tree/v$(VERSION)/deploy/release
+
+release: $(cargo_cyclonedx) ## make every file of a release in target/release-VERSION: VERSION=0.1.0 source=https://... registry=...
+	@SOURCE='$(source)' REGISTRY='$(registry)' BUILDER='$(builder)' \
+	  deploy/release '$(VERSION)' 'target/release-$(VERSION)' $(cargo_cyclonedx)
+
 plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
 	KUBEMOOR_COMMIT=$$(deploy/image/commit) KUBEMOOR_RUSTC=$$(rustc --version) cargo install --locked --path .
 	bin=$${CARGO_INSTALL_ROOT:-$${CARGO_HOME:-$$HOME/.cargo}}/bin
@@ -218,6 +237,9 @@ $(cargo_cyclonedx):
 
 $(cargo_machete):
 	$(install_tool) --root $(tools)/cargo-machete-$(machete_version) cargo-machete@$(machete_version)
+
+$(mdbook):
+	$(install_tool) --root $(tools)/mdbook-$(mdbook_version) --no-default-features --features search mdbook@$(mdbook_version)
 
 $(inferno):
 	$(install_tool) --root $(tools)/inferno-$(inferno_version) inferno@$(inferno_version)

@@ -262,6 +262,17 @@ async fn bad_values_are_refused() {
     }
 }
 
+#[tokio::test]
+async fn examples_give_values_that_the_chart_takes() {
+    let (helm, chart) = offline();
+    for (file, values) in [("flux", "/spec/values"), ("argocd", "/spec/source/helm/valuesObject")] {
+        let text = read(&format!("examples/{file}.yaml"));
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        let values = objects.last().unwrap().pointer(values).unwrap();
+        rendered(&helm, &chart, values).await.unwrap();
+    }
+}
+
 /// Flags that the chart never gives, and why.
 const OTHERS: [&str; 11] = [
     // The pod's account and ports are the chart's own.

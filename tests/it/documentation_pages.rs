@@ -8,8 +8,8 @@ mod followed;
 use serde_json::json;
 
 use self::followed::{
-    BAD_DAYS, FIRST_WEEK, MANIFESTS, OPERATIONS, OTHERS, README, TWO_COMMANDS, WITH_HELM, WITHOUT_HELM,
-    exception,
+    BAD_DAYS, FIRST_WEEK, MANIFESTS, OPERATIONS, OTHERS, README, TUTORIAL, TWO_COMMANDS, WITH_HELM,
+    WITHOUT_HELM, exception,
 };
 
 use crate::support::{
@@ -58,10 +58,14 @@ impl<'a> Reader<'a> {
         reader.shop = Some(chart);
         reader.installed.install(values).await.unwrap();
         reader.pods = reader.installed.start(2).await;
-        let kubelet = Kubelet::start(control_plane).await;
-        let pod = kubelet.hold(&reader.pods[0]).await;
-        reader.held = Some((kubelet, pod));
+        reader.hold_first_pod().await;
         reader
+    }
+
+    async fn hold_first_pod(&mut self) {
+        let kubelet = Kubelet::start(self.control_plane).await;
+        let pod = kubelet.hold(&self.pods[0]).await;
+        self.held = Some((kubelet, pod));
     }
 
     /// Runs every command below a heading. A fence of text says what the command before it prints.
@@ -221,6 +225,21 @@ async fn installation_without_helm_of_the_page_works_and_leaves_nothing() {
     for heading in MANIFESTS {
         reader.follow(heading).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn tutorial_commands_work_in_their_order() {
+    let control_plane = ControlPlane::start();
+    let mut reader = Reader::new(&control_plane, "docs/tutorial.md").await;
+    for heading in TUTORIAL {
+        reader.follow(heading).await;
+        // The node that forwards the port by which the ledger is read.
+        if reader.held.is_none() && !reader.pods.is_empty() {
+            reader.hold_first_pod().await;
+        }
+    }
+    assert!(reader.ran > 14, "only {} commands ran", reader.ran);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -135,6 +135,7 @@ mod prometheus;
 mod records_guarded;
 mod refusals;
 mod registration;
+mod release;
 mod release_health;
 mod release_health_dry_runs;
 mod repairs;

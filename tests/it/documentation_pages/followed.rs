@@ -16,6 +16,15 @@ pub(super) const TWO_COMMANDS: &[&str] = &["### In two commands"];
 pub(super) const README: &[&str] = &["## Install"];
 pub(super) const WITHOUT_HELM: &[&str] = &["## Install without Helm", "### Uninstall without Helm"];
 pub(super) const MANIFESTS: &[&str] = &["# Manifests", "## Removing it"];
+pub(super) const TUTORIAL: &[&str] = &[
+    "## Install an application",
+    "## Install the guard",
+    "## Try to change it",
+    "## Make it for a while",
+    "## Make it permanent",
+    "## Go past the webhook",
+    "## See who did what",
+];
 pub(super) const FIRST_WEEK: &[&str] = &[
     "## The first day: look",
     "## The first week: what Deny would deny",
@@ -30,12 +39,13 @@ pub(super) const OPERATIONS: &[&str] =
     &["## The emergency switch", "### Stale statuses", "### Orders", "## The next upgrade"];
 
 /// The pages, each with the headings whose commands a test runs: here, and those of backups in `ledger_backup.rs`.
-const FOLLOWED: [(&str, &[&str]); 9] = [
+const FOLLOWED: [(&str, &[&str]); 10] = [
     ("docs/install.md", WITH_HELM),
     ("docs/install.md", TWO_COMMANDS),
     ("README.md", README),
     ("docs/install.md", WITHOUT_HELM),
     ("deploy/README.md", MANIFESTS),
+    ("docs/tutorial.md", TUTORIAL),
     ("docs/first-week.md", FIRST_WEEK),
     ("docs/production.md", BAD_DAYS),
     ("docs/operations.md", OPERATIONS),
@@ -61,10 +71,13 @@ pub(super) const OTHERS: [(&str, &[&str]); 9] = [
 const ENDLESS: &str = "it runs until somebody ends it, as guards and pages of other tests do";
 const DATABASE: &str = "it names a database of an example; tests/it/ledger_audit.rs asks real ones";
 const CLUSTERS: &str = "it needs several clusters, as tests/it/fleet.rs has";
+const PLUGIN: &str = "it needs the program helm; tests/it/release.rs runs the plugin as helm does";
+const PUBLISHED: &str = "it needs a published release; tests/it/release.rs makes one";
+const MACHINE: &str = "it needs kind, and an image that it may run";
 const CERT_MANAGER: &str = "it needs cert-manager, for which tests/it/cert_manager.rs stands in";
 
 /// Commands that no test runs as they stand: the page, how they begin, and why.
-const EXCEPTIONS: [(&str, &str, &str); 26] = [
+const EXCEPTIONS: [(&str, &str, &str); 38] = [
     ("README.md", "make demo", "it builds the guard and starts a control plane; crates/kubemoor-demo"),
     ("CONTRIBUTING.md", "cargo run", "it writes files of the checkout, which tests compare"),
     ("docs/fleet.md", "kubemoor fleet --ledger", DATABASE),
@@ -76,6 +89,8 @@ const EXCEPTIONS: [(&str, &str, &str); 26] = [
         "make ",
         "it builds a release; tests/it/image.rs and tests/it/krew.rs build smaller ones",
     ),
+    ("docs/install.md", "helm plugin", PLUGIN),
+    ("docs/install.md", "helm moor", PLUGIN),
     ("docs/install.md", "skopeo", "it needs a registry"),
     (
         "docs/install.md",
@@ -100,8 +115,18 @@ const EXCEPTIONS: [(&str, &str, &str); 26] = [
     ("docs/policies.md", "kubemoor policy replay", "tests/it/policy_replay.rs replays rows that it has made"),
     ("docs/production.md", "kubectl -n kubemoor-system logs", "no kubelet runs here"),
     ("docs/production.md", "kubectl -n kubemoor-system describe certificate", CERT_MANAGER),
+    ("docs/releases.md", "cosign", PUBLISHED),
+    ("docs/releases.md", "sha256sum", PUBLISHED),
+    ("docs/releases.md", "git checkout", PUBLISHED),
+    ("docs/releases.md", "rustup", PUBLISHED),
+    ("docs/releases.md", "make release", PUBLISHED),
     ("docs/troubleshooting.md", "helm get manifest", "tests/it/check.rs has such a file"),
     ("docs/troubleshooting.md", "kubemoor check", "tests/it/check.rs runs it"),
+    ("docs/tutorial.md", "make image", "it builds a release"),
+    ("docs/tutorial.md", "sudo install", MACHINE),
+    ("docs/tutorial.md", "kind", MACHINE),
+    ("docs/tutorial.md", "skopeo", MACHINE),
+    ("docs/tutorial.md", "kubectl moor ui", ENDLESS),
     ("docs/ui.md", "kubemoor ui", ENDLESS),
     ("docs/ui.md", "kubectl -n kubemoor-system port-forward", ENDLESS),
     ("certs/README.md", "kubemoor manifests install", CERT_MANAGER),
