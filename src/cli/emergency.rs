@@ -8,7 +8,6 @@ use super::Outcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
 use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::writer::SendError;
 use kubemoor_guard::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
 
 /// The flags of `kubemoor emergency`.
@@ -93,9 +92,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Outcome> {
 fn said(connection: &Connection, error: EmergencyError) -> anyhow::Error {
     match error {
         EmergencyError::Read(error) => failed(connection, "read the webhook configurations", error),
-        EmergencyError::Write(SendError::Call(error)) => {
-            failed(connection, "write the webhook configurations", error)
-        }
+        EmergencyError::Write(error) => failed(connection, "write the webhook configurations", error),
         other => other.into(),
     }
 }

@@ -15,7 +15,6 @@ use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::discovery;
-use kubemoor_cluster::client::writer::SendError;
 use kubemoor_guard::webhook::registration;
 use kubemoor_guard::webhook::registration::emergency;
 use kubemoor_guard::webhook::registration::keep::{self, RegistrationError};
@@ -74,8 +73,7 @@ async fn serves_admission_policies(connection: &Connection) -> bool {
 fn said(connection: &Connection, error: RegistrationError) -> anyhow::Error {
     match error {
         RegistrationError::Get(kind, error) => failed(connection, &format!("read the {kind}"), error),
-        RegistrationError::Write(kind, SendError::Call(error))
-        | RegistrationError::Delete(kind, SendError::Call(error)) => {
+        RegistrationError::Write(kind, error) | RegistrationError::Delete(kind, error) => {
             failed(connection, &format!("withdraw the {kind}"), error)
         }
         other => other.into(),

@@ -10,10 +10,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Guard, News};
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::objects::{Target, WriteError};
-use kubemoor_cluster::mirror::arbiter::{ArbiterError, Question};
-use kubemoor_cluster::mirror::releases::DocumentError;
+use kubemoor_cluster::client::call::{CallError, RefusalKind};
+use kubemoor_cluster::client::objects::Target;
+use kubemoor_cluster::mirror::arbiter::Question;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_reconcile::event::{Document, Failure, Fault, Outcome, Secret, Work, WorkId, Write};
 
@@ -73,7 +72,7 @@ async fn document(
     let document = guard.releases.document(release, revision, object, LOOK).await;
     let document = document.map_err(|error| Failure {
         fault: match error {
-            DocumentError::NoRecord { .. } | DocumentError::Unbelievable { .. } => Fault::NoRecord,
+            CallError::NoRecord { .. } | CallError::Unbelievable { .. } => Fault::NoRecord,
             _ => Fault::Unanswered,
         },
         message: error.to_string(),
@@ -111,7 +110,7 @@ async fn ask(guard: &Guard, question: &Question) -> Result<Outcome, Failure> {
         Err(error) => {
             let error = arbiter.cause(question, error, LOOK).await;
             let fault = match &error {
-                ArbiterError::Obstructed { .. } => Fault::Obstructed,
+                CallError::Obstructed { .. } => Fault::Obstructed,
                 error if error.is_refusal() => Fault::Refused,
                 _ => Fault::Unanswered,
             };
@@ -146,18 +145,20 @@ fn of_call(error: CallError) -> Failure {
     Failure { fault: fault(&error), message: error.to_string() }
 }
 
-fn of_write(error: WriteError) -> Failure {
+fn of_write(error: CallError) -> Failure {
     let message = error.to_string();
-    let fault = match error {
-        WriteError::NotFound { .. } => Fault::NotFound,
-        WriteError::AlreadyExists { .. } => Fault::AlreadyExists,
-        WriteError::Conflict { .. } => Fault::Conflict,
-        WriteError::Forbidden { .. } => Fault::Forbidden,
-        WriteError::Terminating { .. } => Fault::Terminating,
-        WriteError::Invalid { message, causes } => Fault::Invalid { said: message, causes },
-        WriteError::NotLeading => Fault::NotLeading,
-        WriteError::Failed(CallError::Unserved) => Fault::Unserved,
-        WriteError::Failed(_) => Fault::Unanswered,
+    let fault = match (error.refusal(), error) {
+        (Some(RefusalKind::NotFound), _) => Fault::NotFound,
+        (Some(RefusalKind::AlreadyExists), _) => Fault::AlreadyExists,
+        (Some(RefusalKind::Conflict), _) => Fault::Conflict,
+        (Some(RefusalKind::Forbidden), _) => Fault::Forbidden,
+        (Some(RefusalKind::Terminating), _) => Fault::Terminating,
+        (_, CallError::Refused { code: 422, message, causes, .. }) => {
+            Fault::Invalid { said: message, causes }
+        }
+        (_, CallError::NotLeading) => Fault::NotLeading,
+        (_, CallError::Unserved) => Fault::Unserved,
+        _ => Fault::Unanswered,
     };
     Failure { fault, message }
 }
