@@ -6,7 +6,6 @@ use serde::Serialize;
 use super::CommandOutcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
-use kubemoor_cluster::client::writer::SendError;
 use kubemoor_guard::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
 
 /// The flags of `kubemoor emergency`.
@@ -79,7 +78,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
             EmergencyError::Read(error) => {
                 failed(&connection, "read the webhook configurations", error).into()
             }
-            EmergencyError::Write(SendError::Call(error)) => {
+            EmergencyError::Write(error) => {
                 failed(&connection, "write the webhook configurations", error).into()
             }
             other => anyhow::Error::from(other),

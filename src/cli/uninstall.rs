@@ -11,7 +11,6 @@ use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::discovery;
-use kubemoor_cluster::client::writer::SendError;
 use kubemoor_guard::webhook::registration::keep::{self, RegistrationError};
 use kubemoor_guard::webhook::registration::{self, emergency, withdrawal};
 
@@ -68,8 +67,7 @@ async fn serves_admission_policies(connection: &Connection) -> bool {
 fn withdraw_error(connection: &Connection, error: RegistrationError) -> anyhow::Error {
     match error {
         RegistrationError::Get(kind, error) => failed(connection, &format!("read the {kind}"), error).into(),
-        RegistrationError::Write(kind, SendError::Call(error))
-        | RegistrationError::Delete(kind, SendError::Call(error)) => {
+        RegistrationError::Write(kind, error) | RegistrationError::Delete(kind, error) => {
             failed(connection, &format!("withdraw the {kind}"), error).into()
         }
         other => other.into(),

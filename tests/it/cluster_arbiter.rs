@@ -74,7 +74,7 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
     assert!(matches!(error, ArbiterError::Changed { .. }), "{error:?}");
     let unrecorded = Question { revision: 9, ..question };
     let error = arbiter.canonical(&unrecorded, SOON).await.unwrap_err();
-    assert!(matches!(error, ArbiterError::Document(_)), "{error:?}");
+    assert!(matches!(error, ArbiterError::NoRecord { .. }), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +101,7 @@ async fn refused_dry_run_and_timeout_are_distinct_errors() {
     let digest = digest(&watched, &object, &namespace);
     let question = Question { object, uid: "unknown".to_owned(), release, revision: 1, digest };
     let refused = arbiter.canonical(&question, SOON).await.unwrap_err();
-    assert!(matches!(refused, ArbiterError::Refused { .. }), "{refused:?}");
+    assert!(matches!(refused, ArbiterError::DryRun { .. }), "{refused:?}");
     let late = arbiter.canonical(&question, Duration::from_millis(1)).await.unwrap_err();
-    assert!(matches!(late, ArbiterError::Late { .. }), "{late:?}");
+    assert!(matches!(late, ArbiterError::Slow { .. }), "{late:?}");
 }

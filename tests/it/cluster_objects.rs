@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kubemoor_cluster::client::Resource;
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::{CallError, RefusalKind};
 use kubemoor_cluster::client::connection::connect;
 use kubemoor_cluster::client::identity::own_name;
-use kubemoor_cluster::client::objects::{Objects, Target, WriteError};
+use kubemoor_cluster::client::objects::{Objects, Target};
 use kubemoor_reconcile::live::Manager;
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ async fn an_object_is_created_read_and_deleted_by_uid() {
     let read = objects.read(&settings).await.unwrap().unwrap().object.unwrap();
     assert_eq!(read["data"], json!({"color": "red"}));
     let again = objects.create(&settings, &object(&namespace, "red"), "helm").await;
-    assert!(matches!(again, Err(WriteError::AlreadyExists { .. })), "{again:?}");
+    assert_eq!(again.unwrap_err().refusal(), Some(RefusalKind::AlreadyExists));
 
     let sighting = objects.sight(&settings).await.unwrap().unwrap();
     assert_eq!(sighting.id, config_map(&namespace, "settings"));
@@ -61,10 +61,10 @@ async fn an_object_is_created_read_and_deleted_by_uid() {
     assert!(!sighting.deleting);
 
     let stale = objects.delete(&settings, "00000000-0000-4000-8000-000000000000").await;
-    assert!(matches!(stale, Err(WriteError::Conflict { .. })), "{stale:?}");
+    assert_eq!(stale.unwrap_err().refusal(), Some(RefusalKind::Conflict));
     objects.delete(&settings, &uid).await.unwrap();
     let gone = objects.delete(&settings, &uid).await;
-    assert!(matches!(gone, Err(WriteError::NotFound { .. })), "{gone:?}");
+    assert_eq!(gone.unwrap_err().refusal(), Some(RefusalKind::NotFound));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +97,7 @@ async fn an_apply_keeps_to_field_ownership_unless_it_is_forced() {
     assert_eq!(sighting.managers, [Manager { name: "helm".to_owned(), applies: true }]);
 
     let conflict = objects.apply(&settings, &object(&namespace, "blue"), "somebody", false).await;
-    let Err(WriteError::Conflict { message }) = conflict else { panic!("{conflict:?}") };
+    let Err(CallError::Refused { code: 409, message, .. }) = conflict else { panic!("{conflict:?}") };
     assert!(message.contains("conflict with \"helm\""), "{message}");
     let forced = objects.apply(&settings, &object(&namespace, "blue"), "somebody", true).await.unwrap();
     assert_eq!(forced["data"]["color"], "blue");
@@ -112,13 +112,13 @@ async fn failures_are_told_apart_with_the_servers_reason() {
     let mut bad = object(&namespace, "red");
     bad["data"] = json!({"not a key!": "x"});
     let invalid = objects.create(&target(config_maps(), &namespace, "settings"), &bad, "helm").await;
-    let Err(WriteError::Invalid { message, causes }) = invalid else { panic!("{invalid:?}") };
+    let Err(CallError::Refused { code: 422, message, causes, .. }) = invalid else { panic!("{invalid:?}") };
     assert!(message.contains("not a key!"), "{message}");
     assert!(causes.iter().any(|cause| cause.field.contains("data")), "{causes:?}");
 
     let nowhere = target(config_maps(), "no-such-namespace", "settings");
     let missing = objects.create(&nowhere, &object("no-such-namespace", "red"), "helm").await;
-    assert!(matches!(missing, Err(WriteError::NotFound { .. })), "{missing:?}");
+    assert_eq!(missing.unwrap_err().refusal(), Some(RefusalKind::NotFound));
 
     let unserved = Resource::new("nobody.example", "v1", "Thing", "things");
     let unknown = objects.read(&target(unserved, &namespace, "settings")).await;
@@ -129,7 +129,7 @@ async fn failures_are_told_apart_with_the_servers_reason() {
     let other = self::objects(control_plane, Identity::Autoscaler).await;
     let settings = target(config_maps(), &namespace, "settings");
     let forbidden = other.create(&settings, &object(&namespace, "red"), "helm").await;
-    let Err(WriteError::Forbidden { message }) = forbidden else { panic!("{forbidden:?}") };
+    let Err(CallError::Refused { code: 403, message, .. }) = forbidden else { panic!("{forbidden:?}") };
     assert!(message.contains("horizontal-pod-autoscaler"), "{message}");
 }
 
@@ -154,7 +154,7 @@ async fn write_to_terminating_namespace_is_distinct_from_missing_permission() {
         objects.create(&settings, &object(&namespace, "red"), "helm").await.err()
     })
     .await;
-    assert!(matches!(refused, WriteError::Terminating { .. }), "{refused:?}");
+    assert_eq!(refused.refusal(), Some(RefusalKind::Terminating), "{refused}");
     eventually("the object that holds it is being deleted", SOON, || async {
         objects.sight(&holder).await.unwrap().is_some_and(|sighting| sighting.deleting)
     })

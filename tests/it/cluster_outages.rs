@@ -27,7 +27,7 @@ async fn the_last_state_serves_while_the_api_server_is_away() {
     assert!(broken.unwrap().indexed, "what was indexed stays so");
     assert_eq!(watched.state(&web), Some((1, Status::Deployed)));
     let look = watched.releases.fresh(&web, Duration::from_secs(2)).await;
-    assert!(matches!(look, Err(LookError::Call { .. } | LookError::Late { .. })), "{look:?}");
+    assert!(matches!(look, Err(LookError::Records { .. })), "{look:?}");
 
     control_plane.start_apiserver();
     soon("the outage is over", health.wait_for(|health| health.outage.is_none())).await.unwrap();
@@ -68,7 +68,8 @@ async fn a_look_at_a_silent_api_server_ends_in_time() {
     control_plane.pause_apiserver();
     let within = Duration::from_millis(500);
     let look = watched.releases.fresh(&web, within).await;
-    assert_eq!(look, Err(LookError::Late { release: web.clone(), within }));
+    let source = Box::new(LookError::Late { within });
+    assert_eq!(look, Err(LookError::Records { release: web.clone(), source }));
     control_plane.resume_apiserver();
     eventually("looks work again", SOON, || async { watched.releases.fresh(&web, within).await }).await;
 }

@@ -95,17 +95,13 @@ fn reason(url: &str, error: &CallError) -> String {
             format!("{url} does not accept these credentials: log in again, or choose others with --context")
         }
         CallError::Refused { code: 403, message, .. } => forbidden(message),
-        CallError::Unreachable { reason } => {
+        CallError::Unreachable { reason } | CallError::Untrusted { reason } => {
             format!("{url} cannot be reached: {reason}: check --context and the network")
         }
         CallError::Late { within } => {
             format!("{url} did not answer within {} s: try again", within.as_secs())
         }
-        CallError::Refused { .. }
-        | CallError::Unserved
-        | CallError::TooLarge { .. }
-        | CallError::Unreadable { .. }
-        | CallError::Unformed { .. } => error.to_string(),
+        _ => error.to_string(),
     }
 }
 

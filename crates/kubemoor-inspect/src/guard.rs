@@ -76,7 +76,9 @@ impl ForwardedGuard {
     pub(crate) async fn get(&self, path: &str, within: Duration) -> Result<PodAnswers, InspectError> {
         let (mut replicas, is_new) = self.replicas().await?;
         let mut answers = replicas.ask(path, within).await;
-        let is_broken = |answer: &PodAnswer| matches!(answer, Err(CallError::Unreachable { .. }));
+        let is_broken = |answer: &PodAnswer| {
+            matches!(answer, Err(CallError::Unreachable { .. } | CallError::Untrusted { .. }))
+        };
         // A connection ends with the pod that it leads to.
         if !is_new && answers.iter().any(is_broken) {
             self.forget(&replicas).await;

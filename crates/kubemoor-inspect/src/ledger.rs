@@ -191,7 +191,7 @@ fn guard_error(guard: &str, otherwise: &str, error: &CallError) -> InspectError 
         ),
         CallError::Refused { code: 400 | 503, message, .. } => format!("{guard} does not answer: {message}"),
         CallError::Refused { code, .. } => format!("{guard} is none of this version: it answers {code}"),
-        CallError::Unreachable { reason } if reason.contains("certificate") => format!(
+        CallError::Untrusted { reason } => format!(
             "{guard} cannot be trusted ({reason}): name the CA of its certificate with --certificate-authority"
         ),
         CallError::Unreachable { .. } | CallError::Late { .. } => {

@@ -268,8 +268,8 @@ impl ClusterReader {
         let failed = |what: &str, error| failed(&self.connection, &format!("read {what}"), error);
         let read = match self.releases.read_once(id).await {
             Ok(read) => read,
-            Err(LookError::Call { release, reason }) => {
-                return Err(failed(&format!("the records of release {}", spoken(&release)), *reason));
+            Err(LookError::Records { release, source }) => {
+                return Err(failed(&format!("the records of release {}", spoken(&release)), *source));
             }
             Err(error) => return Err(error.into()),
         };

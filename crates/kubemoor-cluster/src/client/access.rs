@@ -1,20 +1,26 @@
-//! Who a user is, and what they may do, as the API server says.
-//!
-//! Entry points: [`who`] for a bearer token, [`may`] for a right, [`may_get`] for a path, [`may_self`] for one's own
-//! rights. Invariant:
-//! only a plain yes of the API server counts as yes, to all that it knows of the
-//! user: a token of few scopes has no more rights than these; no token reaches an error
-//! or a log. Both are asked each time, so that a right that was taken away is
-//! gone at once.
+//! Users as the API server knows them: whose token it is, what a user may do, who this process itself is, and which
+//! authorities vouch for users' certificates. Only a plain yes counts as yes. Rights and tokens are asked about each
+//! time, so that one that was withdrawn has no effect at once. No token reaches an error or a log.
 
-mod token;
+use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::config::AuthInfo;
+use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use x509_parser::pem::parse_x509_pem;
 
-pub use self::token::who;
-use super::call::{self, CallError};
+use crate::client::call::{self, ClusterError, PATIENCE};
+use crate::client::resource::Partial;
+use crate::client::watch::{ObjectEvent, Typed, Watch};
 use kubemoor_declare::model::Actor;
+use kubemoor_runtime::telemetry::FailureLog;
+use kubemoor_runtime::tls::UserAuthority;
 
 #[derive(Deserialize)]
 struct AccessReview {
@@ -23,21 +29,17 @@ struct AccessReview {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct AccessStatus {
-    #[serde(default)]
     allowed: bool,
-    #[serde(default)]
     denied: bool,
 }
 
-/// A right to check.
 #[derive(Clone, Copy, Debug)]
 pub struct Right<'a> {
-    /// The verb.
     pub verb: &'a str,
     /// The API group; empty for the core group.
     pub group: &'a str,
-    /// The plural.
     pub resource: &'a str,
     /// The namespace; `None` for all, and for cluster-scoped resources.
     pub namespace: Option<&'a str>,
@@ -45,54 +47,33 @@ pub struct Right<'a> {
     pub name: Option<&'a str>,
 }
 
-/// Whether `user` has a right.
-///
-/// # Errors
-/// When the API server cannot be asked, or may not be by this account
-/// (`create` on `subjectaccessreviews.authorization.k8s.io`).
-pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Result<bool, CallError> {
-    review(client, user, "resourceAttributes", attributes(right)).await
+/// Whether `user` has a right. Asking takes `create` on `subjectaccessreviews.authorization.k8s.io`.
+pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Result<bool, ClusterError> {
+    review(client, "SubjectAccessReview", of_user(user, "resourceAttributes", attributes(right))).await
 }
 
 /// Whether `user` may GET a path that is no resource, such as `/metrics`. RBAC grants it by `nonResourceURLs`, also for
 /// the paths of other servers than the API server.
-///
-/// # Errors
-/// As [`may`].
-pub async fn may_get(client: &kube::Client, user: &Actor, path: &str) -> Result<bool, CallError> {
-    review(client, user, "nonResourceAttributes", json!({"verb": "get", "path": path})).await
+pub async fn may_get(client: &kube::Client, user: &Actor, path: &str) -> Result<bool, ClusterError> {
+    let attributes = json!({"verb": "get", "path": path});
+    review(client, "SubjectAccessReview", of_user(user, "nonResourceAttributes", attributes)).await
 }
 
-async fn review(
-    client: &kube::Client,
-    user: &Actor,
-    kind: &str,
-    attributes: Value,
-) -> Result<bool, CallError> {
-    let Actor { user, groups, uid, extra } = user;
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {"user": user, "groups": groups, "uid": uid, "extra": extra, kind: attributes},
-    });
-    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let AccessReview { status } = call::post(client, path, &review).await?;
+async fn review(client: &kube::Client, kind: &str, spec: Value) -> Result<bool, ClusterError> {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
+    let path = format!("/apis/authorization.k8s.io/v1/{}s", kind.to_ascii_lowercase());
+    let AccessReview { status } = call::post(client, &path, &review).await?;
     Ok(status.allowed && !status.denied)
+}
+
+fn of_user(user: &Actor, kind: &str, attributes: Value) -> Value {
+    let Actor { user, groups, uid, extra } = user;
+    json!({"user": user, "groups": groups, "uid": uid, "extra": extra, kind: attributes})
 }
 
 /// Whether the account of `client` itself has a right. Every account may ask this.
-///
-/// # Errors
-/// When the API server cannot be asked.
-pub async fn may_self(client: &kube::Client, right: &Right<'_>) -> Result<bool, CallError> {
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes(right)},
-    });
-    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let AccessReview { status } = call::post(client, path, &review).await?;
-    Ok(status.allowed && !status.denied)
+pub async fn may_self(client: &kube::Client, right: &Right<'_>) -> Result<bool, ClusterError> {
+    review(client, "SelfSubjectAccessReview", json!({"resourceAttributes": attributes(right)})).await
 }
 
 fn attributes(right: &Right<'_>) -> Value {
@@ -101,6 +82,184 @@ fn attributes(right: &Right<'_>) -> Value {
         "verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or_default(),
         "name": name.unwrap_or_default(),
     })
+}
+
+#[derive(Deserialize)]
+struct TokenReview {
+    #[serde(default)]
+    status: TokenStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TokenStatus {
+    authenticated: bool,
+    user: TokenUser,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TokenUser {
+    username: String,
+    groups: Option<Vec<String>>,
+    uid: Option<String>,
+    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
+}
+
+/// The user of `token`; `None` for a token that the API server rejects.
+/// Asking takes `create` on `tokenreviews.authentication.k8s.io`.
+pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, ClusterError> {
+    let review = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
+    });
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    // The answer repeats the token, and a refusal could quote it.
+    let TokenReview { status } =
+        call::post(client, path, &review).await.map_err(ClusterError::without_values)?;
+    let TokenStatus { authenticated, user } = status;
+    let known = authenticated && !user.username.is_empty();
+    Ok(known.then(|| Actor {
+        user: user.username,
+        groups: user.groups.unwrap_or_default(),
+        uid: user.uid.unwrap_or_default(),
+        extra: user
+            .extra
+            .into_iter()
+            .flatten()
+            .map(|(key, values)| (key, values.unwrap_or_default()))
+            .collect(),
+    }))
+}
+
+/// The versions of the API that answer the question, newest first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+
+/// The user name of this process, such as `system:serviceaccount:kubemoor-system:kubemoor`. `None` when the API
+/// server cannot be asked and the credentials claim no name: `claimed`.
+pub async fn own_name(
+    client: &kube::Client,
+    claimed: Option<String>,
+) -> Result<Option<String>, ClusterError> {
+    let mut refused = None;
+    for version in VERSIONS {
+        let api = format!("authentication.k8s.io/{version}");
+        let body = json!({"apiVersion": api, "kind": "SelfSubjectReview"});
+        let path = format!("/apis/{api}/selfsubjectreviews");
+        match call::post::<Value>(client, &path, &body).await {
+            Ok(review) => {
+                let name = review.pointer("/status/userInfo/username").and_then(Value::as_str);
+                return Ok(name.map(str::to_owned).or(claimed));
+            }
+            // Rights are looked at before it is known whether there is such a resource.
+            Err(ClusterError::Refused { code: 403, message, .. }) => {
+                refused = refused.or_else(|| user_in_refusal(&message))
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(refused.or(claimed))
+}
+
+/// The unique identity of this cluster: the uid of its namespace kube-system. `None` without the right to read it.
+pub async fn cluster_uid(client: &kube::Client) -> Result<Option<String>, ClusterError> {
+    match call::fetch::<Partial>(client, call::get("/api/v1/namespaces/kube-system")?, PATIENCE).await {
+        Ok(namespace) => Ok(Some(namespace.metadata.uid).filter(|uid| !uid.is_empty())),
+        Err(ClusterError::Refused { code: 403 | 404, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The user that the credentials of `auth` claim: the impersonated user, the service account of a token, or
+/// the common name of a client certificate. No signature is verified. Changes by this user pass unjudged, so
+/// no other program may use Kubemoor's credentials.
+pub(crate) fn claimed(auth: &AuthInfo) -> Option<String> {
+    if let Some(user) = &auth.impersonate {
+        return Some(user.clone());
+    }
+    let token = match (&auth.token, &auth.token_file) {
+        (Some(token), _) => token.expose_secret().to_owned(),
+        (None, Some(file)) => std::fs::read_to_string(file).ok()?,
+        (None, None) => return common_name(&certificate(auth)?),
+    };
+    token_subject(token.trim())
+}
+
+fn certificate(auth: &AuthInfo) -> Option<Vec<u8>> {
+    match (&auth.client_certificate_data, &auth.client_certificate) {
+        (Some(data), _) => STANDARD.decode(data.trim()).ok(),
+        (None, Some(file)) => std::fs::read(file).ok(),
+        (None, None) => None,
+    }
+}
+
+fn common_name(pem: &[u8]) -> Option<String> {
+    let (_, pem) = parse_x509_pem(pem).ok()?;
+    let certificate = pem.parse_x509().ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The user whom a refusal names, which has no machine-readable form: `... is forbidden: User "alice" cannot ...`.
+fn user_in_refusal(refusal: &str) -> Option<String> {
+    let (name, _) = refusal.split_once("User \"")?.1.split_once("\" cannot ")?;
+    // A name with quotes in it is spelled otherwise than it is.
+    (!name.is_empty() && !name.contains(['"', '\\']) && name != "system:anonymous").then(|| name.to_owned())
+}
+
+fn token_subject(token: &str) -> Option<String> {
+    let claims = token.split('.').nth(1)?;
+    let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    let subject = claims.get("sub")?.as_str()?;
+    subject.starts_with("system:serviceaccount:").then(|| subject.to_owned())
+}
+
+/// The namespace of the ConfigMap in which an API server publishes the authorities of user certificates.
+const AUTHORITY_NAMESPACE: &str = "kube-system";
+const AUTHORITY_NAME: &str = "extension-apiserver-authentication";
+const AUTHORITY_KEY: &str = "client-ca-file";
+
+/// Has `users` follow what the API server says until `stop`.
+pub async fn follow_user_authority(client: kube::Client, users: UserAuthority, stop: CancellationToken) {
+    let mut events = Watch::<Typed<ConfigMap>>::of_one(client, Some(AUTHORITY_NAMESPACE), AUTHORITY_NAME);
+    let (mut failures, mut is_there) = (FailureLog::default(), false);
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return,
+            event = events.next() => event,
+        };
+        match event {
+            ObjectEvent::Relisting => is_there = false,
+            ObjectEvent::Listed(Typed(map)) | ObjectEvent::Applied(Typed(map)) => {
+                is_there = true;
+                adopt(&users, map.data.as_ref().and_then(|data| data.get(AUTHORITY_KEY)).map(String::as_str));
+            }
+            ObjectEvent::Deleted(_) => adopt(&users, None),
+            ObjectEvent::Synced if !is_there => adopt(&users, None),
+            ObjectEvent::Synced => {}
+            ObjectEvent::Watching => failures.note_success(),
+            ObjectEvent::Broken(error) => {
+                if failures.note_failure() {
+                    warn!(
+                        "the authorities of users' client certificates cannot be read, trying again: {error}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn adopt(users: &UserAuthority, pem: Option<&str>) {
+    match users.adopt(pem) {
+        Ok(true) if pem.is_some() => {
+            info!("readers of the ledger may show a client certificate of the cluster")
+        }
+        Ok(_) => {}
+        Err(error) => {
+            warn!(%error, "the API server names no authority of users' client certificates that can be read")
+        }
+    }
 }
 
 #[cfg(test)]

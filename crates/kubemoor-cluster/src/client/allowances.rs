@@ -1,7 +1,4 @@
-//! Making, listing and deleting DriftAllowances.
-//!
-//! Entry points: [`resource`], [`make`], [`list`], [`delete`]; `Clearing` for a guard. Invariant:
-//! the same request makes the same allowance, so that it may be repeated.
+//! DriftAllowances: made, listed and deleted. The same request makes the same allowance, so that it may be repeated.
 
 use std::time::Duration;
 
@@ -13,19 +10,17 @@ use kube::core::params::{DeleteParams, GetParams, PostParams, Preconditions};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::call::{self, BODY_CAP, CallError, PATIENCE};
-use super::definition::confirm_absence;
-use super::lease::Leadership;
-use super::pages::Pages;
-use super::resource::{GROUP, Resource, VERSION, segment};
-use super::writer::{SendError, Writer};
+use crate::client::call::{self, BODY_CAP, ClusterError, PATIENCE, RefusalKind};
+use crate::client::discovery::confirm_absence;
+use crate::client::pages::Pages;
+use crate::client::resource::{ApiResource, GROUP, VERSION, segment};
+use crate::client::writer::ClusterWriter;
 use kubemoor_declare::model::{Actor, ObjectId};
 use kubemoor_policy::resource::{AllowedObject, DriftAllowance, DriftAllowanceSpec, Requester};
 
 /// The label of allowances that Kubemoor made, and its value.
 pub const MADE_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "kubemoor");
 
-/// What allowances are called in paths.
 const PLURAL: &str = "driftallowances";
 
 /// The most open allowances of one namespace that count at one time.
@@ -37,65 +32,43 @@ const NAMED: usize = 40;
 /// The maximum number of a requester's groups that are stored: a token may carry hundreds.
 const GROUPS: usize = 32;
 
-/// A requested allowance.
 #[derive(Clone, Debug)]
 pub struct AllowanceRequest<'a> {
-    /// The object.
     pub object: &'a ObjectId,
     /// The allowance's namespace: the object's, or its release's.
     pub namespace: &'a str,
     /// The paths as texts, `*` and `delete` among them.
     pub paths: Vec<String>,
-    /// Until when.
     pub until: Timestamp,
-    /// Why.
     pub reason: Option<&'a str>,
     /// Who asks; `None` where the API server cannot say.
     pub by: Option<&'a Actor>,
 }
 
-/// An allowance that exists.
 #[derive(Clone, Debug)]
 pub enum Ensured {
-    /// It was made.
     Made(DriftAllowance),
     /// An equal request has made it before.
     There(DriftAllowance),
 }
 
-/// Clears allowances away while a process leads.
-pub(crate) struct Clearing(Writer);
-
-/// Why there is no allowance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MakeError {
-    /// The API server gave no usable answer.
     #[error("the allowance cannot be made: {0}")]
-    Call(#[from] CallError),
-    /// The definition is not installed.
+    Call(#[from] ClusterError),
     #[error("DriftAllowances are not known to this cluster: apply what `kubemoor manifests crds` prints")]
     NotDefined,
-    /// Every write is forgone.
     #[error("the guard runs with --read-only and makes none")]
     ReadOnly,
-    /// There are as many as count.
     #[error(
         "namespace {namespace} has {MOST_HERE} open allowances, or the cluster as many as count: delete some"
     )]
-    Full {
-        /// The namespace.
-        namespace: String,
-    },
-    /// Something else has its name.
+    Full { namespace: String },
     #[error("an allowance for something else has the name {name} already: delete it")]
-    Taken {
-        /// The name.
-        name: String,
-    },
+    Taken { name: String },
 }
 
 impl Ensured {
-    /// The allowance.
     pub fn resource(&self) -> &DriftAllowance {
         match self {
             Self::Made(resource) | Self::There(resource) => resource,
@@ -133,9 +106,6 @@ pub fn resource(request: &AllowanceRequest<'_>) -> DriftAllowance {
 }
 
 /// Makes an allowance, unless an equal request has made it.
-///
-/// # Errors
-/// See [`MakeError`].
 pub async fn make(
     client: &kube::Client,
     resource: &DriftAllowance,
@@ -143,18 +113,17 @@ pub async fn make(
 ) -> Result<Ensured, MakeError> {
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let body =
-        serde_json::to_vec(resource).map_err(|error| CallError::Unformed { reason: error.to_string() })?;
-    let request = requests(Some(namespace))?.create(&PostParams::default(), body).map_err(CallError::from)?;
+    let request = requests(Some(namespace))?.create(&PostParams::default(), call::encode(resource)?);
+    let request = request.map_err(ClusterError::from)?;
     match call::fetch::<DriftAllowance>(client, request, within).await {
         Ok(made) => return Ok(Ensured::Made(made)),
-        Err(CallError::Refused { code: 409, reason, .. }) if reason == "AlreadyExists" => {}
+        Err(error) if error.refusal() == Some(RefusalKind::AlreadyExists) => {}
         // What is named is the namespace. Without a name the kind is not served.
         Err(error) if error.is_not_found() && !error.proves_absence() => return Err(MakeError::NotDefined),
         Err(error) => return Err(error.into()),
     }
     let request =
-        requests(Some(namespace))?.get(&segment(name)?, &GetParams::default()).map_err(CallError::from)?;
+        requests(Some(namespace))?.get(&segment(name)?, &GetParams::default()).map_err(ClusterError::from)?;
     let there: DriftAllowance = call::fetch(client, request, within).await?;
     let same = there.spec.object == resource.spec.object
         && there.spec.paths == resource.spec.paths
@@ -163,33 +132,25 @@ pub async fn make(
     if same { Ok(Ensured::There(there)) } else { Err(MakeError::Taken { name: name.to_owned() }) }
 }
 
-/// The allowances of one namespace, or of all.
-///
-/// # Errors
-/// When the API server gives no usable answer; `NotFound` where the definition
-/// is not installed.
-pub async fn list(client: &kube::Client, namespace: Option<&str>) -> Result<Vec<DriftAllowance>, CallError> {
+/// The allowances of one namespace, or of all. Where the definition is not installed, that is a `NotFound`.
+pub async fn list(
+    client: &kube::Client,
+    namespace: Option<&str>,
+) -> Result<Vec<DriftAllowance>, ClusterError> {
     labelled(client, namespace, None).await
 }
 
 /// Of these only what matches the label selector `labels`.
-///
-/// # Errors
-/// See [`list`].
 pub async fn labelled(
     client: &kube::Client,
     namespace: Option<&str>,
     labels: Option<&str>,
-) -> Result<Vec<DriftAllowance>, CallError> {
-    let pages = Pages::objects(client, &defined(), namespace)?;
-    labels.into_iter().fold(pages, Pages::labelled).all().await
+) -> Result<Vec<DriftAllowance>, ClusterError> {
+    Pages::objects(client, &defined(), namespace)?.selected(labels, None).all().await
 }
 
 /// The current allowance; `None` if it does not exist.
-///
-/// # Errors
-/// When the API server gives no usable answer.
-pub async fn read(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<Value>, CallError> {
+pub async fn read(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<Value>, ClusterError> {
     let request = requests(Some(namespace))?.get(&segment(name)?, &GetParams::default())?;
     match call::fetch(client, request, PATIENCE).await {
         Ok(object) => Ok(Some(object)),
@@ -197,57 +158,46 @@ pub async fn read(client: &kube::Client, namespace: &str, name: &str) -> Result<
     }
 }
 
-/// Deletes an allowance, if it still is the one with the uid `uid`. Whether it
-/// was there.
-///
-/// # Errors
-/// When the API server gives no usable answer.
+/// Deletes an allowance, if it still is the one with the uid `uid`. Whether it was there.
 pub async fn delete(
     client: &kube::Client,
     namespace: &str,
     name: &str,
     uid: Option<&str>,
-) -> Result<bool, CallError> {
+) -> Result<bool, ClusterError> {
     let request = deletion(namespace, name, uid)?;
     match call::send(client, request, BODY_CAP, PATIENCE).await {
         Ok(_) => Ok(true),
         // It does not exist any more, or was replaced by another one.
-        Err(error) if error.proves_absence() => Ok(false),
-        Err(CallError::Refused { code: 409, .. }) => Ok(false),
+        Err(error) if error.proves_absence() || error.is_conflict() => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-impl Clearing {
-    /// For the cluster behind `client`, while this process leads by `leadership`.
-    pub(crate) fn new(client: kube::Client, leadership: Leadership) -> Self {
-        Self(Writer::seldom(client, leadership))
-    }
-
-    /// Deletes an allowance, if it still is the one with the uid `uid`.
-    ///
-    /// # Errors
-    /// See [`SendError`].
-    pub(crate) async fn delete(&self, namespace: &str, name: &str, uid: &str) -> Result<(), SendError> {
-        match self.0.send(deletion(namespace, name, Some(uid))?).await {
-            Err(SendError::Call(error)) if error.is_overtaken() => Ok(()),
-            outcome => outcome.map(drop),
-        }
+/// Deletes an allowance while this process leads, if it still is the one with the uid `uid`.
+pub(crate) async fn clear(
+    writer: &ClusterWriter,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<(), ClusterError> {
+    match writer.send(deletion(namespace, name, Some(uid))?).await {
+        Err(error) if error.is_overtaken() => Ok(()),
+        outcome => outcome.map(drop),
     }
 }
 
-/// Where they are served.
-pub fn defined() -> Resource {
-    Resource::new(GROUP, VERSION, "DriftAllowance", PLURAL)
+pub fn defined() -> ApiResource {
+    ApiResource::new(GROUP, VERSION, "DriftAllowance", PLURAL)
 }
 
-fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Vec<u8>>, CallError> {
+fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Vec<u8>>, ClusterError> {
     let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
     let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
     Ok(requests(Some(namespace))?.delete(&segment(name)?, &parameters)?)
 }
 
-fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {
+fn requests(namespace: Option<&str>) -> Result<Requests, ClusterError> {
     Ok(Requests::new(defined().path(namespace)?))
 }
 

@@ -1,11 +1,8 @@
-//! One request to the API server: bytes in, bytes or a typed refusal out.
-//!
-//! Entry point: `send`. Invariant: no body beyond its cap is held, every
-//! request ends within its time, and no body ever reaches a log or an error
-//! (kube's own decoding logs what it cannot decode, and bodies hold Secrets).
+//! One request to the API server: bytes in, bytes or a [`ClusterError`] out. No body beyond its cap is held, every
+//! request ends within its time, and no body ever reaches a log or an error (kube's own decoding logs what it cannot
+//! decode, and bodies hold Secrets).
 
-mod error;
-
+use std::error::Error;
 use std::time::Duration;
 
 use http::request::Builder;
@@ -13,46 +10,355 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use kube::core::Status;
+use kube::core::response::reason;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use self::error::CallError;
-pub(crate) use self::error::causes_of;
+use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
 
 /// The most bytes of one object or one page: etcd takes requests of 1.5 MiB, a
 /// page holds up to [`super::pages::PAGE`] objects' metadata.
 pub(crate) const BODY_CAP: usize = 64 << 20;
 
-/// The most bytes of a refusal that are read.
 const REFUSAL_CAP: usize = 1 << 20;
 
 /// Time limit for one request, unless the caller sets a shorter one.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Sends `request` and gives the body of a successful answer, of at most `cap`
-/// bytes, within the time `within`.
-///
-/// # Errors
-/// See [`CallError`].
+/// Replaces a message that could quote a Secret's values.
+const WITHHELD: &str = "(withheld, since it may quote the Secret)";
+
+/// The cause of a refusal in a namespace that is being deleted.
+const TERMINATING: &str = "NamespaceTerminating";
+
+/// The API server's words for the failure of another webhook. It has no reason and no cause of its own for that: the
+/// status is that of any other error inside the API server.
+const WEBHOOK_FAILED: &str = "failed calling webhook";
+
+/// Why the cluster gave no usable answer. Holds no body, and none about a Secret quotes the API server's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterError {
+    /// No connection, or it broke.
+    #[error("the API server did not answer: {reason}")]
+    Unreachable { reason: String },
+    /// The server's certificate is not one that is trusted.
+    #[error("the API server did not answer: {reason}")]
+    Untrusted { reason: String },
+    #[error("the API server did not answer within {} ms", .within.as_millis())]
+    Late { within: Duration },
+    #[error("the API server refused ({code} {reason}): {message}")]
+    Refused {
+        code: u16,
+        /// The API's reason word, such as `NotFound`; may be empty.
+        reason: String,
+        /// The API server's message. Withheld where it could quote a Secret.
+        message: String,
+        /// The fields at fault, as `field: message`, where the API names any.
+        causes: Vec<Cause>,
+        retry_after: Option<Duration>,
+        /// Whether the API server names an object that does not exist. A proxy before it that answers 404, and an API
+        /// server that is starting, name none.
+        names_absent: bool,
+    },
+    /// The API server knows no such path: it does not serve the kind, or not in this version.
+    #[error("the API server does not serve this")]
+    Unserved,
+    #[error("the API server's answer exceeds {cap} bytes")]
+    TooLarge { cap: usize },
+    /// The answer is not what the API promises. Holds a place, from 1, and no content.
+    #[error("the API server's answer cannot be read at line {line}, column {column}")]
+    Unreadable { line: usize, column: usize },
+    #[error("the request cannot be formed: {reason}")]
+    Unformed { reason: String },
+    /// This process does not lead, or no more.
+    #[error("this replica does not lead, or is read-only, and writes nothing")]
+    NotLeading,
+    #[error("the API server's OpenAPI document cannot be reduced: {reason}")]
+    Schema { reason: String },
+    /// A call failed, and what it was for: a sentence to which the reason is added.
+    #[error("{what}: {source}")]
+    During { what: String, source: Box<Self> },
+    #[error("the records of release {release} could not be read: {source}")]
+    Records { release: ReleaseId, source: Box<Self> },
+    /// The API server may have answered, and what follows takes longer than there is time.
+    #[error("{what} within {} ms", .within.as_millis())]
+    Slow { what: String, within: Duration },
+    #[error("the records of release {release} change faster than they can be read")]
+    Moving { release: ReleaseId },
+    #[error("release {release} has no record of revision {revision}")]
+    NoRecord { release: ReleaseId, revision: u64 },
+    /// The record in this Secret or ConfigMap cannot be believed.
+    #[error("the record {record} of release {release} does not count: {reason}")]
+    Unbelievable { release: ReleaseId, record: String, reason: String },
+    /// The record does not hold what a revision was rendered from.
+    #[error("the record of revision {revision} cannot be read: {reason}")]
+    BadRecord { revision: u64, reason: String },
+    #[error("revision {revision} of release {release} does not declare {object}")]
+    NotDeclared { object: ObjectId, release: ReleaseId, revision: u64 },
+    #[error("revision {revision} of release {release} has changed meanwhile")]
+    Changed { release: ReleaseId, revision: u64 },
+    #[error("the dry run of {object} failed: {source}")]
+    DryRun { object: ObjectId, source: Box<Self> },
+    /// The dry run failed, and the API server would take the manifest as a new object.
+    #[error(
+        "the API server refuses the manifest of {object} because of what the live object holds: {source}"
+    )]
+    Obstructed { object: ObjectId, source: Box<Self> },
+}
+
+pub use ClusterError as CallError; // alias
+
+/// The kinds of refusals that a writer tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// The object or its namespace does not exist.
+    NotFound,
+    AlreadyExists,
+    /// The object has another version, uid or field owner than the write expects.
+    Conflict,
+    /// Missing rights, a quota, or an admission plugin or webhook that refuses.
+    Forbidden,
+    /// The namespace is being deleted and takes no new objects.
+    Terminating,
+    /// The object is invalid, or changes a field that must not change.
+    Invalid,
+}
+
+impl ClusterError {
+    pub fn refusal(&self) -> Option<RefusalKind> {
+        let Self::Refused { code, reason, .. } = self else { return None };
+        match (code, reason.as_str()) {
+            (404, _) => Some(RefusalKind::NotFound),
+            (409, "AlreadyExists") => Some(RefusalKind::AlreadyExists),
+            (409, _) => Some(RefusalKind::Conflict),
+            (403, _) if self.is_terminating() => Some(RefusalKind::Terminating),
+            (403, _) => Some(RefusalKind::Forbidden),
+            (422, _) => Some(RefusalKind::Invalid),
+            _ => None,
+        }
+    }
+
+    /// The failed call itself, without what it was for.
+    fn call(&self) -> &Self {
+        match self {
+            Self::During { source, .. } | Self::Records { source, .. } => source.call(),
+            other => other,
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        matches!(self.call(), Self::Refused { code: 404, .. } | Self::Unserved)
+    }
+
+    /// Whether the API server vouches that the object of the request does not exist. For a create it is the namespace.
+    pub fn proves_absence(&self) -> bool {
+        matches!(self.call(), Self::Refused { names_absent: true, .. })
+    }
+
+    /// Whether a write is refused because another writer was faster, or there is such an object already.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self.call(), Self::Refused { code: 409, .. })
+    }
+
+    /// Whether a write of an object that was there is refused because another writer was faster: the object has
+    /// changed or is gone, or its definition is.
+    pub fn is_overtaken(&self) -> bool {
+        self.is_conflict() || self.is_not_found()
+    }
+
+    pub fn is_terminating(&self) -> bool {
+        let Self::Refused { causes, .. } = self.call() else { return false };
+        causes.iter().any(|cause| cause.reason == TERMINATING)
+    }
+
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.call(), Self::Refused { code: 403, .. })
+    }
+
+    /// Whether the API server does not accept the credentials, or no longer does.
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(self.call(), Self::Refused { code: 401, .. })
+    }
+
+    /// Whether the `resourceVersion` or `continue` token of the request has expired.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.call(), Self::Refused { code: 410, .. })
+    }
+
+    /// Whether the API server did not answer: trying the same again soon may help.
+    pub fn is_outage(&self) -> bool {
+        match self.call() {
+            Self::Unreachable { .. } | Self::Untrusted { .. } | Self::Late { .. } => true,
+            Self::Refused { code, .. } => *code >= 500 || *code == 429,
+            // A dry run passes through other webhooks, and the API server reports some of their errors, and errors
+            // caused by the object, as its own.
+            Self::DryRun { source, .. } => {
+                !matches!(**source, Self::Refused { code: 500, .. }) && source.is_outage()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a dry run shows that the object itself cannot have the requested state, which a change of the object could
+    /// fix. A missing permission, an unavailable webhook or a broken connection does not.
+    pub fn is_refusal(&self) -> bool {
+        let source = match self {
+            Self::Obstructed { .. } => return true,
+            Self::DryRun { source, .. } => source.as_ref(),
+            _ => return false,
+        };
+        match source.refusal() {
+            Some(refusal) => refusal == RefusalKind::Invalid,
+            None => matches!(source, Self::Refused { message, .. } if !message.contains(WEBHOOK_FAILED)),
+        }
+    }
+
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self.call(), Self::Late { .. })
+    }
+
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let Self::Refused { retry_after, .. } = self else { return None };
+        *retry_after
+    }
+
+    /// The same refusal, by a server that asks for this pause in a header.
+    fn with_pause(mut self, pause: Option<Duration>) -> Self {
+        if let Self::Refused { retry_after, .. } = &mut self {
+            *retry_after = pause.or(*retry_after);
+        }
+        self
+    }
+
+    /// The same refusal without any text that could quote a field's value.
+    pub(crate) fn without_values(mut self) -> Self {
+        if let Self::Refused { message, causes, .. } = &mut self {
+            WITHHELD.clone_into(message);
+            causes.iter_mut().for_each(|cause| WITHHELD.clone_into(&mut cause.message));
+        }
+        self
+    }
+
+    pub(crate) fn during(self, what: impl Into<String>) -> Self {
+        Self::During { what: what.into(), source: Box::new(self) }
+    }
+
+    pub(crate) fn of_records(self, release: &ReleaseId) -> Self {
+        Self::Records { release: release.clone(), source: Box::new(self) }
+    }
+
+    /// The work was cut off with the program.
+    pub(crate) fn shutting_down() -> Self {
+        Self::Unreachable { reason: "the program is shutting down".to_owned() }
+    }
+}
+
+impl From<Status> for ClusterError {
+    fn from(status: Status) -> Self {
+        let details = status.details.map(|details| {
+            let is_named = !details.kind.is_empty() && !details.name.is_empty();
+            (is_named, details.causes, details.retry_after_seconds)
+        });
+        let (is_named, causes, seconds) = details.unwrap_or_default();
+        // A status inside a watch may lack the code; the word says the same.
+        let code = match (status.code, status.reason.as_str()) {
+            (0, reason::EXPIRED | reason::GONE) => 410,
+            (0, reason::NOT_FOUND) => 404,
+            (0, reason::FORBIDDEN) => 403,
+            (0, _) => 500,
+            (code, _) => code,
+        };
+        Self::Refused {
+            code,
+            retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
+            names_absent: code == 404 && status.reason == reason::NOT_FOUND && is_named,
+            reason: status.reason,
+            message: status.message,
+            causes: causes
+                .into_iter()
+                .map(|cause| Cause { reason: cause.reason, field: cause.field, message: cause.message })
+                .collect(),
+        }
+    }
+}
+
+impl From<kube::Error> for ClusterError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => (*status).into(),
+            kube::Error::SerdeError(error) => Self::Unreadable { line: error.line(), column: error.column() },
+            kube::Error::BuildRequest(error) => error.into(),
+            kube::Error::HttpError(error) => Self::Unformed { reason: error.to_string() },
+            other => Self::unanswered(&other),
+        }
+    }
+}
+
+impl From<kube::core::request::Error> for ClusterError {
+    fn from(error: kube::core::request::Error) -> Self {
+        Self::Unformed { reason: error.to_string() }
+    }
+}
+
+impl ClusterError {
+    fn unanswered(error: &(dyn Error + 'static)) -> Self {
+        let reason = causes_of(error);
+        match is_untrusted(error) {
+            true => Self::Untrusted { reason },
+            false => Self::Unreachable { reason },
+        }
+    }
+}
+
+fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // What an I/O error holds is not among its sources.
+        let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if held.is_some_and(|held| is_untrusted(held))
+            || matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)))
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// The error and what caused it, in one sentence: transports say the useful
+/// part (refused, name not known, bad certificate) only in the innermost.
+pub(crate) fn causes_of(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Sends `request` and gives the body of a successful answer, of at most `cap` bytes, within the time `within`.
 pub(crate) async fn send(
     client: &kube::Client,
     request: Request<Vec<u8>>,
     cap: usize,
     within: Duration,
-) -> Result<Vec<u8>, CallError> {
+) -> Result<Vec<u8>, ClusterError> {
     Ok(send_warned(client, request, cap, within).await?.0)
 }
 
 /// [`send`], with the API server's warnings.
-///
-/// # Errors
-/// See [`CallError`].
 pub(crate) async fn send_warned(
     client: &kube::Client,
     request: Request<Vec<u8>>,
     cap: usize,
     within: Duration,
-) -> Result<(Vec<u8>, Vec<String>), CallError> {
+) -> Result<(Vec<u8>, Vec<String>), ClusterError> {
     let exchange = async {
         let answer = client.send(request.map(Body::from)).await?;
         let status = answer.status();
@@ -66,9 +372,9 @@ pub(crate) async fn send_warned(
         let refusal = match serde_json::from_slice::<Status>(&body) {
             Ok(refusal) if refusal.status.is_some() => Status { code: status.as_u16(), ..refusal }.into(),
             // With the known paths, also as JSON, or with a page.
-            _ if status == StatusCode::NOT_FOUND => CallError::Unserved,
+            _ if status == StatusCode::NOT_FOUND => ClusterError::Unserved,
             // Some proxy's page, which says nothing that the status does not.
-            _ => CallError::Refused {
+            _ => ClusterError::Refused {
                 code: status.as_u16(),
                 reason: status.canonical_reason().unwrap_or_default().to_owned(),
                 message: "the answer is not a Kubernetes status".to_owned(),
@@ -79,60 +385,62 @@ pub(crate) async fn send_warned(
         };
         Err(refusal.with_pause(pause))
     };
-    tokio::time::timeout(within, exchange).await.unwrap_or(Err(CallError::Late { within }))
+    tokio::time::timeout(within, exchange).await.unwrap_or(Err(ClusterError::Late { within }))
 }
 
-/// [`send`], decoded.
-///
-/// # Errors
-/// See [`CallError`].
 pub async fn fetch<T: DeserializeOwned>(
     client: &kube::Client,
     request: Request<Vec<u8>>,
     within: Duration,
-) -> Result<T, CallError> {
+) -> Result<T, ClusterError> {
     decode(&send(client, request, BODY_CAP, within).await?)
 }
 
-/// Decodes an answer.
-///
-/// # Errors
-/// [`CallError::Unreadable`].
-pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallError> {
+/// What the API server holds; none if it vouches that there is no such object.
+pub(crate) fn found<T>(answer: Result<T, ClusterError>) -> Result<Option<T>, ClusterError> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        // An unserved kind does not show whether the object exists.
+        Err(error) if error.proves_absence() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClusterError> {
     serde_json::from_slice(body)
-        .map_err(|error| CallError::Unreadable { line: error.line(), column: error.column() })
+        .map_err(|error| ClusterError::Unreadable { line: error.line(), column: error.column() })
 }
 
-/// A GET of `path`.
-///
-/// # Errors
-/// [`CallError::Unformed`] when `path` is no path.
-pub fn get(path: &str) -> Result<Request<Vec<u8>>, CallError> {
-    Request::get(path)
-        .header(http::header::ACCEPT, "application/json")
-        .body(Vec::new())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })
+pub(crate) fn encode(object: &impl Serialize) -> Result<Vec<u8>, ClusterError> {
+    serde_json::to_vec(object).map_err(|error| ClusterError::Unformed { reason: error.to_string() })
 }
 
-/// Posts an object as JSON; the answer.
-///
-/// # Errors
-/// See [`CallError`].
+pub fn get(path: &str) -> Result<Request<Vec<u8>>, ClusterError> {
+    let request = Request::get(path).header(http::header::ACCEPT, "application/json");
+    request.body(Vec::new()).map_err(|error| ClusterError::Unformed { reason: error.to_string() })
+}
+
+/// The body of `path` and query at the server of `client`: a guard's own HTTP API, which speaks like the API server
+/// (JSON, and Statuses for refusals).
+pub async fn read(client: &kube::Client, path: &str, within: Duration) -> Result<Vec<u8>, ClusterError> {
+    send(client, get(path)?, BODY_CAP, within).await
+}
+
 pub(super) async fn post<T: DeserializeOwned>(
     client: &kube::Client,
     path: &str,
     object: &Value,
-) -> Result<T, CallError> {
+) -> Result<T, ClusterError> {
     fetch(client, carry(Request::post(path), "application/json", object)?, PATIENCE).await
 }
 
 /// The request that carries an object in this form of JSON.
-pub(super) fn carry(request: Builder, form: &str, object: &Value) -> Result<Request<Vec<u8>>, CallError> {
+pub(super) fn carry(request: Builder, form: &str, object: &Value) -> Result<Request<Vec<u8>>, ClusterError> {
     request
         .header(http::header::CONTENT_TYPE, form)
         .header(http::header::ACCEPT, "application/json")
         .body(object.to_string().into_bytes())
-        .map_err(|error| CallError::Unformed { reason: error.to_string() })
+        .map_err(|error| ClusterError::Unformed { reason: error.to_string() })
 }
 
 /// The text of a warning: `299 - "text"`. The API server sends it in UTF-8, which not every header may hold.
@@ -151,11 +459,11 @@ fn seconds(header: &http::HeaderValue) -> Option<Duration> {
     header.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-async fn collect(body: Body, cap: usize) -> Result<Vec<u8>, CallError> {
+async fn collect(body: Body, cap: usize) -> Result<Vec<u8>, ClusterError> {
     match Limited::new(body, cap).collect().await {
         Ok(collected) => Ok(collected.to_bytes().into()),
-        Err(error) if error.is::<LengthLimitError>() => Err(CallError::TooLarge { cap }),
-        Err(error) => Err(CallError::Unreachable { reason: causes_of(error.as_ref()) }),
+        Err(error) if error.is::<LengthLimitError>() => Err(ClusterError::TooLarge { cap }),
+        Err(error) => Err(ClusterError::Unreachable { reason: causes_of(error.as_ref()) }),
     }
 }
 

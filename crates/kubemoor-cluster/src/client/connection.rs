@@ -1,48 +1,57 @@
-//! The connection to the API server.
+//! The connection to the API server: from a kubeconfig, from kubectl's flags, or from the service account of the pod.
+//! Named credentials are used, or there is an error, which quotes none of them. No request is sent yet.
 //!
-//! Entry points: [`connect`] for a kubeconfig, [`connect_by`] for everything that kubectl's flags can select.
-//! Reads a kubeconfig, or the service account of the pod; sends no request yet.
+//! A load balancer or a firewall may forget a connection without notifying either end. A request on it waits until its
+//! time limit, and a client with many such connections has as many such waits ahead. So the first read that waits too
+//! long is sent again over a new connection (only reads, each at most once more). If that one answers first, all later
+//! requests use new connections, and so do the reads that are waiting at that moment.
 
-mod configuration;
-mod patient;
-mod pool;
-
+use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
-use http::header::USER_AGENT;
-use kube::Config;
-use kube::config::Kubeconfig;
+use http::header::{UPGRADE, USER_AGENT};
+use http::{HeaderValue, Method, Request, Response};
+use kube::client::Body;
+use kube::client::retry::RetryPolicy;
+use kube::config::{
+    AuthInfo, InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError,
+};
+use kube::{Client, Config};
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use secrecy::SecretString;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tower::retry::RetryLayer;
+use tower::{BoxError, Layer, service_fn};
+use tracing::debug;
 
-pub(super) use self::configuration::certificates;
-use self::configuration::configuration;
-use self::patient::{client, lasting_client};
-use super::call::causes_of;
-use super::identity;
+use crate::client::access;
+use crate::client::call::causes_of;
 
 /// The log filter that shows each request.
 pub const REQUESTS: &str = "kubemoor_cluster::client::connection=debug";
 
 /// A client and the identity that its credentials claim.
 #[derive(Clone)]
-pub struct Connection {
+pub struct ClusterConnection {
     /// The client. Cheap to clone.
     pub client: kube::Client,
-    /// The API server's URL.
     pub url: String,
     /// The namespace that the credentials default to: the pod's own in a cluster.
     pub namespace: String,
-    /// The user name that the bearer token claims; see [`identity::own_name`].
+    /// The user name that the bearer token claims; see [`access::own_name`].
     pub claimed: Option<String>,
 }
 
 /// Which credentials to use, as kubectl's flags choose them.
 #[derive(Clone, Debug, Default)]
-pub struct Access {
-    /// The kubeconfig; `None` for `$KUBECONFIG`, `~/.kube/config` or the pod's
-    /// service account, in that order.
+pub struct ClusterAccess {
+    /// The kubeconfig; `None` for `$KUBECONFIG`, `~/.kube/config` or the pod's service account, in that order.
     pub kubeconfig: Option<PathBuf>,
     /// The context; `None` for the current one.
     pub context: Option<String>,
@@ -56,16 +65,14 @@ pub struct Access {
     pub timeout: Option<Duration>,
     /// The user to act as (impersonation).
     pub user: Option<String>,
-    /// The groups to act as.
     pub groups: Vec<String>,
     /// The API server, in place of a kubeconfig's; with the token and no other credentials.
-    pub server: Option<ApiServer>,
+    pub server: Option<ApiServerAddress>,
 }
 
 /// An API server that no kubeconfig names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiServer {
-    /// Its address.
+pub struct ApiServerAddress {
     pub url: http::Uri,
     /// The file with the CA of its certificate.
     pub authority: PathBuf,
@@ -74,54 +81,23 @@ pub struct ApiServer {
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A kubeconfig was named and cannot be used.
     #[error("the kubeconfig {} cannot be used: {reason}", .path.display())]
-    Kubeconfig {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// No kubeconfig was named, none is in the usual places, and this is no pod.
+    Kubeconfig { path: PathBuf, reason: String },
     #[error("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod ({reason})")]
-    Nowhere {
-        /// What was tried.
-        reason: String,
-    },
-    /// A context, cluster or user of the kubeconfig was named and cannot be used.
+    Nowhere { reason: String },
     #[error("{choice} cannot be used: {reason}")]
-    Choice {
-        /// What was named.
-        choice: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The CA data for a server holds no certificate.
+    Choice { choice: String, reason: String },
     #[error("{} holds no PEM certificate that can be read: {reason}", .path.display())]
-    Authority {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The configuration is readable but makes no client.
+    Authority { path: PathBuf, reason: String },
     #[error("no client for {url}: {reason}")]
-    Client {
-        /// The API server's URL.
-        url: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Client { url: String, reason: String },
 }
 
 /// A client for the current context of the file `kubeconfig`; without a file, for `$KUBECONFIG`,
 /// `~/.kube/config` or the pod's service account, in that order. It is for a long-running process:
 /// connections that are lost silently are replaced.
-///
-/// # Errors
-/// When no configuration is found, or it cannot be used.
-pub async fn connect(kubeconfig: Option<&Path>) -> Result<Connection, ConnectError> {
-    let access = Access { kubeconfig: kubeconfig.map(Path::to_owned), ..Access::default() };
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<ClusterConnection, ConnectError> {
+    let access = ClusterAccess { kubeconfig: kubeconfig.map(Path::to_owned), ..ClusterAccess::default() };
     open(&access, lasting_client).await
 }
 
@@ -133,24 +109,17 @@ pub fn contexts(kubeconfig: Option<&Path>) -> Vec<String> {
 }
 
 /// A client with the credentials that `access` chooses.
-///
-/// # Errors
-/// When no configuration is found, or it cannot be used.
-pub async fn connect_by(access: &Access) -> Result<Connection, ConnectError> {
+pub async fn connect_by(access: &ClusterAccess) -> Result<ClusterConnection, ConnectError> {
     open(access, client).await
 }
 
-/// A client for the server at `url`, with the credentials that `access`
-/// chooses: for a guard, which asks the API server whose they are. The server is
-/// believed if one of the certificates in the file `authority` vouches for it;
+/// A client for the server at `url`, with the credentials that `access` chooses: for a guard, which asks the API
+/// server whose they are. The server is believed if one of the certificates in the file `authority` vouches for it;
 /// without a file, if one of the system's does.
-///
-/// # Errors
-/// When no configuration is found, or it cannot be used.
 pub async fn connect_to(
     url: &http::Uri,
     authority: Option<&Path>,
-    access: &Access,
+    access: &ClusterAccess,
 ) -> Result<kube::Client, ConnectError> {
     let authority = authority.map(certificates).transpose()?;
     let config = credentials(url, authority, access).await?;
@@ -168,7 +137,7 @@ pub fn current_context(kubeconfig: Option<&Path>) -> Option<String> {
 pub(super) async fn credentials(
     url: &http::Uri,
     authority: Option<Vec<Vec<u8>>>,
-    access: &Access,
+    access: &ClusterAccess,
 ) -> Result<Config, ConnectError> {
     let mut config = configuration(access).await?;
     config.cluster_url = url.clone();
@@ -181,22 +150,21 @@ pub(super) async fn credentials(
 }
 
 async fn open(
-    access: &Access,
+    access: &ClusterAccess,
     make: impl Fn(Config) -> kube::Result<kube::Client>,
-) -> Result<Connection, ConnectError> {
+) -> Result<ClusterConnection, ConnectError> {
     let mut config = configuration(access).await?;
     let agent = HeaderValue::from_static(concat!("kubemoor/", env!("CARGO_PKG_VERSION")));
     config.headers.push((USER_AGENT, agent));
     let url = config.cluster_url.to_string();
     let namespace = config.default_namespace.clone();
-    let claimed = identity::claimed(&config.auth_info);
+    let claimed = access::claimed(&config.auth_info);
     match make(config) {
-        Ok(client) => Ok(Connection { client, url, namespace, claimed }),
+        Ok(client) => Ok(ClusterConnection { client, url, namespace, claimed }),
         Err(error) => Err(ConnectError::Client { url, reason: no_client(&error) }),
     }
 }
 
-/// Why a configuration makes no client.
 fn no_client(error: &kube::Error) -> String {
     let reason = causes_of(error);
     // rustls names the version and not whose certificate it is.
@@ -207,3 +175,239 @@ fn no_client(error: &kube::Error) -> String {
     }
     reason
 }
+
+pub(super) fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
+    let failed = |reason| ConnectError::Authority { path: path.to_owned(), reason };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
+    let certificates: Result<Vec<_>, _> = certificates.map(|it| it.map(|it| it.to_vec())).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(failed("there is none in it".to_owned())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+async fn configuration(access: &ClusterAccess) -> Result<Config, ConnectError> {
+    let ClusterAccess { kubeconfig, context, cluster, account, token, timeout, user, groups, server } =
+        access;
+    if let Some(server) = server {
+        return by_token(server, token.as_ref());
+    }
+    let options =
+        KubeConfigOptions { context: context.clone(), cluster: cluster.clone(), user: account.clone() };
+    let named = [("context", context), ("cluster", cluster), ("user", account)];
+    let named = named.map(|(what, name)| name.as_ref().map(|name| format!("the {what} {name:?}")));
+    let named: Vec<_> = named.into_iter().flatten().collect();
+    let mut config = match kubeconfig {
+        Some(path) => from_file(path, &options).await?,
+        // A pod's service account has no contexts.
+        None if !named.is_empty() => {
+            let failed = |reason| ConnectError::Choice { choice: named.join(" with "), reason };
+            let kubeconfig = Kubeconfig::read().map_err(|error| failed(reason(&error)))?;
+            check_account(&kubeconfig, &options).map_err(failed)?;
+            let loaded = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            loaded.map_err(|error| failed(reason(&error)))?
+        }
+        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: inferred(&error) })?,
+    };
+    if let Some(token) = token {
+        // A certificate would take precedence over the token.
+        config.auth_info = AuthInfo { token: Some(token.clone()), ..AuthInfo::default() };
+    }
+    if timeout.is_some() {
+        config.connect_timeout = *timeout;
+        config.read_timeout = *timeout;
+        config.write_timeout = *timeout;
+    }
+    if user.is_some() {
+        config.auth_info.impersonate.clone_from(user);
+        config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
+    }
+    Ok(config)
+}
+
+/// A token's own configuration: neither a kubeconfig nor the pod's account is looked at.
+fn by_token(server: &ApiServerAddress, token: Option<&SecretString>) -> Result<Config, ConnectError> {
+    let ApiServerAddress { url, authority } = server;
+    let Some(token) = token else {
+        return Err(ConnectError::Nowhere { reason: "there is no token for the API server".to_owned() });
+    };
+    let mut config = Config::new(url.clone());
+    config.root_cert = Some(certificates(authority)?);
+    config.auth_info = AuthInfo { token: Some(token.clone()), ..AuthInfo::default() };
+    Ok(config)
+}
+
+async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
+    let failed = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
+        // The sentence names the file already.
+        KubeconfigError::ReadConfig(error, _) => failed(error.to_string()),
+        error => failed(reason(&error)),
+    })?;
+    check_account(&kubeconfig, options).map_err(failed)?;
+    let loaded = Config::from_custom_kubeconfig(kubeconfig, options).await;
+    loaded.map_err(|error| failed(reason(&error)))
+}
+
+/// Without this check a missing user would become anonymous, and the API server may answer anonymous requests.
+fn check_account(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), String> {
+    match &options.user {
+        Some(user) if !kubeconfig.auth_infos.iter().any(|it| it.name == *user) => {
+            Err(format!("there is no user {user:?} in it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The error of a kubeconfig, without the lines that the parser quotes: they may hold credentials. kube puts the path of
+/// a file into two pairs of quotes.
+fn reason(error: &KubeconfigError) -> String {
+    let file = |error: &LoadDataError| match error {
+        LoadDataError::ReadFile(error, path) => format!("{} cannot be read: {error}", path.display()),
+        error => first_line(error),
+    };
+    match error {
+        KubeconfigError::ReadConfig(error, path) => format!("{} cannot be read: {error}", path.display()),
+        KubeconfigError::LoadCertificateAuthority(error) => format!("certificate authority: {}", file(error)),
+        KubeconfigError::LoadClientCertificate(error) => format!("client certificate: {}", file(error)),
+        KubeconfigError::LoadClientKey(error) => format!("client key: {}", file(error)),
+        error => first_line(error),
+    }
+}
+
+/// Why neither a kubeconfig nor a pod's service account was found.
+fn inferred(error: &InferConfigError) -> String {
+    let kubeconfig = error.source().and_then(|error| error.downcast_ref::<KubeconfigError>());
+    kubeconfig.map_or_else(|| first_line(error), reason)
+}
+
+fn first_line(error: &dyn Error) -> String {
+    causes_of(error).lines().next().unwrap_or_default().to_owned()
+}
+
+/// The first and the longest pause before a request is sent again that a server turned away.
+const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+const RETRIES: u32 = 15;
+
+/// The client of a configuration. A server that turns requests away is asked again soon, as long as the caller waits:
+/// kube's own pauses grow beyond what anybody waits for, and would outlast the server's return.
+fn client(mut config: Config) -> kube::Result<kube::Client> {
+    config.default_retry = false;
+    let namespace = config.default_namespace.clone();
+    patient(kube::Client::try_from(config)?, namespace)
+}
+
+/// The same, whose connections are replaced once they are lost.
+fn lasting_client(mut config: Config) -> kube::Result<kube::Client> {
+    config.default_retry = false;
+    let namespace = config.default_namespace.clone();
+    let pool = Arc::new(ConnectionPool::new(move || kube::Client::try_from(config.clone()))?);
+    let service = service_fn(move |request: Request<Body>| {
+        let pool = Arc::clone(&pool);
+        async move { pool.send(request).await.map_err(BoxError::from) }
+    });
+    patient(kube::Client::new(service, namespace.clone()), namespace)
+}
+
+/// A client that sends a request again that the server turned away.
+fn patient(client: kube::Client, namespace: String) -> kube::Result<kube::Client> {
+    let valid_until = *client.valid_until();
+    let once = service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        let (method, uri, begun) = (request.method().clone(), request.uri().clone(), Instant::now());
+        async move {
+            let answer = client.send(request).await;
+            let told = answer.as_ref().map_or_else(ToString::to_string, |it| it.status().to_string());
+            debug!("{method} {uri}: {told} in {} milliseconds", begun.elapsed().as_millis());
+            answer.map_err(BoxError::from)
+        }
+    });
+    let (first, longest) = RETRY;
+    let policy = RetryPolicy::new(first, longest, RETRIES, true)
+        .map_err(|error| kube::Error::Service(Box::new(error)))?;
+    let service = RetryLayer::new(policy).layer(once);
+    Ok(kube::Client::new(service, namespace).with_valid_until(valid_until))
+}
+
+/// How long a read waits for an answer before a new connection is tried.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const BETWEEN: Duration = Duration::from_secs(5);
+
+/// The client in use, which keeps its connections.
+struct ConnectionPool {
+    /// Makes a client that shares no connection with any other.
+    make: Box<dyn Fn() -> kube::Result<Client> + Send + Sync>,
+    current: watch::Sender<Client>,
+    tried: Mutex<Option<Instant>>,
+}
+
+impl ConnectionPool {
+    fn new(make: impl Fn() -> kube::Result<Client> + Send + Sync + 'static) -> kube::Result<Self> {
+        let current = watch::Sender::new(make()?);
+        Ok(Self { make: Box::new(make), current, tried: Mutex::default() })
+    }
+
+    /// Sends a request. A read that gets no answer for a while is also sent over a new connection.
+    async fn send(&self, request: Request<Body>) -> kube::Result<Response<Body>> {
+        let mut news = self.current.subscribe();
+        let client = news.borrow_and_update().clone();
+        let (parts, body) = request.into_parts();
+        let is_read = parts.method == Method::GET && !parts.headers.contains_key(UPGRADE);
+        let again = is_read.then(|| Request::from_parts(parts.clone(), Body::empty()));
+        let mut first = pin!(client.send(Request::from_parts(parts, body)));
+        let Some(again) = again else { return first.await };
+        let (second, is_new) = tokio::select! {
+            answer = &mut first => return answer,
+            other = self.other(&mut news) => other,
+        };
+        tokio::select! {
+            answer = &mut first => answer,
+            Ok(answer) = second.send(again) => {
+                if is_new {
+                    tracing::info!("connections to the API server were lost without a word; new ones are used");
+                    self.current.send_replace(second.clone());
+                }
+                Ok(answer)
+            }
+        }
+    }
+
+    /// Waits for another client to try: the one that others use by now, or a new one when it is time, and then `true`.
+    async fn other(&self, news: &mut watch::Receiver<Client>) -> (Client, bool) {
+        tokio::select! {
+            // The sender lives as long as this.
+            Ok(()) = news.changed() => return (news.borrow_and_update().clone(), false),
+            () = sleep(PATIENCE) => {}
+        }
+        if self.may_try() {
+            match (self.make)() {
+                Ok(client) => return (client, true),
+                Err(error) => tracing::debug!(%error, "no new connection to the API server can be tried"),
+            }
+        }
+        match news.changed().await {
+            Ok(()) => (news.borrow_and_update().clone(), false),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Takes the turn to try new connections, unless another request took it a moment ago.
+    fn may_try(&self) -> bool {
+        let mut tried = self.tried.lock();
+        let is_due = tried.is_none_or(|tried| tried.elapsed() >= BETWEEN);
+        if is_due {
+            *tried = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+pub use ApiServerAddress as ApiServer; // alias
+pub use ClusterAccess as Access; // alias
+pub use ClusterConnection as Connection; // alias
+
+#[cfg(test)]
+mod tests;

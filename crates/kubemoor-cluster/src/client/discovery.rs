@@ -1,32 +1,32 @@
-//! The kinds that the API server serves, and its version.
-//!
-//! Entry points: `discover`, [`by_short_name`], [`version`]. Reads the documents that every supported server has.
-//! If an aggregated API is down, only its own kinds are missing.
+//! The kinds that the API server serves, its version, and the types of kinds from its OpenAPI documents and from
+//! CustomResourceDefinitions. If an aggregated API is down, only its own kinds are missing.
 
-mod documents;
-
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
+use futures::StreamExt;
 use serde::Deserialize;
+use serde_json::Value;
 
-use self::documents::documents;
-use super::call::{self, CallError, PATIENCE};
+use crate::client::call::{self, BODY_CAP, ClusterError, PATIENCE};
+use crate::client::resource::{GROUP, Partial, segment};
 use kubemoor_declare::catalog::KindFacts;
+use kubemoor_declare::model::Gvk;
+use kubemoor_declare::openapi::{Reduction, SchemaError};
+use kubemoor_declare::schema::KindSchema;
+use kubemoor_declare::{embedded, openapi};
 
 #[derive(Deserialize)]
-struct Version {
+struct ServerVersion {
     major: String,
     minor: String,
 }
 
 /// The kinds of every group, with their versions in the order that the API server prefers. Discovery does not
 /// say which field of a `scale` subresource holds the replicas, so that stays empty.
-///
-/// # Errors
-/// When the lists of groups themselves cannot be read.
-pub async fn discover(client: &kube::Client) -> Result<Vec<KindFacts>, CallError> {
-    let documents = documents(client).await?;
+pub async fn discover(client: &kube::Client) -> Result<Vec<KindFacts>, ClusterError> {
+    let documents = discovery_documents(client).await?;
     let mut kinds: Vec<KindFacts> = Vec::new();
     let mut places: HashMap<(String, String), usize> = HashMap::new();
     for (group, version, resources) in documents {
@@ -60,14 +60,10 @@ pub async fn discover(client: &kube::Client) -> Result<Vec<KindFacts>, CallError
     Ok(kinds)
 }
 
-/// The resources, as group and plural, that go by a short name such as
-/// `deploy`.
-///
-/// # Errors
-/// When the API server gives no usable answer.
-pub async fn by_short_name(client: &kube::Client, name: &str) -> Result<Vec<(String, String)>, CallError> {
+/// The resources, as group and plural, that go by a short name such as `deploy`.
+pub async fn by_short_name(client: &kube::Client, name: &str) -> Result<Vec<(String, String)>, ClusterError> {
     let mut found: Vec<(String, String)> = Vec::new();
-    for (group, _, resources) in documents(client).await? {
+    for (group, _, resources) in discovery_documents(client).await? {
         let resources = resources.map(|resources| resources.resources).unwrap_or_default();
         let named = resources.into_iter().filter(|it| it.short_names.iter().any(|short| short == name));
         found.extend(named.map(|resource| (group.clone(), resource.name)));
@@ -78,11 +74,8 @@ pub async fn by_short_name(client: &kube::Client, name: &str) -> Result<Vec<(Str
 }
 
 /// The API server's version, such as 1 and 28.
-///
-/// # Errors
-/// When the API server gives no usable answer.
-pub async fn version(client: &kube::Client) -> Result<(u32, u32), CallError> {
-    let version: Version = call::fetch(client, call::get("/version")?, PATIENCE).await?;
+pub async fn version(client: &kube::Client) -> Result<(u32, u32), ClusterError> {
+    let version: ServerVersion = call::fetch(client, call::get("/version")?, PATIENCE).await?;
     Ok((number(&version.major), number(&version.minor)))
 }
 
@@ -91,3 +84,221 @@ fn number(text: &str) -> u32 {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     text.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or_default()
 }
+
+const AT_ONCE: usize = 8;
+
+#[derive(Deserialize)]
+struct CoreVersions {
+    versions: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    name: String,
+    versions: Vec<DiscoveredVersion>,
+    preferred_version: Option<DiscoveredVersion>,
+}
+
+#[derive(Deserialize)]
+struct DiscoveredVersion {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Resources {
+    resources: Vec<DiscoveredResource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DiscoveredResource {
+    name: String,
+    kind: String,
+    namespaced: bool,
+    #[serde(default)]
+    short_names: Vec<String>,
+}
+
+/// The documents of all groups and versions, the preferred version of each group in front.
+async fn discovery_documents(
+    client: &kube::Client,
+) -> Result<Vec<(String, String, Result<Resources, ClusterError>)>, ClusterError> {
+    let core: CoreVersions = call::fetch(client, call::get("/api")?, PATIENCE).await?;
+    let groups: Groups = call::fetch(client, call::get("/apis")?, PATIENCE).await?;
+    let mut places: Vec<(String, String)> =
+        core.versions.into_iter().map(|version| (String::new(), version)).collect();
+    for group in groups.groups {
+        let preferred = group.preferred_version.map(|preferred| preferred.version);
+        let others = group.versions.into_iter().map(|version| version.version);
+        let others = others.filter(|version| Some(version) != preferred.as_ref()).collect::<Vec<_>>();
+        places.extend(preferred.into_iter().chain(others).map(|version| (group.name.clone(), version)));
+    }
+    Ok(futures::stream::iter(places)
+        .map(|(group, version)| async move {
+            let read = async {
+                let at = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+                call::fetch(client, call::get(&format!("{at}/{version}"))?, PATIENCE).await
+            };
+            let resources = read.await;
+            (group, version, resources)
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await)
+}
+
+fn definition_path(plural: &str, group: &str) -> Result<String, ClusterError> {
+    let name = segment(&format!("{plural}.{group}"))?;
+    Ok(format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"))
+}
+
+/// Whether there is the CustomResourceDefinition of the kind that is called `plural` in paths.
+pub(crate) async fn is_defined(client: &kube::Client, plural: &str) -> Result<bool, ClusterError> {
+    let definition =
+        call::fetch::<Partial>(client, call::get(&definition_path(plural, GROUP)?)?, PATIENCE).await;
+    Ok(call::found(definition)?.is_some())
+}
+
+/// `Ok` if the answer `error` to a request for objects of the kind `plural` means that there are none: it names an object
+/// that does not exist, or the kind is not defined. Whoever may not read definitions has to believe the answer.
+pub async fn confirm_absence(
+    client: &kube::Client,
+    plural: &str,
+    error: ClusterError,
+) -> Result<(), ClusterError> {
+    if error.proves_absence() {
+        return Ok(());
+    }
+    if !error.is_not_found() {
+        return Err(error);
+    }
+    match is_defined(client, plural).await {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(error),
+        Err(unread) if unread.is_forbidden() => Ok(()),
+        Err(unread) => Err(unread),
+    }
+}
+
+/// Where the API server's OpenAPI documents are.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenApiDocuments {
+    /// v3: the URL by `api/VERSION` or `apis/GROUP/VERSION`.
+    V3(BTreeMap<String, String>),
+    /// v2: one document for all.
+    V2,
+}
+
+#[derive(Deserialize)]
+struct OpenApiIndex {
+    paths: BTreeMap<String, OpenApiEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OpenApiEntry {
+    #[serde(rename = "serverRelativeURL")]
+    url: String,
+}
+
+impl OpenApiDocuments {
+    /// Asks the API server what it has.
+    pub(crate) async fn find(client: &kube::Client) -> Result<Self, ClusterError> {
+        match call::fetch::<OpenApiIndex>(client, call::get("/openapi/v3")?, PATIENCE).await {
+            Ok(index) => {
+                Ok(Self::V3(index.paths.into_iter().map(|(path, entry)| (path, entry.url)).collect()))
+            }
+            Err(error) if error.is_not_found() || error.is_forbidden() => Ok(Self::V2),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The types of the kinds `wanted`, and of the core kinds that the same
+    /// documents hold. Kinds that no document knows are left out.
+    pub(crate) async fn schemas(
+        &self,
+        client: &kube::Client,
+        wanted: HashSet<Gvk>,
+    ) -> Result<Vec<(Gvk, KindSchema)>, ClusterError> {
+        let wanted = Arc::new(wanted);
+        let urls: Vec<&str> = match self {
+            Self::V2 => vec!["/openapi/v2"],
+            Self::V3(urls) => {
+                let places: BTreeSet<String> = wanted.iter().map(document_path).collect();
+                places.iter().filter_map(|place| urls.get(place)).map(String::as_str).collect()
+            }
+        };
+        let mut types = Vec::new();
+        for url in urls {
+            let document = call::send(client, call::get(url)?, BODY_CAP, PATIENCE).await?;
+            let (wanted, is_v2) = (wanted.clone(), matches!(self, Self::V2));
+            types.extend(
+                reduce(move || {
+                    let core = embedded::core();
+                    let wanted =
+                        |gvk: &Gvk| wanted.contains(gvk) || core.facts(&gvk.group, &gvk.kind).is_some();
+                    let mut reduction = Reduction::default();
+                    if is_v2 {
+                        reduction.add_v2(&document, &wanted)
+                    } else {
+                        reduction.add_v3(&document, &wanted)
+                    }?;
+                    Ok(reduction.finish())
+                })
+                .await?,
+            );
+        }
+        Ok(types)
+    }
+}
+
+async fn reduce(
+    reduction: impl FnOnce() -> Result<Vec<(Gvk, KindSchema)>, SchemaError> + Send + 'static,
+) -> Result<Vec<(Gvk, KindSchema)>, ClusterError> {
+    let reduced = tokio::task::spawn_blocking(reduction).await.map_err(|_| ClusterError::shutting_down())?;
+    reduced.map_err(|error| ClusterError::Schema { reason: error.to_string() })
+}
+
+fn document_path(gvk: &Gvk) -> String {
+    let Gvk { group, version, .. } = gvk;
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+pub(crate) struct CustomKind {
+    pub(crate) facts: KindFacts,
+    pub(crate) types: Vec<(Gvk, KindSchema)>,
+    pub(crate) edition: Edition,
+}
+
+/// A state of a CustomResourceDefinition's spec: the definition's uid and its generation. The uid is needed
+/// because a re-created definition starts at generation one again.
+pub(crate) type Edition = (String, i64);
+
+/// The custom resource `plural` of `group`; `None` when its CustomResourceDefinition does not exist or may
+/// not be read. In that case the OpenAPI documents, which every user may read, still describe its types.
+pub(crate) async fn crd(
+    client: &kube::Client,
+    plural: &str,
+    group: &str,
+) -> Result<Option<CustomKind>, ClusterError> {
+    let request = call::get(&definition_path(plural, group)?)?;
+    let definition: Value = match call::fetch(client, request, PATIENCE).await {
+        Ok(definition) => definition,
+        Err(error) if error.is_not_found() || error.is_forbidden() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Some(facts) = KindFacts::from_crd(&definition) else { return Ok(None) };
+    let uid = definition.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let generation = definition.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+    let types = reduce(move || openapi::from_crd(&definition)).await?;
+    Ok(Some(CustomKind { facts, types, edition: (uid, generation) }))
+}
+
+#[cfg(test)]
+mod tests;

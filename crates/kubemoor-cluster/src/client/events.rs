@@ -1,12 +1,9 @@
-//! Events (`events.k8s.io/v1`) about objects and GuardedReleases.
+//! Events (`events.k8s.io/v1`): written about objects and GuardedReleases, and read about one object.
 //!
-//! Entry point: [`Events::publish`]. Invariant: a repeated notice increments the count of its existing event
-//! (a series), which is written at most every half minute. All writes are rate-limited, and notices beyond
-//! the rate are dropped. Only a leader writes. Must not put a Secret's values into a note: notes come
-//! redacted.
-//!
-//! kube's own recorder keeps the first note of a series for every later one, and builds the event's name from
-//! the object's name. Names such as those of ClusterRoles are not valid there.
+//! A repeated notice increments the count of its existing event (a series), which is written at most every half minute.
+//! All writes are rate-limited, and notices beyond the rate are dropped. Notes come redacted. kube's own recorder keeps
+//! the first note of a series for every later one, and builds the event's name from the object's name; names such as
+//! those of ClusterRoles are not valid there.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,18 +13,17 @@ use std::time::Duration;
 use governor::Quota;
 use jiff::Timestamp;
 use kube::core::Request as Requests;
-use kube::core::params::{Patch, PatchParams, PostParams};
+use kube::core::params::{ListParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::CallError;
-use super::lease::Leadership;
-use super::resource::{Resource, segment};
-use super::writer::{SendError, Turn, Writer};
+use crate::client::call::{self, ClusterError, PATIENCE};
+use crate::client::lease::Leadership;
+use crate::client::resource::{ApiResource, Meta, segment};
+use crate::client::writer::{ClusterWriter, WriteTurn, at_least_one};
 
-/// The name under which Kubemoor reports.
 const CONTROLLER: &str = "kubemoor.dev/guard";
 
 /// Repeats within this time form one series.
@@ -36,21 +32,13 @@ const SERIES: Duration = Duration::from_secs(600);
 /// The minimum time between two writes of a series.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// Series that are remembered.
 const REMEMBERED: usize = 4096;
 
 /// Events per second, and in one burst.
-const RATE: NonZeroU32 = match NonZeroU32::new(10) {
-    Some(number) => number,
-    None => NonZeroU32::MIN,
-};
-const BURST: NonZeroU32 = match NonZeroU32::new(50) {
-    Some(number) => number,
-    None => NonZeroU32::MIN,
-};
+const RATE: NonZeroU32 = at_least_one(10);
+const BURST: NonZeroU32 = at_least_one(50);
 
-/// How long one write may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The most bytes that the API server takes as a note.
 const NOTE: usize = 1024;
@@ -59,56 +47,44 @@ const NOTE: usize = 1024;
 /// server takes them in. Older ones take none in `default`.
 const NOWHERE: &str = "kube-system";
 
-/// Writes events.
 pub struct Events {
-    writer: Writer,
+    writer: ClusterWriter,
     instance: String,
     series: Mutex<HashMap<u64, Series>>,
 }
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Regarding {
-    /// Its `apiVersion`.
     pub api_version: String,
-    /// Its kind.
     pub kind: String,
     /// Its namespace; none for cluster-scoped objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
     /// Its uid; none for objects that are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
-/// The content of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Notice {
-    /// What it is about.
     pub regarding: Regarding,
-    /// What else it concerns.
     pub related: Option<Regarding>,
-    /// Whether the event needs attention.
     pub warning: bool,
     /// Why, in one word.
     pub reason: &'static str,
     /// What the guard did, in one word.
     pub action: &'static str,
-    /// For people.
     pub note: String,
 }
 
-/// The outcome of publishing a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
-    /// It is written.
     Written,
     /// It was said a moment ago and is only counted.
     Counted,
-    /// Too much was said.
     Dropped,
 }
 
@@ -123,15 +99,11 @@ impl Events {
     /// Events by `instance`, one of several replicas.
     pub fn new(client: kube::Client, leadership: Leadership, instance: String) -> Self {
         let rate = Quota::per_second(RATE).allow_burst(BURST);
-        let writer = Writer::new(client, rate, leadership).within(PATIENCE);
+        let writer = ClusterWriter::new(client, rate, leadership).within(WRITE_PATIENCE);
         Self { writer, instance, series: Mutex::default() }
     }
 
-    /// Says `notice`.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer.
-    pub async fn publish(&self, notice: &Notice) -> Result<Published, CallError> {
+    pub async fn publish(&self, notice: &Notice) -> Result<Published, ClusterError> {
         let key = key(notice);
         let now = Instant::now();
         let again = {
@@ -150,30 +122,28 @@ impl Events {
         let Some(turn) = self.writer.turn_now() else { return Ok(Published::Dropped) };
         match self.write(&turn, key, notice, again.map(|(name, count, _)| (name, count))).await {
             Ok(()) => Ok(Published::Written),
-            Err(SendError::NotLeading) => Ok(Published::Dropped),
-            Err(SendError::Call(error)) => Err(error),
+            Err(ClusterError::NotLeading) => Ok(Published::Dropped),
+            Err(error) => Err(error),
         }
     }
 
     /// Writes a notice: as the event of this name and count, or as a new one.
     async fn write(
         &self,
-        turn: &Turn<'_>,
+        turn: &WriteTurn<'_>,
         key: u64,
         notice: &Notice,
         again: Option<(String, u32)>,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), ClusterError> {
         let namespace = notice.regarding.namespace.as_deref().unwrap_or(NOWHERE);
         let requests =
-            Requests::new(Resource::new("events.k8s.io", "v1", "Event", "events").path(Some(namespace))?);
+            Requests::new(ApiResource::new("events.k8s.io", "v1", "Event", "events").path(Some(namespace))?);
         if let Some((name, count)) = again {
             let patch = json!({"series": {"count": count, "lastObservedTime": micros(Timestamp::now())}});
-            let request = requests
-                .patch(&segment(&name)?, &PatchParams::default(), &Patch::Merge(patch))
-                .map_err(CallError::from)?;
+            let request = requests.patch(&segment(&name)?, &PatchParams::default(), &Patch::Merge(patch))?;
             match turn.send(request).await {
                 // Events live for an hour, or less.
-                Err(SendError::Call(error)) if error.is_not_found() => {}
+                Err(error) if error.is_not_found() => {}
                 outcome => {
                     outcome?;
                     self.remember(key, name, Some(count));
@@ -183,11 +153,8 @@ impl Events {
         }
         let time = Timestamp::now();
         let name = event_name(&notice.regarding.name, key, time);
-        let body = self.body(notice, namespace, &name, time);
-        let body =
-            serde_json::to_vec(&body).map_err(|error| CallError::Unformed { reason: error.to_string() })?;
-        let request = requests.create(&PostParams::default(), body).map_err(CallError::from)?;
-        turn.send(request).await?;
+        let body = call::encode(&self.body(notice, namespace, &name, time))?;
+        turn.send(requests.create(&PostParams::default(), body)?).await?;
         self.remember(key, name, None);
         Ok(())
     }
@@ -219,7 +186,6 @@ impl Events {
     }
 }
 
-/// Tells notices apart.
 fn key(notice: &Notice) -> u64 {
     let mut hasher = DefaultHasher::new();
     notice.hash(&mut hasher);
@@ -246,6 +212,58 @@ fn micros(time: Timestamp) -> String {
 
 fn cut(note: &str) -> &str {
     note.get(..note.floor_char_boundary(NOTE)).unwrap_or(note)
+}
+
+const MOST_LISTED: u32 = 200;
+
+/// One event, in what both of the API's forms share.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventRecord {
+    metadata: Meta,
+    #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
+    pub message: String,
+    #[serde(default)]
+    pub r#type: String,
+    pub count: Option<u32>,
+    last_timestamp: Option<Timestamp>,
+    event_time: Option<Timestamp>,
+    series: Option<ReportedSeries>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReportedSeries {
+    last_observed_time: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct EventPage {
+    items: Option<Vec<EventRecord>>,
+}
+
+impl EventRecord {
+    pub fn time(&self) -> Option<Timestamp> {
+        let series = self.series.as_ref().and_then(|series| series.last_observed_time);
+        series.or(self.last_timestamp).or(self.event_time).or(self.metadata.creation_timestamp)
+    }
+}
+
+/// The events in `namespace` about the object of this kind and name.
+pub async fn about(
+    client: &kube::Client,
+    namespace: &str,
+    kind: &str,
+    name: &str,
+) -> Result<Vec<EventRecord>, ClusterError> {
+    let path = ApiResource::new("", "v1", "Event", "events").path(Some(namespace))?;
+    let fields = format!("involvedObject.kind={kind},involvedObject.name={name}");
+    let parameters = ListParams::default().fields(&fields).limit(MOST_LISTED);
+    let request = Requests::new(path).list(&parameters)?;
+    let list: EventPage = call::fetch(client, request, PATIENCE).await?;
+    Ok(list.items.unwrap_or_default())
 }
 
 #[cfg(test)]

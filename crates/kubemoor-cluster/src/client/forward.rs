@@ -1,14 +1,7 @@
-//! A connection to a guard's own port through the API server, as `kubectl port-forward` makes it, without a
-//! second terminal.
-//!
-//! Entry points: [`find`], then [`Guard::connect`]. The API server forwards the bytes of one connection to a pod and does not
-//! identify the sender, so TLS runs end to end. The guard authenticates with a certificate of the authority
-//! in its Lease, and the user with the kubeconfig's token or certificate. Invariant: no credential is sent
-//! before the guard has authenticated itself.
-
-mod error;
-mod exchange;
-mod target;
+//! A connection to a guard's own port through the API server, as `kubectl port-forward` makes it, without a second
+//! terminal. The API server forwards the bytes of one connection to a pod and does not identify the sender, so TLS runs
+//! end to end. The guard authenticates with a certificate of the authority in its Lease, and the user with the
+//! kubeconfig's token or certificate; no credential is sent before the guard has authenticated itself.
 
 use std::path::Path;
 use std::pin::pin;
@@ -17,47 +10,50 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, Portforwarder};
-use kube::client::ConfigExt;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Uri, header};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::api::{Api, ListParams, Portforwarder};
+use kube::client::middleware::AuthLayer;
+use kube::client::{Body, ConfigExt};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tower::{BoxError, Layer, service_fn};
 
-pub use self::error::ForwardError;
-use self::target::{Target, choose};
-use super::call::{CallError, causes_of};
-use super::connection::{self, Access, ConnectError, Connection};
-use super::lease::Place;
-use super::lease::leader_info;
+use crate::client::call::{ClusterError, causes_of};
+use crate::client::connection::{ClusterAccess, ClusterConnection, ConnectError};
+use crate::client::lease::{LeaderInfo, LeasePlace};
+use crate::client::{connection, lease};
+use kubemoor_runtime::config::LedgerUrl;
 
 /// How long a pod may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A guard whose pods can be asked.
-pub struct Guard {
-    place: Place,
+pub struct ReachableGuard {
+    place: LeasePlace,
     /// The certificates that vouch for it; `None` for the system's.
     roots: Option<Vec<Vec<u8>>>,
-    targets: Vec<Target>,
+    targets: Vec<GuardPod>,
 }
 
 /// The guard whose Lease lies at `place`. The certificates in the file `authority` vouch for it in place of those that the
 /// Lease names.
-///
-/// # Errors
-/// See [`ForwardError`].
 pub async fn find(
-    connection: &Connection,
-    place: &Place,
+    connection: &ClusterConnection,
+    place: &LeasePlace,
     authority: Option<&Path>,
-) -> Result<Guard, ForwardError> {
+) -> Result<ReachableGuard, ForwardError> {
     let named = authority.map(connection::certificates).transpose()?;
     let client = &connection.client;
-    let read = leader_info::read(client, place).await;
+    let read = lease::read_leader_info(client, place).await;
     let read = read.map_err(|error| ForwardError::ReadLease { place: place.clone(), error })?;
     let info = read.ok_or_else(|| ForwardError::FindGuard(place.clone()))?;
     let targets = choose(client, place, &info).await?;
@@ -68,30 +64,30 @@ pub async fn find(
             parsed.map_err(|_| ForwardError::ReadAuthority(place.clone()))?
         }
     };
-    Ok(Guard { place: place.clone(), roots, targets })
+    Ok(ReachableGuard { place: place.clone(), roots, targets })
 }
 
-impl Guard {
+impl ReachableGuard {
     /// The pods whose ledgers together are the guard's: the leader's first. At least one.
     pub fn pods(&self) -> Vec<String> {
         self.targets.iter().map(|target| target.pod.clone()).collect()
     }
 
-    /// A client for each of [`Guard::pods`], with the credentials that `access` chooses. It has one connection, and ends
+    /// A client for each of [`ReachableGuard::pods`], with the credentials that `access` chooses. It has one connection, and ends
     /// with it.
     pub async fn connect(
         &self,
-        connection: &Connection,
-        access: &Access,
+        connection: &ClusterConnection,
+        access: &ClusterAccess,
     ) -> Vec<Result<kube::Client, ForwardError>> {
         join_all(self.targets.iter().map(|target| self.reach(connection, target, access))).await
     }
 
     async fn reach(
         &self,
-        connection: &Connection,
-        target: &Target,
-        access: &Access,
+        connection: &ClusterConnection,
+        target: &GuardPod,
+        access: &ClusterAccess,
     ) -> Result<kube::Client, ForwardError> {
         let Self { place, roots, .. } = self;
         let name = format!("{}.{}.svc", place.name, place.namespace);
@@ -105,17 +101,15 @@ impl Guard {
         let server = server.map_err(|error: InvalidDnsNameError| unusable(error.to_string()))?;
         let mut forwarder = forward(&connection.client, &place.namespace, target).await?;
         let stream = encrypt(connector, server, &mut forwarder, target).await?;
-        let exchange = exchange::open(stream, &name).await;
-        let exchange = exchange.map_err(|error| ForwardError::Answer {
+        let token = config.auth_layer().map_err(|error| unusable(causes_of(&error)))?;
+        let client = client(stream, &name, token).await;
+        client.map_err(|error| ForwardError::Answer {
             pod: target.pod.clone(),
             reason: causes_of(error.as_ref()),
-        })?;
-        let token = config.auth_layer().map_err(|error| unusable(causes_of(&error)))?;
-        Ok(exchange.client(token))
+        })
     }
 }
 
-/// The certificates of a text of PEM, at least one.
 fn parse(pem: &str) -> Result<Vec<Vec<u8>>, rustls_pki_types::pem::Error> {
     let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
     let certificates: Result<Vec<_>, _> = certificates.map(|it| it.map(|it| it.to_vec())).collect();
@@ -128,23 +122,22 @@ fn parse(pem: &str) -> Result<Vec<Vec<u8>>, rustls_pki_types::pem::Error> {
 async fn forward(
     client: &kube::Client,
     namespace: &str,
-    target: &Target,
+    target: &GuardPod,
 ) -> Result<Portforwarder, ForwardError> {
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
     let forwarder = match timeout(PATIENCE, pods.portforward(&target.pod, &[target.port])).await {
-        Ok(forwarder) => forwarder.map_err(CallError::from),
-        Err(_) => Err(CallError::Late { within: PATIENCE }),
+        Ok(forwarder) => forwarder.map_err(ClusterError::from),
+        Err(_) => Err(ClusterError::Late { within: PATIENCE }),
     };
     let (namespace, pod) = (namespace.to_owned(), target.pod.clone());
     forwarder.map_err(|error| ForwardError::Forward { namespace, pod, error })
 }
 
-/// Has the guard prove itself.
 async fn encrypt(
     connector: TlsConnector,
     server: ServerName<'static>,
     forwarder: &mut Portforwarder,
-    target: &Target,
+    target: &GuardPod,
 ) -> Result<TlsStream<DuplexStream>, ForwardError> {
     let broken = |reason: String| ForwardError::Answer { pod: target.pod.clone(), reason };
     let (stream, failed) = (forwarder.take_stream(target.port), forwarder.take_error(target.port));
@@ -171,6 +164,159 @@ async fn encrypt(
     let reason = timeout(PATIENCE, failed).await.ok().flatten();
     Err(broken(reason.map_or_else(|| causes_of(&error), |reason| reason.trim().to_owned())))
 }
+
+const SELECTOR: &str = "app.kubernetes.io/name=kubemoor";
+
+/// The name of the port of health, metrics and the ledger.
+const PORT: &str = "admin";
+
+/// A pod that can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GuardPod {
+    pod: String,
+    port: u16,
+    /// Whether its ledger is a file, which no other pod has.
+    own_ledger: bool,
+}
+
+/// The pods that are ready, each with a ledger of its own: the leader's first, the others by name.
+async fn choose(
+    client: &kube::Client,
+    place: &LeasePlace,
+    info: &LeaderInfo,
+) -> Result<Vec<GuardPod>, ForwardError> {
+    let namespace = &place.namespace;
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+    let selected = ListParams::default().labels(SELECTOR);
+    let listed = timeout(PATIENCE, pods.list(&selected)).await;
+    let listed = listed.map_err(|_| ClusterError::Late { within: PATIENCE });
+    let listed = listed.and_then(|listed| listed.map_err(ClusterError::from));
+    let listed = listed.map_err(|error| ForwardError::ListPods(namespace.clone(), error))?;
+    match preferred(&listed.items, &info.holder) {
+        none if none.is_empty() => Err(ForwardError::ChoosePod(namespace.clone())),
+        targets => Ok(targets),
+    }
+}
+
+/// Of these pods those to ask, where `holder` leads.
+fn preferred(pods: &[Pod], holder: &str) -> Vec<GuardPod> {
+    let mut targets: Vec<_> = pods.iter().filter(|pod| is_ready(pod)).filter_map(guard_pod).collect();
+    targets.sort_by_key(|target| {
+        // A holder is named for its pod, and for its process.
+        let leads = holder.strip_prefix(target.pod.as_str()).is_some_and(|rest| rest.starts_with('_'));
+        (!leads, target.pod.clone())
+    });
+    let mut shared = false;
+    targets.retain(|target| target.own_ledger || !std::mem::replace(&mut shared, true));
+    targets
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().filter_map(|status| status.conditions.as_deref()).flatten();
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn guard_pod(pod: &Pod) -> Option<GuardPod> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let port = |container: &Container| {
+        let ports = container.ports.as_deref().unwrap_or_default();
+        let port = ports.iter().find(|port| port.name.as_deref() == Some(PORT))?;
+        u16::try_from(port.container_port).ok()
+    };
+    let guard = containers.iter().find(|container| port(container).is_some())?;
+    Some(GuardPod { pod: pod.metadata.name.clone()?, port: port(guard)?, own_ledger: has_own_ledger(guard) })
+}
+
+/// Whether a container's flags and variables name a file for its ledger, or nothing, which is a file too. A database
+/// whose URL a Secret holds is shared.
+fn has_own_ledger(container: &Container) -> bool {
+    let arguments = container.args.as_deref().unwrap_or_default();
+    let mut following = arguments.iter().zip(arguments.iter().skip(1));
+    let given = arguments.iter().find_map(|argument| argument.strip_prefix("--ledger="));
+    let given =
+        given.or_else(|| following.find_map(|(flag, value)| (flag == "--ledger").then_some(value.as_str())));
+    let variables = container.env.as_deref().unwrap_or_default();
+    let variable = variables.iter().find(|variable| variable.name == "KUBEMOOR_LEDGER");
+    match (given, variable) {
+        (Some(url), _) => is_file(url),
+        (None, Some(variable)) => variable.value.as_deref().is_some_and(is_file),
+        (None, None) => true,
+    }
+}
+
+fn is_file(url: &str) -> bool {
+    matches!(url.parse(), Ok(LedgerUrl::Sqlite(_)))
+}
+
+/// A client of one connection to `host`, which takes requests one after the other and adds the user's token where there
+/// is one.
+async fn client<S>(stream: S, host: &str, token: Option<AuthLayer>) -> Result<kube::Client, BoxError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let host = HeaderValue::from_str(host)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // The task ends with the last sender. Errors reach the request that waits for an answer.
+    tokio::spawn(connection);
+    // One at a time, whose answer may still be read while the next one waits.
+    let sender = Arc::new(Mutex::new(sender));
+    let exchange = service_fn(move |mut request: Request<Body>| {
+        let (sender, host) = (Arc::clone(&sender), host.clone());
+        async move {
+            let path = request.uri().path_and_query().cloned();
+            *request.uri_mut() = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+            request.headers_mut().insert(header::HOST, host);
+            let mut sender = sender.lock().await;
+            sender.ready().await?;
+            Ok::<_, BoxError>(sender.send_request(request).await?)
+        }
+    });
+    Ok(match token {
+        Some(token) => kube::Client::new(token.layer(exchange), "default"),
+        None => kube::Client::new(exchange, "default"),
+    })
+}
+
+/// Why there is no connection. No error quotes a credential.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the Lease {} in namespace {} cannot be read: {error}", .place.name, .place.namespace)]
+    ReadLease {
+        /// Where it is.
+        place: LeasePlace,
+        #[source]
+        error: ClusterError,
+    },
+    #[error("there is no Lease {} in namespace {}, so no guard runs there", .0.name, .0.namespace)]
+    FindGuard(LeasePlace),
+    #[error("the Lease {} in namespace {} names no authority that can be read", .0.name, .0.namespace)]
+    ReadAuthority(LeasePlace),
+    #[error("the pods in namespace {0} cannot be listed: {1}")]
+    ListPods(String, #[source] ClusterError),
+    #[error("no pod of the guard in namespace {0} is ready")]
+    ChoosePod(String),
+    #[error("no port of pod {pod} in namespace {namespace} can be forwarded: {error}")]
+    Forward {
+        namespace: String,
+        pod: String,
+        #[source]
+        error: ClusterError,
+    },
+    #[error("the guard in pod {pod} does not prove that it is {name}: {reason}")]
+    Trust {
+        pod: String,
+        /// The name that its certificate must be for.
+        name: String,
+        reason: String,
+    },
+    #[error("the guard in pod {pod} does not answer: {reason}")]
+    Answer { pod: String, reason: String },
+}
+
+pub use ReachableGuard as Guard; // alias
 
 #[cfg(test)]
 mod tests;

@@ -1,31 +1,26 @@
-//! The GuardedReleases of a cluster: creates and deletes them, writes their statuses, and sets the fields
-//! that users control.
-//!
-//! Entry points: [`GuardedReleases`] and [`suspended`] for the guard, [`list`], [`get`] and [`set`] for
-//! commands. Invariant: only a leader writes statuses, at a bounded rate. Where the CustomResourceDefinition
-//! is absent there are no GuardedReleases, and that is not an error. Decides nothing about the content.
-
-mod remembered;
-mod setting;
+//! Kubemoor's own kinds to which a guard reports: GuardedReleases (created, deleted, their statuses, and the fields that
+//! users control) and the statuses of DriftPolicies. Only a leader writes statuses, at a bounded rate. Where the
+//! CustomResourceDefinition is absent there are no objects, and that is not an error.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use governor::Quota;
+use http::Request;
 use kube::core::Request as Requests;
-use kube::core::params::{DeleteParams, GetParams, PostParams, Preconditions};
+use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub use self::remembered::Remembered;
-pub use self::setting::{Setting, set};
-use super::call::{self, CallError, PATIENCE};
-use super::definition::confirm_absence;
-use super::lease::Leadership;
-use super::pages::Pages;
-use super::resource::{GROUP, Resource, VERSION, segment};
-use super::writer::{SendError, Writer};
-use kubemoor_declare::model::ReleaseId;
-use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReference};
+use crate::client::call::{self, BODY_CAP, ClusterError, PATIENCE};
+use crate::client::discovery::confirm_absence;
+use crate::client::lease::Leadership;
+use crate::client::pages::Pages;
+use crate::client::resource::{ApiResource, GROUP, VERSION, segment};
+use crate::client::writer::{ClusterWriter, at_least_one};
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReference, hidden_digest};
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_policy::suspension::{Suspended, Suspension};
 
@@ -33,12 +28,8 @@ pub const KIND: &str = "GuardedRelease";
 pub const PLURAL: &str = "guardedreleases";
 
 /// How many seconds' worth of writes may be made at once after a pause: many releases may be upgraded at one time.
-const BURST: NonZeroU32 = match NonZeroU32::new(5) {
-    Some(number) => number,
-    None => NonZeroU32::MIN,
-};
+const BURST: NonZeroU32 = at_least_one(5);
 
-/// Objects per page of a list.
 const PAGE: u32 = 100;
 
 /// Reads and writes GuardedReleases for the guard.
@@ -46,7 +37,7 @@ pub struct GuardedReleases {
     client: kube::Client,
     /// The namespaces that they lie in; empty for all.
     namespaces: Vec<String>,
-    writer: Writer,
+    writer: ClusterWriter,
 }
 
 impl GuardedReleases {
@@ -54,7 +45,7 @@ impl GuardedReleases {
     pub fn new(client: kube::Client, leadership: Leadership, writes_per_second: NonZeroU32) -> Self {
         let burst = writes_per_second.saturating_mul(BURST);
         let rate = Quota::per_second(writes_per_second).allow_burst(burst);
-        Self { writer: Writer::new(client.clone(), rate, leadership), client, namespaces: Vec::new() }
+        Self { writer: ClusterWriter::new(client.clone(), rate, leadership), client, namespaces: Vec::new() }
     }
 
     /// The same, but none outside these namespaces; in all if there are none.
@@ -68,62 +59,48 @@ impl GuardedReleases {
         &self.namespaces
     }
 
-    /// The client that they are reached by.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
     /// The knowledge of an earlier guard; empty where the CustomResourceDefinition is absent.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer.
-    pub async fn remembered(&self, key: &SigningKey) -> Result<Vec<Remembered>, CallError> {
+    pub async fn remembered(&self, key: &SigningKey) -> Result<Vec<Remembered>, ClusterError> {
         let listed = list_within(&self.client, &self.namespaces).await?;
-        Ok(listed.iter().filter_map(|guarded| Remembered::of(guarded, key)).collect())
+        Ok(listed.iter().filter_map(|guarded| Remembered::from_status(guarded, key)).collect())
     }
 
     /// Creates the GuardedRelease of a release, and returns it; `None` if it exists already.
-    ///
-    /// # Errors
-    /// See [`SendError`].
-    pub async fn create(&self, release: &ReleaseId) -> Result<Option<Box<GuardedRelease>>, SendError> {
+    pub async fn create(&self, release: &ReleaseId) -> Result<Option<Box<GuardedRelease>>, ClusterError> {
         let body = json!({
             "apiVersion": api_version(), "kind": KIND,
             "metadata": {"name": release.name, "namespace": release.namespace},
             "spec": {},
         });
-        let request = requests(Some(&release.namespace))?.create(&PostParams::default(), bytes(&body)?);
-        match self.writer.send(request.map_err(CallError::from)?).await {
-            Err(SendError::Call(CallError::Refused { code: 409, .. })) => Ok(None),
+        let request =
+            requests(Some(&release.namespace))?.create(&PostParams::default(), call::encode(&body)?);
+        match self.writer.send(request?).await {
+            Err(error) if error.is_conflict() => Ok(None),
             outcome => outcome.map(|body| stored(&body)),
         }
     }
 
     /// Removes one, if it still is the one with the uid `uid`.
-    ///
-    /// # Errors
-    /// See [`SendError`].
-    pub async fn remove(&self, release: &ReleaseId, uid: &str) -> Result<(), SendError> {
+    pub async fn remove(&self, release: &ReleaseId, uid: &str) -> Result<(), ClusterError> {
         let parameters = DeleteParams::background()
             .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
-        let request = requests(Some(&release.namespace))?
-            .delete(&segment(&release.name)?, &parameters)
-            .map_err(CallError::from)?;
+        let request = requests(Some(&release.namespace))?.delete(&segment(&release.name)?, &parameters)?;
         match self.writer.send(request).await {
-            Err(SendError::Call(error)) if error.is_overtaken() => Ok(()),
+            Err(error) if error.is_overtaken() => Ok(()),
             outcome => outcome.map(drop),
         }
     }
 
-    /// Writes a status over the one of `live`, unless that has changed since. Returns the object as it is then.
-    ///
-    /// # Errors
-    /// See [`SendError`]; a conflict when `live` is outdated.
+    /// Writes a status over the one of `live`; a conflict if that has changed since. Returns the object as it is then.
     pub async fn set_status(
         &self,
         live: &GuardedRelease,
         status: &GuardedReleaseStatus,
-    ) -> Result<Option<Box<GuardedRelease>>, SendError> {
+    ) -> Result<Option<Box<GuardedRelease>>, ClusterError> {
         let (name, namespace) =
             (live.metadata.name.as_deref().unwrap_or_default(), live.metadata.namespace.as_deref());
         let body = json!({
@@ -131,28 +108,26 @@ impl GuardedReleases {
             "metadata": {"name": name, "namespace": namespace, "resourceVersion": live.metadata.resource_version},
             "spec": live.spec, "status": status,
         });
-        let request = requests(namespace)?
-            .replace_subresource("status", &segment(name)?, &PostParams::default(), bytes(&body)?)
-            .map_err(CallError::from)?;
+        let request = requests(namespace)?.replace_subresource(
+            "status",
+            &segment(name)?,
+            &PostParams::default(),
+            call::encode(&body)?,
+        )?;
         self.writer.send(request).await.map(|body| stored(&body))
     }
 }
 
-/// The object that an answer holds.
 fn stored(body: &[u8]) -> Option<Box<GuardedRelease>> {
     typed(serde_json::from_slice(body).ok()?)
 }
 
-/// The GuardedReleases in `namespace` (`None`: all); none where the definition
-/// is absent.
-///
-/// # Errors
-/// When the API server gives no usable answer.
+/// The GuardedReleases in `namespace` (`None`: all); none where the definition is absent.
 pub async fn list(
     client: &kube::Client,
     namespace: Option<&str>,
-) -> Result<Option<Vec<GuardedRelease>>, CallError> {
-    let mut pages = Pages::<Value>::objects(client, &resource(), namespace)?.of(PAGE);
+) -> Result<Option<Vec<GuardedRelease>>, ClusterError> {
+    let mut pages = Pages::<Value>::objects(client, &resource(), namespace)?.starting_with(PAGE);
     let mut found = Vec::new();
     loop {
         match pages.next().await {
@@ -167,26 +142,19 @@ pub async fn list(
 
 /// The Lease of the guard that maintains the GuardedReleases in `namespace` (`None`: all), from the first of
 /// them; `None` if that names no Lease.
-///
-/// # Errors
-/// When the API server gives no usable answer.
 pub async fn lease(
     client: &kube::Client,
     namespace: Option<&str>,
-) -> Result<Option<LeaseReference>, CallError> {
-    let page = Pages::<Value>::objects(client, &resource(), namespace)?.of(1).next().await?;
+) -> Result<Option<LeaseReference>, ClusterError> {
+    let page = Pages::<Value>::objects(client, &resource(), namespace)?.starting_with(1).next().await?;
     let first = page.and_then(|page| page.into_items().into_iter().find_map(typed));
     Ok(first.and_then(|guarded| guarded.status?.lease))
 }
 
 /// The GuardedRelease of a release; none where the definition is absent.
-///
-/// # Errors
-/// When the API server gives no usable answer.
-pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<GuardedRelease>, CallError> {
+pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<GuardedRelease>, ClusterError> {
     let name = segment(&release.name)?;
-    let request =
-        requests(Some(&release.namespace))?.get(&name, &GetParams::default()).map_err(CallError::from)?;
+    let request = requests(Some(&release.namespace))?.get(&name, &GetParams::default())?;
     match call::fetch::<Value>(client, request, PATIENCE).await {
         Ok(object) => Ok(typed(object).map(|object| *object)),
         Err(error) => confirm_absence(client, PLURAL, error).await.map(|()| None),
@@ -194,10 +162,7 @@ pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<Gu
 }
 
 /// The releases in `namespaces` (empty: in all) that people have suspended; none where the definition is absent.
-///
-/// # Errors
-/// When the API server gives no usable answer.
-pub async fn suspended(client: &kube::Client, namespaces: &[String]) -> Result<Suspended, CallError> {
+pub async fn suspended(client: &kube::Client, namespaces: &[String]) -> Result<Suspended, ClusterError> {
     let listed = list_within(client, namespaces).await?;
     Ok(listed.iter().filter_map(|it| Some((it.release()?, Suspension::of(&it.spec)?))).collect())
 }
@@ -213,13 +178,15 @@ pub fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
     serde_json::from_value(object).ok().map(Box::new)
 }
 
-/// Where they are served.
-pub fn resource() -> Resource {
-    Resource::new(GROUP, VERSION, KIND, PLURAL)
+pub fn resource() -> ApiResource {
+    ApiResource::new(GROUP, VERSION, KIND, PLURAL)
 }
 
 /// Those in `namespaces`, without those that may not be read; in all if that is empty.
-async fn list_within(client: &kube::Client, namespaces: &[String]) -> Result<Vec<GuardedRelease>, CallError> {
+async fn list_within(
+    client: &kube::Client,
+    namespaces: &[String],
+) -> Result<Vec<GuardedRelease>, ClusterError> {
     if namespaces.is_empty() {
         return Ok(list(client, None).await?.unwrap_or_default());
     }
@@ -239,13 +206,130 @@ fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
 }
 
-fn requests(namespace: Option<&str>) -> Result<Requests, CallError> {
+fn requests(namespace: Option<&str>) -> Result<Requests, ClusterError> {
     Ok(Requests::new(resource().path(namespace)?))
 }
 
-fn bytes(body: &Value) -> Result<Vec<u8>, CallError> {
-    serde_json::to_vec(body).map_err(|error| CallError::Unformed { reason: error.to_string() })
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UserSetting {
+    Suspend(Suspension),
+    Resume,
+    /// The time makes it another request than the last.
+    Reconcile(String),
 }
+
+/// Changes a setting in the GuardedRelease of a release; returns the API server's warnings.
+pub async fn set(
+    client: &kube::Client,
+    release: &ReleaseId,
+    setting: &UserSetting,
+    within: Duration,
+) -> Result<Vec<String>, ClusterError> {
+    let spec = match setting {
+        UserSetting::Suspend(Suspension { until, reason }) => json!({
+            "suspend": true,
+            "suspendUntil": until.map(|until| until.to_string()),
+            "suspendReason": Some(reason).filter(|reason| !reason.is_empty()),
+        }),
+        UserSetting::Resume => json!({"suspend": null, "suspendUntil": null, "suspendReason": null}),
+        UserSetting::Reconcile(at) => json!({"reconcileAt": at}),
+    };
+    let request = requests(Some(&release.namespace))?.patch(
+        &segment(&release.name)?,
+        &PatchParams::default(),
+        &Patch::Merge(json!({"spec": spec})),
+    )?;
+    call::send_warned(client, request, BODY_CAP, within).await.map(|(_, warnings)| warnings)
+}
+
+/// The reason of a release with an object that another client keeps changing back.
+const CONTESTED: &str = "Contested";
+
+/// An earlier guard's knowledge of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    pub release: ReleaseId,
+    pub revision: u64,
+    /// The uid of that revision's record; `None` if the status does not name it.
+    pub record: Option<String>,
+    /// SHA-256 of that revision's manifest as it was first seen.
+    pub digest: [u8; 32],
+    /// The live objects that carried the release's annotations, and the declarations that they matched.
+    pub seen: Vec<SeenAlive>,
+    /// The objects that another client kept changing back.
+    pub contested: Vec<ObjectId>,
+    /// The field manager with which Helm writes the release's objects.
+    pub manager: Option<String>,
+}
+
+impl Remembered {
+    /// The content of a GuardedRelease's status, if a guard with this key signed it.
+    pub fn from_status(guarded: &GuardedRelease, key: &SigningKey) -> Option<Self> {
+        let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
+        let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
+        let drifts = status.drifts.iter().filter(|_| is_contested);
+        Some(Self {
+            contested: drifts.map(|drift| drift.object.id(&release.namespace)).collect(),
+            revision: status.revision,
+            record: status.record_uid.clone(),
+            manager: status.field_manager.clone(),
+            digest: hidden_digest(
+                key,
+                &release,
+                (status.revision, status.record_uid.as_deref()),
+                digest(&status.manifest_digest)?,
+            ),
+            seen: status.seen.iter().map(|object| object.seen(key, &release)).collect(),
+            release,
+        })
+    }
+}
+
+fn digest(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if text.len() != 64 {
+        return None;
+    }
+    for (index, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SeenPolicy<'p> {
+    pub(crate) name: &'p str,
+    pub(crate) generation: i64,
+    pub(crate) resource_version: &'p str,
+}
+
+/// Writes the conditions of a policy; a conflict if that has changed since.
+pub(crate) async fn set_policy_status(
+    writer: &ClusterWriter,
+    policy: SeenPolicy<'_>,
+    conditions: Vec<Value>,
+) -> Result<(), ClusterError> {
+    let path =
+        format!("{}/{}/status?fieldManager=kubemoor", policy_resource().path(None)?, segment(policy.name)?);
+    let body = json!({
+        "metadata": {"resourceVersion": policy.resource_version},
+        "status": {"observedGeneration": policy.generation, "conditions": conditions},
+    });
+    let request = call::carry(Request::patch(path), "application/merge-patch+json", &body)?;
+    writer.send(request).await.map(drop)
+}
+
+pub fn policy_resource() -> ApiResource {
+    ApiResource::new(GROUP, VERSION, "DriftPolicy", "driftpolicies")
+}
+
+/// The policies of the cluster as they are kept, of those that match the label selector `labels`. Where the definition is
+/// not installed, that is a `NotFound`.
+pub async fn list_policies(client: &kube::Client, labels: Option<&str>) -> Result<Vec<Value>, ClusterError> {
+    Pages::objects(client, &policy_resource(), None)?.selected(labels, None).all().await
+}
+
+pub use UserSetting as Setting; // alias
 
 #[cfg(test)]
 mod tests;

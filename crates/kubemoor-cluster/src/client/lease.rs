@@ -1,39 +1,30 @@
-//! Leader election by a Lease: only the leader writes to the cluster.
+//! Leader election by a Lease: only the leader writes to the cluster. The Lease also carries the leader's description of
+//! its guard, and the note that a person withdrew the webhooks.
 //!
-//! Entry points: [`Leadership`], checked before every write, and [`Election`], which acquires, renews and
-//! releases the Lease. Invariant: by the leader's own clock, its leadership ends before another process may
-//! take the Lease. So a process that was suspended and resumes no longer leads. A Lease counts as expired
-//! after this process has seen it unchanged for its lifetime, whatever other clocks say. Must not know what
-//! leaders do.
-//!
-//! kube has no leader election. The crates that add it build on older majors of kube, and do not tell a
-//! process that wakes up that it has lost the Lease.
-
-mod candidacy;
-pub mod leader_info;
-mod leadership;
-pub mod pulse;
-mod reading;
-pub mod withdrawal;
+//! By the leader's own clock, its leadership ends before another process may take the Lease. So a process that was
+//! suspended and resumes no longer leads. A Lease counts as expired after this process has seen it unchanged for its
+//! lifetime, whatever other clocks say. kube has no leader election. The crates that add it build on older majors of
+//! kube, and do not tell a process that wakes up that it has lost the Lease.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
+use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::candidacy::{Candidacy, Step};
-pub use self::leadership::Leadership;
-use self::withdrawal::Hold;
-use super::call::CallError;
+use crate::client::call::{self, ClusterError};
+use kubemoor_declare::model::build;
+use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_runtime::telemetry::FailureLog;
+use kubemoor_verdict::health::reported::Pulse;
 
 /// How long a Lease is valid without a renewal.
 const LIFE: Duration = Duration::from_secs(12);
@@ -41,31 +32,26 @@ const LIFE: Duration = Duration::from_secs(12);
 /// How long its holder relies on it, counted from the start of the request.
 const BELIEF: Duration = Duration::from_secs(10);
 
-/// How often it is renewed.
 const RENEWAL: Duration = Duration::from_secs(4);
 
 /// How long one attempt to write it may take.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// The pause after an attempt that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The CA bundle of the guard's certificate, as PEM; `None` where the system's trust store is used.
 pub type CaBundle = watch::Receiver<Option<Arc<str>>>;
 
-/// The Lease that replicas share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its namespace.
+pub struct LeasePlace {
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 /// Takes part in the election until it is told to stop.
 pub struct Election {
     leases: Api<Lease>,
-    place: Place,
+    place: LeasePlace,
     candidacy: Candidacy,
     leadership: Leadership,
     /// The CA bundle of this replica's certificate, which the Lease tells of while it leads.
@@ -73,14 +59,13 @@ pub struct Election {
     /// Until when nothing is registered, because a person withdrew the webhooks.
     withdrawn: watch::Sender<Option<Instant>>,
     hold: Hold,
-    /// The Lease as it was last seen.
     lease: Option<Lease>,
     failures: FailureLog,
 }
 
 impl Election {
     /// An election for the Lease at `place`, as `identity`, which no other process has.
-    pub fn new(client: kube::Client, place: Place, identity: String, bundle: CaBundle) -> Self {
+    pub fn new(client: kube::Client, place: LeasePlace, identity: String, bundle: CaBundle) -> Self {
         Self {
             leases: Api::namespaced(client, &place.namespace),
             place,
@@ -94,7 +79,6 @@ impl Election {
         }
     }
 
-    /// What this election decides.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
@@ -108,10 +92,7 @@ impl Election {
     /// Takes part in the election until `stop`, then releases the Lease, so that another replica takes over
     /// at once. Stop it only after all writers.
     pub async fn run(mut self, stop: CancellationToken) {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.stand() => {}
-        }
+        stop.run_until_cancelled(self.stand()).await;
         self.resign().await;
     }
 
@@ -122,12 +103,12 @@ impl Election {
         let mut events = std::pin::pin!(watcher(self.leases.clone(), selected).default_backoff());
         loop {
             let now = Instant::now();
-            if self.leadership.left() == Some(Duration::ZERO) {
+            if self.leadership.remaining() == Some(Duration::ZERO) {
                 self.leadership.lose();
             }
             match self.candidacy.step(now) {
-                Step::Wait(until) => {
-                    let until = match self.leadership.left() {
+                ElectionStep::Wait(until) => {
+                    let until = match self.leadership.remaining() {
                         Some(left) if !left.is_zero() => until.min(now + left),
                         _ => until,
                     };
@@ -141,16 +122,15 @@ impl Election {
                     }
                 }
                 step => {
-                    let patience = self.leadership.left().filter(|left| !left.is_zero()).unwrap_or(ATTEMPT);
-                    let outcome = match timeout(patience.min(ATTEMPT), self.act(step)).await {
-                        Ok(outcome) => outcome,
-                        Err(_) => Err(CallError::Late { within: patience.min(ATTEMPT) }),
-                    };
+                    let left = self.leadership.remaining().filter(|left| !left.is_zero());
+                    let within = left.unwrap_or(ATTEMPT).min(ATTEMPT);
+                    let outcome = timeout(within, self.act(step)).await;
+                    let outcome = outcome.unwrap_or(Err(ClusterError::Late { within }));
                     match outcome {
                         Ok(()) => self.failures.note_success(),
                         Err(error) => {
                             if self.failures.note_failure() {
-                                let Place { namespace, name } = &self.place;
+                                let LeasePlace { namespace, name } = &self.place;
                                 tracing::warn!(
                                     "the Lease {name} in namespace {namespace} cannot be read or written, trying again: {error}"
                                 );
@@ -163,19 +143,19 @@ impl Election {
         }
     }
 
-    async fn act(&mut self, step: Step) -> Result<(), CallError> {
+    async fn act(&mut self, step: ElectionStep) -> Result<(), ClusterError> {
         // The time before the request: the Lease starts no later than this.
         let asked = Instant::now();
         let written = match step {
-            Step::Wait(_) => return Ok(()),
-            Step::Read => {
-                let lease = reading::read(&self.leases, &self.place.name).await?;
+            ElectionStep::Wait(_) => return Ok(()),
+            ElectionStep::Read => {
+                let lease = read_lease(&self.leases, &self.place.name).await?;
                 self.see(lease);
                 return Ok(());
             }
-            Step::Create => self.leases.create(&PostParams::default(), &self.claim(true)).await,
-            Step::Take => self.replace(true).await,
-            Step::Renew => self.replace(false).await,
+            ElectionStep::Create => self.leases.create(&PostParams::default(), &self.claim(true)).await,
+            ElectionStep::Take => self.replace(true).await,
+            ElectionStep::Renew => self.replace(false).await,
         };
         match written {
             Ok(lease) => {
@@ -204,9 +184,9 @@ impl Election {
             metadata: ObjectMeta { name: Some(self.place.name.clone()), ..ObjectMeta::default() },
             spec: None,
         });
-        leader_info::annotate(&mut lease.metadata, self.bundle.borrow().as_deref());
+        annotate(&mut lease.metadata, self.bundle.borrow().as_deref());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
-        spec.holder_identity = Some(self.candidacy.me().to_owned());
+        spec.holder_identity = Some(self.candidacy.me.clone());
         spec.lease_duration_seconds = i32::try_from(LIFE.as_secs()).ok();
         spec.renew_time.clone_from(&now);
         if takes {
@@ -219,7 +199,7 @@ impl Election {
     fn see(&mut self, lease: Option<Lease>) {
         let now = Instant::now();
         self.candidacy.see(lease.as_ref(), now);
-        let noted = lease.as_ref().and_then(|lease| withdrawal::seen(&lease.metadata));
+        let noted = lease.as_ref().and_then(|lease| withdrawn_at(&lease.metadata));
         let withdrawn = self.hold.see(noted, (now, Timestamp::now()));
         self.withdrawn.send_if_modified(|known| std::mem::replace(known, withdrawn) != withdrawn);
         self.lease = lease;
@@ -228,12 +208,11 @@ impl Election {
         }
     }
 
-    /// Gives the Lease up if it is this replica's: also one that it took
-    /// without learning so.
+    /// Gives the Lease up if it is this replica's: also one that it took without learning so.
     async fn resign(mut self) {
         self.leadership.lose();
         let give_up = async {
-            let lease = reading::read(&self.leases, &self.place.name).await?;
+            let lease = read_lease(&self.leases, &self.place.name).await?;
             self.see(lease);
             if self.candidacy.is_holder() {
                 let mut lease = self.claim(false);
@@ -242,7 +221,7 @@ impl Election {
                 spec.lease_duration_seconds = Some(1);
                 self.leases.replace(&self.place.name, &PostParams::default(), &lease).await?;
             }
-            Ok::<_, CallError>(())
+            Ok::<_, ClusterError>(())
         };
         // If the release fails, the Lease expires.
         let _ = timeout(ATTEMPT, give_up).await;
@@ -253,6 +232,339 @@ impl Drop for Election {
     fn drop(&mut self) {
         self.leadership.lose();
     }
+}
+
+/// One candidate's view of the Lease, and its next step: values only, `now` is passed.
+struct Candidacy {
+    me: String,
+    view: LeaseView,
+    /// When this candidate's own Lease is to be renewed.
+    renew_at: Option<Instant>,
+    not_before: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ElectionStep {
+    /// Nothing before this instant.
+    Wait(Instant),
+    Read,
+    /// Create it in its own name.
+    Create,
+    Take,
+    Renew,
+}
+
+enum LeaseView {
+    Unknown,
+    Absent,
+    Lease { version: String, holder: String, life: Duration, since: Instant },
+}
+
+impl Candidacy {
+    fn new(me: String) -> Self {
+        Self { me, view: LeaseView::Unknown, renew_at: None, not_before: None }
+    }
+
+    fn step(&self, now: Instant) -> ElectionStep {
+        if let Some(pause) = self.not_before.filter(|pause| *pause > now) {
+            return ElectionStep::Wait(pause);
+        }
+        match &self.view {
+            LeaseView::Unknown => ElectionStep::Read,
+            LeaseView::Absent => ElectionStep::Create,
+            LeaseView::Lease { holder, .. } if *holder == self.me => match self.renew_at {
+                Some(at) if at > now => ElectionStep::Wait(at),
+                _ => ElectionStep::Renew,
+            },
+            LeaseView::Lease { holder, life, since, .. } if holder.is_empty() || *since + *life <= now => {
+                ElectionStep::Take
+            }
+            LeaseView::Lease { life, since, .. } => ElectionStep::Wait(*since + *life),
+        }
+    }
+
+    /// The Lease is like this, or is not there.
+    fn see(&mut self, lease: Option<&Lease>, now: Instant) {
+        let Some(lease) = lease else {
+            self.view = LeaseView::Absent;
+            return;
+        };
+        let version = lease.metadata.resource_version.clone().unwrap_or_default();
+        let spec = lease.spec.clone().unwrap_or_default();
+        if matches!(&self.view, LeaseView::Lease { version: known, .. } if *known == version) {
+            return;
+        }
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let life = seconds.filter(|seconds| *seconds > 0).map_or(LIFE, Duration::from_secs);
+        let holder = spec.holder_identity.unwrap_or_default();
+        self.view = LeaseView::Lease { version, holder, life, since: now };
+    }
+
+    /// This candidate's own write was granted; it was asked for at `asked`.
+    fn renewed(&mut self, asked: Instant) {
+        self.renew_at = Some(asked + RENEWAL);
+        self.not_before = None;
+    }
+
+    fn unknown(&mut self) {
+        self.view = LeaseView::Unknown;
+    }
+
+    fn failed(&mut self, pause: Instant) {
+        self.not_before = Some(pause);
+    }
+
+    fn is_holder(&self) -> bool {
+        matches!(&self.view, LeaseView::Lease { holder, .. } if *holder == self.me)
+    }
+}
+
+/// Whether this process leads. Cheap to clone; clones share the state.
+#[derive(Clone, Debug)]
+pub struct Leadership(Arc<Belief>);
+
+#[derive(Debug)]
+struct Belief {
+    until: RwLock<LeadEnd>,
+    told: watch::Sender<bool>,
+}
+
+/// Until when a process leads.
+#[derive(Clone, Copy, Debug)]
+enum LeadEnd {
+    Never,
+    Instant(Instant),
+    Always,
+}
+
+impl Leadership {
+    /// Of a process that knows of no other.
+    pub fn alone() -> Self {
+        Self::new(LeadEnd::Always)
+    }
+
+    /// Of a process that must write nothing.
+    pub fn never() -> Self {
+        Self::new(LeadEnd::Never)
+    }
+
+    pub fn holds(&self) -> bool {
+        self.remaining().is_none_or(|left| !left.is_zero())
+    }
+
+    /// How long this process certainly leads; `None` without a limit, zero if it does not lead.
+    pub fn remaining(&self) -> Option<Duration> {
+        match *self.0.until.read() {
+            LeadEnd::Never => Some(Duration::ZERO),
+            LeadEnd::Instant(until) => Some(until.saturating_duration_since(Instant::now())),
+            LeadEnd::Always => None,
+        }
+    }
+
+    /// Tells when the lead is gained or lost. After a stop of the process it may
+    /// tell so late: a write asks [`Leadership::holds`].
+    pub fn watch(&self) -> watch::Receiver<bool> {
+        self.0.told.subscribe()
+    }
+
+    /// Of a process that leads until that time.
+    #[cfg(test)]
+    pub(crate) fn until(until: Instant) -> Self {
+        Self::new(LeadEnd::Instant(until))
+    }
+
+    pub(crate) fn lose(&self) {
+        *self.0.until.write() = LeadEnd::Never;
+        if self.0.told.send_if_modified(std::mem::take) {
+            tracing::info!("this replica leads no more; it goes on judging edits");
+        }
+    }
+
+    fn gain(&self, until: Instant) {
+        // If the lead had ended, another process may have led since.
+        let is_renewal = self.holds();
+        *self.0.until.write() = LeadEnd::Instant(until);
+        let is_news = |told: &mut bool| !std::mem::replace(told, true) || !is_renewal;
+        if self.0.told.send_if_modified(is_news) {
+            tracing::info!("this replica leads: it repairs, registers and writes statuses");
+        }
+    }
+
+    fn new(until: LeadEnd) -> Self {
+        let told = watch::Sender::new(matches!(until, LeadEnd::Always));
+        Self(Arc::new(Belief { until: RwLock::new(until), told }))
+    }
+}
+
+const VERSION_ANNOTATION: &str = "kubemoor.dev/version";
+const COMMIT_ANNOTATION: &str = "kubemoor.dev/commit";
+const CA_BUNDLE: &str = "kubemoor.dev/ca-bundle";
+
+/// Former versions kept a list of authorities here.
+const AUTHORITIES: &str = "kubemoor.dev/authorities";
+
+/// The maximum size of the CA bundle on a Lease, which is written every few seconds.
+const CA_BUNDLE_CAP: usize = 16 << 10;
+
+/// The leader's description of its guard on the Lease. Nothing here is secret, since every authenticated account may read
+/// the Lease. The Secret of the certificate also holds its private key, and the webhook configuration the token of the
+/// webhook's address. So clients cannot get the CA bundle from either.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaderInfo {
+    /// The leader's identity; empty if there is no leader.
+    pub holder: String,
+    /// When it said so last.
+    pub renewed: Option<Timestamp>,
+    /// The guard's version; `None` if the Lease does not name it.
+    pub version: Option<String>,
+    /// The commit that was built, where the guard knows it.
+    pub commit: Option<String>,
+    /// The CA bundle of the guard's certificate, as PEM; `None` where the system's trust store is used.
+    pub authority: Option<String>,
+}
+
+/// Has a Lease tell of this process.
+fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
+    let authority = authority.filter(|pem| pem.len() <= CA_BUNDLE_CAP);
+    let annotations = lease.annotations.get_or_insert_default();
+    let told = [
+        (VERSION_ANNOTATION, Some(build::VERSION)),
+        (COMMIT_ANNOTATION, build::commit()),
+        (CA_BUNDLE, authority),
+        (AUTHORITIES, None),
+    ];
+    for (name, value) in told {
+        match value {
+            Some(value) => annotations.insert(name.to_owned(), value.to_owned()),
+            None => annotations.remove(name),
+        };
+    }
+}
+
+/// What the leader wrote into the Lease at `place`; `None` without a Lease.
+pub async fn read_leader_info(
+    client: &kube::Client,
+    place: &LeasePlace,
+) -> Result<Option<LeaderInfo>, ClusterError> {
+    Ok(read_soon(client, &place.namespace, &place.name).await?.map(describe))
+}
+
+fn describe(lease: Lease) -> LeaderInfo {
+    let (spec, mut annotations) =
+        (lease.spec.unwrap_or_default(), lease.metadata.annotations.unwrap_or_default());
+    LeaderInfo {
+        holder: spec.holder_identity.unwrap_or_default(),
+        renewed: spec.renew_time.map(|renewed| renewed.0),
+        version: annotations.remove(VERSION_ANNOTATION),
+        commit: annotations.remove(COMMIT_ANNOTATION),
+        authority: annotations.remove(CA_BUNDLE),
+    }
+}
+
+/// The Lease's annotation with the time of the withdrawal.
+pub const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
+
+/// For how long no guard registers after a withdrawal: the time to remove it.
+const WITHDRAWAL_HOLD: SignedDuration = SignedDuration::from_mins(10);
+
+/// The number of tries of a write with conflicts: the leader renews the Lease meanwhile.
+const NOTE_ATTEMPTS: usize = 5;
+
+/// Until when this guard registers nothing. It heeds a note for [`WITHDRAWAL_HOLD`] at most, by its own clock, so that
+/// neither a forgotten one nor one of another clock leaves a cluster unguarded. The note goes with the Lease, which a new
+/// installation makes anew.
+#[derive(Default)]
+struct Hold {
+    /// The note as it was seen last.
+    noted: Option<Timestamp>,
+    until: Option<Instant>,
+}
+
+/// Notes on the Lease, if it is there, that the webhooks are withdrawn now.
+pub async fn note_withdrawal(
+    client: &kube::Client,
+    place: &LeasePlace,
+    now: Timestamp,
+) -> Result<(), ClusterError> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &place.namespace);
+    let mut tries = 1;
+    loop {
+        let Some(mut lease) = read_lease(&leases, &place.name).await? else { return Ok(()) };
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.insert(WITHDRAWN.to_owned(), now.to_string());
+        match leases.replace(&place.name, &PostParams::default(), &lease).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) && tries < NOTE_ATTEMPTS => {
+                tries += 1
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Hold {
+    /// Takes in the note on the Lease, and says until when nothing is registered. A note is measured when it is seen for
+    /// the first time: a clock that is set afterwards prolongs nothing, and one far ahead has no effect later either.
+    fn see(&mut self, noted: Option<Timestamp>, (now, time): (Instant, Timestamp)) -> Option<Instant> {
+        if std::mem::replace(&mut self.noted, noted) != noted {
+            self.until = noted.and_then(|noted| hold_left(noted, time)).map(|left| now + left);
+        }
+        self.until
+    }
+}
+
+/// When the webhooks were withdrawn, by the Lease.
+fn withdrawn_at(lease: &ObjectMeta) -> Option<Timestamp> {
+    lease.annotations.as_ref()?.get(WITHDRAWN)?.parse().ok()
+}
+
+/// How long no guard registers, if the webhooks were withdrawn at this time.
+fn hold_left(withdrawn: Timestamp, now: Timestamp) -> Option<Duration> {
+    let passed = withdrawn.duration_until(now);
+    // The time is of another clock, which may be a little ahead.
+    if passed < -WITHDRAWAL_HOLD {
+        return None;
+    }
+    Duration::try_from(WITHDRAWAL_HOLD - passed.max(SignedDuration::ZERO)).ok().filter(|left| !left.is_zero())
+}
+
+/// The Lease of this name, if it is there. Only the API server's own word is absence: a proxy that answers 404 takes the
+/// lead from nobody and ends no withdrawal.
+async fn read_lease(leases: &Api<Lease>, name: &str) -> Result<Option<Lease>, ClusterError> {
+    call::found(leases.get(name).await.map_err(ClusterError::from))
+}
+
+/// The same within the time of one attempt.
+async fn read_soon(
+    client: &kube::Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Lease>, ClusterError> {
+    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
+    let late = |_| ClusterError::Late { within: ATTEMPT };
+    timeout(ATTEMPT, read_lease(&leases, name)).await.map_err(late)?
+}
+
+pub async fn read_pulse(client: &kube::Client, lease: &LeaseReference) -> Result<Pulse, ClusterError> {
+    Ok(match read_soon(client, &lease.namespace, &lease.name).await? {
+        None => Pulse::Gone,
+        Some(lease) => match lease.spec.and_then(|spec| spec.renew_time) {
+            Some(renewed) => Pulse::Renewed(renewed.0),
+            None => Pulse::Unknown,
+        },
+    })
+}
+
+pub use LeasePlace as Place; // alias
+// Former paths.
+pub mod leader_info {
+    pub use super::{LeaderInfo, read_leader_info as read}; // alias
+}
+pub mod pulse {
+    pub use super::read_pulse as pulse; // alias
+}
+pub mod withdrawal {
+    pub use super::{WITHDRAWN, note_withdrawal as note}; // alias
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Single objects of any kind: read, create, apply, delete, watch.
-//!
-//! Entry point: [`Objects`]. Invariant: writes are rate-limited, a delete names the uid of its object, and no
-//! error quotes a Secret's values. Decides nothing about the content of writes.
+//! Objects of any kind: read, created, applied, deleted, watched; and the releases that objects with Helm's label name.
+//! Writes are rate-limited, a delete names the uid of its object, and no error quotes a Secret's values. Every stored
+//! object can be read: one with too much nesting still has its metadata, so that none can end a watch.
 
-mod error;
-
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -12,195 +12,170 @@ use governor::Quota;
 use http::Request;
 use kube::core::Request as Requests;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
-use serde_json::Value;
+use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
-pub use self::error::WriteError;
-use super::call::{self, BODY_CAP, CallError, PATIENCE};
-use super::lease::Leadership;
-use super::live::{Whole, live, sighting};
-use super::resource::{Partial, Resource, segment};
-use super::watch::{Event, Form as _, Watch};
-use super::writer::{SendError, Writer};
-use kubemoor_reconcile::live::{Live, Sighting};
+use crate::client::call::{self, BODY_CAP, ClusterError, PATIENCE};
+use crate::client::lease::Leadership;
+use crate::client::pages::Pages;
+use crate::client::resource::{ApiResource, Meta, Partial, segment};
+use crate::client::watch::{ObjectEvent, ObjectForm, Watch};
+use crate::client::writer::ClusterWriter;
+use kubemoor_declare::model::{self, MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
+use kubemoor_reconcile::live::{Live, Manager, Sighting};
 
 /// Reads and writes single objects. Cheap to clone; clones share one rate.
 #[derive(Clone)]
 pub struct Objects {
     client: kube::Client,
-    writer: Writer,
+    writer: ClusterWriter,
 }
 
-/// One object's place in the API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Target {
-    /// The resource that holds it.
-    pub resource: Resource,
+pub struct ObjectTarget {
+    pub resource: ApiResource,
     /// Its namespace; `None` for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
-/// The objects of a resource as they come, change and go.
 pub struct Sightings {
-    watch: Watch<Whole>,
-    resource: Resource,
+    watch: Watch<WholeObject>,
+    resource: ApiResource,
 }
 
 impl Objects {
     /// Writes keep to `writes_per_second`, in bursts of at most as many.
     pub fn new(client: kube::Client, writes_per_second: NonZeroU32) -> Self {
         let rate = Quota::per_second(writes_per_second);
-        Self { writer: Writer::new(client.clone(), rate, Leadership::alone()), client }
+        Self { writer: ClusterWriter::new(client.clone(), rate, Leadership::alone()), client }
     }
 
-    /// The same for a process that writes only while it leads. Dry runs, which
-    /// store nothing, are free.
+    /// The same for a process that writes only while it leads. Dry runs, which store nothing, are free.
     pub fn led(self, leadership: Leadership) -> Self {
         Self { writer: self.writer.led(leadership), ..self }
     }
 
-    /// The whole object as it lives, or `None` when it does not exist.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer; [`CallError::Unserved`] when
-    /// it does not serve the kind.
-    pub async fn read(&self, target: &Target) -> Result<Option<Live>, CallError> {
+    /// The whole object as it lives, or `None` when it does not exist; [`ClusterError::Unserved`] when the API server does
+    /// not serve the kind.
+    pub async fn read(&self, target: &ObjectTarget) -> Result<Option<Live>, ClusterError> {
         let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
-        let raw = found(call::fetch::<Box<RawValue>>(&self.client, request, PATIENCE).await)?;
-        Ok(raw.map(|raw| live(&target.resource, Whole::read(raw))))
+        let raw = call::found(call::fetch::<Box<RawValue>>(&self.client, request, PATIENCE).await)?;
+        Ok(raw.map(|raw| live(&target.resource, WholeObject::read(raw))))
     }
 
-    /// The whole object, or `None` when it does not exist.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer.
-    pub async fn get(&self, target: &Target) -> Result<Option<Value>, CallError> {
+    pub async fn get(&self, target: &ObjectTarget) -> Result<Option<Value>, ClusterError> {
         let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
-        found(call::fetch(&self.client, request, PATIENCE).await)
+        call::found(call::fetch(&self.client, request, PATIENCE).await)
     }
 
-    /// The object's metadata, or `None` when it does not exist.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer.
-    pub async fn sight(&self, target: &Target) -> Result<Option<Sighting>, CallError> {
+    pub async fn sight(&self, target: &ObjectTarget) -> Result<Option<Sighting>, ClusterError> {
         let request = target.requests()?.get_metadata(&target.segment()?, &GetParams::default())?;
-        let partial = found(call::fetch::<Partial>(&self.client, request, PATIENCE).await)?;
+        let partial = call::found(call::fetch::<Partial>(&self.client, request, PATIENCE).await)?;
         Ok(partial.map(|partial| sighting(&target.resource, partial.metadata)))
     }
 
     /// Creates the object by POST as the field manager `manager`, as Helm 3
     /// does. Gives the object as the API server holds it.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn create(&self, target: &Target, object: &Value, manager: &str) -> Result<Value, WriteError> {
+    pub async fn create(
+        &self,
+        target: &ObjectTarget,
+        object: &Value,
+        manager: &str,
+    ) -> Result<Value, ClusterError> {
         let parameters = PostParams { dry_run: false, field_manager: Some(manager.to_owned()) };
-        let body = serde_json::to_vec(object).map_err(unformed)?;
-        let request = target.requests()?.create(&parameters, body).map_err(CallError::from)?;
+        let request = target.requests()?.create(&parameters, call::encode(object)?)?;
         self.write(target, request).await
     }
 
-    /// Applies the object server-side as the field manager `manager`, as Helm 4
-    /// does; `force` takes fields from other managers. Creates what does not
-    /// exist. Gives the object as the API server holds it.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
+    /// Applies the object server-side as the field manager `manager`, as Helm 4 does; `force` takes fields from other
+    /// managers. Creates what does not exist. Gives the object as the API server holds it.
     pub async fn apply(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         object: &Value,
         manager: &str,
         force: bool,
-    ) -> Result<Value, WriteError> {
+    ) -> Result<Value, ClusterError> {
         let parameters = PatchParams { force, ..PatchParams::apply(manager) };
         let request = target.patch(object, &parameters)?;
         self.write(target, request).await
     }
 
-    /// Changes an existing object by a JSON merge patch as the field manager
-    /// `manager`. A `metadata.resourceVersion` in it is a condition. Gives the
-    /// object as the API server holds it.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn merge(&self, target: &Target, patch: &Value, manager: &str) -> Result<Value, WriteError> {
+    /// Changes an existing object by a JSON merge patch as the field manager `manager`. A `metadata.resourceVersion`
+    /// in it is a condition. Gives the object as the API server holds it.
+    pub async fn merge(
+        &self,
+        target: &ObjectTarget,
+        patch: &Value,
+        manager: &str,
+    ) -> Result<Value, ClusterError> {
         let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         let request = target.requests()?.patch(&target.segment()?, &parameters, &Patch::Merge(patch));
-        self.write(target, request.map_err(CallError::from)?).await
+        self.write(target, request?).await
     }
 
     /// What the API server would hold after a forced apply as `manager`; stores nothing.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
     pub(crate) async fn dry_run(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         object: &Value,
         manager: &str,
         within: Duration,
-    ) -> Result<Value, WriteError> {
+    ) -> Result<Value, ClusterError> {
         let request = target.patch(object, &PatchParams::apply(manager).force().dry_run())?;
         let answer = call::send(&self.client, request, BODY_CAP, within).await;
-        Ok(call::decode(&answer.map_err(|error| WriteError::of(target, error))?)?)
+        call::decode(&answer.map_err(|error| target.veil(error))?)
     }
 
     /// Checks whether the API server would accept the object as a new one; stores nothing. For an existing
     /// name the API server reports the conflict after it has validated the new object, and before it compares
-    /// the two.
-    ///
-    /// # Errors
-    /// See [`WriteError`]; [`WriteError::AlreadyExists`] means that the object is valid.
-    pub async fn dry_run_create(&self, target: &Target, object: &Value) -> Result<(), WriteError> {
-        let body = serde_json::to_vec(object).map_err(unformed)?;
+    /// the two: [`RefusalKind::AlreadyExists`](call::RefusalKind) means that the object is valid.
+    pub async fn dry_run_create(&self, target: &ObjectTarget, object: &Value) -> Result<(), ClusterError> {
         let parameters = PostParams { dry_run: true, field_manager: None };
-        let request = target.requests()?.create(&parameters, body).map_err(CallError::from)?;
+        let request = target.requests()?.create(&parameters, call::encode(object)?)?;
         let answer = call::send(&self.client, request, BODY_CAP, PATIENCE).await;
-        answer.map(drop).map_err(|error| WriteError::of(target, error))
+        answer.map(drop).map_err(|error| target.veil(error))
     }
 
-    /// Deletes the object if it still is the one with the uid `uid`; its
-    /// dependants go in the background.
-    ///
-    /// # Errors
-    /// [`WriteError::Conflict`] when another object has taken its place; see [`WriteError`].
-    pub async fn delete(&self, target: &Target, uid: &str) -> Result<(), WriteError> {
+    /// Deletes the object if it still is the one with the uid `uid`, or it is a conflict; its dependants go in the
+    /// background.
+    pub async fn delete(&self, target: &ObjectTarget, uid: &str) -> Result<(), ClusterError> {
         let parameters = DeleteParams::background()
             .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
-        let request = target.requests()?.delete(&target.segment()?, &parameters).map_err(CallError::from)?;
+        let request = target.requests()?.delete(&target.segment()?, &parameters)?;
         self.send(target, request).await.map(drop)
     }
 
-    /// Watches all objects of `resource` in `namespace` (`None`: in all) that
-    /// match the label selector `selector`.
-    pub fn watch(&self, resource: &Resource, namespace: Option<&str>, selector: Option<&str>) -> Sightings {
+    /// Watches all objects of `resource` in `namespace` (`None`: in all) that match the label selector `selector`.
+    pub fn watch(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        selector: Option<&str>,
+    ) -> Sightings {
         Sightings {
             watch: Watch::new(self.client.clone(), resource, namespace, selector),
             resource: resource.clone(),
         }
     }
 
-    async fn write(&self, target: &Target, request: Request<Vec<u8>>) -> Result<Value, WriteError> {
-        Ok(call::decode(&self.send(target, request).await?)?)
+    async fn write(&self, target: &ObjectTarget, request: Request<Vec<u8>>) -> Result<Value, ClusterError> {
+        call::decode(&self.send(target, request).await?)
     }
 
-    async fn send(&self, target: &Target, request: Request<Vec<u8>>) -> Result<Vec<u8>, WriteError> {
-        self.writer.send(request).await.map_err(|error| match error {
-            SendError::NotLeading => WriteError::NotLeading,
-            SendError::Call(error) => WriteError::of(target, error),
-        })
+    async fn send(&self, target: &ObjectTarget, request: Request<Vec<u8>>) -> Result<Vec<u8>, ClusterError> {
+        self.writer.send(request).await.map_err(|error| target.veil(error))
     }
 }
 
 impl Sightings {
     /// The next event. Never ends; failures are reported and retried. Safe to cancel.
-    pub async fn next(&mut self) -> Event<Live> {
-        let event = self.watch.next().await;
-        event.map(|whole| live(&self.resource, whole))
+    pub async fn next(&mut self) -> ObjectEvent<Live> {
+        let Ok(event) =
+            self.watch.next().await.try_map(|whole| Ok::<_, Infallible>(live(&self.resource, whole)));
+        event
     }
 
     /// Makes the next event start a new listing.
@@ -209,29 +184,209 @@ impl Sightings {
     }
 }
 
-impl Target {
-    fn requests(&self) -> Result<Requests, CallError> {
+impl ObjectTarget {
+    fn requests(&self) -> Result<Requests, ClusterError> {
         Ok(Requests::new(self.resource.path(self.namespace.as_deref())?))
     }
 
-    fn segment(&self) -> Result<String, CallError> {
+    fn segment(&self) -> Result<String, ClusterError> {
         segment(&self.name)
     }
 
-    fn patch(&self, object: &Value, parameters: &PatchParams) -> Result<Request<Vec<u8>>, CallError> {
+    fn patch(&self, object: &Value, parameters: &PatchParams) -> Result<Request<Vec<u8>>, ClusterError> {
         Ok(self.requests()?.patch(&self.segment()?, parameters, &Patch::Apply(object))?)
     }
-}
 
-fn found<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
-    match answer {
-        Ok(object) => Ok(Some(object)),
-        // An unserved kind does not show whether the object exists.
-        Err(error) if error.proves_absence() => Ok(None),
-        Err(error) => Err(error),
+    /// The error of a write: about a Secret without its values.
+    fn veil(&self, error: ClusterError) -> ClusterError {
+        if self.resource.is_secret() { error.without_values() } else { error }
     }
 }
 
-fn unformed(error: serde_json::Error) -> CallError {
-    CallError::Unformed { reason: error.to_string() }
+/// Objects on the first page of a list: whole ones may be large.
+const WHOLE_PAGE: u32 = 50;
+
+/// An object of a resource that is known from elsewhere.
+pub(crate) struct WholeObject {
+    meta: Meta,
+    object: Option<Value>,
+    managed: Option<Box<RawValue>>,
 }
+
+#[derive(Deserialize)]
+struct ObjectHead<'t> {
+    #[serde(borrow)]
+    metadata: &'t RawValue,
+}
+
+pub(crate) fn live(resource: &ApiResource, whole: WholeObject) -> Live {
+    let WholeObject { meta, object, managed } = whole;
+    Live { sighting: sighting(resource, meta), object, managed }
+}
+
+impl ObjectForm for WholeObject {
+    type Wire = Box<RawValue>;
+    const PAGE: u32 = WHOLE_PAGE;
+    const METADATA: bool = false;
+
+    fn read(wire: Box<RawValue>) -> Self {
+        let metadata = serde_json::from_str(wire.get()).map(|head: ObjectHead<'_>| head.metadata);
+        let Ok(metadata) = metadata else {
+            return Self { meta: Meta::default(), object: None, managed: None };
+        };
+        let meta = serde_json::from_str(metadata.get()).unwrap_or_default();
+        let object = peel(wire.get(), "metadata").ok();
+        let Some(((mut object, _), (metadata, managed))) =
+            object.zip(peel(metadata.get(), "managedFields").ok())
+        else {
+            return Self { meta, object: None, managed: None };
+        };
+        object.insert("metadata".to_owned(), Value::Object(metadata));
+        Self { meta, object: Some(Value::Object(object)), managed: managed.map(ToOwned::to_owned) }
+    }
+
+    fn version(&self) -> &str {
+        &self.meta.resource_version
+    }
+}
+
+pub(crate) fn sighting(resource: &ApiResource, meta: Meta) -> Sighting {
+    let annotations = meta.annotations.unwrap_or_default();
+    let release = ReleaseId::from_annotations(|key| annotations.get(key).cloned());
+    let entries = meta.managed_fields.unwrap_or_default();
+    let mut writers: Vec<_> =
+        entries.iter().filter(|entry| entry.subresource.as_deref() != Some("status")).collect();
+    writers.sort_by_key(|entry| Reverse(entry.time));
+    let touched = writers.first().and_then(|entry| entry.time);
+    let updating = writers.iter().filter(|entry| entry.operation.as_deref() != Some("Apply"));
+    let updaters = updating.filter_map(|entry| entry.manager.clone()).collect();
+    let mut managers: Vec<Manager> = entries
+        .into_iter()
+        .filter(|entry| {
+            entry.owns_release_name() && entry.subresource.as_deref().unwrap_or_default().is_empty()
+        })
+        .filter_map(|entry| {
+            Some(Manager { applies: entry.operation.as_deref() == Some("Apply"), name: entry.manager? })
+        })
+        .collect();
+    managers.sort_by_key(|manager| !manager.applies);
+    Sighting {
+        id: ObjectId {
+            group: resource.group.clone().into(),
+            kind: resource.kind.clone().into(),
+            namespace: meta.namespace.map(Into::into),
+            name: meta.name.into(),
+        },
+        uid: meta.uid,
+        resource_version: meta.resource_version,
+        deleting: meta.deletion_timestamp,
+        release,
+        managers,
+        updaters,
+        touched,
+    }
+}
+
+/// The fields of a JSON object, with one of them left as text. It is not parsed, so that its nesting cannot make the
+/// object unreadable.
+fn peel<'t>(text: &'t str, name: &str) -> serde_json::Result<(Map<String, Value>, Option<&'t RawValue>)> {
+    let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
+    let peeled = fields.remove(name);
+    let read = |(name, text): (String, &RawValue)| Ok((name, serde_json::from_str(text.get())?));
+    Ok((fields.into_iter().map(read).collect::<serde_json::Result<_>>()?, peeled))
+}
+
+/// The most pages of one kind that are read.
+const MOST_PAGES: usize = 40;
+
+/// The longest name that is believed: that of an object of the API.
+const LONGEST: usize = 253;
+
+/// The annotation of hooks, which no release declares.
+const HOOK: &str = "helm.sh/hook";
+
+/// Argo CD's annotation, as `APPLICATION:GROUP/KIND:NAMESPACE/NAME`; the application may be `NAMESPACE_NAME`.
+const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
+
+/// Argo CD's label, where it tracks by one of its own.
+const ARGO_INSTANCE: &str = "argocd.argoproj.io/instance";
+
+/// The label by which charts name their release, and Argo CD its application.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+
+/// The program that wrote an object, as far as its metadata shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LabelOrigin {
+    /// Helm: its annotations name the release.
+    Helm,
+    /// Argo CD: its label or annotation names the application.
+    ArgoCd,
+    /// Unknown: a chart's own labels name the release, and Helm's annotations are absent.
+    Unknown,
+}
+
+/// The releases that objects of a kind say they are of.
+#[derive(Debug, Default)]
+pub struct NamedReleases {
+    /// Each with the surest of its origins.
+    pub releases: BTreeMap<ReleaseId, LabelOrigin>,
+    /// Whether there are more objects than were read.
+    pub cut: bool,
+}
+
+/// The releases that the objects of `resource` in `namespace` (`None`: in all)
+/// which carry Helm's label say they are of.
+pub async fn named_releases(
+    client: &kube::Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+) -> Result<NamedReleases, ClusterError> {
+    let (key, value) = MANAGED_BY;
+    let mut pages =
+        Pages::metadata(client, resource, namespace)?.selected(Some(&format!("{key}={value}")), None);
+    let mut named = NamedReleases::default();
+    for _ in 0..MOST_PAGES {
+        let Some(page) = pages.next().await? else { break };
+        for (release, origin) in
+            page.into_items().into_iter().filter_map(|item| named_release(&item.metadata))
+        {
+            let known = named.releases.entry(release).or_insert(origin);
+            *known = origin.min(*known);
+        }
+    }
+    named.cut = !pages.is_over();
+    Ok(named)
+}
+
+/// The release that an object names; `None` for hooks, and for objects without a release name.
+fn named_release(meta: &Meta) -> Option<(ReleaseId, LabelOrigin)> {
+    let text = |map: &Option<BTreeMap<String, String>>, key: &str| map.as_ref()?.get(key).cloned();
+    let annotation = |key: &str| text(&meta.annotations, key);
+    let label = |key: &str| text(&meta.labels, key);
+    if annotation(HOOK).is_some() {
+        return None;
+    }
+    let here = meta.namespace.clone();
+    let tracked = annotation(ARGO_TRACKING).as_deref().and_then(application);
+    let (namespace, name, origin) = match (annotation(RELEASE_NAME), tracked.or_else(|| label(ARGO_INSTANCE)))
+    {
+        (Some(name), _) => (annotation(RELEASE_NAMESPACE).or(here)?, name, LabelOrigin::Helm),
+        (None, Some(name)) => (here?, name, LabelOrigin::ArgoCd),
+        (None, None) => (here?, label(INSTANCE)?, LabelOrigin::Unknown),
+    };
+    let is_name = name.len() <= LONGEST && name.split('.').all(model::is_dns_label);
+    (is_name && model::is_dns_label(&namespace))
+        .then_some((ReleaseId { namespace: namespace.into(), name: name.into() }, origin))
+}
+
+fn application(text: &str) -> Option<String> {
+    let (application, _) = text.split_once(':')?;
+    let name = application.rsplit_once('_').map_or(application, |(_, name)| name);
+    Some(name.to_owned())
+}
+
+pub use ObjectTarget as Target; // alias
+pub use call::ClusterError as WriteError; // alias
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,5 @@
-//! Lists in pages, so that no answer grows with the number of objects.
-//!
-//! Entry points: [`Pages::next`] for one page after the other, [`Pages::all`] for all objects. Invariant: at
-//! most one page is held here. A page that cannot be read is an error, never the end of the list. Must not
-//! know what is listed.
+//! Lists in pages, so that no answer grows with the number of objects. At most one page is held here. A page that cannot
+//! be read is an error, never the end of the list.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -12,8 +9,8 @@ use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::call::{self, BODY_CAP, CallError, PATIENCE};
-use super::resource::{Partial, Resource};
+use crate::client::call::{self, BODY_CAP, ClusterError, PATIENCE};
+use crate::client::resource::{ApiResource, Partial};
 
 /// Objects on the first page of a list of metadata, or of small objects.
 pub(crate) const PAGE: u32 = 250;
@@ -28,16 +25,14 @@ const CAP: usize = 4 << 20;
 /// The most objects per page, as with kubectl.
 const MOST: u32 = 500;
 
-/// One page of a list of objects.
 #[derive(Deserialize)]
-pub struct Page<W> {
+pub struct ListPage<W> {
     #[serde(default)]
     pub(crate) metadata: PageMeta,
     /// `None` when there are none: some servers write null.
     items: Option<Vec<W>>,
 }
 
-/// What a page says of itself.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PageMeta {
@@ -45,57 +40,48 @@ pub(crate) struct PageMeta {
     r#continue: Option<String>,
 }
 
-/// The pages of one list.
 pub struct Pages<'c, W> {
     client: &'c kube::Client,
     requests: Requests,
     parameters: ListParams,
     size: PageSize,
-    /// Whether metadata alone is asked for.
     metadata: bool,
     within: Duration,
     is_over: bool,
-    page: PhantomData<fn() -> Page<W>>,
+    page: PhantomData<fn() -> ListPage<W>>,
 }
 
-/// The objects per page, by the bytes of the pages before.
+/// The number of objects to ask for on the next page, by the bytes of the pages before.
 #[derive(Clone, Copy, Debug)]
 struct PageSize(u32);
 
 impl<'c> Pages<'c, Partial> {
     /// The metadata of the objects of `resource` in `namespace` (`None`: in all).
-    ///
-    /// # Errors
-    /// When there can be no such path.
     pub fn metadata(
         client: &'c kube::Client,
-        resource: &Resource,
+        resource: &ApiResource,
         namespace: Option<&str>,
-    ) -> Result<Self, CallError> {
+    ) -> Result<Self, ClusterError> {
         Ok(Self::objects(client, resource, namespace)?.metadata_alone(true))
     }
 }
 
 impl<'c, W: DeserializeOwned> Pages<'c, W> {
     /// The objects of `resource` in `namespace` (`None`: in all).
-    ///
-    /// # Errors
-    /// When there can be no such path.
     pub fn objects(
         client: &'c kube::Client,
-        resource: &Resource,
+        resource: &ApiResource,
         namespace: Option<&str>,
-    ) -> Result<Self, CallError> {
+    ) -> Result<Self, ClusterError> {
         Ok(Self::at(client, resource.path(namespace)?))
     }
 
-    /// The objects at this path of the API.
     pub(super) fn at(client: &'c kube::Client, path: String) -> Self {
         Self {
             client,
             requests: Requests::new(path),
             parameters: ListParams::default(),
-            size: PageSize::of(PAGE),
+            size: PageSize(PAGE),
             metadata: false,
             within: PATIENCE,
             is_over: false,
@@ -104,24 +90,22 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
     }
 
     /// Of these only what matches a label selector and a field selector.
-    pub(super) fn selected(self, labels: Option<String>, fields: Option<String>) -> Self {
-        let parameters = ListParams { label_selector: labels, field_selector: fields, ..self.parameters };
-        Self { parameters, ..self }
+    pub(crate) fn selected(self, labels: Option<&str>, fields: Option<&str>) -> Self {
+        let (label_selector, field_selector) = (labels.map(str::to_owned), fields.map(str::to_owned));
+        Self { parameters: ListParams { label_selector, field_selector, ..self.parameters }, ..self }
     }
 
-    /// Whether metadata alone is asked for.
     pub(super) fn metadata_alone(self, metadata: bool) -> Self {
         Self { metadata, ..self }
     }
 
-    /// Of these only what matches the label selector `selector`.
-    pub(crate) fn labelled(self, selector: &str) -> Self {
-        Self { parameters: self.parameters.labels(selector), ..self }
+    /// Begins with a page of `count` objects.
+    pub fn starting_with(self, count: u32) -> Self {
+        Self { size: PageSize(count), ..self }
     }
 
-    /// Begins with a page of `count` objects.
     pub fn of(self, count: u32) -> Self {
-        Self { size: PageSize::of(count), ..self }
+        self.starting_with(count) // alias
     }
 
     /// Each page within this time.
@@ -130,25 +114,22 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
     }
 
     /// The next page; none after the last. One that is too large is asked for again with fewer objects.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer.
-    pub async fn next(&mut self) -> Result<Option<Page<W>>, CallError> {
+    pub async fn next(&mut self) -> Result<Option<ListPage<W>>, ClusterError> {
         if self.is_over {
             return Ok(None);
         }
         loop {
-            self.parameters.limit = Some(self.size.objects());
+            self.parameters.limit = Some(self.size.0);
             let request = if self.metadata {
                 self.requests.list_metadata(&self.parameters)?
             } else {
                 self.requests.list(&self.parameters)?
             };
             match call::send(self.client, request, self.size.cap(), self.within).await {
-                Err(CallError::TooLarge { .. }) if self.size.halve() => {}
+                Err(ClusterError::TooLarge { .. }) if self.size.halve() => {}
                 Err(error) => return Err(error),
                 Ok(body) => {
-                    let page: Page<W> = call::decode(&body)?;
+                    let page: ListPage<W> = call::decode(&body)?;
                     self.parameters.continue_token =
                         page.metadata.r#continue.clone().filter(|token| !token.is_empty());
                     self.is_over = self.parameters.continue_token.is_none();
@@ -162,10 +143,7 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
     }
 
     /// The objects of all pages that are left.
-    ///
-    /// # Errors
-    /// When the API server gives no usable answer.
-    pub async fn all(mut self) -> Result<Vec<W>, CallError> {
+    pub async fn all(mut self) -> Result<Vec<W>, ClusterError> {
         let mut found = Vec::new();
         while let Some(page) = self.next().await? {
             found.extend(page.into_items());
@@ -173,30 +151,18 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         Ok(found)
     }
 
-    /// Whether the last page was read.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 }
 
-impl<W> Page<W> {
-    /// The objects.
+impl<W> ListPage<W> {
     pub(crate) fn into_items(self) -> Vec<W> {
         self.items.unwrap_or_default()
     }
 }
 
 impl PageSize {
-    /// Begins with pages of so many objects.
-    const fn of(objects: u32) -> Self {
-        Self(objects)
-    }
-
-    /// The number of objects to ask for.
-    fn objects(self) -> u32 {
-        self.0
-    }
-
     /// The most bytes of the answer. A single object may be as long as any other answer.
     fn cap(self) -> usize {
         if self.0 > 1 { CAP } else { BODY_CAP }

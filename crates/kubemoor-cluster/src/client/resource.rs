@@ -1,14 +1,14 @@
-//! The path of a kind's objects in the API (`metadata` has the part of their metadata that is used here).
-//!
-//! Entry points: [`Resource`], [`segment`]. Invariant: no value in a manifest or an object can escape its path
-//! segment.
+//! The path of a kind's objects in the API, and the part of their metadata that is read. No value in a manifest or an
+//! object can escape its path segment, and no odd value of one object makes a page of others unreadable.
 
-mod metadata;
+use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
-pub use self::metadata::{Managed, Meta, Partial};
-use super::call::CallError;
+use crate::client::call::ClusterError;
 
 /// The characters that a path needs no escape for; RBAC names hold colons.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
@@ -21,7 +21,7 @@ pub const VERSION: &str = "v1alpha1";
 
 /// One resource of the API: what a kind is called in paths.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Resource {
+pub struct ApiResource {
     /// The API group; empty for the core group.
     pub group: String,
     /// The version, such as `v1`.
@@ -32,7 +32,7 @@ pub struct Resource {
     pub plural: String,
 }
 
-impl Resource {
+impl ApiResource {
     /// The resource that holds the objects of `kind` of `group` in `version` under `plural`.
     pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Resource {
     }
 
     /// The path of the resource's collection: of one namespace, or of all.
-    pub fn path(&self, namespace: Option<&str>) -> Result<String, CallError> {
+    pub fn path(&self, namespace: Option<&str>) -> Result<String, ClusterError> {
         let root = if self.group.is_empty() {
             format!("/api/{}", segment(&self.version)?)
         } else {
@@ -69,11 +69,88 @@ impl Resource {
 }
 
 /// `text` as one segment of a path, by the API server's own rule for names.
-pub fn segment(text: &str) -> Result<String, CallError> {
+pub fn segment(text: &str) -> Result<String, ClusterError> {
     if text.is_empty() || text == "." || text == ".." || text.contains(['/', '%']) {
-        return Err(CallError::Unformed { reason: format!("{text:?} cannot be a name in the API") });
+        return Err(ClusterError::Unformed { reason: format!("{text:?} cannot be a name in the API") });
     }
     Ok(utf8_percent_encode(text, PLAIN).to_string())
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Partial {
+    pub metadata: Meta,
+}
+
+/// The metadata of an object, as little of it as the guard needs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    pub name: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    #[serde(deserialize_with = "time")]
+    pub(crate) creation_timestamp: Option<Timestamp>,
+    #[serde(deserialize_with = "some")]
+    pub(crate) deletion_timestamp: bool,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub(crate) annotations: Option<BTreeMap<String, String>>,
+    pub(crate) managed_fields: Option<Vec<Managed>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Managed {
+    pub(crate) manager: Option<String>,
+    pub(crate) operation: Option<String>,
+    pub(crate) subresource: Option<String>,
+    #[serde(deserialize_with = "time")]
+    pub(crate) time: Option<Timestamp>,
+    #[serde(rename = "fieldsV1")]
+    fields: Option<ManagedFields>,
+}
+
+/// Of the managed fields only the path to Helm's annotation is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ManagedFields {
+    #[serde(rename = "f:metadata")]
+    metadata: Option<ManagedMetadata>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ManagedMetadata {
+    #[serde(rename = "f:annotations")]
+    annotations: Option<ManagedAnnotations>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ManagedAnnotations {
+    #[serde(rename = "f:meta.helm.sh/release-name")]
+    release_name: Option<IgnoredAny>,
+}
+
+impl Managed {
+    /// Whether this manager wrote Helm's annotation that names the release.
+    pub(crate) fn owns_release_name(&self) -> bool {
+        self.fields
+            .as_ref()
+            .and_then(|fields| fields.metadata.as_ref())
+            .and_then(|metadata| metadata.annotations.as_ref())
+            .is_some_and(|annotations| annotations.release_name.is_some())
+    }
+}
+
+/// A time, or none when it is missing or no RFC 3339 time. Times inside `managedFields` are whatever a client sent.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.and_then(|text| text.parse().ok()))
+}
+
+fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
 #[cfg(test)]

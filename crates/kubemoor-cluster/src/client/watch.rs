@@ -1,14 +1,13 @@
-//! A list and a watch of one resource that never end.
+//! A list and a watch of one resource that never end. kube's own watcher does not serve here: it holds pages of any
+//! length, logs the text of a page that it cannot decode, which may be of Secrets, and does not tell when a watch works
+//! again.
 //!
-//! Entry point: [`Watch::next`], for metadata alone ([`MetadataWatch`]) or for any other [`Form`] of objects. kube's own
-//! watcher does not serve here: it holds pages of any length, logs the text of a page that it cannot decode, which may
-//! be of Secrets, and does not tell when a watch works again.
-//!
-//! Between [`Event::Relisting`] and [`Event::Synced`] every existing object is listed; after that every change is told.
-//! Everything is listed again every few minutes, which puts right whatever a watch missed: after a restore of etcd, one
-//! from a version in the future stays silent for ever.
+//! Between [`ObjectEvent::Relisting`] and [`ObjectEvent::Synced`] every existing object is listed; after that every
+//! change is told. Everything is listed again every few minutes, which puts right whatever a watch missed: after a
+//! restore of etcd, one from a version in the future stays silent for ever.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::stream;
@@ -19,13 +18,14 @@ use kube::Resource as Kind;
 use kube::core::params::WatchParams;
 use kube::core::{Request as Requests, WatchEvent};
 use kube::runtime::watcher::DefaultBackoff;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::call::{CallError, PATIENCE};
-use super::pages::{PAGE, Pages};
-use super::resource::{Meta, Partial, Resource};
+use crate::client::call::{ClusterError, PATIENCE};
+use crate::client::pages::{PAGE, Pages};
+use crate::client::resource::{ApiResource, Meta, Partial};
 
 /// How long the API server keeps one watch open. Every server accepts it.
 const LIFE: Duration = Duration::from_secs(290);
@@ -56,32 +56,25 @@ const ASKED: Duration = Duration::from_secs(30);
 /// length of that while, and the pause between attempts.
 const RETURNING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(500));
 
-/// What happened to the objects under watch.
 #[derive(Debug)]
-pub enum Event<T> {
-    /// A full listing begins: an object that it has not named by [`Event::Synced`] no longer exists.
+pub enum ObjectEvent<T> {
+    /// A full listing begins: an object that it has not named by [`ObjectEvent::Synced`] no longer exists.
     Relisting,
-    /// An object of the listing.
     Listed(T),
-    /// The listing is whole.
     Synced,
-    /// The watch is open.
     Watching,
-    /// An object came or changed.
     Applied(T),
-    /// An object went.
     Deleted(T),
     /// The list or the watch failed; it is tried again after a pause.
-    Broken(CallError),
+    Broken(ClusterError),
 }
 
 /// The form in which objects are requested, and their parsed type.
-pub trait Form: Sized + Send + 'static {
+pub trait ObjectForm: Sized + Send + 'static {
     /// An object on the wire.
     type Wire: DeserializeOwned + Clone + Send + 'static;
     /// Objects on the first page of a list.
     const PAGE: u32;
-    /// Whether metadata alone is asked for.
     const METADATA: bool;
 
     /// The object, whatever is odd about it.
@@ -97,66 +90,52 @@ pub struct Typed<K>(pub K);
 /// A watch of metadata alone.
 pub(crate) type MetadataWatch = Watch<Meta>;
 
-/// All objects of a resource, in one namespace or in all, that carry the labels
-/// of a selector.
-pub struct Watch<F: Form> {
-    source: Source,
-    events: BoxStream<'static, Event<F>>,
+/// All objects of a resource, in one namespace or in all, that carry the labels of a selector.
+pub struct Watch<F: ObjectForm> {
+    source: WatchSource,
+    events: BoxStream<'static, ObjectEvent<F>>,
 }
 
-/// What is asked for.
 #[derive(Clone)]
-struct Source {
+struct WatchSource {
     client: kube::Client,
-    path: Result<String, CallError>,
+    path: Result<String, ClusterError>,
     labels: Option<String>,
     fields: Option<String>,
+    /// Kept when everything is listed again: whoever asks for that while the server is away waits as long.
+    pace: Arc<Mutex<RetryPace>>,
 }
 
-/// The changes of a watch.
-type Changes<F> = BoxStream<'static, kube::Result<WatchEvent<<F as Form>::Wire>>>;
+type WatchChanges<F> = BoxStream<'static, kube::Result<WatchEvent<<F as ObjectForm>::Wire>>>;
 
 /// How long to wait before an API server that failed is asked again: one that was down or busy is followed within five
 /// seconds after it returns, however long it was away, unless it asks for a longer pause. After other refusals the
 /// pauses grow.
 #[derive(Default)]
-struct Pace {
+struct RetryPace {
     /// The time of the last outage, and the pauses after it.
     outage: Option<(Instant, ExponentialBackoff)>,
     refused: DefaultBackoff,
+    /// The end of the last pause.
+    until: Option<Instant>,
 }
 
-impl<T> Event<T> {
+impl<T> ObjectEvent<T> {
     /// The same event, with its object converted by `f`.
-    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> Event<U> {
-        match self {
-            Self::Relisting => Event::Relisting,
-            Self::Listed(object) => Event::Listed(f(object)),
-            Self::Synced => Event::Synced,
-            Self::Watching => Event::Watching,
-            Self::Applied(object) => Event::Applied(f(object)),
-            Self::Deleted(object) => Event::Deleted(f(object)),
-            Self::Broken(error) => Event::Broken(error),
-        }
-    }
-}
-
-impl<T> Event<Option<T>> {
-    /// The event, unless its object could not be read.
-    pub(crate) fn transpose(self) -> Option<Event<T>> {
-        Some(match self {
-            Self::Relisting => Event::Relisting,
-            Self::Listed(object) => Event::Listed(object?),
-            Self::Synced => Event::Synced,
-            Self::Watching => Event::Watching,
-            Self::Applied(object) => Event::Applied(object?),
-            Self::Deleted(object) => Event::Deleted(object?),
-            Self::Broken(error) => Event::Broken(error),
+    pub(crate) fn try_map<U, E>(self, f: impl FnOnce(T) -> Result<U, E>) -> Result<ObjectEvent<U>, E> {
+        Ok(match self {
+            Self::Relisting => ObjectEvent::Relisting,
+            Self::Listed(object) => ObjectEvent::Listed(f(object)?),
+            Self::Synced => ObjectEvent::Synced,
+            Self::Watching => ObjectEvent::Watching,
+            Self::Applied(object) => ObjectEvent::Applied(f(object)?),
+            Self::Deleted(object) => ObjectEvent::Deleted(f(object)?),
+            Self::Broken(error) => ObjectEvent::Broken(error),
         })
     }
 }
 
-impl Form for Meta {
+impl ObjectForm for Meta {
     type Wire = Partial;
     const PAGE: u32 = PAGE;
     const METADATA: bool = true;
@@ -171,7 +150,7 @@ impl Form for Meta {
 }
 
 /// Objects as they come: one that its reader cannot make sense of costs itself alone, and never the watch.
-impl Form for Value {
+impl ObjectForm for Value {
     type Wire = Self;
     const PAGE: u32 = PAGE;
     const METADATA: bool = false;
@@ -185,7 +164,7 @@ impl Form for Value {
     }
 }
 
-impl<K> Form for Typed<K>
+impl<K> ObjectForm for Typed<K>
 where
     K: Kind<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
@@ -202,22 +181,30 @@ where
     }
 }
 
-impl<F: Form> Watch<F> {
+impl<F: ObjectForm> Watch<F> {
     /// A watch of `resource` in `namespace` (`None`: all) under the label selector `selector`.
     pub fn new(
         client: kube::Client,
-        resource: &Resource,
+        resource: &ApiResource,
         namespace: Option<&str>,
         selector: Option<&str>,
     ) -> Self {
-        let (path, labels) = (resource.path(namespace), selector.map(str::to_owned));
-        let source = Source { client, path, labels, fields: None };
+        Self::at(client, resource.path(namespace), selector.map(str::to_owned), None)
+    }
+
+    fn at(
+        client: kube::Client,
+        path: Result<String, ClusterError>,
+        labels: Option<String>,
+        fields: Option<String>,
+    ) -> Self {
+        let source = WatchSource { client, path, labels, fields, pace: Arc::default() };
         Self { events: source.clone().follow(), source }
     }
 
     /// What happens next. Safe to cancel, and as quick for a caller that cancels it often: a request goes on with the
     /// next call.
-    pub async fn next(&mut self) -> Event<F> {
+    pub async fn next(&mut self) -> ObjectEvent<F> {
         match self.events.next().await {
             Some(event) => event,
             // It never ends.
@@ -225,12 +212,11 @@ impl<F: Form> Watch<F> {
         }
     }
 
-    /// The events alone.
-    pub(crate) fn into_events(self) -> BoxStream<'static, Event<F>> {
+    pub(crate) fn into_events(self) -> BoxStream<'static, ObjectEvent<F>> {
         self.events
     }
 
-    /// Makes the next call list everything again.
+    /// Makes the next call list everything again, after a pause that is under way.
     pub(crate) fn relist(&mut self) {
         self.events = self.source.clone().follow();
     }
@@ -243,19 +229,21 @@ where
     /// A watch of the object `name` in `namespace` (`None` for a cluster-scoped one). It asks for this name alone, so
     /// that a right for it is enough.
     pub(crate) fn of_one(client: kube::Client, namespace: Option<&str>, name: &str) -> Self {
-        let resource = Resource::new(&K::group(&()), &K::version(&()), &K::kind(&()), &K::plural(&()));
+        let resource = ApiResource::new(&K::group(&()), &K::version(&()), &K::kind(&()), &K::plural(&()));
         let fields = Some(format!("metadata.name={name}"));
-        let source = Source { client, path: resource.path(namespace), labels: None, fields };
-        Self { events: source.clone().follow(), source }
+        Self::at(client, resource.path(namespace), None, fields)
     }
 }
 
-impl Source {
-    fn follow<F: Form>(self) -> BoxStream<'static, Event<F>> {
+impl WatchSource {
+    fn follow<F: ObjectForm>(self) -> BoxStream<'static, ObjectEvent<F>> {
         let events = stream! {
-            let mut pace = Pace::default();
+            let until = self.pace.lock().until;
+            if let Some(until) = until {
+                sleep_until(until).await;
+            }
             loop {
-                yield Event::Relisting;
+                yield ObjectEvent::Relisting;
                 let (mut pages, mut version) = (self.pages::<F>(), String::new());
                 let listed = loop {
                     let page = match &mut pages {
@@ -266,7 +254,7 @@ impl Source {
                         Ok(Some(page)) => {
                             version.clone_from(&page.metadata.resource_version);
                             for wire in page.into_items() {
-                                yield Event::Listed(F::read(wire));
+                                yield ObjectEvent::Listed(F::read(wire));
                             }
                         }
                         Ok(None) => break Ok(()),
@@ -274,12 +262,12 @@ impl Source {
                     }
                 };
                 if let Err(error) = listed {
-                    let pause = pace.after(&error);
-                    yield Event::Broken(error);
+                    let pause = self.pace.lock().after(&error);
+                    yield ObjectEvent::Broken(error);
                     sleep(pause).await;
                     continue;
                 }
-                yield Event::Synced;
+                yield ObjectEvent::Synced;
 
                 let relist_at = Instant::now() + relist_after();
                 // Whether the server goes on from the version.
@@ -289,13 +277,13 @@ impl Source {
                         Ok(changes) => changes,
                         Err(error) => {
                             goes_on = error.is_outage();
-                            let pause = pace.after(&error);
-                            yield Event::Broken(error);
+                            let pause = self.pace.lock().after(&error);
+                            yield ObjectEvent::Broken(error);
                             sleep(pause).await;
                             continue;
                         }
                     };
-                    yield Event::Watching;
+                    yield ObjectEvent::Watching;
                     let since = Instant::now();
                     let pause = loop {
                         let until = relist_at.min(Instant::now() + QUIET);
@@ -304,34 +292,34 @@ impl Source {
                             Some(Ok(WatchEvent::Added(wire) | WatchEvent::Modified(wire))) => {
                                 let object = F::read(wire);
                                 advance(&mut version, object.version());
-                                yield Event::Applied(object);
+                                yield ObjectEvent::Applied(object);
                             }
                             Some(Ok(WatchEvent::Deleted(wire))) => {
                                 let object = F::read(wire);
                                 advance(&mut version, object.version());
-                                yield Event::Deleted(object);
+                                yield ObjectEvent::Deleted(object);
                             }
                             Some(Ok(WatchEvent::Bookmark(mark))) => {
                                 advance(&mut version, &mark.metadata.resource_version);
                             }
                             Some(Ok(WatchEvent::Error(status))) => {
                                 goes_on = false;
-                                let error = CallError::from(*status);
+                                let error = ClusterError::from(*status);
                                 // Expired is an ordinary end, unless it comes again and again.
                                 if error.is_gone() {
-                                    break pace.after_end(since.elapsed());
+                                    break self.pace.lock().after_end(since.elapsed());
                                 }
-                                let pause = pace.after(&error);
-                                yield Event::Broken(error);
+                                let pause = self.pace.lock().after(&error);
+                                yield ObjectEvent::Broken(error);
                                 break pause;
                             }
                             Some(Err(error)) => {
-                                let error = CallError::from(error);
-                                let pause = pace.after(&error);
-                                yield Event::Broken(error);
+                                let error = ClusterError::from(error);
+                                let pause = self.pace.lock().after(&error);
+                                yield ObjectEvent::Broken(error);
                                 break pause;
                             }
-                            None => break pace.after_end(since.elapsed()),
+                            None => break self.pace.lock().after_end(since.elapsed()),
                         }
                     };
                     drop(changes);
@@ -344,12 +332,12 @@ impl Source {
         events.boxed()
     }
 
-    fn pages<F: Form>(&self) -> Result<Pages<'_, F::Wire>, CallError> {
-        let pages = Pages::at(&self.client, self.path.clone()?).of(F::PAGE);
-        Ok(pages.selected(self.labels.clone(), self.fields.clone()).metadata_alone(F::METADATA))
+    fn pages<F: ObjectForm>(&self) -> Result<Pages<'_, F::Wire>, ClusterError> {
+        let pages = Pages::at(&self.client, self.path.clone()?).starting_with(F::PAGE);
+        Ok(pages.selected(self.labels.as_deref(), self.fields.as_deref()).metadata_alone(F::METADATA))
     }
 
-    async fn open<F: Form>(&self, version: &str) -> Result<Changes<F>, CallError> {
+    async fn open<F: ObjectForm>(&self, version: &str) -> Result<WatchChanges<F>, ClusterError> {
         let parameters = WatchParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
@@ -365,14 +353,20 @@ impl Source {
         };
         match timeout(PATIENCE, self.client.request_events::<F::Wire>(request)).await {
             Ok(changes) => Ok(changes?.boxed()),
-            Err(_) => Err(CallError::Late { within: PATIENCE }),
+            Err(_) => Err(ClusterError::Late { within: PATIENCE }),
         }
     }
 }
 
-impl Pace {
+impl RetryPace {
     /// The pause after a failure.
-    fn after(&mut self, error: &CallError) -> Duration {
+    fn after(&mut self, error: &ClusterError) -> Duration {
+        let pause = self.next(error);
+        self.until = Some(Instant::now() + pause);
+        pause
+    }
+
+    fn next(&mut self, error: &ClusterError) -> Duration {
         let now = Instant::now();
         let recent = self.outage.take().filter(|(last, _)| *last + RETURNING.0 > now);
         if !error.is_outage() {
@@ -389,7 +383,7 @@ impl Pace {
             |(_, pauses)| pauses,
         );
         let pause = match error {
-            CallError::Unreachable { .. } => AWAY,
+            ClusterError::Unreachable { .. } | ClusterError::Untrusted { .. } => AWAY,
             _ => pauses.next().unwrap_or(longest),
         };
         self.outage = Some((now, pauses));
@@ -408,11 +402,6 @@ impl Pace {
     }
 }
 
-/// A resource version as the number that etcd made it from.
-pub(crate) fn parse_version(version: &str) -> Option<u64> {
-    version.parse().ok()
-}
-
 /// When to list again, by chance.
 fn relist_after() -> Duration {
     let (longest, part) = RELIST;
@@ -425,6 +414,9 @@ fn advance(version: &mut String, seen: &str) {
         seen.clone_into(version);
     }
 }
+
+pub use ObjectEvent as Event; // alias
+pub use ObjectForm as Form; // alias
 
 #[cfg(test)]
 mod tests;

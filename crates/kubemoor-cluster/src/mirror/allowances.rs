@@ -1,13 +1,8 @@
-//! The DriftAllowances of a cluster: the objects with a temporary exception.
-//!
-//! Entry points: [`Allowances::of`]; [`Allowances::changes`] for callers that look at an object again when
-//! one of its allowances begins or ends. Invariant: for an ended allowance only its deletion time is kept. A
-//! timer reports its end at the exact moment. No namespace can use up the room of the others: only a limited
-//! number of each counts, and the rest wait.
+//! The DriftAllowances of a cluster: the objects with a temporary exception. A timer reports the end of each at the exact
+//! moment; for an ended one only its deletion time is kept. No namespace can use up the room of the others: only a
+//! limited number of each counts, and the rest wait for a listing that finds room for them.
 
-mod known;
-
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,19 +12,18 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use self::known::{Key, Known, Life};
-use super::custom;
-use super::kinds::Kinds;
-use super::progress::{Listings, Progress, scopes};
-use super::queue::{Announcer, Changes};
-use super::reflect::{Mirror, Reflector};
-use crate::client::allowances::{self as requests, Clearing, Ensured, MADE_BY};
-use crate::client::call::CallError;
+use crate::client::allowances as requests;
+use crate::client::allowances::{Ensured, MADE_BY, MOST_HERE};
+use crate::client::call::ClusterError;
 use crate::client::lease::Leadership;
-use crate::client::writer::SendError;
+use crate::client::writer::ClusterWriter;
+use crate::mirror::kinds::ServedKinds;
+use crate::mirror::reflect::{
+    ChangeAnnouncer, ChangeQueue, Listings, Mirror, Progress, Reflector, own_kind_events, scopes,
+};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resource::DriftAllowance;
@@ -37,13 +31,8 @@ use kubemoor_policy::resource::DriftAllowance;
 /// How long an ended allowance that Kubemoor made is kept for users to look at.
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// After a clearing that failed, or that was another replica's, the pause until
-/// the next.
+/// After a clearing that failed, or that was another replica's, the pause until the next.
 const CLEARING_AGAIN: SignedDuration = SignedDuration::from_hours(1);
-
-/// After an allowance that has waited cannot be read, the pause until the next
-/// attempt.
-const ADMITTING_AGAIN: Duration = Duration::from_secs(30);
 
 /// The longest sleep: the wall clock may be set while the timer runs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
@@ -51,22 +40,20 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// The allowances of one cluster.
 pub struct Allowances {
     client: kube::Client,
-    kinds: Arc<Kinds>,
+    kinds: Arc<ServedKinds>,
     /// The namespaces to follow; all of them if empty.
     namespaces: Vec<String>,
     /// Deletes ended allowances; without it none is created either.
-    clearing: Option<Clearing>,
-    known: RwLock<Known>,
-    changed: Announcer<ObjectId>,
+    clearing: Option<ClusterWriter>,
+    known: RwLock<AllowanceIndex>,
+    changed: ChangeAnnouncer<ObjectId>,
     /// Something may be due sooner than before.
     rescheduled: Notify,
-    /// There may be room for those that wait.
-    freed: Notify,
     listings: Listings,
 }
 
 /// Those of one namespace, or of all.
-struct Scope<'a> {
+struct AllowanceScope<'a> {
     allowances: &'a Allowances,
     namespace: Option<&'a str>,
 }
@@ -77,55 +64,52 @@ impl Allowances {
     /// written, so none is created either.
     pub fn new(
         client: kube::Client,
-        kinds: Arc<Kinds>,
+        kinds: Arc<ServedKinds>,
         namespaces: Vec<String>,
         leadership: Option<Leadership>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            clearing: leadership.map(|leadership| Clearing::new(client.clone(), leadership)),
+            clearing: leadership.map(|leadership| ClusterWriter::seldom(client.clone(), leadership)),
             client,
             kinds,
-            listings: Listings::of(&namespaces),
+            listings: Listings::new(&namespaces),
             namespaces,
             known: RwLock::default(),
-            changed: Announcer::default(),
+            changed: ChangeAnnouncer::default(),
             rescheduled: Notify::new(),
-            freed: Notify::new(),
         })
     }
 
-    /// The allowances for an object that this release declares. Some may have
-    /// ended a moment ago.
-    pub fn of(&self, object: &ObjectId, release: &ReleaseId) -> Vec<Arc<Allowance>> {
+    /// The allowances for an object that this release declares. Some may have ended a moment ago.
+    pub fn of_release(&self, object: &ObjectId, release: &ReleaseId) -> Vec<Arc<Allowance>> {
         let known = self.known.read();
         let allowances = known.named(object).iter();
         allowances.filter(|allowance| allowance.is_for(object, release)).cloned().collect()
     }
 
-    /// The open allowances that name an object, whatever declares it. Some may
-    /// have ended a moment ago.
+    pub fn of(&self, object: &ObjectId, release: &ReleaseId) -> Vec<Arc<Allowance>> {
+        self.of_release(object, release) // alias
+    }
+
+    /// The open allowances that name an object, whatever declares it. Some may have ended a moment ago.
     pub fn named(&self, object: &ObjectId) -> Vec<Arc<Allowance>> {
         self.known.read().named(object).to_vec()
     }
 
     /// Every object with an open allowance, then each one whose allowance opens, changes or ends. The object
     /// need not belong to a release.
-    pub fn changes(&self) -> Changes<ObjectId> {
+    pub fn changes(&self) -> ChangeQueue<ObjectId> {
         let changes = self.changed.subscribe([]);
         // Subscribed first: an allowance that opens meanwhile is reported twice instead of never.
         self.known.read().objects().for_each(|object| changes.add(object.clone()));
         changes
     }
 
-    /// How far the first listing is.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.listings.progress()
     }
 
     /// Makes an allowance of this resource, which counts from now on.
-    ///
-    /// # Errors
-    /// See [`requests::MakeError`].
     pub async fn make(
         &self,
         resource: &DriftAllowance,
@@ -154,17 +138,14 @@ impl Allowances {
             () = stop.cancelled() => {}
             _ = join_all(scopes(&self.namespaces).into_iter().map(|it| self.follow(it))) => {}
             () = self.follow_ends() => {}
-            () = self.follow_room() => {}
         }
     }
 
     async fn follow(&self, namespace: Option<&str>) {
-        let kind = ("DriftAllowance", "driftallowances");
-        let events = custom::events(self.client.clone(), &self.kinds, kind, namespace);
-        Reflector::new(events).run(&mut Scope { allowances: self, namespace }).await;
+        let events = own_kind_events(self.client.clone(), &self.kinds, requests::defined(), namespace);
+        Reflector::new(events).run(&mut AllowanceScope { allowances: self, namespace }).await;
     }
 
-    /// Tells of every end when it comes.
     async fn follow_ends(&self) {
         loop {
             let wake = wake(self.known.read().next_due(), Timestamp::now());
@@ -179,37 +160,8 @@ impl Allowances {
         }
     }
 
-    /// Takes in those that wait, whenever there is room. No part of telling
-    /// ends, which must not wait for an answer.
-    async fn follow_room(&self) {
-        loop {
-            match self.admit().await {
-                Ok(()) => self.freed.notified().await,
-                Err(error) => {
-                    tracing::debug!(%error, "a DriftAllowance that waits cannot be read");
-                    sleep(ADMITTING_AGAIN).await;
-                }
-            }
-        }
-    }
-
-    /// Takes in those that have waited, as far as there is room.
-    async fn admit(&self) -> Result<(), CallError> {
-        loop {
-            let Some(key) = self.known.read().admissible() else { return Ok(()) };
-            match requests::read(&self.client, &key.0, &key.1).await? {
-                Some(object) => {
-                    // Its version was taken in before, as one that waits.
-                    self.known.write().take(&key);
-                    self.set(&object);
-                }
-                None => self.forget(&key),
-            }
-        }
-    }
-
     /// Takes an allowance in; its key.
-    fn set(&self, object: &Value) -> Option<Key> {
+    fn set(&self, object: &Value) -> Option<AllowanceKey> {
         let key = key(object)?;
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let version = text("/metadata/resourceVersion").to_owned();
@@ -239,34 +191,31 @@ impl Allowances {
                 == Some(MADE_BY.1);
         let until = compiled.as_ref().map(|allowance| allowance.until).ok();
         let clearing = until.filter(|_| ours).and_then(|until| until.checked_add(KEPT).ok());
-        let life = Life { version, uid: text("/metadata/uid").to_owned(), clearing };
+        let life = AllowanceLife { version, uid: text("/metadata/uid").to_owned(), clearing };
         let touched = self.known.write().put(&key, life, compiled.ok(), Timestamp::now());
         touched.iter().for_each(|object| self.changed.announce(object));
         self.rescheduled.notify_one();
-        self.freed.notify_one();
         Some(key)
     }
 
-    fn forget(&self, key: &Key) {
+    fn forget(&self, key: &AllowanceKey) {
         let touched = self.known.write().take(key);
         touched.iter().for_each(|object| self.changed.announce(object));
-        self.freed.notify_one();
     }
 
     /// Ends the allowances that are due; returns those to delete.
-    fn end(&self, now: Timestamp) -> Vec<(Key, Life)> {
+    fn end(&self, now: Timestamp) -> Vec<(AllowanceKey, AllowanceLife)> {
         let (touched, garbage) = self.known.write().end(now);
         touched.iter().for_each(|object| self.changed.announce(object));
-        self.freed.notify_one();
         garbage
     }
 
-    async fn clear(&self, key: &Key, life: Life) {
+    async fn clear(&self, key: &AllowanceKey, life: AllowanceLife) {
         let Some(clearing) = &self.clearing else { return self.put_off(key) };
-        match clearing.delete(&key.0, &key.1, &life.uid).await {
+        match requests::clear(clearing, &key.0, &key.1, &life.uid).await {
             Ok(()) => self.forget(key),
             // The leader clears it away; this replica may lead by then.
-            Err(SendError::NotLeading) => self.put_off(key),
+            Err(ClusterError::NotLeading) => self.put_off(key),
             Err(error) => {
                 tracing::warn!(
                     allowance.namespace = key.0, allowance.name = key.1, %error,
@@ -277,19 +226,20 @@ impl Allowances {
         }
     }
 
-    fn put_off(&self, key: &Key) {
+    fn put_off(&self, key: &AllowanceKey) {
         if let Ok(again) = Timestamp::now().checked_add(CLEARING_AGAIN) {
             self.known.write().clear_at(again, key.clone());
         }
     }
 }
 
-impl Mirror for Scope<'_> {
+impl Mirror for AllowanceScope<'_> {
     type Object = Value;
-    type Key = Key;
+    type Key = AllowanceKey;
     const OBJECTS: &'static str = "DriftAllowances";
+    const UNWATCHED: &'static str = "DriftAllowances cannot be watched; the last known ones count";
 
-    fn set(&mut self, object: Value) -> Option<Key> {
+    fn set(&mut self, object: Value) -> Option<AllowanceKey> {
         self.allowances.set(&object)
     }
 
@@ -297,14 +247,10 @@ impl Mirror for Scope<'_> {
         key(&object).iter().for_each(|key| self.allowances.forget(key));
     }
 
-    fn retain(&mut self, listed: &HashSet<Key>) {
-        let is_here = |key: &&Key| self.namespace.is_none_or(|namespace| key.0 == namespace);
+    fn retain(&mut self, listed: &HashSet<AllowanceKey>) {
+        let is_here = |key: &&AllowanceKey| self.namespace.is_none_or(|namespace| key.0 == namespace);
         let known: Vec<_> = self.allowances.known.read().keys().filter(is_here).cloned().collect();
         known.iter().filter(|key| !listed.contains(*key)).for_each(|key| self.allowances.forget(key));
-    }
-
-    fn warn(&self, error: &CallError) {
-        tracing::warn!(%error, "DriftAllowances cannot be watched; the last known ones count");
     }
 
     fn listings(&self) -> Option<&Listings> {
@@ -312,7 +258,6 @@ impl Mirror for Scope<'_> {
     }
 }
 
-/// When to look at the clock again.
 fn wake(due: Option<Timestamp>, now: Timestamp) -> Instant {
     let left = due.and_then(|due| Duration::try_from(due.duration_since(now)).ok());
     let sleep = match (due, left) {
@@ -324,13 +269,183 @@ fn wake(due: Option<Timestamp>, now: Timestamp) -> Instant {
     Instant::now() + sleep
 }
 
-fn key(object: &Value) -> Option<Key> {
+fn key(object: &Value) -> Option<AllowanceKey> {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     Some((text("/metadata/namespace")?, text("/metadata/name")?))
 }
 
 fn join(flaws: &[kubemoor_policy::flaw::Flaw]) -> String {
     flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The most open allowances that count at one time.
+const MOST: usize = 10_000;
+
+/// An allowance's namespace and name.
+type AllowanceKey = (String, String);
+
+/// The known allowances: which are open, for which objects, and when the next one begins or ends. At most [`MOST_HERE`] of
+/// each namespace and [`MOST`] of all count; of the others nothing is kept.
+#[derive(Default)]
+struct AllowanceIndex {
+    open: HashMap<AllowanceKey, Arc<Allowance>>,
+    by_object: HashMap<ObjectId, Vec<Arc<Allowance>>>,
+    /// By allowance, the version that was taken in, and its life.
+    versions: HashMap<AllowanceKey, AllowanceLife>,
+    due: BTreeSet<(Timestamp, AllowanceKey)>,
+    /// How many are open, by namespace.
+    counts: HashMap<String, usize>,
+    /// The namespaces whose excess of allowances was already reported.
+    crowded: HashSet<String>,
+    /// Whether the overflow was already reported for the cluster.
+    overflowed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct AllowanceLife {
+    version: String,
+    uid: String,
+    /// When to delete it; `None` for one that Kubemoor did not make.
+    clearing: Option<Timestamp>,
+}
+
+impl AllowanceIndex {
+    fn named(&self, object: &ObjectId) -> &[Arc<Allowance>] {
+        self.by_object.get(object).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn objects(&self) -> impl Iterator<Item = &ObjectId> {
+        self.by_object.keys()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &AllowanceKey> {
+        self.versions.keys()
+    }
+
+    /// Whether an allowance was taken in in this version.
+    fn is_of(&self, key: &AllowanceKey, version: &str) -> bool {
+        self.versions.get(key).is_some_and(|known| known.version == version)
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// An allowance that is still known is to be cleared away then, and not before.
+    fn clear_at(&mut self, time: Timestamp, key: AllowanceKey) {
+        let Some(life) = self.versions.get_mut(&key) else { return };
+        if let Some(before) = life.clearing.replace(time) {
+            self.due.remove(&(before, key.clone()));
+        }
+        self.due.insert((time, key));
+    }
+
+    /// Whether an allowance counts, or would.
+    fn has_room_for(&self, key: &AllowanceKey) -> bool {
+        self.open.contains_key(key) || (self.open.len() < MOST && self.has_room_in(&key.0))
+    }
+
+    /// Adds or replaces an allowance; returns the objects for which something changes.
+    fn put(
+        &mut self,
+        key: &AllowanceKey,
+        life: AllowanceLife,
+        allowance: Option<Allowance>,
+        now: Timestamp,
+    ) -> Vec<ObjectId> {
+        let mut touched = self.take(key);
+        let allowance = allowance.filter(|allowance| allowance.open(now));
+        if allowance.is_some() && !self.has_room_for(key) {
+            // The next listing offers it again.
+            self.complain(&key.0);
+            return touched;
+        }
+        let clearing = life.clearing;
+        self.versions.insert(key.clone(), life);
+        match allowance {
+            Some(allowance) => {
+                let allowance = Arc::new(allowance);
+                *self.counts.entry(key.0.clone()).or_default() += 1;
+                self.due.insert((allowance.until, key.clone()));
+                for object in allowance.objects() {
+                    self.by_object.entry(object.clone()).or_default().push(Arc::clone(&allowance));
+                    if !touched.contains(&object) {
+                        touched.push(object);
+                    }
+                }
+                self.open.insert(key.clone(), allowance);
+            }
+            None => self.due.extend(clearing.map(|clearing| (clearing, key.clone()))),
+        }
+        touched
+    }
+
+    /// Takes an allowance out; the objects that it was for.
+    fn take(&mut self, key: &AllowanceKey) -> Vec<ObjectId> {
+        if let Some(life) = self.versions.remove(key)
+            && let Some(clearing) = life.clearing
+        {
+            self.due.remove(&(clearing, key.clone()));
+        }
+        self.shut(key)
+    }
+
+    /// Shuts what has ended by `now`: the objects concerned, and the allowances to be cleared away.
+    fn end(&mut self, now: Timestamp) -> (Vec<ObjectId>, Vec<(AllowanceKey, AllowanceLife)>) {
+        let (mut touched, mut garbage) = (Vec::new(), Vec::new());
+        while let Some((due, key)) = self.due.first().cloned().filter(|(due, _)| *due <= now) {
+            self.due.remove(&(due, key.clone()));
+            let life = self.versions.get(&key).cloned();
+            if self.open.contains_key(&key) {
+                touched.extend(self.shut(&key));
+                self.due.extend(life.and_then(|life| Some((life.clearing?, key))));
+            } else if let Some(life) = life {
+                garbage.push((key, life));
+            }
+        }
+        (touched, garbage)
+    }
+
+    fn has_room_in(&self, namespace: &str) -> bool {
+        self.counts.get(namespace).is_none_or(|count| *count < MOST_HERE)
+    }
+
+    fn shut(&mut self, key: &AllowanceKey) -> Vec<ObjectId> {
+        let Some(allowance) = self.open.remove(key) else { return Vec::new() };
+        self.due.remove(&(allowance.until, key.clone()));
+        if let Some(count) = self.counts.get_mut(&key.0) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.counts.remove(&key.0);
+            }
+            self.crowded.remove(&key.0);
+        }
+        let objects = allowance.objects();
+        for object in &objects {
+            if let Some(others) = self.by_object.get_mut(object) {
+                others.retain(|other| !Arc::ptr_eq(other, &allowance));
+                if others.is_empty() {
+                    self.by_object.remove(object);
+                }
+            }
+        }
+        objects
+    }
+
+    /// Says once that one does not count for want of room.
+    fn complain(&mut self, namespace: &str) {
+        if !self.has_room_in(namespace) {
+            if self.crowded.insert(namespace.to_owned()) {
+                tracing::warn!(
+                    "there are more than {MOST_HERE} open DriftAllowances in namespace {namespace}: the others have no effect until one of these ends"
+                );
+            }
+        } else if !std::mem::replace(&mut self.overflowed, true) {
+            tracing::warn!(
+                "there are more than {MOST} open DriftAllowances in the cluster: the others have no effect until one of these ends"
+            );
+        }
+    }
 }
 
 #[cfg(test)]

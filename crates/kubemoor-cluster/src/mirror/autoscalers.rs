@@ -1,17 +1,10 @@
-//! The workloads that HorizontalPodAutoscalers scale, and their ranges.
+//! The workloads that HorizontalPodAutoscalers scale, and their ranges. KEDA scales through HorizontalPodAutoscalers that
+//! it makes itself, so that no other kind matters. An autoscaler counts while it exists. When one is deleted, the number
+//! of replicas that it left behind is remembered, since its deletion is not meant to shrink the workload.
 //!
-//! Entry point: [`Autoscalers::of`]. KEDA scales through HorizontalPodAutoscalers that it makes itself, so
-//! that no other kind matters. Invariant: an autoscaler counts while it exists. When one is deleted, the
-//! number of replicas that it left behind is remembered, since its deletion is not meant to shrink the
-//! workload.
-//!
-//! Every user who can create an autoscaler can write any owner into it, including the uid. So an owner that a
-//! release declares is trusted only under the name that KEDA gives the autoscaler, where no other one can
-//! exist, and only for the workload in the owner's declaration.
-
-mod departed;
-mod history;
-mod scales;
+//! Every user who can create an autoscaler can write any owner into it, including the uid. So an owner that a release
+//! declares is trusted only under the name that KEDA gives the autoscaler, where no other one can exist, and only for
+//! the workload in the owner's declaration.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,101 +12,91 @@ use std::sync::Arc;
 use futures::future::join_all;
 use jiff::Timestamp;
 use parking_lot::RwLock;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::departed::Departed;
-use self::history::Life;
-pub use self::history::Scaling;
-pub use self::scales::{Scales, read};
-use super::kinds::{Kinds, WatchDoubt};
-use super::progress::{Listings, Progress, scopes};
-use super::queue::{Announcer, Changes};
-use super::reflect::{Mirror, Reflector};
-use crate::client::call::CallError;
-use crate::client::resource::Resource;
+use crate::client::resource::ApiResource;
 use crate::client::watch::Watch;
+use crate::mirror::kinds::{ServedKinds, WatchDoubt};
+use crate::mirror::reflect::{
+    ChangeAnnouncer, ChangeQueue, Listings, Mirror, Progress, Reflector, last_spec_writer, scopes,
+};
 use kubemoor_declare::model::{Autoscaler, Gvk, ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_reconcile::departure::Departure;
 
-/// The API group of autoscalers.
 const GROUP: &str = "autoscaling";
 
-/// The kind of autoscalers.
 const KIND: &str = "HorizontalPodAutoscaler";
 
 /// The API group of KEDA's ScaledObjects.
 const KEDA: &str = "keda.sh";
 
 /// The autoscalers of one cluster.
-pub struct Autoscalers {
+pub struct AutoscalerMirror {
     client: kube::Client,
-    kinds: Arc<Kinds>,
+    kinds: Arc<ServedKinds>,
     /// The namespaces to follow; all of them if empty.
     namespaces: Vec<String>,
-    known: RwLock<Known>,
-    changed: Announcer<ObjectId>,
+    known: RwLock<AutoscalerIndex>,
+    changed: ChangeAnnouncer<ObjectId>,
     listings: Listings,
 }
 
 #[derive(Default)]
-struct Known {
-    /// By the autoscaler's own place.
-    autoscalers: HashMap<ObjectId, Taken>,
-    /// The autoscalers of each workload.
+struct AutoscalerIndex {
+    autoscalers: HashMap<ObjectId, KnownAutoscaler>,
     targets: HashMap<ObjectId, BTreeSet<ObjectId>>,
     departed: Departed,
 }
 
-/// An autoscaler as it was taken in.
-struct Taken {
+struct KnownAutoscaler {
     scales: Scales,
-    life: Life,
+    life: AutoscalerState,
     /// The releases that were known to declare it at some time.
     declared_by: Vec<ReleaseId>,
 }
 
 /// Those of one namespace, or of all.
-struct Scope<'a> {
-    autoscalers: &'a Autoscalers,
+struct AutoscalerScope<'a> {
+    autoscalers: &'a AutoscalerMirror,
     namespace: Option<&'a str>,
     index: &'a RwLock<Index>,
 }
 
-impl Autoscalers {
-    /// The autoscalers of the cluster behind `client`, known once
-    /// [`Autoscalers::run`] has listed them.
-    pub fn new(client: kube::Client, kinds: Arc<Kinds>, namespaces: Vec<String>) -> Arc<Self> {
-        let (listings, known, changed) = (Listings::of(&namespaces), RwLock::default(), Announcer::default());
+impl AutoscalerMirror {
+    /// The autoscalers of the cluster behind `client`, known once [`AutoscalerMirror::run`] has listed them.
+    pub fn new(client: kube::Client, kinds: Arc<ServedKinds>, namespaces: Vec<String>) -> Arc<Self> {
+        let (listings, known, changed) =
+            (Listings::new(&namespaces), RwLock::default(), ChangeAnnouncer::default());
         Arc::new(Self { client, kinds, namespaces, known, changed, listings })
     }
 
     /// The ranges of all autoscalers that target a workload, in the order of their names. `index` shows which
     /// of them releases declare.
-    pub fn of(&self, workload: &ObjectId, index: &Index) -> Vec<Autoscaler> {
-        let known = self.known.read();
-        let by = known.targets.get(workload).into_iter().flatten();
-        by.filter_map(|id| Some((id, known.autoscalers.get(id)?)))
-            .map(|(id, taken)| taken.scales.autoscaler(id, |object| claims(index, object)))
-            .collect()
+    pub fn of_workload(&self, workload: &ObjectId, index: &Index) -> Vec<Autoscaler> {
+        self.known.read().of_workload(workload, index).map(|(_, _, autoscaler)| autoscaler).collect()
     }
 
-    /// The same for a history of them.
+    pub fn of(&self, workload: &ObjectId, index: &Index) -> Vec<Autoscaler> {
+        self.of_workload(workload, index) // alias
+    }
+
+    /// The same for a history of them: tells of each state of an autoscaler the same to every guard, also after a
+    /// restart, so that it can be kept once.
     pub fn scalings(&self, workload: &ObjectId, index: &Index) -> Vec<Scaling> {
         let known = self.known.read();
-        let by = known.targets.get(workload).into_iter().flatten();
-        by.filter_map(|id| Some((id, known.autoscalers.get(id)?)))
-            .map(|(id, taken)| {
-                let autoscaler = taken.scales.autoscaler(id, |object| claims(index, object));
-                Scaling::of(id, taken, autoscaler)
-            })
-            .collect()
+        let scaling = |(id, taken, now): (&ObjectId, &KnownAutoscaler, Autoscaler)| {
+            let AutoscalerState { uid, written } = taken.life.clone();
+            let Autoscaler { minimum, maximum, declared_by, .. } = now;
+            Scaling { name: id.name.to_string(), uid, range: (minimum, maximum), declared_by, written }
+        };
+        known.of_workload(workload, index).map(scaling).collect()
     }
 
-    /// The workloads that are scaled, or were.
     pub fn workloads(&self) -> Vec<ObjectId> {
         self.known.read().workloads().cloned().collect()
     }
@@ -121,7 +104,7 @@ impl Autoscalers {
     /// When the workload's autoscalers were deleted without a successor, as far as this process saw it.
     /// `None` if none was.
     pub fn departed(&self, workload: &ObjectId) -> Option<Departure> {
-        self.known.read().departed.of(workload).cloned()
+        self.known.read().departed.get(workload).cloned()
     }
 
     /// Notes that a workload had an autoscaler before this process started. If it still has one, nothing was
@@ -129,7 +112,7 @@ impl Autoscalers {
     pub fn inherit_departed(&self, workload: &ObjectId) {
         let forgotten = {
             let mut known = self.known.write();
-            let is_known = known.targets.contains_key(workload) || known.departed.of(workload).is_some();
+            let is_known = known.targets.contains_key(workload) || known.departed.get(workload).is_some();
             match is_known {
                 true => None,
                 false => known.departed.note(workload, Vec::new(), Timestamp::now()),
@@ -143,27 +126,22 @@ impl Autoscalers {
         self.known.write().departed.forget(workload);
     }
 
-    /// Every workload that is scaled, or was, then each one whose autoscalers come,
-    /// change or go.
-    pub fn changes(&self) -> Changes<ObjectId> {
+    /// Every workload that is scaled, or was, then each one whose autoscalers come, change or go.
+    pub fn changes(&self) -> ChangeQueue<ObjectId> {
         let changes = self.changed.subscribe([]);
         // Subscribed first: an autoscaler that appears meanwhile is reported twice instead of never.
         self.known.read().workloads().for_each(|workload| changes.add(workload.clone()));
         changes
     }
 
-    /// How far the first listing is.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.listings.progress()
     }
 
-    /// Follows the cluster's autoscalers until `stop`. `index` tells which of
-    /// them releases declare.
+    /// Follows the cluster's autoscalers until `stop`. `index` tells which of them releases declare.
     pub async fn run(&self, index: &RwLock<Index>, stop: CancellationToken) {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            _ = join_all(scopes(&self.namespaces).into_iter().map(|it| self.follow(it, index))) => {}
-        }
+        let follow = scopes(&self.namespaces).into_iter().map(|it| self.follow(it, index));
+        stop.run_until_cancelled(join_all(follow)).await;
     }
 
     /// Updates which releases declare the known autoscalers: the releases may have become known later.
@@ -174,7 +152,7 @@ impl Autoscalers {
     }
 
     async fn follow(&self, namespace: Option<&str>, index: &RwLock<Index>) {
-        let watch = |resource: &Resource| {
+        let watch = |resource: &ApiResource| {
             Watch::<Value>::new(self.client.clone(), resource, namespace, None).into_events()
         };
         let mut resource = self.resource();
@@ -189,15 +167,12 @@ impl Autoscalers {
                     reflector.switch(watch(&resource));
                 }
             }
-            reflector.take(event, &mut Scope { autoscalers: self, namespace, index });
+            reflector.take(event, &mut AutoscalerScope { autoscalers: self, namespace, index });
         }
     }
 
-    /// Where autoscalers are served. Every version from v1 on has the fields that count.
-    fn resource(&self) -> Resource {
-        let newest = Gvk { group: GROUP.to_owned(), version: "v2".to_owned(), kind: KIND.to_owned() };
-        let resource = self.kinds.resource(&newest);
-        resource.unwrap_or_else(|| Resource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"))
+    fn resource(&self) -> ApiResource {
+        served(&self.kinds).unwrap_or_else(|| ApiResource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"))
     }
 
     /// Takes an autoscaler in; its place.
@@ -212,7 +187,7 @@ impl Autoscalers {
                 taken.claim(&id, &index);
                 return Some(id);
             }
-            known.put(&id, (scales, Life::of(object)), &index)
+            known.put(&id, (scales, AutoscalerState::from_object(object)), &index)
         };
         for workload in before.iter().filter(|before| **before != target).chain([&target]) {
             self.changed.announce(workload);
@@ -229,10 +204,11 @@ impl Autoscalers {
     }
 }
 
-impl Mirror for Scope<'_> {
+impl Mirror for AutoscalerScope<'_> {
     type Object = Value;
     type Key = ObjectId;
     const OBJECTS: &'static str = "autoscalers";
+    const UNWATCHED: &'static str = "autoscalers cannot be watched; the last known ones count";
 
     fn set(&mut self, object: Value) -> Option<ObjectId> {
         self.autoscalers.set(&object, self.index)
@@ -253,16 +229,12 @@ impl Mirror for Scope<'_> {
             .for_each(|id| self.autoscalers.remove(id, self.index));
     }
 
-    fn warn(&self, error: &CallError) {
-        tracing::warn!(%error, "autoscalers cannot be watched; the last known ones count");
-    }
-
     fn listings(&self) -> Option<&Listings> {
         Some(&self.autoscalers.listings)
     }
 }
 
-impl Taken {
+impl KnownAutoscaler {
     /// Adds the releases that declare the autoscaler now.
     fn claim(&mut self, id: &ObjectId, index: &Index) {
         let now = self.scales.autoscaler(id, |object| claims(index, object)).declared_by;
@@ -274,6 +246,11 @@ impl Taken {
     }
 }
 
+/// Where autoscalers are served. Every version from v1 on has the fields that count.
+pub(super) fn served(kinds: &ServedKinds) -> Option<ApiResource> {
+    kinds.resource(&Gvk { group: GROUP.to_owned(), version: "v2".to_owned(), kind: KIND.to_owned() })
+}
+
 /// Whether an object, if a release declares it, may decide how something is scaled.
 pub fn is_autoscaler(object: &ObjectId) -> bool {
     [GROUP, KEDA].contains(&object.group.as_str())
@@ -283,16 +260,32 @@ fn claims<'i>(index: &'i Index, object: &ObjectId) -> Vec<&'i Release> {
     index.claims(object).into_iter().map(Arc::as_ref).collect()
 }
 
-impl Known {
+impl AutoscalerIndex {
     fn workloads(&self) -> impl Iterator<Item = &ObjectId> {
-        self.targets.keys().chain(self.departed.workloads())
+        self.targets.keys().chain(self.departed.0.keys())
+    }
+
+    /// The autoscalers of a workload, each with its range and the releases that declare it.
+    fn of_workload<'k>(
+        &'k self,
+        workload: &ObjectId,
+        index: &'k Index,
+    ) -> impl Iterator<Item = (&'k ObjectId, &'k KnownAutoscaler, Autoscaler)> + use<'k> {
+        let by = self.targets.get(workload).into_iter().flatten();
+        by.filter_map(|id| Some((id, self.autoscalers.get(id)?)))
+            .map(|(id, taken)| (id, taken, taken.scales.autoscaler(id, |object| claims(index, object))))
     }
 
     /// Puts an autoscaler in, in place of its earlier self; the workloads of which something changes by the end of that
     /// one.
-    fn put(&mut self, id: &ObjectId, (scales, life): (Scales, Life), index: &Index) -> Vec<ObjectId> {
+    fn put(
+        &mut self,
+        id: &ObjectId,
+        (scales, life): (Scales, AutoscalerState),
+        index: &Index,
+    ) -> Vec<ObjectId> {
         let before = self.take(id, index);
-        let mut taken = Taken { scales, life, declared_by: Vec::new() };
+        let mut taken = KnownAutoscaler { scales, life, declared_by: Vec::new() };
         taken.claim(id, index);
         let target = &taken.scales.target;
         // Releases of other namespaces have no say here.
@@ -308,7 +301,7 @@ impl Known {
         let Some(mut taken) = self.autoscalers.remove(id) else { return Vec::new() };
         // The declaring release may be removed first, or appear later.
         taken.claim(id, index);
-        let Taken { scales, declared_by, life: _ } = taken;
+        let KnownAutoscaler { scales, declared_by, life: _ } = taken;
         if let Some(by) = self.targets.get_mut(&scales.target) {
             by.remove(id);
             if by.is_empty() {
@@ -319,6 +312,188 @@ impl Known {
         [Some(scales.target), forgotten].into_iter().flatten().collect()
     }
 }
+
+/// The field in which a ScaledObject names KEDA's autoscaler.
+const NAMED: [&str; 4] = ["spec", "advanced", "horizontalPodAutoscalerConfig", "name"];
+
+/// The workload and the range of one autoscaler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scales {
+    pub target: ObjectId,
+    minimum: i32,
+    maximum: i32,
+    /// The object that made it.
+    maker: Option<ObjectId>,
+}
+
+#[derive(Deserialize)]
+struct AutoscalerObject {
+    metadata: AutoscalerMeta,
+    spec: AutoscalerSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AutoscalerMeta {
+    name: String,
+    namespace: String,
+    #[serde(default)]
+    owner_references: Vec<Reference>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AutoscalerSpec {
+    scale_target_ref: Reference,
+    min_replicas: Option<i32>,
+    max_replicas: i32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Reference {
+    #[serde(default)]
+    api_version: String,
+    kind: String,
+    name: String,
+    #[serde(default)]
+    controller: Option<bool>,
+}
+
+impl Scales {
+    /// The range of the autoscaler at `id`, where `declaring` returns the releases that declare an object.
+    pub fn autoscaler<'r>(
+        &self,
+        id: &ObjectId,
+        declaring: impl Fn(&ObjectId) -> Vec<&'r Release>,
+    ) -> Autoscaler {
+        let maker = self.maker.as_ref().filter(|maker| maker.group == KEDA);
+        let names = |release: &&Release| {
+            maker.is_some_and(|maker| {
+                named_by(release, maker) == id.name && scales(release, maker, &self.target)
+            })
+        };
+        let made = maker.map(&declaring).unwrap_or_default().into_iter().filter(names);
+        Autoscaler {
+            minimum: self.minimum,
+            maximum: self.maximum,
+            by_keda: maker.is_some(),
+            declared_by: declaring(id).into_iter().chain(made).map(|release| release.id.clone()).collect(),
+        }
+    }
+}
+
+/// An autoscaler's identity and content; `None` if it is malformed.
+pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
+    let AutoscalerObject { metadata, spec } = AutoscalerObject::deserialize(object).ok()?;
+    let place = |reference: Reference| ObjectId {
+        group: Gvk::from_api_version(&reference.api_version, &reference.kind).group.into(),
+        kind: reference.kind.into(),
+        namespace: Some(metadata.namespace.clone().into()),
+        name: reference.name.into(),
+    };
+    let maker = metadata.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(place);
+    let scales = Scales {
+        target: place(spec.scale_target_ref),
+        minimum: spec.min_replicas.unwrap_or(1),
+        maximum: spec.max_replicas,
+        maker,
+    };
+    let id = ObjectId {
+        group: GROUP.into(),
+        kind: KIND.into(),
+        namespace: Some(metadata.namespace.clone().into()),
+        name: metadata.name.into(),
+    };
+    Some((id, scales))
+}
+
+/// Whether `release` declares a ScaledObject for this workload.
+fn scales(release: &Release, scaled: &ObjectId, workload: &ObjectId) -> bool {
+    let Some(declared) = release.declared(scaled) else { return false };
+    let is = |path: &[&str], wanted: &str, default: &str| match declared.fields().get(path) {
+        Some(Value::String(text)) => text == wanted,
+        _ => default == wanted,
+    };
+    is(&["spec", "scaleTargetRef", "name"], &workload.name, "")
+        && is(&["spec", "scaleTargetRef", "kind"], &workload.kind, "Deployment")
+}
+
+/// The name of the autoscaler that KEDA makes for a ScaledObject, as `release` declares that.
+fn named_by(release: &Release, scaled: &ObjectId) -> String {
+    let name = release.declared(scaled).and_then(|declared| declared.fields().get(&NAMED));
+    match name {
+        Some(Value::String(name)) if !name.is_empty() => name,
+        _ => format!("keda-hpa-{}", scaled.name),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scaling {
+    pub name: String,
+    pub uid: String,
+    pub range: (i32, i32),
+    /// The releases that declare the autoscaler, or what made it.
+    pub declared_by: Vec<ReleaseId>,
+    /// The field manager that wrote its `spec` last, and when; empty where the object does not tell.
+    pub written: (String, String),
+}
+
+/// What tells one state of an autoscaler from others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct AutoscalerState {
+    uid: String,
+    written: (String, String),
+}
+
+impl AutoscalerState {
+    fn from_object(object: &Value) -> Self {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (manager, time) = last_spec_writer(object).unwrap_or_default();
+        Self { uid, written: (manager, time.map(|time| time.to_string()).unwrap_or_default()) }
+    }
+}
+
+/// How many workloads whose autoscaler went are remembered.
+const REMEMBERED: usize = 10_000;
+
+#[derive(Default)]
+struct Departed(HashMap<ObjectId, Departure>);
+
+impl Departed {
+    fn get(&self, workload: &ObjectId) -> Option<&Departure> {
+        self.0.get(workload)
+    }
+
+    /// An autoscaler of a workload went that these releases declared. Returns the workload that is forgotten for it.
+    fn note(&mut self, workload: &ObjectId, declared_by: Vec<ReleaseId>, now: Timestamp) -> Option<ObjectId> {
+        let declared = (!declared_by.is_empty()).then_some((now, declared_by));
+        if let Some(known) = self.0.get_mut(workload) {
+            known.last = now;
+            known.declared = declared.or_else(|| known.declared.take());
+            return None;
+        }
+        let is_full = self.0.len() >= REMEMBERED;
+        let oldest = self.0.iter().filter(|_| is_full).min_by_key(|(_, it)| it.last);
+        let oldest = oldest.map(|(id, _)| id.clone());
+        oldest.iter().for_each(|oldest| self.forget(oldest));
+        self.0.insert(workload.clone(), Departure { last: now, declared });
+        oldest
+    }
+
+    /// Notes that a workload is scaled again. An undeclared autoscaler is not a successor of a declared one.
+    fn succeed(&mut self, workload: &ObjectId, is_declared: bool) {
+        if is_declared || self.get(workload).is_some_and(|known| known.declared.is_none()) {
+            self.0.remove(workload);
+        }
+    }
+
+    fn forget(&mut self, workload: &ObjectId) {
+        self.0.remove(workload);
+    }
+}
+
+pub use AutoscalerMirror as Autoscalers; // alias
 
 #[cfg(test)]
 mod tests;

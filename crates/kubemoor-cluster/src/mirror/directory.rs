@@ -1,33 +1,30 @@
-//! Releases in files: the store of a guard without a cluster.
-//!
-//! Entry points: [`load`] for a directory of `NAMESPACE/RELEASE.yaml`; [`read`] and [`assemble`] for one
-//! file. A file is a manifest in the form of `helm get manifest`, or an exported record: the Secret or
-//! ConfigMap as YAML or JSON, or its payload alone. Invariant: a file that cannot be read is named with its
-//! reason and does not affect the others. Must not quote a file: it may hold secrets.
+//! Releases in files: the store of a guard without a cluster, a directory of `NAMESPACE/RELEASE.yaml`. A file is a
+//! manifest in the form of `helm get manifest`, or an exported record: the Secret or ConfigMap as YAML or JSON, or its
+//! payload alone. A file that cannot be read is named with its reason and does not affect the others. None is quoted: it
+//! may hold secrets.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use jiff::Timestamp;
 use serde_json::Value;
 use thiserror::Error;
 
 use kubemoor_declare::catalog::Catalog;
-use kubemoor_declare::model::ReleaseId;
-use kubemoor_declare::model::is_dns_label;
-use kubemoor_helm::manifest::{self, SkipReason};
+use kubemoor_declare::model::{ReleaseId, is_dns_label};
+use kubemoor_helm::manifest::SkipReason;
 use kubemoor_helm::record::{
-    self, ApplyMethod, DEFAULT_CAP, MANIFEST_CAP, Packed, Record, RecordError, Status, is_base64,
+    ApplyMethod, DEFAULT_CAP, MANIFEST_CAP, Packed, Record, RecordError, Status, is_base64,
 };
-use kubemoor_helm::release::{self, Appearance, Assembled, Head, Payload, Writer};
+use kubemoor_helm::release::{Appearance, Assembled, Head, Payload, Writer};
 use kubemoor_helm::storage::Storage;
+use kubemoor_helm::{manifest, record, release};
 
-/// The type of a Secret that holds a record.
 const RECORD_TYPE: &str = "helm.sh/release.v1";
 
-/// The content of a directory.
 pub struct Directory {
     /// The releases, by namespace and name.
     pub releases: Vec<Assembled>,
@@ -35,21 +32,17 @@ pub struct Directory {
     pub unreadable: Vec<UnreadableError>,
 }
 
-/// The content of a file.
-pub enum Content {
+pub enum ReleaseFile {
     /// A manifest, which does not say whose it is.
     Manifest(String),
     /// A record, which does.
     Record(Box<Record>),
 }
 
-/// The directory itself cannot be read.
 #[derive(Debug, Error)]
 #[error("cannot list the releases in {path}")]
 pub struct DirectoryError {
-    /// The directory.
     pub path: PathBuf,
-    /// The error of the operating system.
     #[source]
     pub source: io::Error,
 }
@@ -58,9 +51,7 @@ pub struct DirectoryError {
 #[derive(Debug, Error)]
 #[error("{path} is not served as a release")]
 pub struct UnreadableError {
-    /// The file or folder.
     pub path: PathBuf,
-    /// Why.
     #[source]
     pub source: ReadError,
 }
@@ -68,33 +59,20 @@ pub struct UnreadableError {
 /// Why a file is no release.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The system refuses it.
     #[error("it cannot be read")]
     Io(#[from] io::Error),
-    /// It is larger than any release.
     #[error("it has more than {DEFAULT_CAP} bytes")]
     TooLarge,
-    /// It is no text.
     #[error("it is not UTF-8 text")]
     Utf8,
-    /// Its place says neither namespace nor release.
     #[error("a store holds NAMESPACE/RELEASE.yaml files and nothing else")]
     Place,
-    /// It is a record that cannot be decoded.
     #[error("its record cannot be decoded")]
     Record(#[from] RecordError),
-    /// It is a record without a payload.
     #[error("it is a record without data.release")]
     NoPayload,
-    /// It is the record of another release.
     #[error("its record is of release {found}, its place is that of {expected}")]
-    OtherRelease {
-        /// The release that the place names.
-        expected: ReleaseId,
-        /// The release that the record names.
-        found: ReleaseId,
-    },
-    /// No object is in it.
+    OtherRelease { expected: ReleaseId, found: ReleaseId },
     #[error("it holds no Kubernetes object: in document {index}, {reason}")]
     NoObject {
         /// The first document that is no object, from 0.
@@ -104,12 +82,8 @@ pub enum ReadError {
     },
 }
 
-/// Reads every `NAMESPACE/RELEASE.yaml` below `path`; `catalog` knows the kinds
-/// that they declare. Names that begin with a dot are passed over: a mounted
-/// ConfigMap has such folders of its own.
-///
-/// # Errors
-/// When the directory itself cannot be listed.
+/// Reads every `NAMESPACE/RELEASE.yaml` below `path`; `catalog` knows the kinds that they declare. Names that begin
+/// with a dot are passed over: a mounted ConfigMap has such folders of its own.
 pub fn load(path: &Path, catalog: &Catalog) -> Result<Directory, DirectoryError> {
     let failed = |source| DirectoryError { path: path.to_owned(), source };
     let mut directory = Directory { releases: Vec::new(), unreadable: Vec::new() };
@@ -119,11 +93,7 @@ pub fn load(path: &Path, catalog: &Catalog) -> Result<Directory, DirectoryError>
     Ok(directory)
 }
 
-/// Reads one file.
-///
-/// # Errors
-/// When it is neither a manifest nor a record.
-pub fn read(path: &Path) -> Result<Content, ReadError> {
+pub fn read(path: &Path) -> Result<ReleaseFile, ReadError> {
     let mut bytes = Vec::new();
     // Far more than a record can decompress to is no manifest either.
     File::open(path)?.take(DEFAULT_CAP as u64 + 1).read_to_end(&mut bytes)?;
@@ -159,7 +129,7 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
     )
 }
 
-impl Content {
+impl ReleaseFile {
     /// The record; a manifest becomes the deployed first revision of `id`.
     pub fn into_record(self, id: &ReleaseId) -> Record {
         match self {
@@ -232,22 +202,22 @@ fn name_of(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
-fn interpret(text: String) -> Result<Content, ReadError> {
+fn interpret(text: String) -> Result<ReleaseFile, ReadError> {
     let payload = text.trim();
     if !payload.is_empty() && is_base64(payload.as_bytes()) {
-        return Ok(Content::Record(unpack(&Packed::unlabelled(payload))?.into()));
+        return Ok(ReleaseFile::Record(unpack(&Packed::unlabelled(payload))?.into()));
     }
     let parsed = manifest::parse(&text);
     if let [object] = parsed.objects.as_slice()
         && is_record(object)
     {
-        return Ok(Content::Record(unpack(&Packed::of(object).ok_or(ReadError::NoPayload)?)?.into()));
+        return Ok(ReleaseFile::Record(unpack(&Packed::of(object).ok_or(ReadError::NoPayload)?)?.into()));
     }
     match parsed.skipped.into_iter().next() {
         Some(skipped) if parsed.objects.is_empty() => {
             Err(ReadError::NoObject { index: skipped.index, reason: skipped.reason })
         }
-        _ => Ok(Content::Manifest(text)),
+        _ => Ok(ReleaseFile::Manifest(text)),
     }
 }
 
@@ -266,6 +236,8 @@ fn is_record(object: &Value) -> bool {
 fn unpack(packed: &Packed) -> Result<Record, RecordError> {
     packed.decode(MANIFEST_CAP).map(|(record, _)| record)
 }
+
+pub use ReleaseFile as Content; // alias
 
 #[cfg(test)]
 mod tests;

@@ -1,82 +1,71 @@
-//! The known records: the metadata of every revision of every release, from the watch, fresh lookups and
-//! single reads.
-//!
-//! Entry points: [`read`] makes a [`Known`] of an object's metadata; [`Records`] holds them. Invariant: a
-//! delayed event of the watch never undoes the result of a fresh lookup. A record in another form than Helm's
-//! causes a warning and has no other effect; one that was never seen before its deletion began has none. Pure
-//! state: no I/O.
+//! The known records: the metadata of every revision of every release, from the watch, fresh lookups and single reads;
+//! and their payloads, read from the API server on demand. A delayed event of the watch never undoes the result of a
+//! fresh lookup. A record in another form than Helm's causes a warning and has no other effect; one that was never seen
+//! before its deletion began has none.
 
-use std::collections::{HashMap, HashSet, hash_map};
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Deserialize;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
-use crate::client::resource::{Managed, Meta};
-use crate::client::watch::parse_version;
+use crate::client::call::{self, BODY_CAP, ClusterError};
+use crate::client::pages::Pages;
+use crate::client::resource::{ApiResource, Managed, Meta, segment};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_helm::record::{Status, parse_record_name};
-use kubemoor_helm::release::{Appearance, Head, Writer};
+use kubemoor_helm::record::{Packed, RecordError, Status, parse_record_name};
+use kubemoor_helm::release::{Appearance, Head, Payload, Writer};
+use kubemoor_runtime::config::RecordDriver;
 
-/// One record as its metadata tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct KnownRecord {
     pub(super) head: Arc<Head>,
     /// The contradiction between its labels and its name. A flawed record has no status, so its payload does
     /// not match either.
     pub(super) flaw: Option<Arc<str>>,
-    /// Whether it is being deleted.
     is_deleted: bool,
 }
 
 /// An object that carries Helm's label and is no record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Stray {
-    /// The name is not one that Helm gives.
     #[error("its name is not `sh.helm.release.v1.NAME.vREVISION`")]
     Name,
-    /// Helm looks records up by this label and does not find it.
     #[error("its label `name` is {label:?}, so Helm does not find it")]
-    Label {
-        /// The label's value.
-        label: String,
-    },
-    /// It lies in no namespace.
+    Label { label: String },
     #[error("it lies in no namespace")]
     Namespace,
 }
 
-/// All records by release.
 #[derive(Default)]
 pub(super) struct Records {
-    releases: HashMap<ReleaseId, Entry>,
+    releases: HashMap<ReleaseId, ReleaseRecords>,
     /// The namespaces (`None`: all) that were listed in full at least once.
     listed: HashSet<Option<String>>,
 }
 
 #[derive(Default)]
-struct Entry {
+struct ReleaseRecords {
     /// By revision, lowest first.
-    records: Vec<Known>,
+    records: Vec<KnownRecord>,
     /// A fresh lookup has read the API server's state at this version.
     as_of: Option<u64>,
-    /// When that look began.
     looked: Option<Instant>,
 }
 
-/// A full listing on its way.
-pub(super) struct Listing {
-    releases: HashMap<ReleaseId, Vec<Known>>,
+pub(super) struct RecordListing {
+    releases: HashMap<ReleaseId, Vec<KnownRecord>>,
     began: Instant,
 }
 
-/// Reads what `meta`, the metadata of an object with the label `owner=helm`,
-/// tells of a record.
-///
-/// # Errors
-/// When the object is no record of any release.
-pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
+/// Reads what `meta`, the metadata of an object with the label `owner=helm`, tells of a record.
+pub(super) fn read_record(meta: Meta) -> Result<(ReleaseId, KnownRecord), Stray> {
     let namespace = meta.namespace.ok_or(Stray::Namespace)?;
     let (name, revision) = parse_record_name(&meta.name).ok_or(Stray::Name)?;
     let labels = meta.labels.unwrap_or_default();
@@ -104,28 +93,28 @@ pub(super) fn read(meta: Meta) -> Result<(ReleaseId, Known), Stray> {
         revision,
         status,
         created,
-        touched: touches
-            .iter()
-            .filter_map(|entry| entry.time)
-            .max()
-            .map_or(created, |time| time.max(created)),
+        touched: touches.iter().filter_map(|entry| entry.time).fold(created, Timestamp::max),
         appearance: Appearance::Seen(status),
-        writer: writer(&touches),
+        writer: record_writer(&touches),
     };
     Ok((
         ReleaseId { namespace: namespace.into(), name: name.into() },
-        Known { head: Arc::new(head), flaw: flaw.map(Arc::from), is_deleted: meta.deletion_timestamp },
+        KnownRecord { head: Arc::new(head), flaw: flaw.map(Arc::from), is_deleted: meta.deletion_timestamp },
     ))
 }
 
+/// A resource version as the number that etcd made it from.
+fn parse_version(version: &str) -> Option<u64> {
+    version.parse().ok()
+}
+
 /// The program that wrote the record's content, by its newest field manager.
-fn writer(touches: &[Managed]) -> Writer {
+fn record_writer(touches: &[Managed]) -> Writer {
     let newest = touches.iter().max_by_key(|entry| entry.time);
     newest.and_then(|entry| entry.manager.as_deref()).map(Writer::of).unwrap_or_default()
 }
 
-impl Known {
-    /// Sets how the guard first saw the record.
+impl KnownRecord {
     fn appear(&mut self, appearance: Appearance) {
         if self.head.appearance != appearance {
             Arc::make_mut(&mut self.head).appearance = appearance;
@@ -142,7 +131,7 @@ impl Known {
 
 impl Records {
     /// The records of a release, lowest revision first.
-    pub(super) fn of(&self, release: &ReleaseId) -> Vec<Known> {
+    pub(super) fn all(&self, release: &ReleaseId) -> Vec<KnownRecord> {
         self.releases.get(release).map(|entry| entry.records.clone()).unwrap_or_default()
     }
 
@@ -151,13 +140,12 @@ impl Records {
         self.releases.keys().filter(|release| release.namespace == namespace).cloned().collect()
     }
 
-    /// How many records there are of how many releases.
     pub(super) fn count(&self) -> (usize, usize) {
         (self.releases.values().map(|entry| entry.records.len()).sum(), self.releases.len())
     }
 
     /// Has a record that is listed as it is known keep its memory, so that a listing does not need the same once more.
-    pub(super) fn share(&self, release: &ReleaseId, listed: &mut Known) {
+    pub(super) fn share(&self, release: &ReleaseId, listed: &mut KnownRecord) {
         let mut known = self.releases.get(release).into_iter().flat_map(|entry| &entry.records);
         if let Some(known) = known.find(|known| known.head.uid == listed.head.uid) {
             listed.appear(known.head.appearance);
@@ -166,7 +154,7 @@ impl Records {
     }
 
     /// Takes in an event of the watch: the record is there. Whether that is news.
-    pub(super) fn apply(&mut self, release: ReleaseId, known: Known) -> bool {
+    pub(super) fn apply(&mut self, release: ReleaseId, known: KnownRecord) -> bool {
         let entry = self.releases.entry(release.clone()).or_default();
         let is_covered = entry.covers(&known.head.resource_version);
         let changed = if is_covered { entry.look_back(&known) } else { entry.put(known) };
@@ -175,7 +163,7 @@ impl Records {
     }
 
     /// Applies the result of reading a single record. Returns whether it changed anything.
-    pub(super) fn refine(&mut self, release: ReleaseId, known: Known) -> bool {
+    pub(super) fn refine(&mut self, release: ReleaseId, known: KnownRecord) -> bool {
         let changed = self.releases.entry(release.clone()).or_default().put(known);
         self.drop_empty(&release);
         changed
@@ -210,7 +198,7 @@ impl Records {
     pub(super) fn look(
         &mut self,
         release: &ReleaseId,
-        records: Vec<Known>,
+        records: Vec<KnownRecord>,
         at: &str,
         began: Instant,
     ) -> bool {
@@ -226,10 +214,9 @@ impl Records {
         changed
     }
 
-    /// Takes in a full listing of `namespace` (`None`: of all). The releases
-    /// about which it has news.
-    pub(super) fn replace(&mut self, namespace: Option<&str>, listing: Listing) -> Vec<ReleaseId> {
-        let Listing { mut releases, began } = listing;
+    /// Takes in a full listing of `namespace` (`None`: of all). The releases about which it has news.
+    pub(super) fn replace(&mut self, namespace: Option<&str>, listing: RecordListing) -> Vec<ReleaseId> {
+        let RecordListing { mut releases, began } = listing;
         let is_first = self.listed.insert(namespace.map(str::to_owned));
         let mut changed = Vec::new();
         self.releases.retain(|id, entry| {
@@ -256,7 +243,7 @@ impl Records {
             !entry.records.is_empty()
         });
         for (id, records) in releases {
-            let mut entry = Entry::default();
+            let mut entry = ReleaseRecords::default();
             if entry.set(records, is_first) {
                 changed.push(id.clone());
                 self.releases.insert(id, entry);
@@ -270,22 +257,17 @@ impl Records {
     }
 }
 
-impl Listing {
-    /// A listing that begins at `began`.
+impl RecordListing {
     pub(super) fn new(began: Instant) -> Self {
         Self { releases: HashMap::new(), began }
     }
 
-    /// Adds a record.
-    pub(super) fn add(&mut self, release: ReleaseId, known: Known) {
-        match self.releases.entry(release) {
-            hash_map::Entry::Occupied(mut records) => records.get_mut().push(known),
-            hash_map::Entry::Vacant(vacant) => drop(vacant.insert(vec![known])),
-        }
+    pub(super) fn add(&mut self, release: ReleaseId, known: KnownRecord) {
+        self.releases.entry(release).or_default().push(known);
     }
 }
 
-impl Entry {
+impl ReleaseRecords {
     /// Whether a fresh lookup included the state at `version`.
     fn covers(&self, version: &str) -> bool {
         matches!((self.as_of, parse_version(version)), (Some(as_of), Some(version)) if version <= as_of)
@@ -293,12 +275,12 @@ impl Entry {
 
     /// Whether a record was being deleted when it was first seen. Who may write Secrets can make any object a record
     /// while a finalizer holds it, so it counts for nothing.
-    fn is_stillborn(&self, known: &Known) -> bool {
+    fn is_stillborn(&self, known: &KnownRecord) -> bool {
         known.is_deleted && self.records.iter().all(|before| before.head.uid != known.head.uid)
     }
 
     /// Puts all records in, in place of the ones before. Whether that is news.
-    fn set(&mut self, mut records: Vec<Known>, is_first: bool) -> bool {
+    fn set(&mut self, mut records: Vec<KnownRecord>, is_first: bool) -> bool {
         records.retain(|known| !self.is_stillborn(known));
         records.sort_by_key(|known| known.head.revision);
         records.shrink_to_fit();
@@ -320,7 +302,7 @@ impl Entry {
 
     /// Takes in an older state of a record than the one that is known: it may
     /// tell that the record was an operation's when it appeared.
-    fn look_back(&mut self, older: &Known) -> bool {
+    fn look_back(&mut self, older: &KnownRecord) -> bool {
         let known = self.records.iter_mut().find(|known| known.head.uid == older.head.uid);
         let Some(known) = known.filter(|_| older.head.status.is_pending()) else { return false };
         let appeared = matches!(known.head.appearance, Appearance::Seen(status) if !status.is_pending());
@@ -331,7 +313,7 @@ impl Entry {
     }
 
     /// Puts a record in, unless a newer state of the same record is there.
-    fn put(&mut self, mut known: Known) -> bool {
+    fn put(&mut self, mut known: KnownRecord) -> bool {
         if self.is_stillborn(&known) {
             // It has the place of another one, which is gone.
             let before = self.records.len();
@@ -357,6 +339,172 @@ impl Entry {
             *present = known;
         }
         changed
+    }
+}
+
+pub(super) const SELECTOR: &str = "owner=helm";
+
+/// The most bytes of one record's object: the API server takes Secrets and ConfigMaps of up to 1 MiB of data.
+const OBJECT_CAP: usize = 4 << 20;
+
+/// Records that are read and decoded at once. Each takes as much memory as its object.
+const AT_ONCE: usize = 8;
+
+/// The most pages of one release's records; Helm keeps 10 records by default.
+const PAGES: usize = 40;
+
+/// Reads records in the form in which Helm keeps them.
+pub(super) struct Payloads {
+    client: kube::Client,
+    driver: RecordDriver,
+    reading: Arc<Semaphore>,
+    worker: OnceLock<mpsc::Sender<ManifestTask>>,
+}
+
+type ManifestTask = Box<dyn FnOnce() + Send>;
+
+/// The result of reading a record.
+pub(super) enum Fetched<T> {
+    /// It is in the state that was asked for.
+    Found(T),
+    /// It has changed meanwhile.
+    Moved(Meta),
+    Gone,
+}
+
+/// All records of one release at one version of the API server's state.
+pub(super) struct Looked {
+    pub(super) records: Vec<KnownRecord>,
+    pub(super) version: String,
+}
+
+#[derive(Deserialize)]
+struct RecordObject {
+    metadata: Meta,
+    data: Option<RecordData>,
+}
+
+#[derive(Deserialize)]
+struct RecordData {
+    release: Option<String>,
+}
+
+impl Payloads {
+    pub(super) fn new(client: kube::Client, driver: RecordDriver) -> Self {
+        Self { client, driver, reading: Arc::new(Semaphore::new(AT_ONCE)), worker: OnceLock::new() }
+    }
+
+    pub(super) fn resource(&self) -> ApiResource {
+        match self.driver {
+            RecordDriver::Secret => ApiResource::new("", "v1", "Secret", "secrets"),
+            RecordDriver::Configmap => ApiResource::new("", "v1", "ConfigMap", "configmaps"),
+        }
+    }
+
+    /// Reads the record `head` of a release in `namespace`, in exactly this version, and decodes nothing.
+    pub(super) async fn packed(
+        &self,
+        namespace: &str,
+        head: &Head,
+        within: Duration,
+    ) -> Result<Fetched<Result<Packed, RecordError>>, ClusterError> {
+        let path = format!("{}/{}", self.resource().path(Some(namespace))?, segment(&head.secret)?);
+        let request = call::get(&path)?;
+        let body = match call::send(&self.client, request, OBJECT_CAP, within).await {
+            Ok(body) => body,
+            Err(ClusterError::TooLarge { cap }) => {
+                return Ok(Fetched::Found(Err(RecordError::TooLarge { cap })));
+            }
+            Err(error) if error.proves_absence() => return Ok(Fetched::Gone),
+            Err(error) => return Err(error),
+        };
+        let object: RecordObject = call::decode(&body)?;
+        let meta = object.metadata;
+        if meta.uid != head.uid || meta.resource_version != head.resource_version {
+            return Ok(Fetched::Moved(meta));
+        }
+        let text = object.data.and_then(|data| data.release);
+        let packed = text.map(|text| Packed::new(text, self.driver == RecordDriver::Secret));
+        Ok(Fetched::Found(packed.ok_or(RecordError::Missing { field: "data.release" })))
+    }
+
+    pub(super) async fn fetch(
+        &self,
+        stored: &ReleaseId,
+        head: &Head,
+        within: Duration,
+    ) -> Result<Fetched<Payload>, ClusterError> {
+        // Never closed, so a permit always comes.
+        let permit = Arc::clone(&self.reading).acquire_owned().await;
+        let packed = match self.packed(&stored.namespace, head, within).await? {
+            Fetched::Found(Ok(packed)) => packed,
+            Fetched::Found(Err(error)) => return Ok(Fetched::Found(Payload::whole(Err(error)))),
+            Fetched::Moved(meta) => return Ok(Fetched::Moved(meta)),
+            Fetched::Gone => return Ok(Fetched::Gone),
+        };
+        // Goes on if the caller gives up, and then still counts.
+        let unpacking = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            Payload::unpack(packed)
+        });
+        unpacking.await.map(Fetched::Found).map_err(|_| ClusterError::shutting_down())
+    }
+
+    /// Reads manifests, off the threads that answer requests. Heavy ones are read one after the other on one
+    /// thread, since the allocator keeps the memory that a thread has used.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        is_heavy: bool,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ClusterError> {
+        if !is_heavy {
+            return tokio::task::spawn_blocking(work).await.map_err(|_| ClusterError::shutting_down());
+        }
+        let (send, receive) = oneshot::channel();
+        let work: ManifestTask = Box::new(move || {
+            // Nobody waits for what a caller has given up.
+            if !send.is_closed() {
+                drop(send.send(work()));
+            }
+        });
+        let worker = self.worker.get_or_init(|| {
+            let (send, receive) = mpsc::channel::<ManifestTask>();
+            // A panic fails only one reading, whose answer never comes, and not the following ones.
+            let run = move || receive.into_iter().for_each(|work| drop(catch_unwind(AssertUnwindSafe(work))));
+            // Without a thread nothing is received, and the answer is an error.
+            let _ = thread::Builder::new().name("manifests".to_owned()).spawn(run);
+            send
+        });
+        worker.send(work).map_err(|_| ClusterError::shutting_down())?;
+        receive.await.map_err(|_| ClusterError::shutting_down())
+    }
+
+    /// The metadata of all records in `namespace` (`None`: in all), of those that match the label selector `labels`.
+    pub(super) async fn list(
+        &self,
+        namespace: Option<&str>,
+        labels: Option<&str>,
+    ) -> Result<Vec<Meta>, ClusterError> {
+        let selector = labels.map_or(SELECTOR.to_owned(), |labels| format!("{SELECTOR},{labels}"));
+        let pages =
+            Pages::metadata(&self.client, &self.resource(), namespace)?.selected(Some(&selector), None);
+        Ok(pages.all().await?.into_iter().map(|item| item.metadata).collect())
+    }
+
+    /// Lists all records of a release from the API server itself, not from any of its caches.
+    pub(super) async fn look(&self, release: &ReleaseId, within: Duration) -> Result<Looked, ClusterError> {
+        let selector = format!("{SELECTOR},name={}", release.name);
+        let pages = Pages::metadata(&self.client, &self.resource(), Some(&release.namespace))?;
+        let mut pages = pages.selected(Some(&selector), None).within(within);
+        let mut looked = Looked { records: Vec::new(), version: String::new() };
+        for _ in 0..PAGES {
+            let Some(page) = pages.next().await? else { break };
+            looked.version.clone_from(&page.metadata.resource_version);
+            let known = page.into_items().into_iter().filter_map(|item| read_record(item.metadata).ok());
+            looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
+        }
+        // A part of the records may lack the latest.
+        if pages.is_over() { Ok(looked) } else { Err(ClusterError::TooLarge { cap: BODY_CAP }) }
     }
 }
 

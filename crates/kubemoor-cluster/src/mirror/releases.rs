@@ -1,58 +1,52 @@
-//! The releases of a cluster: the index of their declarations, updated by a watch of their records, and
-//! looked up afresh before a denial.
-//!
-//! Entry point: [`Releases`]. Invariants: only the latest record and the baseline are ever read whole, and
-//! only their manifests are kept. A record that does not count causes one warning and does not change its
-//! release. The index never returns from a newer state of a release to an older one. The work is in `settle`
-//! (records to index) and `feed` (watch to records), which address records by their place; all other modules
-//! address releases.
+//! The releases of a cluster: the index of their declarations, updated by a watch of their records, and looked up afresh
+//! before a denial. Only the latest record and the baseline are ever read whole, and only their manifests are kept. A
+//! record that does not count causes one warning and does not change its release. The index never returns from a newer
+//! state of a release to an older one. Records are addressed by their place, which may be another namespace than the
+//! release's ([`Releases::trust`]).
 
-mod document;
-mod feed;
-mod once;
-mod settle;
-mod source;
-mod trust;
-
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use kube::runtime::watcher::DefaultBackoff;
+use moka::sync::Cache;
 use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
-pub use self::document::{Document, DocumentError};
-pub use self::once::{Closed, Once};
-pub use self::source::SourceError;
-use self::source::Sources;
-use super::kinds::Kinds;
-use super::payloads::Payloads;
-use super::queue::{Announcer, Changes};
-use super::records::Records;
-use crate::client::call::CallError;
-use kubemoor_declare::model::ReleaseId;
+use crate::client::call::{ClusterError, PATIENCE};
+use crate::client::resource::Meta;
+use crate::client::watch::{MetadataWatch, ObjectEvent};
+use crate::mirror::kinds::ServedKinds;
+use crate::mirror::records::{Fetched, KnownRecord, Payloads, RecordListing, Records, SELECTOR, read_record};
+use crate::mirror::reflect::{ChangeAnnouncer, ChangeQueue, scopes};
+use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::model::{Gvk, ObjectId, ReleaseId};
+use kubemoor_declare::packed::FieldsCache;
 use kubemoor_helm::index::Index;
-use kubemoor_helm::release::Head;
+use kubemoor_helm::record::{ApplyMethod, ChartSource, RecordError, Status};
+use kubemoor_helm::release::{self, Assembled, Disbelief, Head, Payload, Release};
 use kubemoor_helm::storage::Storage;
 use kubemoor_runtime::config::RecordDriver;
-use kubemoor_runtime::metrics::{Look, RecordMetrics};
+use kubemoor_runtime::metrics::{Look, RecordFault, RecordMetrics};
 
 /// The part of a lookup's time that the API server may use to answer; the rest is for processing the answer.
 const ANSWERING: f64 = 0.9;
 
-/// The releases of a cluster.
 pub struct Releases {
     payloads: Payloads,
-    kinds: Arc<Kinds>,
+    kinds: Arc<ServedKinds>,
     metrics: RecordMetrics,
     client: kube::Client,
-    /// Empty for all.
     namespaces: Vec<String>,
     index: Arc<RwLock<Index>>,
     records: Mutex<Records>,
-    standings: Mutex<HashMap<ReleaseId, Standing>>,
+    standings: Mutex<HashMap<ReleaseId, IndexedRecords>>,
     /// Releases that have to be assembled again although their records are the same, and how often that was said.
     outdated: Mutex<HashMap<ReleaseId, u64>>,
     gates: Mutex<HashMap<ReleaseId, Waited>>,
@@ -62,88 +56,43 @@ pub struct Releases {
     storage: RwLock<Arc<Storage>>,
     /// Those of the first listings whose records have not been read yet.
     unread: Mutex<HashSet<ReleaseId>>,
-    /// The places with changed records.
-    dirty: Changes<ReleaseId>,
-    announcer: Announcer<ReleaseId>,
-    health: watch::Sender<Health>,
+    dirty: ChangeQueue<ReleaseId>,
+    announcer: ChangeAnnouncer<ReleaseId>,
+    health: watch::Sender<IndexHealth>,
     outages: Mutex<BTreeMap<usize, Outage>>,
     /// The sources of revisions that recent messages used.
-    sources: Sources,
+    sources: ChartSources,
 }
 
-/// The reliability of the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct IndexHealth {
     /// Every release that the first full listing named is in the index.
     pub indexed: bool,
     /// Set while records cannot be listed or watched; the last state serves.
     pub outage: Option<Outage>,
 }
 
-/// A time in which records cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// When it began.
     pub since: Instant,
-    /// Why.
-    pub reason: CallError,
-}
-
-/// Why a release could not be looked at.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LookError {
-    /// The API server did not answer in time.
-    #[error("the records of release {release} could not be read within {} ms", .within.as_millis())]
-    Late {
-        /// The release.
-        release: ReleaseId,
-        /// The time that there was.
-        within: Duration,
-    },
-    /// The API server gave no usable answer.
-    #[error("the records of release {release} could not be read: {reason}")]
-    Call {
-        /// The release.
-        release: ReleaseId,
-        /// What the API server said.
-        reason: Box<CallError>,
-    },
-    /// The API server answered, and it takes longer than there is time to read
-    /// what it said.
-    #[error("the records of release {release} are too large or too many to be read within {} ms", .within.as_millis())]
-    Slow {
-        /// The release.
-        release: ReleaseId,
-        /// The time that there was.
-        within: Duration,
-    },
-    /// The records changed faster than they could be read.
-    #[error("the records of release {release} change faster than they can be read")]
-    Moving {
-        /// The release.
-        release: ReleaseId,
-    },
+    pub reason: ClusterError,
 }
 
 /// The records from which the index was last updated for a release.
-struct Standing {
+struct IndexedRecords {
     latest: Arc<Head>,
     /// The baseline by Helm's order; another record may have been read instead.
     baseline: Option<Arc<Head>>,
-    /// Of the catalog.
     generation: u64,
-}
-
-/// Lets one task at a time work on a release.
-#[derive(Default)]
-struct Gate {
-    last: tokio::sync::Mutex<Option<LastLook>>,
 }
 
 struct LastLook {
     began: Instant,
-    outcome: Result<bool, LookError>,
+    outcome: Result<bool, ClusterError>,
 }
+
+/// Lets one task at a time work on a release.
+type Gate = tokio::sync::Mutex<Option<LastLook>>;
 
 /// A release's gate, and how many passes to it there are.
 #[derive(Default)]
@@ -153,15 +102,13 @@ struct Waited {
 }
 
 /// The right to wait at a release's gate, which is taken down with the last of them.
-struct Pass<'r> {
+struct GatePass<'r> {
     releases: &'r Releases,
     release: &'r ReleaseId,
     gate: Arc<Gate>,
 }
 
-/// The records that are followed.
 pub struct RecordSource {
-    /// Their form.
     pub driver: RecordDriver,
     /// The namespaces that they lie in; empty for all.
     pub namespaces: Vec<String>,
@@ -172,7 +119,7 @@ impl Releases {
     pub fn new(
         client: kube::Client,
         RecordSource { driver, namespaces }: RecordSource,
-        kinds: Arc<Kinds>,
+        kinds: Arc<ServedKinds>,
         index: Arc<RwLock<Index>>,
         metrics: RecordMetrics,
     ) -> Arc<Self> {
@@ -190,11 +137,11 @@ impl Releases {
             left_out: Mutex::default(),
             storage: RwLock::default(),
             unread: Mutex::default(),
-            dirty: Changes::of([]),
-            announcer: Announcer::default(),
-            health: watch::Sender::new(Health::default()),
+            dirty: ChangeQueue::new(),
+            announcer: ChangeAnnouncer::default(),
+            health: watch::Sender::new(IndexHealth::default()),
             outages: Mutex::default(),
-            sources: Sources::default(),
+            sources: ChartSources::default(),
         })
     }
 
@@ -203,18 +150,16 @@ impl Releases {
         &self.index
     }
 
-    /// The reliability of the index, now and after each change.
-    pub fn health(&self) -> watch::Receiver<Health> {
+    pub fn health(&self) -> watch::Receiver<IndexHealth> {
         self.health.subscribe()
     }
 
     /// Every release of the index, then each one whose place in it changes.
-    pub fn changes(&self) -> Changes<ReleaseId> {
+    pub fn changes(&self) -> ChangeQueue<ReleaseId> {
         self.announcer
             .subscribe(self.index.read().releases().map(|release| release.id.clone()).collect::<Vec<_>>())
     }
 
-    /// How many records there are, and of how many releases.
     pub fn count(&self) -> (usize, usize) {
         self.records.lock().count()
     }
@@ -224,10 +169,7 @@ impl Releases {
     /// index just before, so judge again in both cases.
     ///
     /// A lookup is shared by all callers that asked before it began.
-    ///
-    /// # Errors
-    /// When the records could not be read within the time `within`.
-    pub async fn fresh(&self, release: &ReleaseId, within: Duration) -> Result<bool, LookError> {
+    pub async fn fresh(&self, release: &ReleaseId, within: Duration) -> Result<bool, ClusterError> {
         let places = self.storage().places(release);
         let looks = places.iter().map(|stored| self.fresh_at(stored, within));
         let outcomes = join_all(looks).await;
@@ -235,7 +177,7 @@ impl Releases {
         Ok(changed.contains(&true))
     }
 
-    async fn fresh_at(&self, stored: &ReleaseId, within: Duration) -> Result<bool, LookError> {
+    async fn fresh_at(&self, stored: &ReleaseId, within: Duration) -> Result<bool, ClusterError> {
         if !self.can_exist(stored) {
             return Ok(false);
         }
@@ -243,14 +185,18 @@ impl Releases {
         // Calls end before the whole does, so that it is known what took so long.
         let until = arrived + within.mul_f64(ANSWERING);
         let outcome = match timeout(within, self.look_once(stored, arrived, until)).await {
-            Err(_) => Err(LookError::Slow { release: stored.clone(), within }),
-            Ok(Err(LookError::Late { release, .. })) => Err(LookError::Late { release, within }),
+            Err(_) => {
+                let what = format!("the records of release {stored} are too large or too many to be read");
+                Err(ClusterError::Slow { what, within })
+            }
+            Ok(Err(error)) if error.is_late() => Err(ClusterError::Late { within }.of_records(stored)),
             Ok(outcome) => outcome,
         };
         self.metrics.looked(match &outcome {
             Ok(false) => Look::Unchanged,
             Ok(true) => Look::Changed,
-            Err(LookError::Late { .. } | LookError::Slow { .. }) => Look::TimedOut,
+            Err(ClusterError::Slow { .. }) => Look::TimedOut,
+            Err(error) if error.is_late() => Look::TimedOut,
             Err(_) => Look::Failed,
         });
         outcome
@@ -261,11 +207,11 @@ impl Releases {
         release: &ReleaseId,
         arrived: Instant,
         until: Instant,
-    ) -> Result<bool, LookError> {
+    ) -> Result<bool, ClusterError> {
         let pass = self.pass(release);
         let within = until.saturating_duration_since(arrived);
-        let late = || LookError::Late { release: release.clone(), within };
-        let mut last = timeout_at(until, pass.gate.last.lock()).await.map_err(|_| late())?;
+        let late = || ClusterError::Late { within }.of_records(release);
+        let mut last = timeout_at(until, pass.gate.lock()).await.map_err(|_| late())?;
         // A look that began before this call may have missed what led to it.
         if let Some(look) = last.as_ref().filter(|look| look.began >= arrived) {
             return look.outcome.clone();
@@ -276,19 +222,18 @@ impl Releases {
         outcome
     }
 
-    async fn look(&self, release: &ReleaseId, began: Instant, until: Instant) -> Result<bool, LookError> {
+    async fn look(&self, release: &ReleaseId, began: Instant, until: Instant) -> Result<bool, ClusterError> {
         let looked = self.payloads.look(release, until.saturating_duration_since(began)).await;
-        let looked = looked.map_err(|reason| LookError::called(release, reason))?;
+        let looked = looked.map_err(|error| error.of_records(release))?;
         // The watch does not tell of it again, and the caller may give up before the index has it.
         if self.records.lock().look(release, looked.records, &looked.version, began) {
             self.dirty.add(release.clone());
         }
-        self.settle(release, settle::Care::Soon { until }).await
+        self.settle(release, Some(until)).await
     }
 
-    /// Whether Helm could have a release of that name where the guard looks. Names come from annotations that
-    /// every user can write. A text that cannot be a label value or a namespace is not sent to the API
-    /// server.
+    /// Whether Helm could have a release of that name where the guard looks. Names come from annotations that every
+    /// user can write. A text that cannot be a label value or a namespace is not sent to the API server.
     fn can_exist(&self, release: &ReleaseId) -> bool {
         let is_label = |text: &str| {
             let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -302,24 +247,15 @@ impl Releases {
             && (self.namespaces.is_empty() || self.namespaces.iter().any(|it| *it == release.namespace))
     }
 
-    fn pass<'r>(&'r self, release: &'r ReleaseId) -> Pass<'r> {
+    fn pass<'r>(&'r self, release: &'r ReleaseId) -> GatePass<'r> {
         let mut gates = self.gates.lock();
         let waited = gates.entry(release.clone()).or_default();
         waited.passes += 1;
-        Pass { releases: self, release, gate: Arc::clone(&waited.gate) }
+        GatePass { releases: self, release, gate: Arc::clone(&waited.gate) }
     }
 }
 
-impl LookError {
-    fn called(release: &ReleaseId, reason: CallError) -> Self {
-        match reason {
-            CallError::Late { within } => Self::Late { release: release.clone(), within },
-            reason => Self::Call { release: release.clone(), reason: Box::new(reason) },
-        }
-    }
-}
-
-impl Drop for Pass<'_> {
+impl Drop for GatePass<'_> {
     fn drop(&mut self) {
         let mut gates = self.releases.gates.lock();
         let Some(waited) = gates.get_mut(self.release) else { return };
@@ -329,3 +265,973 @@ impl Drop for Pass<'_> {
         }
     }
 }
+
+const AT_ONCE: usize = 16;
+
+/// How long a start waits for the records of all releases: who may write Secrets must not decide how long a guard judges
+/// nothing.
+const LONGEST_START: Duration = Duration::from_secs(180);
+
+/// Releases of one namespace that are read at once, so that one with many or long records leaves room for others.
+const OF_ONE: usize = 4;
+
+/// The releases that are being read, and those that wait for others of their namespace.
+#[derive(Default)]
+struct Turns {
+    running: HashMap<String, usize>,
+    waiting: HashMap<String, VecDeque<ReleaseId>>,
+}
+
+impl Turns {
+    fn begin(&mut self, release: ReleaseId) -> Option<ReleaseId> {
+        let running = self.running.entry(release.namespace.to_string()).or_default();
+        if *running < OF_ONE {
+            *running += 1;
+            return Some(release);
+        }
+        let waiting = self.waiting.entry(release.namespace.to_string()).or_default();
+        if !waiting.contains(&release) {
+            waiting.push_back(release);
+        }
+        None
+    }
+
+    /// The release was read: the next of its namespace, whose turn it is.
+    fn end(&mut self, release: &ReleaseId) -> Option<ReleaseId> {
+        let namespace = release.namespace.as_str();
+        if let Some(waiting) = self.waiting.get_mut(namespace) {
+            if let Some(next) = waiting.pop_front() {
+                return Some(next);
+            }
+            self.waiting.remove(namespace);
+        }
+        let running = self.running.get_mut(namespace)?;
+        *running -= 1;
+        if *running == 0 {
+            self.running.remove(namespace);
+        }
+        None
+    }
+}
+
+impl Releases {
+    /// Follows the cluster's records until `stop`. Failures are reported by [`Releases::health`] and tried again.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let scopes = scopes(&self.namespaces);
+        let unlisted = watch::Sender::new(scopes.len());
+        let feeds =
+            scopes.iter().enumerate().map(|(scope, namespace)| self.feed(scope, *namespace, &unlisted));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = join_all(feeds) => {}
+            () = self.work(unlisted.subscribe()) => {}
+        }
+    }
+
+    async fn feed(&self, scope: usize, namespace: Option<&str>, unlisted: &watch::Sender<usize>) {
+        let resource = self.payloads.resource();
+        let mut watch = MetadataWatch::new(self.client.clone(), &resource, namespace, Some(SELECTOR));
+        let mut listing = RecordListing::new(Instant::now());
+        let mut is_listed = false;
+        loop {
+            match watch.next().await {
+                ObjectEvent::Relisting => listing = RecordListing::new(Instant::now()),
+                ObjectEvent::Listed(meta) => {
+                    if let Some((release, mut known)) = self.read(meta, !is_listed) {
+                        self.records.lock().share(&release, &mut known);
+                        listing.add(release, known);
+                    }
+                }
+                ObjectEvent::Synced => {
+                    let whole = std::mem::replace(&mut listing, RecordListing::new(Instant::now()));
+                    let changed = self.records.lock().replace(namespace, whole);
+                    if !std::mem::replace(&mut is_listed, true) {
+                        self.unread.lock().extend(changed.iter().cloned());
+                        unlisted.send_modify(|unlisted| *unlisted -= 1);
+                    }
+                    changed.into_iter().for_each(|release| self.dirty.add(release));
+                }
+                ObjectEvent::Applied(meta) => self.apply(meta),
+                ObjectEvent::Deleted(meta) => self.delete(meta),
+                ObjectEvent::Watching => self.recovered(scope),
+                ObjectEvent::Broken(error) => self.broken(scope, error),
+            }
+        }
+    }
+
+    fn apply(&self, meta: Meta) {
+        if let Some((release, known)) = self.read(meta, true)
+            && self.records.lock().apply(release.clone(), known)
+        {
+            self.dirty.add(release);
+        }
+    }
+
+    fn delete(&self, meta: Meta) {
+        let Ok((release, known)) = read_record(meta) else { return };
+        let head = &known.head;
+        let is_gone = self.records.lock().delete(&release, &head.secret, &head.uid, &head.resource_version);
+        if is_gone {
+            self.dirty.add(release);
+        }
+    }
+
+    async fn work(&self, mut unlisted: watch::Receiver<usize>) {
+        let kinds = self.kinds.changes();
+        let mut running = FuturesUnordered::new();
+        let mut turns = Turns::default();
+        let mut resting = FuturesUnordered::new();
+        let mut failures: HashMap<ReleaseId, DefaultBackoff> = HashMap::new();
+        let mut late_at = None;
+        loop {
+            if *unlisted.borrow() == 0 {
+                let late_at = *late_at.get_or_insert_with(|| Instant::now() + LONGEST_START);
+                self.note_progress(Instant::now() >= late_at);
+            }
+            tokio::select! {
+                release = self.dirty.next(), if running.len() < AT_ONCE => {
+                    running.extend(turns.begin(release).map(|release| self.settle_in_turn(release)));
+                }
+                Some((release, outcome)) = running.next() => {
+                    running.extend(turns.end(&release).map(|release| self.settle_in_turn(release)));
+                    match outcome {
+                        Ok(_) => drop(failures.remove(&release)),
+                        Err(error) => {
+                            if !failures.contains_key(&release) {
+                                tracing::warn!(release.id = %release, %error, "a release cannot be read; it is tried again");
+                            }
+                            let pause = failures.entry(release.clone()).or_default().next().unwrap_or_default();
+                            resting.push(async move {
+                                sleep(pause).await;
+                                release
+                            });
+                        }
+                    }
+                }
+                Some(release) = resting.next() => self.dirty.add(release),
+                gvk = kinds.next() => self.outdate_kind(&gvk),
+                Ok(()) = unlisted.changed() => {}
+                () = sleep_until(late_at.unwrap_or_else(Instant::now)), if late_at.is_some_and(|at| Instant::now() < at) => {}
+            }
+        }
+    }
+
+    /// Settles a release when it is its turn. Nobody may delay the start by writing one record again and again, so a
+    /// release that keeps moving counts as read.
+    async fn settle_in_turn(&self, stored: ReleaseId) -> (ReleaseId, Result<bool, ClusterError>) {
+        let outcome = {
+            let pass = self.pass(&stored);
+            let _turn = pass.gate.lock().await;
+            self.settle(&stored, None).await
+        };
+        if matches!(outcome, Ok(_) | Err(ClusterError::Moving { .. })) {
+            self.unread.lock().remove(&stored);
+        }
+        (stored, outcome)
+    }
+
+    /// Says that the index is whole, once it holds all that the first listing named, or that it is late.
+    fn note_progress(&self, is_late: bool) {
+        if self.health.borrow().indexed {
+            return;
+        }
+        let unread = self.unread.lock().len();
+        if unread > 0 && !is_late {
+            return;
+        }
+        if unread > 0 {
+            tracing::warn!(
+                releases = unread,
+                "the records of some releases are still not read; edits are judged without them"
+            );
+        }
+        *self.unread.lock() = HashSet::default();
+        self.health.send_modify(|health| health.indexed = true);
+        let (records, releases) = self.count();
+        tracing::info!(releases, records, objects = self.index.read().objects(), "the releases are indexed");
+    }
+
+    /// The record that an object is. Warns of another object with Helm's label where it is first listed or changes.
+    fn read(&self, meta: Meta, is_news: bool) -> Option<(ReleaseId, KnownRecord)> {
+        let (namespace, name) = (meta.namespace.clone().unwrap_or_default(), meta.name.clone());
+        match read_record(meta) {
+            Ok(record) => Some(record),
+            Err(stray) => {
+                if is_news {
+                    self.metrics.undecodable(RecordFault::Disagrees);
+                    tracing::warn!(
+                        %namespace, record = %name, reason = %stray,
+                        "an object with Helm's label is no release record"
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn broken(&self, scope: usize, reason: ClusterError) {
+        let mut outages = self.outages.lock();
+        if !outages.contains_key(&scope) {
+            tracing::warn!(%reason, "release records cannot be watched; the last state serves");
+        }
+        let outage = outages.entry(scope).or_insert(Outage { since: Instant::now(), reason: reason.clone() });
+        outage.reason = reason;
+        self.tell(outages.values());
+    }
+
+    fn recovered(&self, scope: usize) {
+        let mut outages = self.outages.lock();
+        if let Some(outage) = outages.remove(&scope) {
+            let seconds = outage.since.elapsed().as_secs();
+            tracing::info!(seconds, "release records are watched again");
+            self.tell(outages.values());
+        }
+    }
+
+    fn tell<'o>(&self, outages: impl Iterator<Item = &'o Outage>) {
+        let longest = outages.min_by_key(|outage| outage.since).cloned();
+        self.health.send_modify(|health| health.outage = longest);
+    }
+}
+
+/// How often a release is read again because its records changed meanwhile.
+const ATTEMPTS: usize = 5;
+
+/// How long a release waits for the types of its declared kinds.
+const LEARNING: Duration = Duration::from_secs(10);
+
+struct ReleaseMaterial {
+    stored: ReleaseId,
+    storage: Arc<Storage>,
+    latest: (Arc<Head>, Payload),
+    baseline: Option<(Arc<Head>, Payload)>,
+    previous: Option<Arc<Release>>,
+}
+
+impl Releases {
+    /// Updates the index from the known records at `id`. Returns whether the index changed. The caller holds their gate.
+    /// No answer of the API server is awaited beyond `until`: built-in types serve for kinds whose types are not known
+    /// yet, and the types are fetched in the background. Without such a time they are learned first.
+    async fn settle(&self, id: &ReleaseId, until: Option<Instant>) -> Result<bool, ClusterError> {
+        let outdated = self.outdated.lock().get(id).copied();
+        let outcome = self.settle_anew(id, until, outdated.is_some()).await;
+        let mut all = self.outdated.lock();
+        // It stays outdated where that failed, or where it became so again meanwhile.
+        if outcome.is_ok() && all.get(id).copied() == outdated {
+            all.remove(id);
+        }
+        outcome
+    }
+
+    /// Has every release assembled again that declares objects of a kind and
+    /// was assembled before the kind's types became what they are.
+    fn outdate_kind(&self, gvk: &Gvk) {
+        let current = self.kinds.snapshot();
+        let declaring: Vec<ReleaseId> = {
+            let index = self.index.read();
+            let declares = |release: &&Arc<Release>| {
+                release.objects.keys().any(|object| object.kind == gvk.kind && object.group == gvk.group)
+            };
+            index.histories().filter(declares).map(|release| release.stored()).collect()
+        };
+        for id in declaring {
+            let generation = self.standings.lock().get(&id).map(|standing| standing.generation);
+            if generation.is_some_and(|generation| current.is_newer(gvk, generation)) {
+                self.outdate(&id);
+            }
+        }
+    }
+
+    fn outdate(&self, id: &ReleaseId) {
+        *self.outdated.lock().entry(id.clone()).or_default() += 1;
+        self.dirty.add(id.clone());
+    }
+
+    /// Records that come and go may declare ever other kinds that nobody serves.
+    fn drop_undeclared_kinds(&self) {
+        if self.kinds.is_crowded() {
+            let index = self.index.read();
+            let declared: HashSet<Gvk> =
+                index.histories().flat_map(|release| declared_kinds(release)).collect();
+            self.kinds.drop_undeclared(&declared);
+        }
+    }
+
+    async fn settle_anew(
+        &self,
+        id: &ReleaseId,
+        until: Option<Instant>,
+        is_outdated: bool,
+    ) -> Result<bool, ClusterError> {
+        let called = |error: ClusterError| error.of_records(id);
+        let storage = self.storage();
+        for _ in 0..ATTEMPTS {
+            let known = self.records.lock().all(id);
+            let heads: Vec<Arc<Head>> = known.iter().map(|known| Arc::clone(&known.head)).collect();
+            let Some(latest) = release::latest(&heads) else {
+                return Ok(self.remove(id));
+            };
+            let baseline = release::baseline(&heads);
+            if !is_outdated && self.stands(id, latest, baseline) {
+                return Ok(false);
+            }
+            let Some(payload) = self.fetch(id, latest, until).await.map_err(called)? else { continue };
+            let base = match baseline {
+                None if release::believe(id, latest, &payload, &storage).is_err() => {
+                    next_best(&heads, latest)
+                }
+                baseline => baseline.cloned(),
+            };
+            let base = match base {
+                None => None,
+                Some(head) => match self.fetch(id, &head, until).await.map_err(called)? {
+                    Some(payload) => Some((head, payload)),
+                    None => continue,
+                },
+            };
+            let standing =
+                IndexedRecords { latest: latest.clone(), baseline: baseline.cloned(), generation: 0 };
+            let previous = self.index.read().stored(id).cloned();
+            let latest = (latest.clone(), payload);
+            let material = ReleaseMaterial { stored: id.clone(), storage, latest, baseline: base, previous };
+            return self.take_in(Arc::new(material), &known, standing, until).await.map_err(called);
+        }
+        Err(ClusterError::Moving { release: id.clone() })
+    }
+
+    async fn take_in(
+        &self,
+        material: Arc<ReleaseMaterial>,
+        known: &[KnownRecord],
+        mut standing: IndexedRecords,
+        until: Option<Instant>,
+    ) -> Result<bool, ClusterError> {
+        let mut snapshot = self.kinds.snapshot();
+        let cache = Arc::clone(self.index.read().cache());
+        let assemble = |catalog: Arc<Catalog>| {
+            Arc::clone(&material).assemble(catalog, &self.payloads, Arc::clone(&cache))
+        };
+        let mut assembled = assemble(snapshot.catalog.clone()).await?;
+        let kinds = declared_kinds(&assembled.release);
+        let missing: Vec<Gvk> = kinds.iter().filter(|gvk| !snapshot.is_settled(gvk)).cloned().collect();
+        match until {
+            None if !missing.is_empty() => {
+                // It will be assembled again, and needs no memory until then.
+                drop(assembled);
+                // Types that arrive later are reported as a change of the kinds.
+                let _ = tokio::time::timeout(LEARNING, self.kinds.learn(missing)).await;
+                snapshot = self.kinds.snapshot();
+                assembled = assemble(snapshot.catalog.clone()).await?;
+            }
+            _ => self.kinds.owe(missing),
+        }
+        self.report(&material, &assembled, known);
+        standing.generation = snapshot.generation;
+        let stored = &material.stored;
+        let release = assembled.release.id.clone();
+        self.standings.lock().insert(stored.clone(), standing);
+        let is_trusted = self.put(assembled.release, &material.storage);
+        self.drop_undeclared_kinds();
+        self.announcer.announce(&release);
+        // These records belonged to another release until now.
+        if let Some(before) = material.previous.as_ref().filter(|before| before.id != release) {
+            self.announcer.announce(&before.id);
+        }
+        // Kinds may have changed since the snapshot, when the index did not hold this yet.
+        let current = self.kinds.snapshot();
+        if !is_trusted || kinds.iter().any(|gvk| current.is_newer(gvk, snapshot.generation)) {
+            self.outdate(stored);
+        }
+        Ok(true)
+    }
+
+    /// Whether the index is already up to date with these records. Also updates the facts that can change
+    /// without a record's content.
+    fn stands(&self, id: &ReleaseId, latest: &Arc<Head>, baseline: Option<&Arc<Head>>) -> bool {
+        let mut standings = self.standings.lock();
+        let Some(standing) = standings.get_mut(id) else { return false };
+        let stands = standing.latest.is_same_version(latest)
+            && match (&standing.baseline, baseline) {
+                (Some(a), Some(b)) => a.is_same_version(b),
+                (None, None) => true,
+                _ => false,
+            };
+        if stands && standing.latest.appearance != latest.appearance {
+            standing.latest = Arc::clone(latest);
+            let mut index = self.index.write();
+            if let Some(mut release) = index.stored(id).map(|release| Release::clone(release)) {
+                release.latest = Arc::clone(latest);
+                if release.state.revision == latest.revision {
+                    release.state.appearance = latest.appearance;
+                }
+                let id = release.id.clone();
+                index.set(release);
+                drop(index);
+                self.announcer.announce(&id);
+            }
+        }
+        stands
+    }
+
+    fn remove(&self, stored: &ReleaseId) -> bool {
+        self.outdated.lock().remove(stored);
+        self.standings.lock().remove(stored);
+        let mut index = self.index.write();
+        let Some(release) = index.stored(stored).map(|release| release.id.clone()) else { return false };
+        index.remove(stored);
+        drop(index);
+        self.left_out.lock().remove(stored);
+        self.make_room(&stored.namespace);
+        tracing::info!(release.id = %release, "the release has no records any more");
+        self.announcer.announce(&release);
+        true
+    }
+
+    /// The payload of a record; `None` when it has changed, and then the new version is known.
+    async fn fetch(
+        &self,
+        id: &ReleaseId,
+        head: &Head,
+        until: Option<Instant>,
+    ) -> Result<Option<Payload>, ClusterError> {
+        match self
+            .payloads
+            .fetch(id, head, until.map_or(PATIENCE, |until| until.saturating_duration_since(Instant::now())))
+            .await
+        {
+            Ok(Fetched::Found(payload)) => return Ok(Some(payload)),
+            Ok(Fetched::Gone) => self.forget(id, head),
+            Ok(Fetched::Moved(meta)) => match read_record(meta) {
+                Ok((release, known)) if release == *id => {
+                    if self.records.lock().refine(release, known) {
+                        self.dirty.add(id.clone());
+                    }
+                }
+                _ => self.forget(id, head),
+            },
+            Err(error) => {
+                self.metrics.undecodable(RecordFault::Unread);
+                return Err(error);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes in that a record is gone. The watch does not tell of it again, and the caller may give up before the index
+    /// has it.
+    fn forget(&self, id: &ReleaseId, head: &Head) {
+        if self.records.lock().forget(id, &head.secret, &head.uid) {
+            self.dirty.add(id.clone());
+        }
+    }
+
+    /// Says once what of a release's records does not count.
+    fn report(&self, material: &ReleaseMaterial, assembled: &Assembled, known: &[KnownRecord]) {
+        let ReleaseMaterial { stored: id, storage, latest, baseline, previous } = material;
+        let told = |head: &Head| {
+            previous.as_ref().is_some_and(|previous| {
+                [Some(&previous.latest), previous.baseline.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .any(|known| known.is_same_version(head))
+            })
+        };
+        for (head, payload) in std::iter::once(latest).chain(baseline).filter(|(head, _)| !told(head)) {
+            let Err(disbelief) = release::believe(id, head, payload, storage) else { continue };
+            self.metrics.undecodable(fault(payload, &disbelief));
+            let flaw =
+                known.iter().find(|known| known.head.uid == head.uid).and_then(|known| known.flaw.as_deref());
+            let reason = flaw.map_or_else(|| disbelief.to_string(), str::to_owned);
+            tracing::warn!(
+                release.id = %id, record = %head.secret, %reason,
+                "a release record does not count; its release is judged by its last good one"
+            );
+        }
+        if !told(&latest.0) {
+            let kept = &assembled.release;
+            if let (Some(invalid), Ok(_)) =
+                (&kept.invalid, release::believe(id, &latest.0, &latest.1, storage))
+            {
+                self.metrics.undecodable(RecordFault::TooLarge);
+                tracing::warn!(
+                    release.id = %id, record = %invalid.secret, reason = %invalid.reason, "a release is not judged"
+                );
+            }
+            for skipped in &assembled.skipped {
+                let source = skipped.source.as_deref().unwrap_or("unknown");
+                tracing::warn!(
+                    release.id = %id, release.revision = latest.0.revision, document = skipped.index, %source,
+                    reason = %skipped.reason, "a manifest document is no object and is not guarded"
+                );
+            }
+        }
+    }
+}
+
+impl ReleaseMaterial {
+    async fn assemble(
+        self: Arc<Self>,
+        catalog: Arc<Catalog>,
+        payloads: &Payloads,
+        cache: Arc<FieldsCache>,
+    ) -> Result<Assembled, ClusterError> {
+        let baseline = self.baseline.as_ref().map(|(_, payload)| payload);
+        let is_heavy = baseline.into_iter().chain([&self.latest.1]).any(Payload::is_heavy);
+        let assemble = move || {
+            release::assemble(
+                release::StoredRecords {
+                    stored: &self.stored,
+                    latest: (&self.latest.0, &self.latest.1),
+                    baseline: self.baseline.as_ref().map(|(head, payload)| (head, payload)),
+                },
+                self.previous.as_deref(),
+                &self.storage,
+                &catalog,
+                &cache,
+            )
+        };
+        payloads.read(is_heavy, assemble).await
+    }
+}
+
+fn declared_kinds(release: &Release) -> BTreeSet<Gvk> {
+    let declared = release.objects.iter().flat_map(|(object, declarations)| {
+        declarations.all().map(|declared| Gvk {
+            group: object.group.to_string(),
+            version: declared.version.to_string(),
+            kind: object.kind.to_string(),
+        })
+    });
+    declared.collect()
+}
+
+/// The record to judge by when the latest cannot be believed and Helm would
+/// compare with it alone: the last one below it that once was in force.
+fn next_best(heads: &[Arc<Head>], latest: &Head) -> Option<Arc<Head>> {
+    let below = heads.iter().filter(|head| head.revision < latest.revision);
+    let in_force = below.filter(|head| matches!(head.status, Status::Deployed | Status::Superseded));
+    in_force.max_by_key(|head| (head.status == Status::Deployed, head.revision)).cloned()
+}
+
+fn fault(payload: &Payload, disbelief: &Disbelief) -> RecordFault {
+    match (&payload.record, disbelief) {
+        (_, Disbelief::Disagree { .. }) | (Ok(_), _) => RecordFault::Disagrees,
+        (Err(RecordError::Base64(_)), _) => RecordFault::Encoding,
+        (Err(RecordError::Decompress(_)), _) => RecordFault::Compression,
+        (Err(RecordError::TooLarge { .. } | RecordError::LongManifest { .. }), _) => RecordFault::TooLarge,
+        (Err(_), _) => RecordFault::Syntax,
+    }
+}
+
+impl Releases {
+    /// Trusts only these records from now on. Their declarations come into the index soon after.
+    pub fn trust(&self, storage: &Storage) {
+        // A namespace that is not watched cannot be trusted.
+        let storage = Arc::new(storage.clone().within(&self.namespaces));
+        let before = {
+            let mut current = self.storage.write();
+            if **current == *storage {
+                return;
+            }
+            std::mem::replace(&mut *current, Arc::clone(&storage))
+        };
+        for release in self.distrusted(&storage) {
+            let stored = release.stored();
+            self.standings.lock().remove(&stored);
+            self.index.write().remove(&stored);
+            self.announcer.announce(&release.id);
+        }
+        for namespace in before.changed(&storage) {
+            let concerned = self.records.lock().releases_in(&namespace);
+            concerned.iter().for_each(|stored| self.outdate(stored));
+        }
+    }
+
+    fn storage(&self) -> Arc<Storage> {
+        Arc::clone(&self.storage.read())
+    }
+
+    /// Puts into the index what records say that were believed by `storage`.
+    /// Says whether that is what is trusted now.
+    fn put(&self, release: Release, storage: &Arc<Storage>) -> bool {
+        // Held, so that nothing that is distrusted meanwhile comes after.
+        let current = self.storage.read();
+        if current.holds(&release.storage, &release.id.namespace) {
+            self.enter(release);
+        }
+        Arc::ptr_eq(&current, storage)
+    }
+
+    /// Has releases read again for which there was no room, after others took less of it.
+    fn make_room(&self, namespace: &str) {
+        let waiting: Vec<ReleaseId> = self.left_out.lock().iter().cloned().collect();
+        let (own, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|it| it.namespace == namespace);
+        own.iter().chain(&others).for_each(|stored| self.outdate(stored));
+    }
+
+    /// The place of the records that speak for `release`; without records, their regular place.
+    fn stored(&self, release: &ReleaseId) -> ReleaseId {
+        self.index.read().release(release).map_or_else(|| release.clone(), |release| release.stored())
+    }
+
+    /// Puts a release into the index, or only its name where there is no memory for its declarations.
+    fn enter(&self, mut release: Release) {
+        let stored = release.stored();
+        let mut index = self.index.write();
+        let before = index.stored(&stored).map_or(0, |before| before.weight);
+        let room = index.room_for(&release);
+        if let Err(full) = &room {
+            tracing::warn!(release.id = %release.id, reason = %full, "a release is not judged");
+            self.metrics.undecodable(RecordFault::TooLarge);
+            release.leave_out(full.to_string());
+        }
+        let shrinks = release.weight < before;
+        index.set(release);
+        drop(index);
+        match room {
+            Ok(()) => self.left_out.lock().remove(&stored),
+            Err(_) => self.left_out.lock().insert(stored.clone()),
+        };
+        if shrinks && room.is_ok() {
+            self.make_room(&stored.namespace);
+        }
+    }
+
+    fn distrusted(&self, storage: &Storage) -> Vec<Arc<Release>> {
+        let index = self.index.read();
+        let is_distrusted = |it: &&Arc<Release>| !storage.holds(&it.storage, &it.id.namespace);
+        index.histories().filter(is_distrusted).cloned().collect()
+    }
+}
+
+/// How often a record is read again because it changed meanwhile.
+const DOCUMENT_ATTEMPTS: usize = 3;
+
+/// An object as the manifest of one revision has it. May hold secrets: has no `Debug`.
+pub struct DeclaredDocument {
+    pub revision: u64,
+    pub status: Status,
+    /// How Helm writes the release's objects.
+    pub apply_method: ApplyMethod,
+    pub digest: [u8; 32],
+    /// The object as Helm sends it; none where the manifest has no such object.
+    pub object: Option<Value>,
+}
+
+impl Releases {
+    /// The declaration of `object` in the manifest of `revision` of `release`, read from its record now.
+    pub async fn document(
+        &self,
+        release: &ReleaseId,
+        revision: u64,
+        object: &ObjectId,
+        within: Duration,
+    ) -> Result<DeclaredDocument, ClusterError> {
+        // Calls end before the whole does, so that it is known what took so long.
+        let reading = self.read_document(release, revision, object, within.mul_f64(ANSWERING));
+        timeout(within, reading).await.unwrap_or_else(|_| {
+            let what = format!("revision {revision} of release {release} is too large to be read");
+            Err(ClusterError::Slow { what, within })
+        })
+    }
+
+    fn head(&self, release: &ReleaseId, revision: u64) -> Option<Arc<Head>> {
+        let records = self.records.lock().all(release);
+        records.into_iter().map(|known| known.head).find(|head| head.revision == revision)
+    }
+
+    async fn read_document(
+        &self,
+        release: &ReleaseId,
+        revision: u64,
+        object: &ObjectId,
+        within: Duration,
+    ) -> Result<DeclaredDocument, ClusterError> {
+        let called = |error: ClusterError| {
+            error.during(format!("revision {revision} of release {release} could not be read"))
+        };
+        let none = || ClusterError::NoRecord { release: release.clone(), revision };
+        let (stored, storage) = (self.stored(release), self.storage());
+        let mut head = self.head(&stored, revision).ok_or_else(none)?;
+        for _ in 0..DOCUMENT_ATTEMPTS {
+            match self.payloads.fetch(&stored, &head, within).await.map_err(called)? {
+                Fetched::Gone => return Err(none()),
+                Fetched::Moved(meta) => {
+                    // The watch will tell the index.
+                    head = read_record(meta).ok().filter(|(id, _)| *id == stored).ok_or_else(none)?.1.head;
+                }
+                Fetched::Found(payload) => {
+                    let (id, object, catalog) = (release.clone(), object.clone(), self.kinds.catalog());
+                    let reading = self.payloads.read(payload.is_heavy(), move || {
+                        let unbelievable = |reason| ClusterError::Unbelievable {
+                            release: id.clone(),
+                            record: head.secret.clone(),
+                            reason,
+                        };
+                        let record = release::believe(&stored, &head, &payload, &storage)
+                            .map_err(|disbelief| unbelievable(disbelief.to_string()))?;
+                        if record.namespace != id.namespace {
+                            return Err(unbelievable(format!("it is of namespace {}", record.namespace)));
+                        }
+                        let object =
+                            payload.with_text(record, |text| release::document(&id, text, &object, &catalog));
+                        Ok(DeclaredDocument {
+                            revision: record.revision,
+                            status: record.status,
+                            apply_method: record.apply_method,
+                            digest: record.digest,
+                            object: object.map_err(|error| unbelievable(error.to_string()))?,
+                        })
+                    });
+                    return reading.await.map_err(called)?;
+                }
+            }
+        }
+        Err(none())
+    }
+}
+
+/// The most that is kept of records, in bytes.
+const KEPT: u64 = 4 << 20;
+
+/// After a record was read, no other is read for this many times as long.
+const PAUSE: u32 = 4;
+
+/// How long a caller waits for its turn to read a record.
+const TURN: Duration = Duration::from_millis(20);
+
+struct ChartSources {
+    /// When the next one may be read.
+    next: tokio::sync::Mutex<Option<Instant>>,
+    kept: Cache<(String, String), Arc<ChartSource>>,
+}
+
+impl Releases {
+    /// The revisions of a release with a record, newest first.
+    pub fn revisions(&self, release: &ReleaseId) -> Vec<u64> {
+        let records = self.records.lock().all(&self.stored(release));
+        records.iter().rev().map(|known| known.head.revision).collect()
+    }
+
+    pub async fn source(
+        &self,
+        release: &ReleaseId,
+        revision: u64,
+        within: Duration,
+    ) -> Result<ChartSource, ClusterError> {
+        let stored = self.stored(release);
+        let none = || ClusterError::NoRecord { release: release.clone(), revision };
+        let head = self.head(&stored, revision).ok_or_else(none)?;
+        self.read_source(&stored, &head, within).await
+    }
+
+    /// The same if it is cached, or can be read within this time. `None` otherwise: a caller waits at most 20
+    /// ms while another record is read, and during the pause after that.
+    pub async fn source_at_hand(
+        &self,
+        release: &ReleaseId,
+        revision: u64,
+        within: Duration,
+    ) -> Option<Arc<ChartSource>> {
+        let stored = self.stored(release);
+        let head = self.head(&stored, revision)?;
+        if let Some(known) = self.sources.kept.get(&source_key(&head)) {
+            return Some(known);
+        }
+        let turn = async {
+            let next = self.sources.next.lock().await;
+            if let Some(next) = *next {
+                sleep_until(next).await;
+            }
+            next
+        };
+        let mut next = timeout(TURN, turn).await.ok()?;
+        // The first caller may have read it.
+        if let Some(known) = self.sources.kept.get(&source_key(&head)) {
+            return Some(known);
+        }
+        let began = Instant::now();
+        // A caller that gives up while it is read leaves this behind.
+        *next = Some(began + within * PAUSE);
+        let read = timeout(within, self.read_source(&stored, &head, within)).await;
+        *next = Some(Instant::now() + began.elapsed() * PAUSE);
+        match read.ok()? {
+            Ok(source) => {
+                let source = Arc::new(source);
+                self.sources.kept.insert(source_key(&head), Arc::clone(&source));
+                Some(source)
+            }
+            Err(error) => {
+                tracing::debug!("the chart of release {release} is not known: {error}");
+                None
+            }
+        }
+    }
+
+    async fn read_source(
+        &self,
+        stored: &ReleaseId,
+        head: &Head,
+        within: Duration,
+    ) -> Result<ChartSource, ClusterError> {
+        let revision = head.revision;
+        let unread = |reason: RecordError| ClusterError::BadRecord { revision, reason: reason.to_string() };
+        let called =
+            |error: ClusterError| error.during(format!("the record of revision {revision} cannot be read"));
+        match self.payloads.packed(&stored.namespace, head, within).await.map_err(called)? {
+            Fetched::Gone | Fetched::Moved(_) => {
+                Err(ClusterError::NoRecord { release: stored.clone(), revision })
+            }
+            Fetched::Found(Err(reason)) => Err(unread(reason)),
+            Fetched::Found(Ok(packed)) => {
+                let read = self.payloads.read(false, move || packed.source()).await;
+                read.map_err(called)?.map_err(unread)
+            }
+        }
+    }
+}
+
+impl Default for ChartSources {
+    fn default() -> Self {
+        let weigh = |_: &(String, String), source: &Arc<ChartSource>| {
+            u32::try_from(source.weight()).unwrap_or(u32::MAX)
+        };
+        Self {
+            next: tokio::sync::Mutex::default(),
+            kept: Cache::builder().max_capacity(KEPT).weigher(weigh).build(),
+        }
+    }
+}
+
+fn source_key(head: &Head) -> (String, String) {
+    (head.uid.clone(), head.resource_version.clone())
+}
+
+pub struct Once<T> {
+    pub found: T,
+    /// Other namespaces that are trusted to hold records of it and may not be read.
+    pub closed: Vec<Closed>,
+}
+
+pub struct Closed {
+    pub records: String,
+    pub reason: ClusterError,
+}
+
+impl Releases {
+    /// The releases whose records are kept by `driver`, in an index of their own.
+    pub fn once(client: kube::Client, driver: RecordDriver, kinds: Arc<ServedKinds>) -> Arc<Self> {
+        let index = Arc::new(RwLock::new(Index::default()));
+        let source = RecordSource { driver, namespaces: Vec::new() };
+        Self::new(client, source, kinds, index, RecordMetrics::default())
+    }
+
+    /// The releases in `namespace` (`None`: in all), sorted, from all places that their records are trusted
+    /// in. Reads only metadata, except for records in namespaces that may hold those of other namespaces. Records in
+    /// another namespace that may not be read are skipped, and reported in the result.
+    pub async fn list(&self, namespace: Option<&str>) -> Result<Once<Vec<ReleaseId>>, ClusterError> {
+        let storage = self.storage();
+        let mut closed = Vec::new();
+        let mut stored = self.list_stored(namespace).await?;
+        if let Some(namespace) = namespace {
+            for other in storage.namespaces_for(namespace) {
+                match self.list_stored(Some(other)).await {
+                    Ok(listed) => stored.extend(listed),
+                    Err(reason) if reason.is_forbidden() => {
+                        closed.push(Closed { records: other.to_owned(), reason });
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let mut releases = Vec::with_capacity(stored.len());
+        for stored in stored {
+            // A record that cannot be read is listed under its own place.
+            if storage.is_shared(&stored.namespace) && self.settle(&stored, None).await.is_ok() {
+                let index = self.index.read();
+                releases.push(index.stored(&stored).map_or(stored, |release| release.id.clone()));
+            } else {
+                releases.push(stored);
+            }
+        }
+        releases.retain(|release| namespace.is_none_or(|namespace| release.namespace == namespace));
+        releases.sort();
+        releases.dedup();
+        Ok(Once { found: releases, closed })
+    }
+
+    /// Of the releases that [`Self::list`] has named in `namespace`, those whose newest record has
+    /// labels that match, as `helm list --selector` has it.
+    pub async fn labelled(
+        &self,
+        namespace: Option<&str>,
+        labels: &str,
+    ) -> Result<BTreeSet<ReleaseId>, ClusterError> {
+        let mut places = vec![namespace.map(str::to_owned)];
+        let storage = self.storage();
+        places.extend(
+            namespace.into_iter().flat_map(|it| storage.namespaces_for(it)).map(|it| Some(it.to_owned())),
+        );
+        let mut found = BTreeSet::new();
+        for place in places {
+            let metas = match self.payloads.list(place.as_deref(), Some(labels)).await {
+                Ok(metas) => metas,
+                // As the list has passed over it.
+                Err(error) if error.is_forbidden() && place.as_deref() != namespace => continue,
+                Err(error) => return Err(error),
+            };
+            for (stored, known) in metas.into_iter().filter_map(|meta| read_record(meta).ok()) {
+                let records = self.records.lock().all(&stored);
+                // An older record may have other labels.
+                if records.last().is_some_and(|newest| newest.head.uid == known.head.uid) {
+                    let index = self.index.read();
+                    found.insert(index.stored(&stored).map_or(stored, |release| release.id.clone()));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The release from its records; learns the types of its kinds first. `None` when it has no records. A
+    /// release from [`Self::list`] is not listed again. The place of its records also works as its name. Records in
+    /// another namespace that may not be read are skipped, and reported in the result.
+    pub async fn read_once(&self, release: &ReleaseId) -> Result<Once<Option<Arc<Release>>>, ClusterError> {
+        let mut closed = Vec::new();
+        for stored in self.storage().places(release) {
+            match self.read_stored(&stored).await {
+                Err(ClusterError::Records { source, .. }) if source.is_forbidden() && stored != *release => {
+                    closed.push(Closed { records: stored.namespace.to_string(), reason: *source });
+                }
+                read => read?,
+            }
+        }
+        let index = self.index.read();
+        Ok(Once { found: index.release(release).or_else(|| index.stored(release)).cloned(), closed })
+    }
+
+    async fn list_stored(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, ClusterError> {
+        let mut listing = RecordListing::new(Instant::now());
+        for meta in self.payloads.list(namespace, None).await? {
+            if let Ok((release, known)) = read_record(meta) {
+                listing.add(release, known);
+            }
+        }
+        Ok(self.records.lock().replace(namespace, listing))
+    }
+
+    async fn read_stored(&self, stored: &ReleaseId) -> Result<(), ClusterError> {
+        if self.records.lock().all(stored).is_empty() {
+            let began = Instant::now();
+            let looked = self.payloads.look(stored, PATIENCE).await;
+            let looked = looked.map_err(|error| error.of_records(stored))?;
+            self.records.lock().look(stored, looked.records, &looked.version, began);
+        }
+        self.settle(stored, None).await.map(drop)
+    }
+}
+
+pub use crate::client::call::ClusterError as DocumentError; // alias
+pub use crate::client::call::ClusterError as LookError; // alias
+pub use crate::client::call::ClusterError as SourceError; // alias
+pub use DeclaredDocument as Document; // alias
+pub use IndexHealth as Health; // alias

@@ -19,17 +19,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::state::LoopState;
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::{CallError, RefusalKind};
 use kubemoor_cluster::client::guarded::Remembered;
-use kubemoor_cluster::client::objects::{Objects, Sightings, Target, WriteError};
+use kubemoor_cluster::client::objects::{Objects, Sightings, Target};
 use kubemoor_cluster::client::{Event as WatchEvent, Resource};
 use kubemoor_cluster::mirror::Changes;
 use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, Question};
+use kubemoor_cluster::mirror::arbiter::{Arbiter, Question};
 use kubemoor_cluster::mirror::autoscalers::{Autoscalers, is_autoscaler};
 use kubemoor_cluster::mirror::kinds::{Kinds, WatchDoubt};
 use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::releases::{DocumentError, Releases};
+use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{Gvk, MANAGED_BY, ObjectId, ReleaseId};
 use kubemoor_helm::index::DeclaredResource;
 use kubemoor_helm::release::{Declarations, Declared};
@@ -675,7 +675,7 @@ async fn read_document(
     let document = guard.releases.document(release, revision, object, READ_TIME).await;
     let document = document.map_err(|error| Failure {
         fault: match error {
-            DocumentError::NoRecord { .. } | DocumentError::Unbelievable { .. } => Fault::NoRecord,
+            CallError::NoRecord { .. } | CallError::Unbelievable { .. } => Fault::NoRecord,
             _ => Fault::Unanswered,
         },
         message: error.to_string(),
@@ -708,7 +708,7 @@ async fn ask_arbiter(guard: &Guard, question: &Question) -> Result<Outcome, Fail
         Err(error) => {
             let error = arbiter.cause(question, error, READ_TIME).await;
             let fault = match &error {
-                ArbiterError::Obstructed { .. } => Fault::Obstructed,
+                CallError::Obstructed { .. } => Fault::Obstructed,
                 error if error.is_refusal() => Fault::Refused,
                 _ => Fault::Unanswered,
             };
@@ -743,18 +743,20 @@ fn call_failure(error: CallError) -> Failure {
     Failure { fault: fault(&error), message: error.to_string() }
 }
 
-fn write_failure(error: WriteError) -> Failure {
+fn write_failure(error: CallError) -> Failure {
     let message = error.to_string();
-    let fault = match error {
-        WriteError::NotFound { .. } => Fault::NotFound,
-        WriteError::AlreadyExists { .. } => Fault::AlreadyExists,
-        WriteError::Conflict { .. } => Fault::Conflict,
-        WriteError::Forbidden { .. } => Fault::Forbidden,
-        WriteError::Terminating { .. } => Fault::Terminating,
-        WriteError::Invalid { message, causes } => Fault::Invalid { said: message, causes },
-        WriteError::NotLeading => Fault::NotLeading,
-        WriteError::Failed(CallError::Unserved) => Fault::Unserved,
-        WriteError::Failed(_) => Fault::Unanswered,
+    let fault = match (error.refusal(), error) {
+        (Some(RefusalKind::NotFound), _) => Fault::NotFound,
+        (Some(RefusalKind::AlreadyExists), _) => Fault::AlreadyExists,
+        (Some(RefusalKind::Conflict), _) => Fault::Conflict,
+        (Some(RefusalKind::Forbidden), _) => Fault::Forbidden,
+        (Some(RefusalKind::Terminating), _) => Fault::Terminating,
+        (_, CallError::Refused { code: 422, message, causes, .. }) => {
+            Fault::Invalid { said: message, causes }
+        }
+        (_, CallError::NotLeading) => Fault::NotLeading,
+        (_, CallError::Unserved) => Fault::Unserved,
+        _ => Fault::Unanswered,
     };
     Failure { fault, message }
 }

@@ -320,7 +320,7 @@ impl Statuses {
                 self.metrics.status(StatusWrite::Written);
             }
             Err(SendError::NotLeading) => {}
-            Err(SendError::Call(error)) => {
+            Err(error) => {
                 self.metrics.status(StatusWrite::Failed);
                 if error.is_overtaken() && is_first {
                     return self.read_again(known, release).await;

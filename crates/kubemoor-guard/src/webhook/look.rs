@@ -21,12 +21,12 @@ use tokio::time::{Instant, timeout};
 
 use super::case::{Aspect, Basis, Judgement, ReviewCase};
 use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::objects::{Objects, WriteError};
+use kubemoor_cluster::client::objects::Objects;
 use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, Question};
+use kubemoor_cluster::mirror::arbiter::{Arbiter, Question};
 use kubemoor_cluster::mirror::autoscalers::Autoscalers;
 use kubemoor_cluster::mirror::kinds::Kinds;
-use kubemoor_cluster::mirror::releases::{DocumentError, LookError, Releases};
+use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
@@ -229,7 +229,7 @@ impl<'a> Looker<'a> {
         live: &LiveCluster,
         case: &ReviewCase<'_>,
         judgement: &Judgement,
-    ) -> Option<Result<Arc<Value>, ArbiterError>> {
+    ) -> Option<Result<Arc<Value>, CallError>> {
         let arbiter = live.arbiter.as_ref()?;
         let release = &judgement.verdict.grounds.as_ref()?.release;
         let object = &case.subject.object;
@@ -351,9 +351,9 @@ fn differs_only_in_format(judgement: &Judgement) -> bool {
 #[derive(Debug, Error)]
 pub(super) enum Unreached {
     #[error("the edit could not be judged: {0}")]
-    Look(Box<LookError>),
+    Look(Box<CallError>),
     #[error("the edit could not be judged: {0}")]
-    Arbitrate(Box<ArbiterError>),
+    Arbitrate(Box<CallError>),
     #[error("the edit could not be judged, since the editor's rights cannot be read: {0}")]
     Ask(Box<CallError>),
     #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
@@ -367,46 +367,18 @@ impl Unreached {
         if self.is_outage() {
             return Err(self);
         }
-        let reason = self.cause();
-        tracing::warn!(reason, "an edit is judged by what was known of it before");
+        let reason = self.error();
+        tracing::warn!(%reason, "an edit is judged by what was known of it before");
         Ok(())
     }
 
     fn is_outage(&self) -> bool {
-        match self {
-            Self::Look(error) => is_outage_of_look(error),
-            Self::Arbitrate(error) => is_outage_of_arbiter(error),
-            Self::Ask(error) | Self::Own(error) => error.is_outage(),
-        }
+        self.error().is_outage()
     }
 
-    fn cause(&self) -> String {
-        match self {
-            Self::Look(error) => error.to_string(),
-            Self::Arbitrate(error) => error.to_string(),
-            Self::Ask(error) | Self::Own(error) => error.to_string(),
-        }
-    }
-}
-
-fn is_outage_of_look(error: &LookError) -> bool {
-    match error {
-        LookError::Late { .. } => true,
-        LookError::Call { reason, .. } => reason.is_outage(),
-        LookError::Slow { .. } | LookError::Moving { .. } => false,
-    }
-}
-
-fn is_outage_of_arbiter(error: &ArbiterError) -> bool {
-    match error {
-        // A dry run passes through other webhooks, and the API server reports some of their errors,
-        // and errors caused by the object, as its own.
-        ArbiterError::Refused {
-            reason: WriteError::Failed(CallError::Refused { code: 500, .. }), ..
-        } => false,
-        ArbiterError::Refused { reason: WriteError::Failed(error), .. } => error.is_outage(),
-        ArbiterError::Document(DocumentError::Call { reason, .. }) => reason.is_outage(),
-        _ => false,
+    fn error(&self) -> &CallError {
+        let (Self::Look(error) | Self::Arbitrate(error) | Self::Ask(error) | Self::Own(error)) = self;
+        error
     }
 }
 

@@ -2,7 +2,7 @@ use http::{HeaderValue, Response};
 
 use super::*;
 
-async fn check(status: u16, body: Vec<u8>, cap: usize) -> Result<Vec<u8>, CallError> {
+async fn check(status: u16, body: Vec<u8>, cap: usize) -> Result<Vec<u8>, ClusterError> {
     let service = tower::service_fn(move |_: Request<Body>| {
         let answer = Response::builder().status(status).body(Body::from(body.clone()));
         std::future::ready(answer)
@@ -14,7 +14,7 @@ async fn check(status: u16, body: Vec<u8>, cap: usize) -> Result<Vec<u8>, CallEr
 #[tokio::test]
 async fn a_body_up_to_its_cap_is_read() {
     assert_eq!(check(200, vec![b'x'; 10], 10).await, Ok(vec![b'x'; 10]));
-    assert_eq!(check(200, vec![b'x'; 11], 10).await, Err(CallError::TooLarge { cap: 10 }));
+    assert_eq!(check(200, vec![b'x'; 11], 10).await, Err(ClusterError::TooLarge { cap: 10 }));
 }
 
 #[test]
@@ -50,11 +50,11 @@ async fn error_without_kubernetes_status_keeps_code_and_drops_body() {
 async fn not_found_error_distinguishes_unserved_path_from_missing_object() {
     for body in [r#"{"paths": ["/apis", "/healthz"]}"#, "404 page not found"] {
         let error = check(404, body.into(), 10).await.unwrap_err();
-        assert!(error == CallError::Unserved && error.is_not_found(), "{error}");
+        assert!(error == ClusterError::Unserved && error.is_not_found(), "{error}");
     }
     let missing = r#"{"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}"#;
     let error = check(404, missing.into(), 10).await.unwrap_err();
-    assert!(error != CallError::Unserved && error.is_not_found(), "{error}");
+    assert!(error != ClusterError::Unserved && error.is_not_found(), "{error}");
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn silence_ends_in_time() {
     });
     let client = kube::Client::new(service, "default");
     let answer = send(&client, get("/api").unwrap(), 10, PATIENCE).await;
-    assert_eq!(answer, Err(CallError::Late { within: PATIENCE }));
+    assert_eq!(answer, Err(ClusterError::Late { within: PATIENCE }));
 }
 
 #[test]

@@ -1,6 +1,5 @@
 use serde_json::{Value, json};
 
-use super::target::preferred;
 use super::*;
 
 /// A pod with this name and condition, and what `change` makes of it.

@@ -27,7 +27,7 @@ fn status_of_previous_guard_process_is_restored() {
             {"kind": "Namespace", "clusterScoped": true, "name": "n", "agreed": "mine"},
         ],
     });
-    let remembered = Remembered::of(&typed(guarded(status)).unwrap(), &key()).unwrap();
+    let remembered = Remembered::from_status(&typed(guarded(status)).unwrap(), &key()).unwrap();
     assert_eq!((remembered.revision, remembered.digest), (3, [7; 32]));
     assert_eq!(remembered.record.as_deref(), Some("u3"));
     let names: Vec<_> = remembered.seen.iter().map(|seen| seen.object.to_string()).collect();
@@ -52,7 +52,7 @@ fn contested_objects_are_restored_from_status() {
         })
     };
     let contested = |reason: &str| {
-        let remembered = Remembered::of(&typed(guarded(status(reason))).unwrap(), &key()).unwrap();
+        let remembered = Remembered::from_status(&typed(guarded(status(reason))).unwrap(), &key()).unwrap();
         remembered.contested.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(contested("Contested"), ["Service/web in namespace shop"]);
@@ -70,7 +70,7 @@ fn invalid_guarded_release_status_is_ignored_without_error() {
     ] {
         let object = typed(guarded(status.clone())).unwrap_or_else(|| panic!("{status}"));
         assert!(object.spec.suspend);
-        assert_eq!(Remembered::of(&object, &key()), None, "{status}");
+        assert_eq!(Remembered::from_status(&object, &key()), None, "{status}");
     }
     assert!(typed(json!({"metadata": []})).is_none());
 }

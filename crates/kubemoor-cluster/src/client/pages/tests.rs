@@ -24,16 +24,16 @@ fn server(answers: &[(u16, Value)]) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
     (kube::Client::new(service, "default"), asked)
 }
 
-fn policies() -> Resource {
-    Resource::new("kubemoor.dev", "v1alpha1", "DriftPolicy", "driftpolicies")
+fn policies() -> ApiResource {
+    ApiResource::new("kubemoor.dev", "v1alpha1", "DriftPolicy", "driftpolicies")
 }
 
 /// What all pages of this server hold, or why there is no list, of which the first may have two objects.
 async fn check(answers: &[(u16, Value)], expected: Result<&[i64], u16>, asked: &[&str]) {
     let (client, uris) = server(answers);
-    let listed = Pages::<i64>::objects(&client, &policies(), None).unwrap().of(2).all().await;
+    let listed = Pages::<i64>::objects(&client, &policies(), None).unwrap().starting_with(2).all().await;
     let listed = listed.map_err(|error| match error {
-        CallError::Refused { code, .. } => code,
+        ClusterError::Refused { code, .. } => code,
         other => panic!("{other}"),
     });
     assert_eq!(listed, expected.map(<[i64]>::to_vec), "{answers:?}");
@@ -90,10 +90,10 @@ fn pages_grow_while_they_are_small_and_shrink_when_they_are_large() {
         (50, vec![ENOUGH / 2, ENOUGH / 2 + 1, ENOUGH, ENOUGH + 1], vec![100, 100, 100, 50]),
         (3, vec![ENOUGH * 2, ENOUGH * 2, ENOUGH * 2], vec![1, 1, 1]),
     ] {
-        let mut size = PageSize::of(begins);
+        let mut size = PageSize(begins);
         let mut adapted = |bytes| {
             size.adapt(bytes);
-            size.objects()
+            size.0
         };
         let adapted: Vec<u32> = pages.iter().map(|bytes| adapted(*bytes)).collect();
         assert_eq!(adapted, expected, "{begins}, then {pages:?} bytes");
@@ -102,9 +102,9 @@ fn pages_grow_while_they_are_small_and_shrink_when_they_are_large() {
 
 #[test]
 fn page_of_one_object_is_not_halved() {
-    let mut size = PageSize::of(2);
+    let mut size = PageSize(2);
     assert!(size.halve());
-    assert_eq!((size.objects(), size.cap()), (1, BODY_CAP));
+    assert_eq!((size.0, size.cap()), (1, BODY_CAP));
     assert!(!size.halve());
-    assert_eq!(size.objects(), 1);
+    assert_eq!(size.0, 1);
 }

@@ -2,11 +2,11 @@ use super::*;
 
 #[test]
 fn a_path_names_group_version_namespace_and_plural() {
-    let deployments = Resource::new("apps", "v1", "Deployment", "deployments");
+    let deployments = ApiResource::new("apps", "v1", "Deployment", "deployments");
     assert_eq!(deployments.path(Some("shop")).unwrap(), "/apis/apps/v1/namespaces/shop/deployments");
     assert_eq!(deployments.path(None).unwrap(), "/apis/apps/v1/deployments");
     assert_eq!(
-        Resource::new("", "v1", "Secret", "secrets").path(Some("shop")).unwrap(),
+        ApiResource::new("", "v1", "Secret", "secrets").path(Some("shop")).unwrap(),
         "/api/v1/namespaces/shop/secrets"
     );
 }

@@ -69,20 +69,20 @@ async fn check(exchanges: Vec<Exchange>, expected: &[&str]) {
         }
     });
     let client = kube::Client::new(service, "default");
-    let resource = Resource::new("", "v1", "Secret", "secrets");
+    let resource = ApiResource::new("", "v1", "Secret", "secrets");
     let mut watch = MetadataWatch::new(client, &resource, None, Some("owner=helm"));
     let mut seen = Vec::new();
     // Time stands still while anything can go on: only the last wait runs out.
     while let Ok(event) = timeout(PATIENCE / 2, watch.next()).await {
         seen.push(match event {
-            Event::Relisting => "relisting".to_owned(),
-            Event::Listed(meta) => format!("listed {}", meta.name),
-            Event::Synced => "synced".to_owned(),
-            Event::Watching => "watching".to_owned(),
-            Event::Applied(meta) => format!("applied {}", meta.name),
-            Event::Deleted(meta) => format!("deleted {}", meta.name),
-            Event::Broken(CallError::Refused { code, .. }) => format!("broken {code}"),
-            Event::Broken(_) => "broken".to_owned(),
+            ObjectEvent::Relisting => "relisting".to_owned(),
+            ObjectEvent::Listed(meta) => format!("listed {}", meta.name),
+            ObjectEvent::Synced => "synced".to_owned(),
+            ObjectEvent::Watching => "watching".to_owned(),
+            ObjectEvent::Applied(meta) => format!("applied {}", meta.name),
+            ObjectEvent::Deleted(meta) => format!("deleted {}", meta.name),
+            ObjectEvent::Broken(ClusterError::Refused { code, .. }) => format!("broken {code}"),
+            ObjectEvent::Broken(_) => "broken".to_owned(),
         });
     }
     assert_eq!(seen, expected);
@@ -210,13 +210,13 @@ async fn watch_resumes_at_once_after_a_long_api_server_outage() {
         Ok(Response::builder().status(200).body(Body::from(body.into_bytes())).unwrap())
     });
     let client = kube::Client::new(service, "default");
-    let resource = Resource::new("", "v1", "Secret", "secrets");
+    let resource = ApiResource::new("", "v1", "Secret", "secrets");
     let mut watch = MetadataWatch::new(client, &resource, None, None);
     let mut attempts = 0;
     loop {
         match watch.next().await {
-            Event::Listed(_) => break,
-            Event::Broken(_) => attempts += 1,
+            ObjectEvent::Listed(_) => break,
+            ObjectEvent::Broken(_) => attempts += 1,
             _ => {}
         }
     }
@@ -225,11 +225,32 @@ async fn watch_resumes_at_once_after_a_long_api_server_outage() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn relisting_during_an_outage_keeps_the_pause() {
+    let service = tower::service_fn(|_: Request<Body>| {
+        std::future::ready(Err::<Response<Body>, _>(std::io::Error::from(
+            std::io::ErrorKind::ConnectionRefused,
+        )))
+    });
+    let client = kube::Client::new(service, "default");
+    let resource = ApiResource::new("", "v1", "Secret", "secrets");
+    let mut watch = MetadataWatch::new(client, &resource, None, None);
+    let (begun, mut attempts) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(10) {
+        match watch.next().await {
+            ObjectEvent::Broken(_) => attempts += 1,
+            _ => continue,
+        }
+        watch.relist();
+    }
+    assert!(attempts <= 11, "{attempts} attempts in ten seconds");
+}
+
+#[tokio::test(start_paused = true)]
 async fn silent_watch_reopens_from_its_last_resource_version() {
     let mut watch = watch_of_silent_server();
-    while !matches!(hasty_next(&mut watch).await, Event::Watching) {}
+    while !matches!(hasty_next(&mut watch).await, ObjectEvent::Watching) {}
     let since = Instant::now();
-    assert!(matches!(hasty_next(&mut watch).await, Event::Watching));
+    assert!(matches!(hasty_next(&mut watch).await, ObjectEvent::Watching));
     assert_eq!(since.elapsed(), QUIET);
 }
 
@@ -246,7 +267,7 @@ fn watch_of_silent_server() -> MetadataWatch {
         Ok(Response::new(Either::Right(Full::new(Bytes::from(page)))))
     });
     let client = kube::Client::new(service, "default");
-    MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None)
+    MetadataWatch::new(client, &ApiResource::new("", "v1", "Secret", "secrets"), None, None)
 }
 
 /// After a restore of etcd, for example, no watch tells what it missed.
@@ -255,7 +276,7 @@ async fn everything_is_listed_again_within_five_minutes() {
     let mut watch = watch_of_silent_server();
     let mut synced: Vec<Instant> = Vec::new();
     while synced.len() < 20 {
-        if let Event::Synced = watch.next().await {
+        if let ObjectEvent::Synced = watch.next().await {
             synced.push(Instant::now());
         }
     }
@@ -266,7 +287,7 @@ async fn everything_is_listed_again_within_five_minutes() {
 }
 
 /// The next event for a caller that has something else to do every few milliseconds.
-async fn hasty_next(watch: &mut MetadataWatch) -> Event<Meta> {
+async fn hasty_next(watch: &mut MetadataWatch) -> ObjectEvent<Meta> {
     loop {
         if let Ok(event) = timeout(Duration::from_millis(10), watch.next()).await {
             return event;
@@ -291,9 +312,9 @@ async fn request_is_made_once_for_caller_that_is_called_away_meanwhile() {
         }
     });
     let client = kube::Client::new(service, "default");
-    let mut watch = MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None);
+    let mut watch = MetadataWatch::new(client, &ApiResource::new("", "v1", "Secret", "secrets"), None, None);
     let begin = Instant::now();
-    while !matches!(hasty_next(&mut watch).await, Event::Applied(meta) if meta.name == "b") {}
+    while !matches!(hasty_next(&mut watch).await, ObjectEvent::Applied(meta) if meta.name == "b") {}
     assert_eq!(asked.lock().len(), 2, "{:?}", asked.lock());
     assert!(begin.elapsed() < Duration::from_millis(250), "{:?}", begin.elapsed());
 }
@@ -311,8 +332,8 @@ async fn watch_resumes_soon_when_restarted_api_server_first_answers_forbidden() 
         Ok(Response::builder().status(answer.status).body(Body::from(answer.body.into_bytes())).unwrap())
     });
     let client = kube::Client::new(service, "default");
-    let mut watch = MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None);
-    while !matches!(watch.next().await, Event::Listed(_)) {}
+    let mut watch = MetadataWatch::new(client, &ApiResource::new("", "v1", "Secret", "secrets"), None, None);
+    while !matches!(watch.next().await, ObjectEvent::Listed(_)) {}
     assert!(knows.elapsed() <= RETURNING.1, "{:?} after it knew", knows.elapsed());
 }
 
@@ -330,12 +351,12 @@ async fn busy_for_a_minute(code: u16, asked: Option<&'static str>) -> (Duration,
         Ok::<_, std::io::Error>(response.body(Body::from(answer.body.into_bytes())).unwrap())
     });
     let client = kube::Client::new(service, "default");
-    let mut watch = MetadataWatch::new(client, &Resource::new("", "v1", "Secret", "secrets"), None, None);
+    let mut watch = MetadataWatch::new(client, &ApiResource::new("", "v1", "Secret", "secrets"), None, None);
     let mut attempts = 0;
     loop {
         match watch.next().await {
-            Event::Listed(_) => return (back.elapsed(), attempts),
-            Event::Broken(_) => attempts += 1,
+            ObjectEvent::Listed(_) => return (back.elapsed(), attempts),
+            ObjectEvent::Broken(_) => attempts += 1,
             _ => {}
         }
     }

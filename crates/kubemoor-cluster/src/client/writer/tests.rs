@@ -11,7 +11,7 @@ use super::*;
 
 /// A writer of ten writes per second, one at a time, whose server counts the
 /// requests that reach it and then answers, or stays silent.
-fn writer(leadership: Leadership, answers: bool) -> (Writer, Arc<AtomicUsize>) {
+fn writer(leadership: Leadership, answers: bool) -> (ClusterWriter, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let service = tower::service_fn(move |_: Request<Body>| {
@@ -24,7 +24,7 @@ fn writer(leadership: Leadership, answers: bool) -> (Writer, Arc<AtomicUsize>) {
         }
     });
     let rate = Quota::per_second(NonZeroU32::new(10).unwrap()).allow_burst(NonZeroU32::MIN);
-    (Writer::new(kube::Client::new(service, "default"), rate, leadership), asked)
+    (ClusterWriter::new(kube::Client::new(service, "default"), rate, leadership), asked)
 }
 
 fn request() -> Request<Vec<u8>> {
@@ -34,7 +34,7 @@ fn request() -> Request<Vec<u8>> {
 #[tokio::test]
 async fn writer_sends_nothing_while_not_leading() {
     let (writer, asked) = writer(Leadership::never(), true);
-    assert_eq!(writer.send(request()).await, Err(SendError::NotLeading));
+    assert_eq!(writer.send(request()).await, Err(ClusterError::NotLeading));
     let writer = writer.led(Leadership::alone());
     assert_eq!(writer.send(request()).await, Ok(b"{}".to_vec()));
     assert_eq!(asked.load(Ordering::Relaxed), 1);
@@ -47,7 +47,7 @@ async fn lead_that_ends_in_the_queue_counts() {
     let (writer, asked) = writer(leadership, true);
     let _first = writer.turn().await;
     assert!(writer.turn_now().is_none());
-    assert_eq!(writer.send(request()).await, Err(SendError::NotLeading));
+    assert_eq!(writer.send(request()).await, Err(ClusterError::NotLeading));
     assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
 
@@ -58,7 +58,7 @@ async fn lead_that_ends_between_two_requests_of_a_write_counts() {
     let turn = writer.turn().await;
     assert!(turn.send(request()).await.is_ok());
     leadership.lose();
-    assert_eq!(turn.send(request()).await, Err(SendError::NotLeading));
+    assert_eq!(turn.send(request()).await, Err(ClusterError::NotLeading));
     assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
@@ -71,7 +71,7 @@ async fn answer_is_awaited_until_the_lead_ends() {
         (Leadership::alone(), second * 30, second * 30),
     ] {
         let (writer, _) = writer(leadership, false);
-        let late = Err(SendError::Call(CallError::Late { within: awaited }));
+        let late = Err(ClusterError::Late { within: awaited });
         assert_eq!(writer.within(patience).send(request()).await, late);
     }
 }

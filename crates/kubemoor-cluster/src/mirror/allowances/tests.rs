@@ -6,7 +6,7 @@ fn at(time: &str) -> Timestamp {
     format!("2026-03-01T{time}Z").parse().unwrap()
 }
 
-fn key(name: &str) -> Key {
+fn key(name: &str) -> AllowanceKey {
     ("shop".to_owned(), name.to_owned())
 }
 
@@ -23,17 +23,17 @@ fn deployment(name: &str) -> ObjectId {
     ObjectId::namespaced("apps", "Deployment", "shop", name)
 }
 
-fn life(clearing: Option<&str>) -> Life {
-    Life { version: "1".to_owned(), uid: "u".to_owned(), clearing: clearing.map(at) }
+fn life(clearing: Option<&str>) -> AllowanceLife {
+    AllowanceLife { version: "1".to_owned(), uid: "u".to_owned(), clearing: clearing.map(at) }
 }
 
-fn put(known: &mut Known, name: &str, object: &str, until: &str, now: &str) -> Vec<ObjectId> {
+fn put(known: &mut AllowanceIndex, name: &str, object: &str, until: &str, now: &str) -> Vec<ObjectId> {
     known.put(&key(name), life(None), Some(allowance(name, object, until)), at(now))
 }
 
 #[test]
 fn exception_is_active_until_exactly_its_end() {
-    let mut known = Known::default();
+    let mut known = AllowanceIndex::default();
     assert_eq!(put(&mut known, "a", "web", "12:00:00", "11:00:00"), [deployment("web")]);
     assert_eq!(known.due.first().unwrap().0, at("12:00:00"));
     assert_eq!(known.end(at("11:59:59")).0, []);
@@ -44,7 +44,7 @@ fn exception_is_active_until_exactly_its_end() {
 
 #[test]
 fn allowance_that_moves_to_another_object_touches_both() {
-    let mut known = Known::default();
+    let mut known = AllowanceIndex::default();
     put(&mut known, "a", "web", "12:00:00", "11:00:00");
     let touched = put(&mut known, "a", "db", "12:00:00", "11:00:00");
     assert_eq!(touched, [deployment("web"), deployment("db")]);
@@ -54,7 +54,7 @@ fn allowance_that_moves_to_another_object_touches_both() {
 
 #[test]
 fn deleted_allowance_leaves_the_others() {
-    let mut known = Known::default();
+    let mut known = AllowanceIndex::default();
     put(&mut known, "a", "web", "12:00:00", "11:00:00");
     put(&mut known, "b", "web", "13:00:00", "11:00:00");
     assert_eq!(known.take(&key("a")), [deployment("web")]);
@@ -64,7 +64,7 @@ fn deleted_allowance_leaves_the_others() {
 
 #[test]
 fn expired_exception_is_ignored_and_deleted_after_its_retention() {
-    let mut known = Known::default();
+    let mut known = AllowanceIndex::default();
     let ended = allowance("a", "web", "10:00:00");
     assert_eq!(known.put(&key("a"), life(Some("11:30:00")), Some(ended), at("11:00:00")), []);
     assert!(known.open.is_empty());
@@ -75,7 +75,7 @@ fn expired_exception_is_ignored_and_deleted_after_its_retention() {
 
 #[test]
 fn ended_allowance_is_cleared_away_later() {
-    let mut known = Known::default();
+    let mut known = AllowanceIndex::default();
     let open = allowance("a", "web", "12:00:00");
     known.put(&key("a"), life(Some("13:00:00")), Some(open), at("11:00:00"));
     assert!(known.end(at("12:00:00")).1.is_empty());
@@ -87,8 +87,8 @@ fn ended_allowance_is_cleared_away_later() {
 
 #[test]
 fn exception_that_is_extended_after_a_failed_deletion_stays_open() {
-    let mut known = Known::default();
-    let put = |known: &mut Known, until: &str, clearing: &str, now: &str| {
+    let mut known = AllowanceIndex::default();
+    let put = |known: &mut AllowanceIndex, until: &str, clearing: &str, now: &str| {
         known.put(&key("a"), life(Some(clearing)), Some(allowance("a", "web", until)), at(now));
     };
     put(&mut known, "10:00:00", "11:00:00", "10:30:00");
@@ -116,7 +116,7 @@ fn timer_waits_for_next_exception_end_and_follows_clock_changes() {
 }
 
 /// So many open ones of a namespace, by number.
-fn fill(known: &mut Known, namespace: &str, count: usize) {
+fn fill(known: &mut AllowanceIndex, namespace: &str, count: usize) {
     for number in 0..count {
         let key = (namespace.to_owned(), format!("n{number:05}"));
         known.put(&key, life(None), Some(allowance("a", "web", "12:00:00")), at("11:00:00"));
@@ -125,36 +125,35 @@ fn fill(known: &mut Known, namespace: &str, count: usize) {
 
 #[test]
 fn full_namespace_leaves_room_to_others_and_admits_next_exception() {
-    let mut known = Known::default();
+    let mut known = AllowanceIndex::default();
     fill(&mut known, "greedy", requests::MOST_HERE + 5);
     assert_eq!(known.open.len(), requests::MOST_HERE);
-    assert_eq!(known.admissible(), None);
     let of = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
     assert!(!known.has_room_for(&of("greedy", "another")) && known.has_room_for(&of("greedy", "n00000")));
     assert!(known.has_room_for(&of("shop", "a")));
     assert_eq!(put(&mut known, "a", "db", "12:00:00", "11:00:00"), [deployment("db")]);
 
-    // One goes, and the first of those that wait may come.
+    // One goes, and one that was left out may come with the next listing.
     known.take(&of("greedy", "n00007"));
-    let next = known.admissible().unwrap();
-    assert_eq!(next, of("greedy", "n00250"));
+    let next = of("greedy", "n00250");
+    assert!(known.has_room_for(&next));
     known.put(&next, life(None), Some(allowance("a", "web", "12:00:00")), at("11:00:00"));
-    assert_eq!((known.open.len(), known.admissible()), (requests::MOST_HERE + 1, None));
-    // One that waits is gone, another one ends as it waits, and is not cleared away for that.
-    known.take(&of("greedy", "n00251"));
+    assert_eq!(known.open.len(), requests::MOST_HERE + 1);
+    assert!(!known.has_room_for(&of("greedy", "n00251")));
     let (ended, garbage) = known.end(at("12:00:00"));
     assert_eq!(ended.len(), requests::MOST_HERE + 1);
     assert!(garbage.is_empty() && known.open.is_empty() && known.due.is_empty());
-    assert_eq!(known.admissible(), None);
 }
 
 #[test]
 fn all_namespaces_together_have_a_limit_as_well() {
-    let mut known = Known::default();
+    let mut known = AllowanceIndex::default();
     for number in 0..41 {
         fill(&mut known, &format!("tenant-{number}"), requests::MOST_HERE);
     }
     assert_eq!(known.open.len(), 10_000);
+    let next = ("tenant-40".to_owned(), "n00000".to_owned());
+    assert!(!known.has_room_for(&next));
     known.take(&("tenant-0".to_owned(), "n00000".to_owned()));
-    assert_eq!(known.admissible(), Some(("tenant-40".to_owned(), "n00000".to_owned())));
+    assert!(known.has_room_for(&next));
 }

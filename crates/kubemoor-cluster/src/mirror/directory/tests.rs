@@ -42,8 +42,8 @@ fn seen(text: &[u8]) -> String {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text).unwrap();
     match read(file.path()) {
-        Ok(Content::Manifest(_)) => "manifest".to_owned(),
-        Ok(Content::Record(record)) => {
+        Ok(ReleaseFile::Manifest(_)) => "manifest".to_owned(),
+        Ok(ReleaseFile::Record(record)) => {
             format!("record {}/{} v{}", record.namespace, record.name, record.revision)
         }
         Err(error) => error.to_string(),

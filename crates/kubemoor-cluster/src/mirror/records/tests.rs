@@ -15,9 +15,9 @@ fn meta(name: &str, version: &str, labels: serde_json::Value) -> Meta {
     .unwrap()
 }
 
-fn record(revision: u64, status: &str, version: u64) -> Known {
+fn record(revision: u64, status: &str, version: u64) -> KnownRecord {
     let labels = json!({"name": "web", "version": revision.to_string(), "status": status, "owner": "helm"});
-    read(meta(&format!("sh.helm.release.v1.web.v{revision}"), &version.to_string(), labels)).unwrap().1
+    read_record(meta(&format!("sh.helm.release.v1.web.v{revision}"), &version.to_string(), labels)).unwrap().1
 }
 
 fn web() -> ReleaseId {
@@ -25,13 +25,13 @@ fn web() -> ReleaseId {
 }
 
 fn revisions(records: &Records) -> Vec<(u64, Status)> {
-    records.of(&web()).iter().map(|known| (known.head.revision, known.head.status)).collect()
+    records.all(&web()).iter().map(|known| (known.head.revision, known.head.status)).collect()
 }
 
 #[test]
 fn metadata_tells_release_revision_status_and_the_last_touch() {
     let labels = json!({"name": "web", "version": "3", "status": "pending-upgrade", "owner": "helm"});
-    let (id, known) = read(meta("sh.helm.release.v1.web.v3", "77", labels)).unwrap();
+    let (id, known) = read_record(meta("sh.helm.release.v1.web.v3", "77", labels)).unwrap();
     assert_eq!(id, web());
     assert_eq!(known.flaw, None);
     assert_eq!((known.head.revision, known.head.status), (3, Status::PendingUpgrade));
@@ -45,7 +45,7 @@ fn deployer_is_detected_by_the_newest_field_manager_of_record() {
         let mut meta = meta("sh.helm.release.v1.web.v1", "1", json!({"name": "web"}));
         let entry = |(manager, time): (&str, &str)| json!({"manager": manager, "time": time});
         meta.managed_fields = serde_json::from_value(json!(managers.map(entry))).unwrap();
-        read(meta).unwrap().1.head.writer
+        read_record(meta).unwrap().1.head.writer
     };
     let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
     let terraform = "terraform-provider-helm_v3.0.2_x5";
@@ -64,7 +64,7 @@ fn record_labels_contradicting_its_name_authorise_nothing() {
         (json!({"name": "web", "version": "3"}), "`status`"),
     ];
     for (labels, named) in cases {
-        let (_, known) = read(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap();
+        let (_, known) = read_record(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap();
         assert!(known.flaw.as_deref().unwrap().contains(named), "{labels}");
         assert_eq!(known.head.status, Status::Unknown, "{labels}");
     }
@@ -73,10 +73,10 @@ fn record_labels_contradicting_its_name_authorise_nothing() {
 #[test]
 fn a_name_that_helm_does_not_give_is_a_stray() {
     for name in ["web", "sh.helm.release.v1.web", "sh.helm.release.v1.web.v0", "sh.helm.release.v1.web.vx"] {
-        assert_eq!(read(meta(name, "1", json!({"name": "web"}))).unwrap_err(), Stray::Name, "{name}");
+        assert_eq!(read_record(meta(name, "1", json!({"name": "web"}))).unwrap_err(), Stray::Name, "{name}");
     }
     for labels in [json!({"name": "db", "version": "3", "status": "deployed"}), json!(null)] {
-        let error = read(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap_err();
+        let error = read_record(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap_err();
         assert!(matches!(error, Stray::Label { .. }), "{labels}");
     }
 }
@@ -128,21 +128,21 @@ fn a_listing_replaces_its_scope_alone() {
     let other = ReleaseId { namespace: "prod".into(), name: "db".into() };
     records.apply(web(), record(1, "deployed", 10));
     records.apply(other.clone(), record(1, "deployed", 11));
-    let mut listing = Listing::new(Instant::now());
+    let mut listing = RecordListing::new(Instant::now());
     let cart = ReleaseId { namespace: "shop".into(), name: "cart".into() };
     listing.add(cart.clone(), record(1, "deployed", 12));
     let mut changed = records.replace(Some("shop"), listing);
     changed.sort();
     assert_eq!(changed, [cart, web()]);
     assert_eq!(revisions(&records), []);
-    assert_eq!(records.of(&other).len(), 1);
+    assert_eq!(records.all(&other).len(), 1);
 }
 
 #[test]
 fn list_after_etcd_restore_resets_known_resource_versions() {
     let mut records = Records::default();
     records.look(&web(), vec![record(2, "deployed", 90)], "95", Instant::now());
-    let mut listing = Listing::new(Instant::now() + Duration::from_secs(1));
+    let mut listing = RecordListing::new(Instant::now() + Duration::from_secs(1));
     listing.add(web(), record(1, "deployed", 10));
     assert_eq!(records.replace(None, listing), [web()]);
     assert!(
@@ -155,7 +155,7 @@ fn list_after_etcd_restore_resets_known_resource_versions() {
 fn list_started_before_a_read_does_not_undo_it() {
     let mut records = Records::default();
     let began = Instant::now();
-    let mut listing = Listing::new(began);
+    let mut listing = RecordListing::new(began);
     listing.add(web(), record(1, "deployed", 10));
     records.look(&web(), vec![record(2, "pending-upgrade", 20)], "25", began + Duration::from_secs(1));
     assert_eq!(records.replace(None, listing), Vec::<ReleaseId>::new());
@@ -165,12 +165,12 @@ fn list_started_before_a_read_does_not_undo_it() {
 #[test]
 fn record_first_seen_while_being_deleted_counts_for_nothing() {
     let ending = |revision, uid: &str, version| {
-        let mut known = Known { is_deleted: true, ..record(revision, "deployed", version) };
+        let mut known = KnownRecord { is_deleted: true, ..record(revision, "deployed", version) };
         Arc::make_mut(&mut known.head).uid = uid.to_owned();
         known
     };
-    let listed = |records: Vec<Known>| {
-        let mut listing = Listing::new(Instant::now());
+    let listed = |records: Vec<KnownRecord>| {
+        let mut listing = RecordListing::new(Instant::now());
         records.into_iter().for_each(|known| listing.add(web(), known));
         listing
     };
@@ -210,13 +210,13 @@ fn an_older_answer_about_the_same_record_is_no_news() {
 }
 
 fn appearances(records: &Records) -> Vec<Appearance> {
-    records.of(&web()).iter().map(|known| known.head.appearance).collect()
+    records.all(&web()).iter().map(|known| known.head.appearance).collect()
 }
 
 #[test]
 fn records_of_the_first_list_count_as_already_existing() {
     let mut records = Records::default();
-    let mut listing = Listing::new(Instant::now());
+    let mut listing = RecordListing::new(Instant::now());
     listing.add(web(), record(1, "deployed", 10));
     records.replace(None, listing);
     assert_eq!(appearances(&records), [Appearance::Listed]);
@@ -224,7 +224,7 @@ fn records_of_the_first_list_count_as_already_existing() {
     assert_eq!(appearances(&records), [Appearance::Listed], "a change is no appearance");
     let mut reborn = record(1, "deployed", 30);
     Arc::make_mut(&mut reborn.head).uid = "another".to_owned();
-    let mut listing = Listing::new(Instant::now());
+    let mut listing = RecordListing::new(Instant::now());
     listing.add(web(), reborn);
     records.replace(None, listing);
     assert_eq!(appearances(&records), [Appearance::Seen(Status::Deployed)]);
@@ -233,7 +233,7 @@ fn records_of_the_first_list_count_as_already_existing() {
 #[test]
 fn a_record_appears_with_its_first_status() {
     let mut records = Records::default();
-    records.replace(None, Listing::new(Instant::now()));
+    records.replace(None, RecordListing::new(Instant::now()));
     records.apply(web(), record(1, "pending-install", 10));
     records.apply(web(), record(1, "deployed", 11));
     assert_eq!(appearances(&records), [Appearance::Seen(Status::PendingInstall)]);
@@ -242,7 +242,7 @@ fn a_record_appears_with_its_first_status() {
 #[test]
 fn first_record_status_is_learned_when_read_overtakes_the_watch() {
     let mut records = Records::default();
-    records.replace(None, Listing::new(Instant::now()));
+    records.replace(None, RecordListing::new(Instant::now()));
     records.look(&web(), vec![record(1, "deployed", 11)], "15", Instant::now());
     assert_eq!(appearances(&records), [Appearance::Seen(Status::Deployed)]);
     assert!(records.apply(web(), record(1, "pending-install", 10)));
@@ -255,11 +255,11 @@ fn first_record_status_is_learned_when_read_overtakes_the_watch() {
 fn record_that_is_listed_again_stays_in_the_same_memory() {
     let mut records = Records::default();
     let mut listed = |version| {
-        let mut listing = Listing::new(Instant::now());
+        let mut listing = RecordListing::new(Instant::now());
         listing.add(web(), record(1, "deployed", 10));
         listing.add(web(), record(2, "failed", version));
         records.replace(None, listing);
-        records.of(&web())
+        records.all(&web())
     };
     let (before, now) = (listed(10), listed(30));
     let is_shared = |at: usize| Arc::ptr_eq(&before[at].head, &now[at].head);

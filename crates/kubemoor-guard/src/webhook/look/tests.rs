@@ -2,7 +2,6 @@ mod outages {
     use std::time::Duration;
 
     use super::super::*;
-    use kubemoor_cluster::client::objects::WriteError;
     use kubemoor_declare::model::{ObjectId, ReleaseId};
 
     const WITHIN: Duration = Duration::from_secs(1);
@@ -64,17 +63,18 @@ mod outages {
         for (error, is_outage) in calls() {
             check(Unreached::Own(Box::new(error.clone())), is_outage);
             check(Unreached::Ask(Box::new(error.clone())), is_outage);
-            let look = LookError::Call { release: release(), reason: Box::new(error) };
+            let look = CallError::Records { release: release(), source: Box::new(error) };
             check(Unreached::Look(Box::new(look)), is_outage);
         }
     }
 
     #[test]
     fn slow_or_changing_record_reads_are_not_an_outage() {
+        let late = Box::new(CallError::Late { within: WITHIN });
         for (error, is_outage) in [
-            (LookError::Late { release: release(), within: WITHIN }, true),
-            (LookError::Slow { release: release(), within: WITHIN }, false),
-            (LookError::Moving { release: release() }, false),
+            (CallError::Records { release: release(), source: late }, true),
+            (CallError::Slow { what: "too large".to_owned(), within: WITHIN }, false),
+            (CallError::Moving { release: release() }, false),
         ] {
             check(Unreached::Look(Box::new(error)), is_outage);
         }
@@ -82,38 +82,33 @@ mod outages {
 
     #[test]
     fn a_dry_run_that_fails_is_no_outage() {
-        let message = String::new;
         let arbitrate = |error| Unreached::Arbitrate(Box::new(error));
-        for (reason, is_outage) in [
-            (WriteError::NotFound { message: message() }, false),
-            (WriteError::AlreadyExists { message: message() }, false),
-            (WriteError::Conflict { message: message() }, false),
-            (WriteError::Forbidden { message: message() }, false),
-            (WriteError::Terminating { message: message() }, false),
-            (WriteError::Invalid { message: message(), causes: Vec::new() }, false),
-            (WriteError::NotLeading, false),
-            (WriteError::Failed(refused(400)), false),
+        for (error, is_outage) in [
+            (refused(404), false),
+            (refused(409), false),
+            (refused(403), false),
+            (refused(422), false),
+            (CallError::NotLeading, false),
+            (refused(400), false),
             // What a live object makes of server-side apply comes as this.
-            (WriteError::Failed(refused(500)), false),
-            (WriteError::Failed(refused(503)), true),
-            (WriteError::Failed(refused(429)), true),
-            (WriteError::Failed(unreachable()), true),
-            (WriteError::Failed(CallError::Late { within: WITHIN }), true),
+            (refused(500), false),
+            (refused(503), true),
+            (refused(429), true),
+            (unreachable(), true),
+            (CallError::Late { within: WITHIN }, true),
+            (CallError::Unserved, false),
         ] {
-            check(arbitrate(ArbiterError::Refused { object: object(), reason }), is_outage);
+            let source = Box::new(error);
+            check(arbitrate(CallError::DryRun { object: object(), source }), is_outage);
         }
         for (error, is_outage) in calls() {
-            let reason = Box::new(error);
-            let document = DocumentError::Call { release: release(), revision: 1, reason };
-            check(arbitrate(ArbiterError::Document(document)), is_outage);
+            let what = "revision 1 of release web could not be read".to_owned();
+            check(arbitrate(CallError::During { what, source: Box::new(error) }), is_outage);
         }
-        let slow = DocumentError::Slow { release: release(), revision: 1, within: WITHIN };
         for error in [
-            ArbiterError::Late { object: object(), within: WITHIN },
-            ArbiterError::NotServed { object: object() },
-            ArbiterError::NotDeclared { object: object(), release: release(), revision: 1 },
-            ArbiterError::Document(DocumentError::NoRecord { release: release(), revision: 1 }),
-            ArbiterError::Document(slow),
+            CallError::Slow { what: "no dry run ended".to_owned(), within: WITHIN },
+            CallError::NotDeclared { object: object(), release: release(), revision: 1 },
+            CallError::NoRecord { release: release(), revision: 1 },
         ] {
             check(arbitrate(error), false);
         }

@@ -210,7 +210,7 @@ async fn clear<C: Configuration>(
     let deleted = match registrations.read(NAME).await {
         Ok(Some(live)) => registrations.delete(NAME, Some(&live)).await.map(Some),
         Ok(None) => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     };
     state.is_cleared = matches!(deleted, Ok(None | Some(true)));
     match deleted {

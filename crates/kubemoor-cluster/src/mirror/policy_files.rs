@@ -1,85 +1,60 @@
-//! Policies in the files of a directory, read again when they change.
-//!
-//! Entry point: [`Folder::open`]. The directory is polled every second instead of watched: a ConfigMap's
-//! volume changes by swapping a link, and network file systems send no notifications. Invariant: a file that
+//! Policies in the files of a directory, read again when they change. The directory is polled every second instead of
+//! watched: a ConfigMap's volume changes by swapping a link, and network file systems send no notifications. A file that
 //! is deleted, or gets a flaw, keeps its last accepted policies in force.
 
-mod history;
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use self::history::{History, Placed, short};
-use super::change::FileChange;
-use super::{Accepted, InForce};
+use crate::mirror::policies::{Accepted, InForce, PolicyFate};
+use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_policy::read::{self, FileFlaw, MAX_FILE};
 use kubemoor_runtime::telemetry::FailureLog;
 
-/// How often the directory is polled.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The most files that are read.
 const MOST: usize = 1000;
 
-/// A directory of policies.
 pub struct Folder {
     path: PathBuf,
     /// As it was when it was read.
     stamps: Stamps,
     /// The files that could not be read, with the reasons; they are tried again.
     unread: BTreeMap<String, String>,
-    files: BTreeMap<String, File>,
-    history: History,
+    files: BTreeMap<String, PolicyFile>,
+    history: FileHistory,
 }
 
-/// Why the policies cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The directory cannot be listed.
     #[error("the policies in {} cannot be listed: {source}", .path.display())]
-    List {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// There are more files than are read.
+    List { path: PathBuf, source: io::Error },
     #[error("{} holds more than {MOST} policy files: put several policies into one", .path.display())]
-    TooMany {
-        /// The directory.
-        path: PathBuf,
-    },
+    TooMany { path: PathBuf },
 }
 
-/// Shows whether a file changed.
 type Stamps = BTreeMap<String, (Option<SystemTime>, u64, u64)>;
 
 /// The accepted content of a file.
 #[derive(Default)]
-struct File {
+struct PolicyFile {
     accepted: Accepted,
     gone: bool,
 }
 
 impl Folder {
     /// Reads the policies of a directory: its files `*.yaml`, `*.yml` and
-    /// `*.json`, without those of directories in it.
-    ///
-    /// # Errors
-    /// When the directory cannot be listed. Flaws of a policy are logged, and it
-    /// is not in force.
+    /// `*.json`, without those of directories in it. Flaws of a policy are logged, and it is not in force.
     pub fn open(path: &Path, in_force: &InForce) -> Result<Self, FolderError> {
-        let (path, history) = (path.to_owned(), History::default());
+        let (path, history) = (path.to_owned(), FileHistory::default());
         let (unread, files) = (BTreeMap::new(), BTreeMap::new());
         let mut folder = Self { path, stamps: Stamps::new(), unread, files, history };
         let stamps = folder.look()?;
@@ -96,7 +71,7 @@ impl Folder {
 
     /// The files that are read, each with a digest of the policies in it.
     pub fn digests(&self) -> Vec<(String, String)> {
-        let digest = |file: &File| {
+        let digest = |file: &PolicyFile| {
             let mut all = Sha256::new();
             file.accepted.values().for_each(|policy| all.update(policy.digest));
             short(&all.finalize())
@@ -218,10 +193,9 @@ impl Folder {
         in_force.set_files(all.into_iter().map(|(name, (policy, _))| (name, policy)).collect());
     }
 
-    /// All policies. If several files have a policy of one name, the first file's counts; deleted files come
-    /// last.
-    fn all(&self) -> Placed {
-        let mut all = Placed::new();
+    /// All policies. If several files have a policy of one name, the first file's counts; deleted files come last.
+    fn all(&self) -> PlacedPolicies {
+        let mut all = PlacedPolicies::new();
         let mut told = BTreeSet::new();
         let (gone, there): (Vec<_>, Vec<_>) = self.files.iter().partition(|(_, file)| file.gone);
         for (file_name, file) in there.into_iter().chain(gone) {
@@ -251,6 +225,76 @@ fn text(path: &Path, length: u64) -> Result<String, String> {
 
 fn complain(flaw: &FileFlaw) {
     tracing::warn!("a policy is not in force as it is written; what it said before stays: {flaw}");
+}
+
+/// Guards that see one change tell it within the same hour, nearly always.
+const PERIOD: i64 = 3600;
+
+/// Policies by name, each with the file that it comes from.
+type PlacedPolicies = BTreeMap<String, (Arc<Compiled>, String)>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileChange {
+    pub policy: String,
+    pub file: String,
+    pub fate: PolicyFate,
+    /// What tells this change from all others, the same to every guard that reads the same file.
+    pub same: String,
+}
+
+/// Which policies in files changed, each change told once. Guards that read the same files tell of a change alike, though
+/// at slightly different times; what was there at the start is no change.
+struct FileHistory {
+    /// The last state of each policy: its digest and its file; none before the files were read.
+    last: Option<BTreeMap<String, (String, String)>>,
+    /// How often each change was made in this period.
+    told: BTreeMap<String, u32>,
+    period: i64,
+    keep: Box<dyn Fn(FileChange) + Send + Sync>,
+}
+
+impl Default for FileHistory {
+    fn default() -> Self {
+        Self { last: None, told: BTreeMap::new(), period: 0, keep: Box::new(drop) }
+    }
+}
+
+impl FileHistory {
+    fn note(&mut self, policies: &PlacedPolicies, now: Timestamp) {
+        let state = |(name, (policy, file)): (&String, &(Arc<Compiled>, String))| {
+            (name.clone(), (short(&policy.digest), file.clone()))
+        };
+        let present: BTreeMap<_, _> = policies.iter().map(state).collect();
+        let Some(last) = self.last.replace(present.clone()) else { return };
+        let period = now.as_second() / PERIOD;
+        if std::mem::replace(&mut self.period, period) != period {
+            self.told.clear();
+        }
+        for (policy, (digest, file)) in &present {
+            match last.get(policy) {
+                None => self.tell(policy, file, PolicyFate::Created, &format!("-{digest}")),
+                Some((before, _)) if before != digest => {
+                    self.tell(policy, file, PolicyFate::Changed, &format!("{before}-{digest}"));
+                }
+                Some(_) => {}
+            }
+        }
+        for (policy, (digest, file)) in last.iter().filter(|(policy, _)| !present.contains_key(*policy)) {
+            self.tell(policy, file, PolicyFate::Deleted, &format!("{digest}-"));
+        }
+    }
+
+    fn tell(&mut self, policy: &str, file: &str, fate: PolicyFate, change: &str) {
+        let change = format!("file {file} {policy} {change}");
+        let count = self.told.entry(change.clone()).or_default();
+        *count += 1;
+        let same = format!("{change} {} {count}", self.period);
+        (self.keep)(FileChange { policy: policy.to_owned(), file: file.to_owned(), fate, same });
+    }
+}
+
+fn short(digest: &[u8]) -> String {
+    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
