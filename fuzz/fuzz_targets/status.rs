@@ -18,7 +18,7 @@ fuzz_target!(|text: &[u8]| {
     for ticket in guarded.metadata.annotations.iter().flatten().map(|(_, text)| text) {
         assert!(Ticket::read(ticket, &key, &order, Timestamp::UNIX_EPOCH).is_err(), "nobody has the key");
     }
-    let Some(remembered) = Remembered::of(&guarded, &key) else { return };
+    let Some(remembered) = Remembered::from_status(&guarded, &key) else { return };
     for agreement in remembered.seen.iter().filter_map(|seen| seen.agreement.as_ref()) {
         let again = Agreement::read(&agreement.seal(), agreement.open());
         assert_eq!(again.as_ref(), Some(agreement));

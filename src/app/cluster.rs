@@ -76,7 +76,6 @@ const WITNESSED: usize = 1024;
 /// The pause between attempts to read what an earlier guard knew.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The parts that follow a cluster.
 struct ClusterWork {
     services: Services,
     cluster: config::Cluster,
@@ -110,7 +109,6 @@ struct ClusterHandles {
     arbiter: Option<Arc<Arbiter>>,
     leadership: Leadership,
     policies: FollowedPolicies,
-    /// The results of dry runs.
     settled: Arc<SettledValues>,
     /// Whether the emergency switch is off; `None` until that is known.
     open: watch::Receiver<Option<bool>>,
@@ -125,7 +123,6 @@ struct FollowedPolicies {
 }
 
 impl Run {
-    /// Serves a cluster's releases.
     pub(super) async fn cluster(
         &mut self,
         cluster: config::Cluster,
@@ -313,7 +310,6 @@ impl ClusterWork {
         FollowedPolicies { allowances, autoscalers, witnessed, listings }
     }
 
-    /// Starts to judge reviews.
     fn judge(&self, link: &ClusterHandles, own_account: Option<String>) {
         let Services { answerer, resolver, metrics, ledger, notifiers, .. } = &self.services;
         let ClusterHandles { releases, policies, .. } = link;
@@ -341,7 +337,6 @@ impl ClusterWork {
         });
     }
 
-    /// Starts to record how records, allowances and autoscalers change.
     fn keep_histories(&self, link: &ClusterHandles, parts: &mut Parts) {
         let Services { resolver, ledger, notifiers, stop, .. } = &self.services;
         let ClusterHandles { releases, policies, .. } = link;
@@ -652,7 +647,6 @@ impl LeaderSession {
         Some(LeaseReference { namespace, name })
     }
 
-    /// Takes part in the election, if there is one.
     fn seek(&mut self, parts: &mut Parts) {
         if let Some(election) = self.election.take() {
             parts.spawn("the election", election.run(self.resign.clone()));
@@ -671,7 +665,6 @@ impl LeaderSession {
 /// The pause between attempts to reach an API server at the start.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 
-/// What the guard learned from the cluster's first answers.
 struct FirstAnswers {
     connection: Connection,
     kinds: Arc<Kinds>,
@@ -680,7 +673,6 @@ struct FirstAnswers {
     uid: Option<String>,
 }
 
-/// Asks the API server until it answers.
 async fn meet(connection: Connection, records: &Condition) -> FirstAnswers {
     loop {
         let met = async {

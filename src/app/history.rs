@@ -220,7 +220,6 @@ pub(super) async fn obey_emergency(
     }
 }
 
-/// The notification that an emergency began or ended.
 fn emergency_message(turn: &Turn) -> Message {
     let subject = if turn.open { Subject::EmergencyOpened } else { Subject::EmergencyClosed };
     let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
@@ -245,7 +244,6 @@ fn emergency_row(turn: Turn) -> Row {
     Row { same, detail: turn.reason, ..Row::act(Timestamp::now(), edit, None, act) }
 }
 
-/// Records transitions until `stop`.
 pub(super) async fn keep_transitions(releases: Arc<Releases>, ledger: Ledger, stop: CancellationToken) {
     let changes = releases.changes();
     let mut told: HashMap<ReleaseId, Arc<Release>> = HashMap::new();
@@ -293,7 +291,6 @@ const LOOK: Duration = Duration::from_secs(60);
 /// The ends that are still to be announced, by the version of the allowance.
 type PendingEnds = BTreeMap<(String, i64), (Timestamp, Message)>;
 
-/// Records the history of allowances.
 pub(super) struct ExceptionHistory {
     pub(super) allowances: Arc<Allowances>,
     pub(super) releases: Arc<Releases>,
@@ -303,7 +300,6 @@ pub(super) struct ExceptionHistory {
 }
 
 impl ExceptionHistory {
-    /// Records openings and ends until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) {
         let changes = self.allowances.changes();
         let mut told: HashMap<ObjectId, Vec<Arc<Allowance>>> = HashMap::new();
@@ -366,7 +362,6 @@ impl ExceptionHistory {
     }
 }
 
-/// When the end of an exception is announced.
 fn announced_at(opened: &Message, until: Timestamp) -> Timestamp {
     let lead = (until.duration_since(opened.since) / 4).clamp(SignedDuration::ZERO, ENDING);
     until.checked_sub(lead).unwrap_or(until)
@@ -379,7 +374,6 @@ async fn until(at: Option<Timestamp>) {
     tokio::time::sleep(left.min(LOOK)).await;
 }
 
-/// The notification of an allowance that begins or ends.
 fn exception_message(
     now: Timestamp,
     release: Option<(ReleaseId, u64)>,
@@ -485,7 +479,6 @@ const AUTOSCALER: &str = "HorizontalPodAutoscaler ";
 /// The most rows that a replica keeps until it leads.
 const HELD: usize = 1000;
 
-/// Records the history of autoscalers.
 #[derive(Clone)]
 pub(super) struct ScalingHistory {
     pub(super) autoscalers: Arc<Autoscalers>,
@@ -508,7 +501,6 @@ struct ToldScalings(HashMap<ObjectId, Vec<Scaling>>);
 type ScalingChange = (Act, Scaling, Option<(i32, i32)>);
 
 impl ScalingHistory {
-    /// Records until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) {
         let (workloads, releases) = (self.autoscalers.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
@@ -600,7 +592,6 @@ pub(super) fn declaring_release<'i>(
     claims.into_iter().find_map(|release| Some((&**release, replicas(release, workload)?)))
 }
 
-/// The sentence about an autoscaler that sets replicas no more.
 pub(super) fn ended_scaling(name: &str, replicas: &Path) -> String {
     format!("{AUTOSCALER}{name:?} no longer sets {replicas}")
 }
@@ -654,22 +645,18 @@ const AGAIN: Duration = Duration::from_secs(5);
 const BEGIN: [Act; 4] = [Act::CreatePolicy, Act::ChangePolicy, Act::StartAutoscaling, Act::ChangeAutoscaling];
 const END: [Act; 2] = [Act::DeletePolicy, Act::StopAutoscaling];
 
-/// Records the ends that no guard saw.
 pub(super) struct MissedEnds(pub(super) ScalingHistory);
 
 #[derive(Default)]
 struct LedgerReading {
     history: LedgerHistory,
-    /// The place of the next page.
     before: Option<i64>,
     is_whole: bool,
 }
 
-/// The newest rows about each subject.
 #[derive(Default)]
 struct LedgerHistory(HashMap<WitnessedSubject, Newest>);
 
-/// The newest rows about one subject.
 #[derive(Default)]
 struct Newest {
     begun: Option<(i64, Timestamp)>,

@@ -156,12 +156,10 @@ enum AuditFormat {
     Csv,
 }
 
-/// Shows rows, also more of them later.
 struct Show {
     form: OutputFormat<AuditFormat>,
     widths: Vec<usize>,
     has_head: bool,
-    /// Whether rows were already printed.
     begun: bool,
     /// Whether more rows follow: then each row is printed as a separate document instead of a list.
     goes_on: bool,
@@ -256,7 +254,6 @@ fn nothing(namespace: Option<&str>, filter: &Filter) -> String {
 }
 
 impl Args {
-    /// Whether the flags go together.
     fn check(&self) -> Result<(), ConflictError> {
         let would_deny = ("--would-deny", self.would_deny);
         let follow = ("--follow", self.follow);
@@ -270,7 +267,6 @@ impl Args {
 }
 
 impl FilterArgs {
-    /// The filter, seen from `now`.
     fn filter(self, namespace: Option<&str>, now: Timestamp) -> Filter {
         let Self { cluster_name, release, object, by, operation, verdict, since, until } = self;
         Filter {
@@ -483,7 +479,6 @@ struct PermitSpec {
     ignore: Vec<IgnoreRule>,
 }
 
-/// Group, kind, namespace and name of an object.
 type ObjectKey = (String, String, Option<String>, String);
 
 /// The policy rules that would permit the recorded changes to one release's objects.
@@ -495,7 +490,6 @@ pub(super) struct Permit {
     pub(super) uncovered: usize,
 }
 
-/// One for each release of `entries`.
 pub(super) fn permits(entries: &[Entry]) -> Vec<Permit> {
     let mut permits: BTreeMap<(String, String), Permit> = BTreeMap::new();
     for entry in entries {

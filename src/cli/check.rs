@@ -72,7 +72,6 @@ pub(super) struct CheckReport {
     message: Option<String>,
 }
 
-/// The inputs for judging a review.
 pub(super) struct Bench<'a> {
     pub(super) release: Release,
     pub(super) resolver: &'a PolicyResolver,
@@ -243,7 +242,6 @@ pub(super) fn read_policy_files(paths: &[PathBuf]) -> anyhow::Result<Vec<Arc<Com
     Err(anyhow::anyhow!("{}", flaws.join("\n")).context("no verdict with policies that are not accepted"))
 }
 
-/// Whether a file's name is that of YAML or JSON.
 pub(super) fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
 }

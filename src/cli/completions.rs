@@ -58,7 +58,6 @@ pub(super) fn objects() -> Vec<CompletionCandidate> {
     candidates(seen.map(|it| format!("{}/{}", it.object.kind.to_lowercase(), it.object.name)))
 }
 
-/// The namespaces of guarded releases.
 pub(super) fn namespaces() -> Vec<CompletionCandidate> {
     candidates(guarded(true).iter().filter_map(|it| it.metadata.namespace.clone()))
 }
@@ -125,7 +124,6 @@ fn words() -> Vec<String> {
     }
 }
 
-/// The value of a flag, in any of its spellings.
 fn flag(words: &[String], long: &str, short: Option<&str>) -> Option<String> {
     let value = |(place, word): (usize, &String)| {
         if word == long || Some(word.as_str()) == short {

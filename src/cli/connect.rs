@@ -131,7 +131,6 @@ impl ClusterArgs {
         Ok(connection::connect_by(&self.access()).await?)
     }
 
-    /// The credentials that the flags choose.
     pub(super) fn access(&self) -> Access {
         let Self { kubeconfig, context, cluster, account, token, user, groups, .. } = self.clone();
         let (timeout, server) = (self.request_timeout.0, None);
@@ -166,7 +165,6 @@ impl NamespaceArgs {
 }
 
 impl NamespacesArgs {
-    /// The selected namespace; `None` for all.
     pub(super) fn chosen(&self, connection: &Connection) -> Option<String> {
         (!self.all_namespaces).then(|| self.one.or_default(connection))
     }
@@ -217,7 +215,6 @@ pub(super) fn end_after(now: Timestamp, duration: Duration) -> anyhow::Result<Ti
     Ok(Timestamp::from_second(end.as_second())?)
 }
 
-/// A namespace's name.
 pub(super) fn parse_namespace(text: &str) -> Result<String, &'static str> {
     if model::is_dns_label(text) {
         Ok(text.to_owned())
@@ -254,10 +251,8 @@ fn parse_timeout(text: &str) -> Result<Timeout, String> {
     }
 }
 
-/// Clusters that are asked at once.
 const AT_ONCE: usize = 16;
 
-/// Time limit for each of several clusters.
 pub(super) const CLUSTER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time limit for a cluster that the user did not name; a slower one is left out.

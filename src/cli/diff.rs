@@ -136,7 +136,6 @@ pub(super) struct ComparisonScope<'a> {
     pub(super) selector: Option<&'a str>,
     pub(super) records: RecordArgs,
     pub(super) labels: &'a Labels,
-    /// Whether dry runs settle doubts.
     pub(super) settle: bool,
 }
 
@@ -181,7 +180,6 @@ async fn compare_clusters(args: Args) -> anyhow::Result<CommandOutcome> {
     }
 }
 
-/// Prints what repairs would change now.
 pub(super) async fn preview(
     scope: ComparisonScope<'_>,
     cluster: &ClusterArgs,

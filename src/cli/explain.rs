@@ -18,7 +18,6 @@ use kubemoor_inspect::explanation::{
 use kubemoor_verdict::difference::Difference;
 use kubemoor_verdict::health::reported::ReportedHealth;
 
-/// The most of a pasted message that is read.
 const PASTED: u64 = 64 << 10;
 
 /// The advice for a text that is not a message of this program.

@@ -84,7 +84,6 @@ async fn overview(args: FleetArgs) -> anyhow::Result<CommandOutcome> {
     list::print(&args.list, &rows, true, "no cluster found: give each guard the same PostgreSQL as --ledger")
 }
 
-/// Prints releases of all clusters.
 async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<CommandOutcome> {
     let what = release.as_ref().map_or("releases".to_owned(), |name| format!("release {name}"));
     let rows = fleet::kept(&args.store().await?, &args.wanted(release)).await?;

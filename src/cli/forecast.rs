@@ -20,7 +20,6 @@ use kubemoor_inspect::reading::FoundObject;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_verdict::ownership::{self, Conflict, Manager, Operation, Owners};
 
-/// Objects that are read at once.
 const AT_ONCE: usize = 8;
 
 /// The flags of `kubemoor forecast`.
@@ -66,7 +65,6 @@ struct Unread {
     reason: String,
 }
 
-/// A declared object that lives.
 struct Living {
     id: ObjectId,
     declared: Arc<Declared>,

@@ -240,7 +240,6 @@ impl ReleasesArgs {
         Ok((reader, namespace, rows))
     }
 
-    /// Whether a row is in one of the states that are asked for.
     fn is_wanted(&self, row: &ListedRelease) -> bool {
         self.state.is_empty() || self.state.iter().any(|state| state.is_of(row))
     }

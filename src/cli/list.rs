@@ -83,7 +83,6 @@ pub(super) trait ListRow: Serialize {
     }
 }
 
-/// A row of one of several clusters.
 #[derive(Serialize)]
 pub(super) struct InCluster<T> {
     pub(super) cluster: String,
@@ -203,14 +202,10 @@ pub(super) fn nothing(what: &str, namespace: Option<&str>) -> String {
     }
 }
 
-/// The rows of a list that were printed.
 pub(super) struct Follow {
     args: ListArgs,
-    /// Whether several namespaces are listed.
     all: bool,
-    /// How wide the columns of the table are.
     widths: Vec<usize>,
-    /// Each row as it was printed last.
     printed: HashMap<(String, String), String>,
 }
 

@@ -76,7 +76,6 @@ pub(super) struct Install {
 const NAMESPACE: &str = "kubemoor-system";
 const IMAGE: &str = concat!("kubemoor:", env!("CARGO_PKG_VERSION"));
 
-/// How many replicas there are, if no number is given.
 const REPLICAS: u8 = 2;
 
 const NAMESPACE_YAML: &str = include_str!("../../deploy/namespace.yaml");

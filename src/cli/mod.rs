@@ -121,11 +121,9 @@ enum ProgramName {
     Completer,
 }
 
-/// The result of a command that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandOutcome {
     Clean,
-    /// Something was found: a refusal, a conflict.
     Found,
 }
 
@@ -175,7 +173,6 @@ fn command(name: ProgramName) -> clap::Command {
 }
 
 impl ProgramName {
-    /// The name by which this process was called.
     fn called() -> Self {
         let called = std::env::args_os().next().map(PathBuf::from);
         let stem = called.as_deref().and_then(Path::file_stem).and_then(OsStr::to_str);
@@ -183,7 +180,6 @@ impl ProgramName {
         known.unwrap_or(Self::Program)
     }
 
-    /// The program's file.
     fn file(self) -> &'static str {
         match self {
             Self::Program => "kubemoor",
@@ -225,7 +221,6 @@ impl Command {
     }
 }
 
-/// Says a sentence on standard error.
 fn warn(sentence: &str) {
     // There is nowhere left to report a broken standard error to.
     let _ = writeln!(io::stderr(), "kubemoor: {}", escaped_but(sentence, &['\n']));

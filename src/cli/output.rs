@@ -162,12 +162,10 @@ pub(super) struct StyledText(String);
 #[derive(Debug, Default)]
 pub(super) struct Table {
     rows: Vec<Vec<(String, Style)>>,
-    /// How wide columns are at least.
     least: Vec<usize>,
 }
 
 impl StyledText {
-    /// Adds `text` in a style.
     pub(super) fn add(&mut self, style: Style, text: &str) -> &mut Self {
         let text = escaped(text);
         // Writing to a String cannot fail.
@@ -181,7 +179,6 @@ impl StyledText {
         self
     }
 
-    /// Adds other text as it is.
     pub(super) fn append(&mut self, other: &Self) -> &mut Self {
         self.0.push_str(&other.0);
         self
@@ -262,7 +259,6 @@ pub(super) fn write(text: &str) -> anyhow::Result<CommandOutcome> {
     stream(text).map(|_| CommandOutcome::Clean)
 }
 
-/// Prints the text. Returns whether the output is still open.
 pub(super) fn stream(text: &str) -> anyhow::Result<bool> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -287,7 +283,6 @@ pub(super) fn print_text<T: Serialize>(
     })
 }
 
-/// A time without its fraction.
 pub(super) fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

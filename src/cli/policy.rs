@@ -184,7 +184,6 @@ impl TestTally {
         self.suites.push(judged);
     }
 
-    /// JUnit's XML, which CI systems read.
     fn junit(&self, command: &str) -> anyhow::Result<String> {
         let values = json!({"command": command, "tally": self});
         output::render("junit.xml", include_str!("policy/junit.xml"), &values)
@@ -226,10 +225,8 @@ pub(super) struct LintArgs {
     cluster: ClusterArgs,
 }
 
-/// The policies that were read, and what was found.
 #[derive(Debug, Default)]
 struct LintedPolicies {
-    /// The path of each policy, and its name.
     all: Vec<(PathBuf, String)>,
     accepted: Vec<DriftPolicy>,
     rows: Vec<LintRow>,
@@ -439,7 +436,6 @@ impl LintRow {
         Self { file: file.map(Path::to_owned), policy: policy.to_owned(), field, check, message }
     }
 
-    /// Everything but the policy.
     fn text(&self) -> String {
         format!("{}: {}: {}", self.field, self.check, self.message)
     }

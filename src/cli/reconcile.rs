@@ -120,7 +120,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     }
 }
 
-/// Prints the changes that a repair would make now.
 async fn preview(args: Args) -> anyhow::Result<CommandOutcome> {
     let Args { release, namespaces, cluster_labels, records, cluster, output, .. } = args;
     let labels = cluster_labels.labels()?;
@@ -204,7 +203,6 @@ async fn settled(
 }
 
 impl ReconcileAnswer {
-    /// Whether something stays to be done.
     fn is_open(&self) -> bool {
         let refused = matches!(
             &self.answered,
@@ -276,7 +274,6 @@ enum Said {
     Resume,
 }
 
-/// Suspends repairs of a release.
 pub(super) fn suspend(args: SuspendArgs) -> anyhow::Result<CommandOutcome> {
     let SuspendArgs { release, duration, reason } = args;
     let end = |duration: Duration| end_after(Timestamp::now(), duration);

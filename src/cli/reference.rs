@@ -138,7 +138,6 @@ pub(super) fn run_schemas(args: &SchemasArgs) -> anyhow::Result<CommandOutcome> 
     Ok(CommandOutcome::Clean)
 }
 
-/// The commands that print a list.
 fn lists() -> Vec<(&'static str, Schema)> {
     vec![
         list::<ListedRelease>("get releases"),
@@ -155,7 +154,6 @@ fn lists() -> Vec<(&'static str, Schema)> {
     ]
 }
 
-/// The commands that print one answer.
 fn answers() -> Vec<(&'static str, Schema)> {
     vec![
         schema::<Explanation>("explain"),

@@ -109,10 +109,8 @@ pub(super) struct Args {
     log: LogFilter,
 }
 
-/// Why flags do not go together.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum ConflictError {
-    /// Two flags exclude each other.
     #[error("{0} and {1} exclude each other: leave one of them out")]
     Exclude(&'static str, &'static str),
     /// A flag has no effect, or no meaning, without another.
@@ -126,10 +124,8 @@ pub(super) enum ConflictError {
     Anybody,
     #[error("--cluster-label {0} is given with two values: leave one of them out")]
     LabelTwice(String),
-    /// A namespace that cannot exist.
     #[error("--namespace {0:?} is no namespace's name: give lower-case letters, digits and dashes")]
     ReadNamespace(String),
-    /// A Secret that cannot exist.
     #[error("--tls-secret {0:?} is not the name of a Secret: use lower-case letters, digits and dashes")]
     ReadSecret(String),
 }
@@ -140,7 +136,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
 }
 
 impl Args {
-    /// The settings that the flags amount to.
     pub(super) fn settings(self) -> Result<config::Serve, ConflictError> {
         self.check()?;
         let cluster_labels = collect_labels(self.cluster_label)?;
@@ -419,7 +414,6 @@ pub(in crate::cli) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
     names
 }
 
-/// A time that may be zero.
 fn parse_delay(text: &str) -> Result<Duration, String> {
     match text {
         "0" | "0s" => Ok(Duration::ZERO),

@@ -273,7 +273,6 @@ async fn serve(args: Args) -> anyhow::Result<CommandOutcome> {
     show(Settings::Clusters(settings.collect()), port, no_browser).await
 }
 
-/// Serves the page until it is told to stop.
 async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result<CommandOutcome> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = TcpListener::bind(address).await;
@@ -466,7 +465,6 @@ async fn broken(mut parts: JoinSet<()>, stop: CancellationToken) -> anyhow::Erro
     std::future::pending().await
 }
 
-/// Ends the page at SIGTERM or SIGINT.
 async fn end(mut signals: Signals, ending: Ending) {
     if signals.next().await == "SIGTERM" {
         ending.leaving.cancel();

@@ -90,7 +90,6 @@ fn guard_build(namespace: String, info: LeaderInfo) -> GuardBuild {
     GuardBuild { namespace, version, commit }
 }
 
-/// For people: a line for each build.
 fn text(versions: &VersionReport) -> String {
     let VersionReport { client, guard } = versions;
     let details: Vec<_> = [client.commit, client.compiler].into_iter().flatten().collect();

@@ -39,7 +39,6 @@ use kubemoor_verdict::{deletion, sealed};
 
 const OBJECTS_AT_ONCE: usize = 8;
 
-/// Paths of one object that a reason names.
 const PATHS: usize = 5;
 
 /// One release.

@@ -33,11 +33,9 @@ pub struct ExceptionRequest<'a> {
     pub reason: Option<&'a str>,
 }
 
-/// An allowance that may be made.
 pub struct ExceptionPlan {
     pub resource: DriftAllowance,
     pub object: ObjectId,
-    /// The check that could not be made.
     pub unchecked: Option<String>,
 }
 
@@ -298,7 +296,6 @@ pub async fn read(
     Ok(rows(found, now))
 }
 
-/// The state of these allowances, in order.
 pub fn rows(found: Vec<DriftAllowance>, now: Timestamp) -> Vec<ListedAllowance> {
     let mut rows: Vec<_> =
         found.into_iter().map(|allowance| ListedAllowance::from_resource(allowance, now)).collect();

@@ -56,7 +56,6 @@ const ADDED: &str =
 pub struct ExplainQuery {
     pub object: String,
     pub namespace: String,
-    /// The release that a denial names.
     pub release: Option<ReleaseId>,
     pub paths: Vec<String>,
 }
@@ -567,7 +566,6 @@ fn at(mask: &Mask) -> String {
     }
 }
 
-/// Notes on an object that no release declares.
 fn advice_on_undeclared(object: &ObjectId) -> Vec<String> {
     if matches!(object.kind.as_str(), "Secret" | "ConfigMap")
         && object.group.is_empty()
@@ -591,7 +589,6 @@ fn advice_on_undeclared(object: &ObjectId) -> Vec<String> {
     advice
 }
 
-/// The effect of a release's state on changes.
 fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'static str {
     if release.invalid.is_some() {
         return "the latest record cannot be read: the last valid revision is used, and nothing is repaired";

@@ -19,7 +19,6 @@ use kubemoor_verdict::health::reported::STALE_AFTER;
 /// The state of every release with drift.
 pub const DRIFTED: &str = "Drifted";
 
-/// A fact to compare between clusters, and its name.
 type Fact = (&'static str, fn(&ReleaseRow) -> Option<String>);
 
 /// What one cluster has to say.
@@ -119,7 +118,6 @@ pub async fn at_a_glance(
     ClusterRow::counted(cluster, facts, guard)
 }
 
-/// The releases of clusters by state.
 pub fn states<'r>(rows: impl IntoIterator<Item = &'r ClusterRow>) -> BTreeMap<&'r str, u64> {
     let mut states = BTreeMap::new();
     for (state, count) in rows.into_iter().flat_map(|row| &row.states) {
@@ -159,7 +157,6 @@ async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderI
 }
 
 impl FleetQuery {
-    /// Whether a row has one of the requested states.
     fn is_met(&self, row: &ReleaseRow) -> bool {
         let is_stale = row.stale_since.is_some();
         let is_in = |state: &ReleaseFilter| state.is_of_reason(&row.reason, row.drifted, is_stale);

@@ -30,7 +30,6 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// How long the pods that answered are asked alone, before the others are tried again.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// A guard behind the API server.
 pub struct ForwardedGuard {
     connection: Connection,
     place: Place,
@@ -211,7 +210,6 @@ pub async fn info(connection: &Connection, place: &Place) -> Result<LeaderInfo, 
     }
 }
 
-/// The sentence about a pod whose rows are missing.
 fn unshown(pod: &str, reason: &str) -> String {
     format!("rows that pod {pod} keeps in its own ledger are not shown: {reason}")
 }
@@ -225,7 +223,6 @@ fn absent(place: &Place, otherwise: &str) -> InspectError {
     ))
 }
 
-/// The sentence for a Lease that cannot be read.
 fn unread(connection: &Connection, place: &Place, error: CallError) -> InspectError {
     let is_forbidden = error.is_forbidden();
     let doing = format!("read the Lease {} in namespace {}", place.name, place.namespace);
@@ -239,7 +236,6 @@ fn unread(connection: &Connection, place: &Place, error: CallError) -> InspectEr
     }
 }
 
-/// The sentence for a guard that cannot be asked.
 fn unreached(connection: &Connection, error: ForwardError) -> InspectError {
     match error {
         ForwardError::Connect(error) => error.into(),
@@ -265,7 +261,6 @@ fn unreached(connection: &Connection, error: ForwardError) -> InspectError {
     }
 }
 
-/// Time limit for an answer of the API server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long to wait for the answer to an order, and the pause between looks.
@@ -274,7 +269,6 @@ pub const LOOK: Duration = Duration::from_millis(250);
 
 pub struct GivenOrder {
     pub answered: OrderOutcome,
-    /// The API server's warnings.
     pub warnings: Vec<String>,
 }
 

@@ -23,11 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub enum LedgerSource {
     Database(Store),
-    Guard {
-        name: String,
-        client: kube::Client,
-    },
-    /// A guard behind the API server.
+    Guard { name: String, client: kube::Client },
     Forwarded(Box<ForwardedGuard>),
 }
 
@@ -137,7 +133,6 @@ pub fn place(next: &str) -> Result<i64, InspectError> {
     next.parse().map_err(|_| InspectError::Named(unknown.to_owned()))
 }
 
-/// The address and query of a page.
 fn path(filter: &Filter) -> String {
     let Filter {
         cluster: _,
@@ -175,7 +170,6 @@ fn path(filter: &Filter) -> String {
     format!("/api/v1/ledger?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
-/// The failure of a guard that does not answer, or refuses.
 fn guard_error(guard: &str, otherwise: &str, error: &CallError) -> InspectError {
     InspectError::Named(match error {
         CallError::Refused { code: 403, .. } => {
@@ -209,7 +203,6 @@ pub const COLUMNS: [&str; 21] = [
     "moreFields", "uid", "id", "repeats",
 ];
 
-/// The cells of [`COLUMNS`].
 pub fn columns(entry: &Entry) -> [String; 21] {
     let Entry { id, time, kind, cluster, namespace, release, revision, object, .. } = entry;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -268,11 +261,9 @@ pub fn plain(text: &str) -> String {
 /// An API server that asks about one refused change twice does so within that time.
 const TWICE: SignedDuration = SignedDuration::from_secs(1);
 
-/// The changes of the last second.
 #[derive(Default)]
 pub(crate) struct RepeatFilter(VecDeque<(Timestamp, ChangeKey)>);
 
-/// What makes two changes one.
 type ChangeKey = (Object, String, Option<String>, String, Vec<Field>);
 
 impl RepeatFilter {

@@ -71,14 +71,12 @@ pub struct ClusterReader {
 pub(crate) struct ReleaseInputs {
     place: Arc<NamespaceInputs>,
     others: Vec<Arc<Release>>,
-    /// What could not be read, and why.
     pub(crate) unread: Vec<String>,
 }
 
 struct NamespaceInputs {
     allowances: Vec<Arc<Allowance>>,
     autoscalers: Vec<Autoscaled>,
-    /// What could not be read, and why.
     unread: Vec<String>,
 }
 
@@ -152,7 +150,6 @@ impl ClusterReader {
         found.map_err(|error| failed(&self.connection, "list the releases with these labels", error))
     }
 
-    /// A release as its records say.
     pub async fn release(&self, id: &ReleaseId) -> Result<Arc<Release>, InspectError> {
         self.find(id).await?.ok_or_else(|| unknown_release(id, self.unread.as_deref()))
     }

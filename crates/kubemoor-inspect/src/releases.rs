@@ -163,7 +163,6 @@ impl ListedRelease {
         }
     }
 
-    /// A release of which it is not known if a guard speaks of it.
     pub fn unread(release: ReleaseId, why: String) -> Self {
         let (ready, reason) = (Some(UNKNOWN.to_owned()), Some(UNKNOWN.to_owned()));
         Self { ready, reason, ..Self::unguarded(release, why) }
@@ -209,7 +208,6 @@ impl ReleaseFilter {
         }
     }
 
-    /// Whether all releases with drift are meant.
     pub(crate) fn is_drifted(self) -> bool {
         self == Self::Reason(Reason::Drifted)
     }
@@ -314,7 +312,6 @@ pub async fn find_unrecorded(reader: &ClusterReader, namespace: Option<&str>) ->
     found
 }
 
-/// Why a release without a record is not guarded.
 pub fn why_unrecorded(origin: Origin, release: &ReleaseId) -> String {
     let namespace = &release.namespace;
     match origin {

@@ -119,7 +119,6 @@ pub struct ReplayRun {
 struct ReplayTally {
     replay: Replay,
     report: ReplayReport,
-    /// How often, first and last.
     changes: HashMap<VerdictKey, (u64, Timestamp, Timestamp)>,
     repeats: RepeatFilter,
 }
@@ -184,7 +183,6 @@ impl ReplayTally {
         }
     }
 
-    /// Adds the fields of a change whose verdict is another one now.
     fn add_changes(&mut self, row: &Entry, object: &ObjectId, replayed: &Replayed) {
         let outcome = replayed.verdict.outcome;
         // A revert that would leave nothing of the change is a denial.

@@ -13,7 +13,6 @@ use super::ledger::RepeatFilter;
 use kubemoor_declare::model::text::{is_unprintable, one_line};
 use kubemoor_ledger::entry::{Entry, Object};
 
-/// The verdicts of the rows that a report needs.
 #[rustfmt::skip]
 pub const VERDICTS: [&str; 12] = [
     "Deny", "Revert", "Warn", "Record", "Opened", "Closed", "Recreated", "Restored", "TakenBack",
@@ -220,7 +219,6 @@ pub struct ReportedRelease {
     pub(crate) name: String,
 }
 
-/// How long one release's objects were in drift.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stay {
     pub release: ReportedRelease,
@@ -334,7 +332,6 @@ const BETTER: RGBColor = RGBColor(0x11, 0x63, 0x29);
 
 const DAY_LABELS: usize = 5;
 
-/// What gets worse and what gets better on a day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DayCounts {
     pub label: String,

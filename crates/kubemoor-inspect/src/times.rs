@@ -15,7 +15,6 @@ pub enum AgeOrTime {
 }
 
 impl AgeOrTime {
-    /// The moment, seen from `now`.
     pub fn time(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(time) => time,
@@ -45,7 +44,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     positive(text).map_err(|error| format!("{form}: {error}"))?.ok_or_else(|| form.to_owned())
 }
 
-/// The time that `text` says, if it is positive.
 fn positive(text: &str) -> Result<Option<Duration>, jiff::Error> {
     let span: Span = text.parse()?;
     let signed = span.to_duration(SpanRelativeTo::days_are_24_hours())?;

@@ -135,11 +135,14 @@ pub struct ObjectRules {
     trie: PatternTrie,
 }
 
+/// Rules, and the declaration that they are for.
+type RulesOf = (Weak<Declared>, Arc<ObjectRules>);
+
 /// The rules of a policy for objects, each kept for one declaration, by its identity, and dropped with it. A copy
 /// starts empty.
 #[derive(Debug, Default)]
 struct RuleCache {
-    kept: RwLock<HashMap<usize, (Weak<Declared>, Arc<ObjectRules>)>>,
+    kept: RwLock<HashMap<usize, RulesOf>>,
     /// The empty rules, which most objects have.
     empty: Arc<ObjectRules>,
 }

@@ -124,8 +124,10 @@ pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<LintFi
     findings
 }
 
-/// The single values, and whether a policy sets them.
-const VALUES: [(&str, fn(&DriftPolicySpec) -> bool); 5] = [
+/// A single value, and whether a policy sets it.
+type SetValue = (&'static str, fn(&DriftPolicySpec) -> bool);
+
+const VALUES: [SetValue; 5] = [
     ("spec.edits", |spec| spec.edits.is_some()),
     ("spec.drift", |spec| spec.drift.is_some()),
     ("spec.repair.rbac", |spec| spec.repair.as_ref().is_some_and(|it| it.rbac.is_some())),

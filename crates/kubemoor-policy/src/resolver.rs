@@ -303,8 +303,10 @@ pub enum Why {
     Ignored,
 }
 
-/// The single values of a policy, and how they are written.
-const VALUES: [(&str, fn(&Compiled) -> Option<String>); 5] = [
+/// A single value of a policy, and how it is written.
+type WrittenValue = (&'static str, fn(&Compiled) -> Option<String>);
+
+const VALUES: [WrittenValue; 5] = [
     ("spec.edits", |it| it.edits.map(|mode| format!("{mode:?}"))),
     ("spec.drift", |it| it.drift.map(|mode| format!("{mode:?}"))),
     ("spec.repair.rbac", |it| it.repair.rbac.map(|is_set| is_set.to_string())),

@@ -74,7 +74,7 @@ pub struct Diff {
     pub changes: Vec<FieldDiff>,
     /// The reason why an edit is allowed if nothing differs.
     pub reason: VerdictReason,
-    /// The paths below which additions were searched, as one text; `None` where they were not.
+    /// The paths below which additions of an edit were searched, as one text; `None` where they were not.
     pub seal: Option<String>,
 }
 
@@ -195,7 +195,7 @@ impl ObjectComparison<'_> {
     /// The declared fields that an edit changes, then the sealed ones, then what it adds below sealed paths.
     pub(crate) fn of_edit(&self, edit: &Edit<'_>, new: &Value) -> Diff {
         let Self { object, standing, declared, seal, .. } = *self;
-        let fields = &*declared.fields();
+        let mut diff = Diff::empty(declared, VerdictReason::AsDeclared, seal.written());
         // The object counts as the release's from this edit on. While an operation runs, Helm itself may adopt an
         // object: it sets its label and annotations without the fields that its manifests do not change.
         let is_adopted = !edit.scale
@@ -203,11 +203,11 @@ impl ObjectComparison<'_> {
             && edit.old.is_some_and(|old| adopts(object, standing.release, old, new));
         let none = Seal::default();
         let searched = if identities::is_built_in(edit.actor) { &none } else { seal };
-        let changes = EditChanges::new(object, fields, searched, (edit.old, is_adopted), new);
+        let changes = EditChanges::new(object, &diff.fields, searched, (edit.old, is_adopted), new);
         let EditChanges { declared: changed, sealed, added } = changes;
-        let is_unchanged = changed.is_empty() && !is_adopted;
-        let reason = if is_unchanged { VerdictReason::Unchanged } else { VerdictReason::AsDeclared };
-        let mut diff = Diff::empty(declared, reason, seal.written());
+        if changed.is_empty() && !is_adopted {
+            diff.reason = VerdictReason::Unchanged;
+        }
         self.add_declared(edit, new, changed, &mut diff);
         for SealedChange { path, old, new, deletion } in sealed {
             if identities::writes(edit.actor, object, &path)
@@ -229,8 +229,8 @@ impl ObjectComparison<'_> {
     /// finalizers that hold its deletion, then additions.
     pub(crate) fn of_live(&self, live: &Value, now: Timestamp) -> Diff {
         let Self { object, standing, declared, seal, evidence, .. } = *self;
-        let fields = &*declared.fields();
-        let mut diff = Diff::empty(declared, VerdictReason::Unchanged, seal.written());
+        let mut diff = Diff::empty(declared, VerdictReason::Unchanged, None);
+        let fields = &*Arc::clone(&diff.fields);
         let mut settler = self.settler(fields);
         // A running operation may still write the field; what Helm alone has written by its end may be the API server's
         // form of a manifest. A state that the API server refuses cannot be that.

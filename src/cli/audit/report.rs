@@ -56,7 +56,6 @@ enum ReportFormat {
     Csv,
 }
 
-/// A part of the report that people read.
 #[derive(Serialize)]
 struct Section {
     title: &'static str,
@@ -70,7 +69,6 @@ struct Section {
 struct ReportTable {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
-    /// How many rows are left out.
     more: usize,
     /// A chart of the counts, where one can show them.
     picture: Option<String>,
@@ -111,7 +109,6 @@ fn markdown(report: &LedgerReport) -> anyhow::Result<String> {
     output::render("report.md", include_str!("report.md"), &content(report, false)?)
 }
 
-/// What people read, in its order.
 fn content(report: &LedgerReport, has_pictures: bool) -> anyhow::Result<serde_json::Value> {
     let sections = [
         changes("Denied changes", &report.denied, "No change was denied.", has_pictures)?,

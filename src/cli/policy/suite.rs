@@ -62,10 +62,8 @@ pub(super) struct SuiteSpec {
     #[serde(default)]
     cluster_labels: Labels,
     release: ReleaseSpec,
-    /// Allowances in the namespace of the release.
     #[serde(default)]
     allowances: Vec<DriftAllowanceSpec>,
-    /// Autoscalers of the release's workloads.
     #[serde(default)]
     autoscalers: Vec<AutoscalerSpec>,
     pub(super) cases: Vec<SuiteCase>,
@@ -115,10 +113,8 @@ struct AutoscalerSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct SuiteCase {
     pub(super) name: String,
-    /// The user who makes the change.
     #[serde(default)]
     user: Option<String>,
-    /// The editor's groups.
     #[serde(default)]
     groups: Vec<String>,
     /// The time of the change; defaults to now.
@@ -131,7 +127,6 @@ pub(super) struct SuiteCase {
     change: CaseChange,
     /// How the guard answers it: Allow, Record, Warn, Revert or Deny.
     expect: String,
-    /// Why, where that is part of the case.
     #[serde(default)]
     reason: Option<String>,
     /// The fields that drift, where they are part of the case.
@@ -142,7 +137,6 @@ pub(super) struct SuiteCase {
     without: Option<String>,
 }
 
-/// The shared inputs of a suite's cases.
 pub(super) struct Ground {
     folder: PathBuf,
     release: Release,
@@ -183,13 +177,11 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Suite>> {
     suites.collect::<anyhow::Result<_>>().with_context(cannot_read)
 }
 
-/// The default of an autoscaler's `minReplicas`.
 fn one() -> i32 {
     1
 }
 
 impl Suite {
-    /// Reads what the suite names.
     pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<Ground> {
         let SuiteSpec { policies, defaults, cluster_labels, release, allowances, autoscalers, .. } =
             &self.spec;
@@ -362,7 +354,6 @@ fn doubts(policy: &Compiled) -> Vec<String> {
     kinds.chain(fields.map(|(field, what)| format!("policy {}: {field}: {what}", policy.name))).collect()
 }
 
-/// An edit of one object of the release.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CaseChange {
@@ -372,7 +363,6 @@ pub(super) struct CaseChange {
     namespace: Option<String>,
     /// The live fields that the manifest does not declare, as a merge patch.
     live: Option<Value>,
-    /// The edit as a merge patch.
     merge: Option<Value>,
     json: Option<Patch>,
     /// The replicas that are asked for through `scale`.
@@ -442,7 +432,6 @@ impl CaseChange {
         }
     }
 
-    /// The object before and after.
     fn objects(&self, document: &Value) -> anyhow::Result<(Value, Value)> {
         let mut old = document.clone();
         if let Some(live) = &self.live {
