@@ -11,7 +11,7 @@ use kubemoor_cluster::client::call::CallError;
 use kubemoor_cluster::client::connection::Connection;
 use kubemoor_cluster::client::pages::Pages;
 use kubemoor_cluster::client::policy_statuses;
-use kubemoor_cluster::client::resource::Resource;
+use kubemoor_cluster::client::Resource;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_policy::lint::{Finding, lint, unmatched};
 use kubemoor_policy::read as from_text;

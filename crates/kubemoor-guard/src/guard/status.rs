@@ -234,7 +234,7 @@ impl Statuses {
     }
 
     async fn remember(&self, known: &StatusKnowledge) {
-        for remembered in known.live.all().filter_map(|guarded| Remembered::of(&guarded, &self.key)) {
+        for remembered in known.live.all().filter_map(|guarded| Remembered::from_status(&guarded, &self.key)) {
             self.command(LoopCommand::Remember(remembered)).await;
         }
     }
