@@ -785,7 +785,7 @@ async fn remember(
                 Ok(remembered) => {
                     for remembered in remembered {
                         // Without a loop there is no receiver.
-                        drop(statuses.commands.send(remembered.into()).await);
+                        drop(statuses.commands.send(Command::Remember(remembered)).await);
                     }
                     return;
                 }
