@@ -472,6 +472,12 @@ pub enum LoopCommand {
     Remember(Remembered),
 }
 
+impl From<Remembered> for LoopCommand {
+    fn from(remembered: Remembered) -> Self {
+        Self::Remember(remembered)
+    }
+}
+
 impl LoopInputs {
     /// Creates orders and their senders: one for the lead, which begins as `leading`, and one for
     /// commands.
