@@ -76,7 +76,9 @@ impl ForwardedGuard {
     pub(crate) async fn get(&self, path: &str, within: Duration) -> Result<Answers, Failure> {
         let (mut replicas, is_new) = self.replicas().await?;
         let mut answers = replicas.ask(path, within).await;
-        let is_broken = |answer: &Answer| matches!(answer, Err(CallError::Unreachable { .. } | CallError::Untrusted { .. }));
+        let is_broken = |answer: &Answer| {
+            matches!(answer, Err(CallError::Unreachable { .. } | CallError::Untrusted { .. }))
+        };
         // A connection ends with the pod that it leads to.
         if !is_new && answers.iter().any(is_broken) {
             self.forget(&replicas).await;
