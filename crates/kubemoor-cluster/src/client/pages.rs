@@ -185,5 +185,7 @@ impl PageSize {
     }
 }
 
+pub use ListPage as Page; // alias
+
 #[cfg(test)]
 mod tests;
