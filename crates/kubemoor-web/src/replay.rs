@@ -326,7 +326,7 @@ impl ReplayResult {
                         td { (changed.key.user) }
                         td { (changed.key.kind) " " code { (changed.key.field) } }
                         td { (changed.key.was) }
-                        td { (write::mark(badge(&changed.key.now), &changed.key.now)) }
+                        td { (write::mark(badge(changed.key.now), changed.key.now)) }
                         td { (changed.key.rule) }
                         td.number { a href=(self.scope.of_change(changed)) { (changed.edits) } }
                     }
