@@ -69,7 +69,7 @@ pub mod mirror {
     pub mod releases;
 
     pub use reflect::{ChangeAnnouncer as Announcer, ChangeQueue as Changes};
-    pub use reflect::{ChangeAnnouncer, ChangeQueue, GuardedWatch, Progress}; // alias
+    pub use reflect::{ChangeAnnouncer, ChangeQueue, GuardedWatch, Progress};
 
     // Former paths.
     pub mod guarded {
