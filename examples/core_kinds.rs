@@ -1,10 +1,10 @@
-//! Writes the built-in catalog of core kinds, `crates/kubemoor-declare/src/embedded/core.json`,
+//! Writes the built-in catalog of core kinds, `crates/kubemoor-declare/src/catalog/core.json`,
 //! from a server's own OpenAPI documents:
 //!
 //! ```text
 //! kubectl proxy --port 8001 &
-//! cargo run --example core_kinds -- http://127.0.0.1:8001 > crates/kubemoor-declare/src/embedded/core.json
-//! cargo run --example core_kinds -- v3/*.json v2.json > crates/kubemoor-declare/src/embedded/core.json
+//! cargo run --example core_kinds -- http://127.0.0.1:8001 > crates/kubemoor-declare/src/catalog/core.json
+//! cargo run --example core_kinds -- v3/*.json v2.json > crates/kubemoor-declare/src/catalog/core.json
 //! ```
 //!
 //! Arguments are base URLs of servers and files with OpenAPI documents of

@@ -1,33 +1,27 @@
-//! The known kinds: their plural, their scope, and their types.
-//!
-//! Entry point: [`Catalog`]. Invariant: holds only values that were added. An unknown kind gives `None`.
-//! Cheap to clone: types are shared. Must not fetch anything.
+//! The known kinds: their plural, their scope, and their types; [`core()`] has those that people put in charts, as
+//! Kubernetes itself describes them. `cargo run --example core_kinds` writes these from a server's own OpenAPI documents,
+//! in the form of [`encode`]: JSON with one kind or type a line, so that a new Kubernetes version shows as a readable diff.
 
-mod facts;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, LazyLock};
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-pub use self::facts::KindFacts;
-use super::schema::KindSchema;
+use super::path::{Path, PathError, Segment};
+use super::schema::{KindSchema, TypeId, Types};
 use crate::model::Gvk;
 
-/// The types of a kind in each version.
-type Versions = Vec<(String, Arc<KindSchema>)>;
+type KindVersions = Vec<(String, Arc<KindSchema>)>;
 
-/// What kinds there are.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// By group and kind.
     kinds: HashMap<(String, String), Arc<KindFacts>>,
-    /// Kinds by group and plural.
     plurals: HashMap<(String, String), String>,
-    /// By group and kind, then by version.
-    schemas: HashMap<(String, String), Versions>,
+    schemas: HashMap<(String, String), KindVersions>,
 }
 
 impl Catalog {
-    /// The facts of a kind.
     pub fn facts(&self, group: &str, kind: &str) -> Option<&Arc<KindFacts>> {
         self.kinds.get(&(group.to_owned(), kind.to_owned()))
     }
@@ -38,9 +32,8 @@ impl Catalog {
         self.facts(group, kind)
     }
 
-    /// The types of a kind: of exactly this version, else of the most stable
-    /// other version of the same group and kind (versions go far more often
-    /// than fields move).
+    /// The types of a kind: of exactly this version, else of the most stable other version of the same group and kind
+    /// (versions go far more often than fields move).
     pub fn schema(&self, gvk: &Gvk) -> Option<Arc<KindSchema>> {
         let versions = self.schemas.get(&(gvk.group.clone(), gvk.kind.clone()))?;
         let exact = versions.iter().find(|(version, _)| *version == gvk.version);
@@ -48,19 +41,16 @@ impl Catalog {
         exact.or_else(stable).map(|(_, schema)| Arc::clone(schema))
     }
 
-    /// The kinds in no order.
     pub fn kinds(&self) -> impl Iterator<Item = &KindFacts> {
         self.kinds.values().map(Arc::as_ref)
     }
 
-    /// Puts a kind's facts in, in place of earlier ones.
     pub fn insert(&mut self, facts: KindFacts) {
         let key = (facts.group.clone(), facts.kind.clone());
         self.plurals.insert((facts.group.clone(), facts.plural.clone()), facts.kind.clone());
         self.kinds.insert(key, Arc::new(facts));
     }
 
-    /// Puts a kind's types in, in place of earlier ones of that version.
     pub fn insert_schema(&mut self, gvk: Gvk, schema: KindSchema) {
         let versions = self.schemas.entry((gvk.group, gvk.kind)).or_default();
         versions.retain(|(version, _)| *version != gvk.version);
@@ -81,6 +71,154 @@ pub fn priority(version: &str) -> (u8, u32, u32) {
         Some((3, rest.parse().ok()?, 0))
     };
     numbers().unwrap_or_default()
+}
+
+/// The facts about one kind, without its types.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KindFacts {
+    /// The API group; empty for the core group.
+    pub group: String,
+    pub kind: String,
+    /// The resource's name in URLs and rules, such as `deployments`.
+    pub plural: String,
+    pub namespaced: bool,
+    /// The versions in which it is served, the preferred one first.
+    pub versions: Vec<String>,
+    /// The field of the `scale` subresource's replicas; `None` without such a subresource.
+    pub scale_replicas_path: Option<Path>,
+}
+
+impl KindFacts {
+    /// The version asked for where it is served, else the preferred one.
+    pub fn served(&self, version: &str) -> Option<&str> {
+        let exact = self.versions.iter().find(|served| *served == version);
+        exact.or_else(|| self.versions.first()).map(String::as_str)
+    }
+
+    /// The facts that a CustomResourceDefinition (v1) states. None if it lacks any of them.
+    pub fn from_crd(crd: &Value) -> Option<Self> {
+        let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let versions: Vec<&Value> = crd.pointer("/spec/versions")?.as_array()?.iter().collect();
+        let served = |version: &&&Value| version.get("served").and_then(Value::as_bool) == Some(true);
+        let storage = |version: &&Value| version.get("storage").and_then(Value::as_bool) != Some(true);
+        let mut names: Vec<&Value> = versions.iter().filter(served).copied().collect();
+        names.sort_by_key(storage);
+        let scale = versions
+            .iter()
+            .find_map(|version| version.pointer("/subresources/scale/specReplicasPath")?.as_str())
+            .map(dotted);
+        Some(Self {
+            group: text("/spec/group")?,
+            kind: text("/spec/names/kind")?,
+            plural: text("/spec/names/plural")?,
+            namespaced: crd.pointer("/spec/scope")?.as_str()? == "Namespaced",
+            versions: names.iter().filter_map(|v| Some(v.get("name")?.as_str()?.to_owned())).collect(),
+            scale_replicas_path: scale,
+        })
+    }
+}
+
+/// A path such as `.spec.replicas`: the API server takes no array notation in it.
+fn dotted(text: &str) -> Path {
+    let names = text.split('.').filter(|name| !name.is_empty());
+    Path(names.map(|name| Segment::Field(name.to_owned())).collect())
+}
+
+static DATA: &str = include_str!("catalog/core.json");
+
+/// The built-in catalog.
+pub fn core() -> &'static Catalog {
+    // A test decodes this very text: it cannot fail at run time.
+    static CORE: LazyLock<Catalog> = LazyLock::new(|| decode(DATA).unwrap_or_default());
+    &CORE
+}
+
+/// Whether any type of the core kinds has a field of that name.
+pub fn has_field(name: &str) -> bool {
+    static NAMES: LazyLock<HashSet<Arc<str>>> = LazyLock::new(|| {
+        let pod = Gvk { group: String::new(), version: "v1".to_owned(), kind: "Pod".to_owned() };
+        core().schema(&pod).map(|schema| schema.types.names()).unwrap_or_default()
+    });
+    NAMES.contains(name)
+}
+
+impl Catalog {
+    /// The built-in catalog of the core kinds as a base to add to.
+    pub fn with_core() -> Self {
+        core().clone()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    #[error("cannot read the catalog: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("cannot read the catalog: {0}")]
+    Path(#[from] PathError),
+}
+
+#[derive(Deserialize)]
+struct CatalogText {
+    kinds: Vec<KindRow>,
+    types: Types,
+}
+
+/// Writes kinds and their types, which must lie in one arena.
+pub fn encode(facts: &[KindFacts], schemas: &[(Gvk, KindSchema)]) -> Result<String, FormatError> {
+    let empty = Types::default();
+    let types = schemas.first().map_or(&empty, |(_, schema)| &*schema.types);
+    let mut lines = Vec::new();
+    for facts in facts {
+        let own = schemas.iter().filter(|(gvk, _)| gvk.group == facts.group && gvk.kind == facts.kind);
+        lines.push(serde_json::to_string(&KindRow {
+            group: facts.group.clone(),
+            kind: facts.kind.clone(),
+            plural: facts.plural.clone(),
+            cluster: !facts.namespaced,
+            replicas: facts.scale_replicas_path.as_ref().map(ToString::to_string),
+            versions: facts.versions.clone(),
+            types: own.map(|(gvk, schema)| (gvk.version.clone(), schema.root.0)).collect(),
+        })?);
+    }
+    let kinds = lines.join(",\n");
+    let rows: Result<Vec<String>, _> = types.0.iter().map(serde_json::to_string).collect();
+    Ok(format!("{{\"kinds\":[\n{kinds}\n],\"types\":[\n{}\n]}}\n", rows?.join(",\n")))
+}
+
+/// Reads what [`encode`] wrote.
+pub fn decode(text: &str) -> Result<Catalog, FormatError> {
+    let text: CatalogText = serde_json::from_str(text)?;
+    let types = Arc::new(text.types);
+    let mut catalog = Catalog::default();
+    for row in text.kinds {
+        for (version, root) in row.types {
+            let gvk = Gvk { group: row.group.clone(), version, kind: row.kind.clone() };
+            catalog.insert_schema(gvk, KindSchema { types: Arc::clone(&types), root: TypeId(root) });
+        }
+        catalog.insert(KindFacts {
+            group: row.group,
+            kind: row.kind,
+            plural: row.plural,
+            namespaced: !row.cluster,
+            versions: row.versions,
+            scale_replicas_path: row.replicas.map(|path| path.parse()).transpose()?,
+        });
+    }
+    Ok(catalog)
+}
+
+#[derive(Serialize, Deserialize)]
+struct KindRow {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    group: String,
+    kind: String,
+    plural: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    cluster: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replicas: Option<String>,
+    versions: Vec<String>,
+    types: BTreeMap<String, u32>,
 }
 
 #[cfg(test)]

@@ -1,104 +1,153 @@
-//! The walk over declared fields: finds changes and drift.
-//!
-//! Entry points: `Fields::changed`, `Fields::drift`; [`Settler`] for doubts. Invariant: one pass over the
-//! declared tree, in time that is linear in it and in the objects. Nothing is copied and no path is built
-//! until a change is found. Decides nothing about a change but its agreement.
+//! Compares objects with their declared fields: the declared paths at which an edit changes the object or a live object is
+//! not as declared, and the parts of an object beyond them. One pass over the declared tree, in time that is linear in it
+//! and in the objects; nothing is copied and no path is built until a change is found.
 
-use serde_json::Value;
+use std::cmp::max;
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
 pub use self::moved::Move;
-pub use self::settle::Settler;
+pub(super) use self::moved::Union;
 use super::declare::cut;
-use super::equality::{Agreement, Family, Place};
-use super::fields::{Element, Entry, FieldChange, Fields, Node};
-use super::path::{Segment, Step, Trail};
-use super::schema::Types;
+use super::equality::{self, Alike, ElementIndex, Family, FieldAgreement, FieldPlace, Spot, Unnamed};
+use super::fields::{DeclaredFields, Element, Elements, FieldChange, FieldEntry, FieldLeaf, FieldNode, Set};
+use super::path::{Path, Segment, Trail, TrailStep};
+use super::schema::{ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 
-mod changed;
-mod drift;
-pub(super) mod index;
-pub(super) mod moved;
-mod settle;
+mod moved;
 
-struct Walk<'t> {
+pub use AdditionScope as Scope; // alias
+
+#[derive(Clone, Copy)]
+pub(crate) enum Found<'v> {
+    None,
+    One(usize, &'v Value),
+    Many,
+}
+
+/// A live list, to look up declared elements by their keys.
+pub(crate) struct LiveList<'v> {
+    keys: &'v [ListKey],
+    items: &'v [Value],
+    index: ElementIndex<'v>,
+}
+
+struct ComparisonWalk<'t> {
     types: &'t Types,
     family: Family,
     found: Vec<FieldChange>,
 }
 
-/// The values of one place before and after.
 #[derive(Clone, Copy)]
-struct Versions<'v> {
+struct BeforeAfter<'v> {
     old: Option<&'v Value>,
     new: Option<&'v Value>,
 }
 
-/// The values of a change.
 #[derive(Default)]
-struct Values {
+struct ChangeValues {
     declared: Option<Value>,
     old: Option<Value>,
     new: Option<Value>,
 }
 
-/// See [`Fields::changed`].
-pub(super) fn changed(fields: &Fields, old: &Value, new: &Value) -> Vec<FieldChange> {
-    let mut walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
-    walk.changed(&fields.root, "", &Trail::ROOT, Versions { old: Some(old), new: Some(new) });
-    walk.found
-}
-
-/// See [`Fields::drift`].
-pub(super) fn drift(fields: &Fields, live: &Value) -> Vec<FieldChange> {
-    let mut walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
-    walk.drift(&fields.root, "", &Trail::ROOT, Some(live));
-    walk.found
-}
-
-impl Fields {
-    /// The declared paths at which `old` and `new` differ, each with the agreement of `new` with the
-    /// declaration. Both objects come from the API server, in the version of the manifest. Empty if no
-    /// declared path changed.
+impl DeclaredFields {
+    /// The declared paths at which `old` and `new` differ, each with the agreement of `new` with the declaration. Both
+    /// objects come from the API server, in the version of the manifest. Empty if no declared path changed.
     ///
     /// If a value is declared empty and absent in `old`, any value in `new` agrees: the server fills in node
     /// ports, cluster IPs and defaults.
     pub fn changed(&self, old: &Value, new: &Value) -> Vec<FieldChange> {
-        changed(self, old, new)
+        let mut walk = ComparisonWalk::new(self);
+        walk.changed(&self.root, "", &Trail::ROOT, BeforeAfter { old: Some(old), new: Some(new) });
+        walk.found
     }
 
     /// The declared paths at which `live` is not, or may not be, as declared.
     pub fn drift(&self, live: &Value) -> Vec<FieldChange> {
-        drift(self, live)
-    }
-
-    /// The declared list elements and fields whose place something undeclared has taken in `live`: an element with
-    /// other keys, or a field that excludes the declared one.
-    pub fn moved(&self, live: &Value) -> Vec<Move> {
-        moved::moved(self, live)
-    }
-
-    /// Gives elements that were moved in `live` their declared keys again; their other fields stay unchanged. Removes
-    /// fields that take the place of declared ones, which [`Self::restore`] sets.
-    pub fn put_back(moves: &[Move], live: &mut Value) {
-        moved::put_back(moves, live);
+        let mut walk = ComparisonWalk::new(self);
+        walk.drift(&self.root, "", &Trail::ROOT, Some(live));
+        walk.found
     }
 
     /// Settles doubts: whether values after are what `canonical` holds, the
     /// object as the API server would hold the declared manifest.
     pub fn settler<'s>(&'s self, canonical: &'s Value) -> Settler<'s> {
-        Settler::new(self, canonical)
+        Settler { fields: self, canonical, lists: HashMap::new() }
     }
 }
 
-impl<'v> Versions<'v> {
-    /// What a field of both holds.
+impl<'v> Found<'v> {
+    pub(crate) fn one(self) -> Option<&'v Value> {
+        if let Self::One(_, value) = self { Some(value) } else { None }
+    }
+
+    fn place(self) -> Option<usize> {
+        if let Self::One(place, _) = self { Some(place) } else { None }
+    }
+}
+
+impl<'v> LiveList<'v> {
+    pub(crate) fn new(elements: &Elements, types: &'v Types, list: Option<&'v Value>) -> Self {
+        Self::of_items(elements, types, list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice))
+    }
+
+    pub(crate) fn of_items(elements: &Elements, types: &'v Types, items: &'v [Value]) -> Self {
+        let keys = elements.keys(types);
+        Self { keys, items, index: ElementIndex::of_list(items, keys, elements.items.len()) }
+    }
+
+    pub(crate) fn find(&self, element: &Element) -> Found<'v> {
+        match *self.places(element) {
+            [] => Found::None,
+            [place] => self.items.get(place).map_or(Found::None, |item| Found::One(place, item)),
+            _ => Found::Many,
+        }
+    }
+
+    pub(crate) fn collect(&self, element: &Element) -> Vec<&'v Value> {
+        self.places(element).iter().filter_map(|place| self.items.get(*place)).collect()
+    }
+
+    pub(crate) fn places(&self, element: &Element) -> SmallVec<[usize; 2]> {
+        self.index.places(element.keys.iter())
+    }
+
+    /// The element as a change shows it: its keys; as a list where there are several.
+    fn shown(&self, element: &Element) -> Option<Value> {
+        let keys = |item: &Value| -> Value {
+            let own = self.keys.iter().filter_map(|key| Some((key.name.to_string(), item.get(&*key.name)?)));
+            Value::Object(own.map(|(name, value)| (name, copy(value))).collect())
+        };
+        match self.find(element) {
+            Found::None => None,
+            Found::One(_, value) => Some(keys(value)),
+            Found::Many => Some(self.collect(element).into_iter().map(keys).collect()),
+        }
+    }
+}
+
+pub(super) fn find_declared<'f>(
+    elements: &'f Elements,
+    index: &ElementIndex<'_>,
+    keys: &[(String, Value)],
+) -> Option<(usize, &'f Element)> {
+    let wanted = keys.iter().map(|(_, value)| value);
+    let places = index.places(wanted.clone()).into_iter();
+    let mut found = places.filter_map(|place| Some((place, elements.items.get(place)?)));
+    found.find(|(_, item)| wanted.clone().eq(item.keys.iter()))
+}
+
+impl<'v> BeforeAfter<'v> {
     fn field(self, name: &str) -> Self {
         let value = |object: Option<&'v Value>| object.and_then(|object| object.get(name));
         Self { old: value(self.old), new: value(self.new) }
     }
 
-    fn told(self) -> Values {
-        Values { declared: None, old: self.old.map(copy), new: self.new.map(copy) }
+    fn into_values(self) -> ChangeValues {
+        ChangeValues { declared: None, old: self.old.map(copy), new: self.new.map(copy) }
     }
 }
 
@@ -110,11 +159,11 @@ fn order<'e>(elements: impl Iterator<Item = (&'e Element, usize)>) -> Value {
 }
 
 /// Whether these are entries of a struct, whose fields the server knows completely.
-fn is_struct(entries: &[Entry]) -> bool {
-    let is_field = |entry: &Entry| match &entry.node {
-        Node::Leaf(leaf) => matches!(leaf.place, Place::Field | Place::Template),
-        Node::Object(entries) => is_struct(entries),
-        Node::Elements(_) | Node::Set(_) => true,
+fn is_struct(entries: &[FieldEntry]) -> bool {
+    let is_field = |entry: &FieldEntry| match &entry.node {
+        FieldNode::Leaf(leaf) => matches!(leaf.place, FieldPlace::Field | FieldPlace::Template),
+        FieldNode::Object(entries) => is_struct(entries),
+        FieldNode::Elements(_) | FieldNode::Set(_) => true,
     };
     !entries.is_empty() && entries.iter().all(is_field)
 }
@@ -133,33 +182,627 @@ fn is_absent(value: Option<&Value>) -> bool {
     value.is_none_or(Value::is_null)
 }
 
-impl Walk<'_> {
+impl<'t> ComparisonWalk<'t> {
+    fn new(fields: &'t DeclaredFields) -> Self {
+        Self { types: &fields.types, family: fields.family, found: Vec::new() }
+    }
+
     /// Reports that the undeclared field `other` stands in the place of a declared one, whose own changes are those
     /// from `start` on. No API server makes that of the declared one; where there are no changes, the other field itself
     /// is one.
-    fn replaced(&mut self, start: usize, trail: &Trail<'_>, other: &str, versions: Versions<'_>) {
-        let mut is_told = false;
-        for change in self.found.iter_mut().skip(start).filter(|it| it.agreement > Agreement::Agrees) {
-            if change.agreement != Agreement::Differs {
-                change.agreement = Agreement::Altered;
+    fn replaced(&mut self, start: usize, trail: &Trail<'_>, other: &str, versions: BeforeAfter<'_>) {
+        let mut is_reported = false;
+        for change in self.found.iter_mut().skip(start).filter(|it| it.agreement > FieldAgreement::Agrees) {
+            if change.agreement != FieldAgreement::Differs {
+                change.agreement = FieldAgreement::Altered;
             }
-            is_told = true;
+            is_reported = true;
         }
-        if !is_told {
-            self.push(&trail.then(Step::Field(other)), versions.told(), Agreement::Altered);
+        if !is_reported {
+            self.push(&trail.then(TrailStep::Field(other)), versions.into_values(), FieldAgreement::Altered);
         }
     }
 
-    fn push(&mut self, trail: &Trail<'_>, values: Values, agreement: Agreement) {
-        let Values { declared, old, new } = values;
+    fn push(&mut self, trail: &Trail<'_>, values: ChangeValues, agreement: FieldAgreement) {
+        let ChangeValues { declared, old, new } = values;
         self.found.push(FieldChange { path: trail.path(), declared, old, new, agreement });
     }
 }
 
-/// Another order than the declared one is in doubt: appliers keep the live
-/// order of elements that they find.
-fn ordering(is_declared: bool) -> Agreement {
-    if is_declared { Agreement::Agrees } else { Agreement::Doubt }
+/// Whether a null that a custom kind declares affects the stored value. It does where the server stores the
+/// null. It does not where the server merges the null away, and where an empty value gets the default again.
+fn is_kept_null(is_granular: bool, old: Option<&Value>, new: Option<&Value>) -> bool {
+    match (old, new) {
+        (Some(Value::Null), Some(Value::Object(new))) => !is_granular || new.is_empty(),
+        (Some(Value::Null), _) => true,
+        (Some(Value::Object(old)), Some(new)) => !old.is_empty() && is_empty_object(new),
+        _ => false,
+    }
+}
+
+fn is_empty_object(value: &Value) -> bool {
+    value.as_object().is_some_and(|map| map.is_empty())
+}
+
+impl ComparisonWalk<'_> {
+    fn changed(&mut self, node: &FieldNode, name: &str, trail: &Trail<'_>, versions: BeforeAfter<'_>) {
+        let BeforeAfter { old, new } = versions;
+        if old.is_none() && new.is_none() {
+            return;
+        }
+        match node {
+            FieldNode::Leaf(leaf) => {
+                let spot = Spot::new(name, leaf.place, self.family).held_by(trail.holder());
+                if let Some(agreement) = self.leaf_changed(leaf, spot, versions) {
+                    let declared = Some(leaf.value.clone());
+                    self.push(trail, ChangeValues { declared, ..versions.into_values() }, agreement);
+                }
+            }
+            FieldNode::Object(entries) => {
+                let before = self.found.len();
+                let union = Union::named(self.family, trail.name()).zip(new.and_then(Value::as_object));
+                for entry in entries {
+                    let start = self.found.len();
+                    let below = trail.then(TrailStep::Field(&entry.name));
+                    self.changed(&entry.node, &entry.name, &below, versions.field(&entry.name));
+                    if let Some((union, map)) = union
+                        && let Some(other) = union.instead(entries, entry, map)
+                    {
+                        let before = old.and_then(Value::as_object);
+                        // Who changes what is in the way already changes nothing that is declared.
+                        if before.is_none_or(|map| union.instead(entries, entry, map) != Some(other)) {
+                            self.replaced(start, trail, other, versions.field(other));
+                        }
+                    }
+                }
+                // A value with nothing but nulls declares only its existence.
+                let is_lost = old.is_some_and(Value::is_object) && is_absent(new);
+                if is_lost && self.found.len() == before && is_struct(entries) {
+                    let old = Some(Value::Object(Map::new()));
+                    self.push(
+                        trail,
+                        ChangeValues { old, ..ChangeValues::default() },
+                        FieldAgreement::Differs,
+                    );
+                }
+            }
+            FieldNode::Elements(elements) => self.elements_changed(elements, trail, versions),
+            FieldNode::Set(set) => self.set_changed(set, trail, versions),
+        }
+    }
+
+    /// The agreement of the new value of a leaf that changed.
+    fn leaf_changed(
+        &self,
+        leaf: &FieldLeaf,
+        spot: Spot<'_>,
+        BeforeAfter { old, new }: BeforeAfter<'_>,
+    ) -> Option<FieldAgreement> {
+        let declared = &leaf.value;
+        if equality::is_same(self.types, leaf.ty, old, new) {
+            return None;
+        }
+        let there = |value| equality::is_open_empty(self.types, leaf.ty, declared, value);
+        if there(old) && there(new) {
+            return None;
+        }
+        if declared.is_null() {
+            let is_granular = equality::is_granular(self.types, leaf.ty);
+            let is_held = match self.family {
+                Family::Custom => is_kept_null(is_granular, old, new),
+                Family::Rights | Family::Pod | Family::Core => {
+                    is_granular && is_absent(old) && new.is_some_and(is_empty_object)
+                }
+            };
+            if is_held {
+                return Some(FieldAgreement::Differs);
+            }
+        }
+        if is_absent(old) && equality::is_chosen_late(spot, declared, new) {
+            return Some(FieldAgreement::Altered);
+        }
+        let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);
+        let empty =
+            equality::is_empty(declared) && (leaf.place != FieldPlace::Entry || !declared.is_string());
+        if is_absent(old)
+            && ((empty && agreement(new) <= FieldAgreement::Doubt)
+                || (equality::is_zero(declared) && new.is_some_and(equality::is_zero)))
+        {
+            return None;
+        }
+        // The server showed this zero, so its absence is something else.
+        let shown = !declared.is_null()
+            && is_absent(new)
+            && !is_absent(old)
+            && agreement(old) == FieldAgreement::Agrees;
+        Some(match shown {
+            true => FieldAgreement::Differs,
+            false => equality::settled(self.types, (leaf.ty, spot), declared, old, new),
+        })
+    }
+
+    fn elements_changed(
+        &mut self,
+        elements: &Elements,
+        trail: &Trail<'_>,
+        BeforeAfter { old, new }: BeforeAfter<'_>,
+    ) {
+        let (old, new) = (LiveList::new(elements, self.types, old), LiveList::new(elements, self.types, new));
+        let mut places = Vec::new();
+        for item in &elements.items {
+            let trail = trail.then(TrailStep::Key(new.keys, &item.keys));
+            let (before, after) = (old.find(item), new.find(item));
+            let shown = || ChangeValues { declared: None, old: old.shown(item), new: new.shown(item) };
+            if let (true, Some(before), Some(after)) = (elements.ordered, before.place(), after.place()) {
+                places.push((item, before, after));
+            }
+            match (before, after) {
+                (Found::None, Found::None) => {}
+                (Found::One(_, old), Found::One(_, new)) => {
+                    self.changed(&item.node, "", &trail, BeforeAfter { old: Some(old), new: Some(new) });
+                }
+                (Found::None, Found::One(_, new)) => {
+                    self.changed(&item.node, "", &trail, BeforeAfter { old: None, new: Some(new) });
+                }
+                (Found::Many, Found::Many) => {
+                    let (before, after) = (old.collect(item), new.collect(item));
+                    let same = before.len() == after.len()
+                        && before.iter().zip(&after).all(|(old, new)| !self.is_changed(&item.node, old, new));
+                    if !same {
+                        self.push(&trail, shown(), FieldAgreement::Differs);
+                    }
+                }
+                (Found::Many, Found::One(_, one)) => {
+                    let agreement = self.worst(&item.node, one);
+                    self.push(&trail, shown(), agreement);
+                }
+                (Found::One(_, _), Found::Many | Found::None)
+                | (Found::Many, Found::None)
+                | (Found::None, Found::Many) => {
+                    self.push(&trail, shown(), FieldAgreement::Differs);
+                }
+            }
+        }
+        self.order_changed(&places, trail);
+    }
+
+    /// The order of the declared elements that are there before and after, with their places.
+    fn order_changed(&mut self, places: &[(&Element, usize, usize)], trail: &Trail<'_>) {
+        let before_ascends = places.is_sorted_by_key(|(_, before, _)| *before);
+        let after_ascends = places.is_sorted_by_key(|(_, _, after)| *after);
+        if before_ascends && after_ascends {
+            return;
+        }
+        let before = order(places.iter().map(|(element, before, _)| (*element, *before)));
+        let after = order(places.iter().map(|(element, _, after)| (*element, *after)));
+        if before != after {
+            let declared = order(places.iter().enumerate().map(|(place, (element, _, _))| (*element, place)));
+            // Another order than the declared one is in doubt: appliers keep the live order of elements that they find.
+            let agreement = match (before_ascends, after_ascends) {
+                (true, _) => FieldAgreement::Altered,
+                (false, true) => FieldAgreement::Agrees,
+                (false, false) => FieldAgreement::Doubt,
+            };
+            let values = ChangeValues { declared: Some(declared), old: Some(before), new: Some(after) };
+            self.push(trail, values, agreement);
+        }
+    }
+
+    fn set_changed(&mut self, set: &Set, trail: &Trail<'_>, BeforeAfter { old, new }: BeforeAfter<'_>) {
+        let held = |list| Alike::of_list(self.types, set.item, list);
+        let (before, after) = (held(old), held(new));
+        for value in &set.values {
+            let step = trail.then(TrailStep::Element(value));
+            let declared = || ChangeValues { declared: Some(value.clone()), ..ChangeValues::default() };
+            match (before.find(value).is_some(), after.find(value).is_some()) {
+                (true, false) => {
+                    let values = ChangeValues { old: Some(value.clone()), ..declared() };
+                    self.push(&step, values, FieldAgreement::Differs);
+                }
+                (false, true) => {
+                    let values = ChangeValues { new: Some(value.clone()), ..declared() };
+                    self.push(&step, values, FieldAgreement::Agrees);
+                }
+                (true, true) | (false, false) => {}
+            }
+        }
+    }
+
+    fn is_changed(&self, node: &FieldNode, old: &Value, new: &Value) -> bool {
+        let mut walk = Self { found: Vec::new(), ..*self };
+        walk.changed(node, "", &Trail::ROOT, BeforeAfter { old: Some(old), new: Some(new) });
+        !walk.found.is_empty()
+    }
+}
+
+impl ComparisonWalk<'_> {
+    fn drift(&mut self, node: &FieldNode, name: &str, trail: &Trail<'_>, live: Option<&Value>) {
+        match node {
+            FieldNode::Leaf(leaf) => {
+                if live == Some(&leaf.value) {
+                    return;
+                }
+                let spot = Spot::new(name, leaf.place, self.family).held_by(trail.holder());
+                let agreement = equality::agreement(self.types, leaf.ty, spot, &leaf.value, live);
+                if agreement != FieldAgreement::Agrees {
+                    let values = BeforeAfter { old: None, new: live }.into_values();
+                    self.push(
+                        trail,
+                        ChangeValues { declared: Some(leaf.value.clone()), ..values },
+                        agreement,
+                    );
+                }
+            }
+            FieldNode::Object(entries) => {
+                let before = self.found.len();
+                let union = Union::named(self.family, trail.name()).zip(live.and_then(Value::as_object));
+                for entry in entries {
+                    let start = self.found.len();
+                    let below = live.and_then(|value| value.get(&*entry.name));
+                    self.drift(&entry.node, &entry.name, &trail.then(TrailStep::Field(&entry.name)), below);
+                    if let Some((union, map)) = union
+                        && let Some(other) = union.instead(entries, entry, map)
+                    {
+                        self.replaced(start, trail, other, BeforeAfter { old: None, new: map.get(other) });
+                    }
+                }
+                if is_absent(live) && self.found.len() == before && is_struct(entries) {
+                    self.push(trail, ChangeValues::default(), FieldAgreement::Missing);
+                }
+            }
+            FieldNode::Elements(elements) => self.elements_drift(elements, trail, live),
+            FieldNode::Set(set) => {
+                let held = Alike::of_list(self.types, set.item, live);
+                for value in &set.values {
+                    if held.find(value).is_none() {
+                        let step = trail.then(TrailStep::Element(value));
+                        let values =
+                            ChangeValues { declared: Some(value.clone()), ..ChangeValues::default() };
+                        self.push(&step, values, FieldAgreement::Differs);
+                    }
+                }
+            }
+        }
+    }
+
+    fn worst(&self, node: &FieldNode, live: &Value) -> FieldAgreement {
+        let mut walk = Self { found: Vec::new(), ..*self };
+        walk.drift(node, "", &Trail::ROOT, Some(live));
+        walk.found.iter().fold(FieldAgreement::Agrees, |worst, change| max(worst, change.agreement))
+    }
+
+    fn elements_drift(&mut self, elements: &Elements, trail: &Trail<'_>, live: Option<&Value>) {
+        let list = LiveList::new(elements, self.types, live);
+        let mut places = Vec::new();
+        for item in &elements.items {
+            let trail = trail.then(TrailStep::Key(list.keys, &item.keys));
+            match list.find(item) {
+                Found::One(place, value) => {
+                    places.push((item, place));
+                    self.drift(&item.node, "", &trail, Some(value));
+                }
+                Found::None | Found::Many => {
+                    let values = ChangeValues { new: list.shown(item), ..ChangeValues::default() };
+                    self.push(&trail, values, FieldAgreement::Differs);
+                }
+            }
+        }
+        if elements.ordered && !places.is_sorted_by_key(|(_, place)| *place) {
+            let declared = order(places.iter().enumerate().map(|(place, (element, _))| (*element, place)));
+            let live = order(places.into_iter());
+            let values = ChangeValues { declared: Some(declared), old: None, new: Some(live) };
+            self.push(trail, values, FieldAgreement::Doubt);
+        }
+    }
+}
+
+pub struct Settler<'s> {
+    fields: &'s DeclaredFields,
+    canonical: &'s Value,
+    /// By where the declared list is in memory, which tells it from all others.
+    lists: HashMap<*const Elements, (ElementIndex<'s>, LiveList<'s>)>,
+}
+
+impl<'s> Settler<'s> {
+    /// Whether the new value equals the one that the API server would store.
+    pub fn settle(&mut self, change: &FieldChange) -> FieldAgreement {
+        let types = &*self.fields.types;
+        let (mut node, mut value) = (&self.fields.root, Some(self.canonical));
+        let end = change.path.0.len().saturating_sub(1);
+        for (place, segment) in change.path.0.iter().enumerate() {
+            let step = match (segment, node) {
+                // An undeclared field in the place of a declared one.
+                (Segment::Field(name), FieldNode::Object(_))
+                    if place == end && node.entry(name).is_none() =>
+                {
+                    let canonical = value.and_then(|value| value.get(name));
+                    return agreed(equality::is_same(types, TypeId::ANY, change.new.as_ref(), canonical));
+                }
+                (Segment::Field(name), node) => {
+                    node.entry(name).map(|node| (node, value.and_then(|value| value.get(name))))
+                }
+                (Segment::Key(keys), FieldNode::Elements(elements)) => {
+                    let (declared, list) =
+                        self.lists.entry(std::ptr::from_ref(&**elements)).or_insert_with(|| {
+                            let declared = ElementIndex::of_declared(elements, usize::MAX);
+                            (declared, LiveList::new(elements, types, value))
+                        });
+                    find_declared(elements, declared, keys)
+                        .map(|(_, item)| (&item.node, list.find(item).one()))
+                }
+                _ => None,
+            };
+            let Some((below, found)) = step else { return change.agreement };
+            (node, value) = (below, found);
+        }
+        let agrees = match node {
+            FieldNode::Leaf(leaf) => equality::is_same(types, leaf.ty, change.new.as_ref(), value),
+            FieldNode::Elements(elements) => {
+                let list = LiveList::new(elements, types, value);
+                let there = elements.items.iter().filter_map(|e| Some((e, list.find(e).place()?)));
+                Some(order(there)) == change.new
+            }
+            FieldNode::Object(_) | FieldNode::Set(_) => return change.agreement,
+        };
+        agreed(agrees)
+    }
+}
+
+fn agreed(agrees: bool) -> FieldAgreement {
+    if agrees { FieldAgreement::Agrees } else { FieldAgreement::Differs }
+}
+
+pub trait AdditionScope: Sized {
+    /// The scope one step further down; `None` if it covers nothing there or below.
+    fn step(&self, segment: &Segment) -> Option<Self>;
+
+    fn is_inside(&self) -> bool;
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Addition<'v> {
+    pub path: Path,
+    /// The previous value; `None` if it was absent or is unknown.
+    pub old: Option<&'v Value>,
+    pub new: &'v Value,
+    /// Whether it is a list element or an entry of a free map. The API server fills in fields, but neither of these.
+    pub is_member: bool,
+}
+
+struct AdditionSearch<'t, 'v> {
+    types: &'t Types,
+    family: Family,
+    path: Vec<Segment>,
+    found: Vec<Addition<'v>>,
+}
+
+#[derive(Clone, Copy)]
+struct AdditionSpot<'s> {
+    /// What is declared here; none where nothing is.
+    node: Option<&'s FieldNode>,
+    field: Unnamed<'s>,
+    is_member: bool,
+}
+
+impl DeclaredFields {
+    /// The values of `new` within `scope` that are neither declared, nor in `old`, nor defaults. Both objects
+    /// come from the API server, in the version of the manifest.
+    pub fn additions<'v>(
+        &self,
+        scope: &impl AdditionScope,
+        old: Option<&'v Value>,
+        new: &'v Value,
+    ) -> Vec<Addition<'v>> {
+        // To a Pod the scheduler and the admission plugins of the server add.
+        if self.family == Family::Pod {
+            return Vec::new();
+        }
+        let mut walk =
+            AdditionSearch { types: &self.types, family: self.family, path: Vec::new(), found: Vec::new() };
+        let is_of_update = old.is_some();
+        let field =
+            Unnamed { ty: self.ty, name: "", within: "", default: None, is_changed: false, is_of_update };
+        let spot = AdditionSpot { node: Some(&self.root), field, is_member: false };
+        walk.value(spot, scope, old, new);
+        walk.found
+    }
+
+    /// Whether each part of the value at `path` is declared, or a value below or above it is.
+    pub fn covers(&self, path: &Path, value: &Value) -> bool {
+        match value {
+            Value::Object(map) if !map.is_empty() => {
+                map.iter().all(|(name, below)| self.covers(&path.of_field(name), below))
+            }
+            _ => self.declares_around(path),
+        }
+    }
+
+    /// Whether a value is declared at `path`, below it, or above it as one value.
+    pub(super) fn declares_around(&self, path: &Path) -> bool {
+        let mut node = &self.root;
+        for segment in path.0.iter() {
+            let below = match (segment, node) {
+                (_, FieldNode::Leaf(leaf)) => return !equality::is_void(&leaf.value),
+                (Segment::Field(name), node) => node.entry(name),
+                (Segment::Key(wanted), FieldNode::Elements(elements)) => elements.find(&self.types, wanted),
+                (Segment::Element(wanted), FieldNode::Set(set)) => {
+                    return set.values.iter().any(|own| Segment::alike(wanted, own));
+                }
+                _ => None,
+            };
+            let Some(below) = below else { return false };
+            node = below;
+        }
+        true
+    }
+}
+
+impl<'t, 'v> AdditionSearch<'t, 'v> {
+    fn value(
+        &mut self,
+        spot: AdditionSpot<'_>,
+        scope: &impl AdditionScope,
+        old: Option<&'v Value>,
+        new: &'v Value,
+    ) {
+        let node = spot.node;
+        // A leaf is compared with the declaration as one value.
+        let is_closed = matches!(node, Some(FieldNode::Leaf(leaf)) if !self.is_open(leaf, new));
+        if new.is_null() || is_closed || self.path.len() >= MAX_DEPTH {
+            return;
+        }
+        let old = old.filter(|old| !old.is_null());
+        let is_undeclared = node.is_none() && scope.is_inside();
+        if is_undeclared && old.is_none() && !self.is_taken_apart(spot, new) {
+            self.found(spot, None, new);
+            return;
+        }
+        match (self.types.shape(spot.field.ty), new) {
+            (
+                Shape::Struct(Struct { atomic: false, .. }) | Shape::Map { atomic: false, .. } | Shape::Any,
+                Value::Object(map),
+            ) => {
+                for (name, value) in map {
+                    self.member(spot, scope, old, (name, value));
+                }
+            }
+            (Shape::List { item, kind: ListKind::Map(keys) }, Value::Array(items)) => {
+                self.elements((spot, *item, keys), scope, old, items);
+            }
+            (Shape::List { kind: ListKind::Set, .. }, Value::Array(items)) => {
+                self.set(spot, scope, old, items);
+            }
+            _ if is_undeclared && !self.is_within(spot.field.ty, old, new) => self.found(spot, old, new),
+            _ => {}
+        }
+    }
+
+    /// Whether a declared empty value with parts leaves its content open.
+    fn is_open(&self, leaf: &FieldLeaf, new: &Value) -> bool {
+        let of_many = match self.types.shape(leaf.ty) {
+            Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => !atomic && new.is_object(),
+            Shape::List { kind, .. } => *kind != ListKind::Atomic && new.is_array(),
+            Shape::Any => new.is_object(),
+            Shape::Scalar(_) => false,
+        };
+        of_many && equality::is_void(&leaf.value)
+    }
+
+    /// Whether each part of a new value is reported as a separate addition.
+    fn is_taken_apart(&self, AdditionSpot { field, is_member, .. }: AdditionSpot<'_>, new: &Value) -> bool {
+        let of_many = match (self.types.shape(field.ty), new) {
+            (Shape::Map { atomic: false, .. }, Value::Object(_)) => true,
+            (Shape::List { kind: ListKind::Map(_) | ListKind::Set, .. }, Value::Array(_)) => true,
+            (_, Value::Object(_)) => field.name == "metadata",
+            _ => false,
+        };
+        of_many && !is_member
+    }
+
+    fn member(
+        &mut self,
+        above: AdditionSpot<'_>,
+        scope: &impl AdditionScope,
+        old: Option<&'v Value>,
+        (name, value): (&str, &'v Value),
+    ) {
+        let segment = Segment::Field(name.to_owned());
+        let Some(scope) = scope.step(&segment) else { return };
+        let (ty, default, is_member) = match self.types.shape(above.field.ty) {
+            Shape::Struct(shape) => match shape.field(name) {
+                Some(field) => (field.ty, field.default.as_deref(), false),
+                None => (TypeId::ANY, None, false),
+            },
+            Shape::Map { value, .. } => (*value, None, true),
+            _ => (TypeId::ANY, None, false),
+        };
+        let field = Unnamed { ty, name, within: above.field.name, default, ..above.field };
+        let node = above.node.and_then(|node| node.entry(name));
+        let old = old.and_then(|old| old.get(name));
+        self.path.push(segment);
+        self.value(AdditionSpot { node, field, is_member }, &scope, old, value);
+        self.path.pop();
+    }
+
+    fn elements(
+        &mut self,
+        (above, ty, keys): (AdditionSpot<'_>, TypeId, &[ListKey]),
+        scope: &impl AdditionScope,
+        old: Option<&'v Value>,
+        items: &'v [Value],
+    ) {
+        let mut declared: HashMap<Vec<String>, &FieldNode> = HashMap::new();
+        if let Some(FieldNode::Elements(elements)) = above.node {
+            let key = |values: &[Value]| values.iter().map(Segment::spelled).collect();
+            declared.extend(elements.items.iter().map(|item| (key(&item.keys), &item.node)));
+        }
+        let values = |item: &'v Value| -> Option<Vec<(String, Value)>> {
+            let value = |key: &ListKey| Some((key.name.to_string(), equality::key_value(item, key)?.clone()));
+            keys.iter().map(value).collect()
+        };
+        let spell =
+            |keys: &[(String, Value)]| keys.iter().map(|(_, value)| Segment::spelled(value)).collect();
+        // Elements with the same keys are compared in their order: the first of one list with the first of the other.
+        let mut before: HashMap<Vec<String>, Vec<&'v Value>> = HashMap::new();
+        for item in old.and_then(Value::as_array).into_iter().flatten().rev() {
+            if let Some(keys) = values(item) {
+                before.entry(spell(&keys)).or_default().push(item);
+            }
+        }
+        let field = Unnamed { ty, default: None, ..above.field };
+        for item in items {
+            // The API server takes no element without its keys.
+            let Some(keys) = values(item) else { continue };
+            let spelled: Vec<String> = spell(&keys);
+            let segment = Segment::Key(keys);
+            let Some(scope) = scope.step(&segment) else { continue };
+            let old = before.get_mut(&spelled).and_then(Vec::pop);
+            let node = declared.get(&spelled).copied();
+            self.path.push(segment);
+            self.value(AdditionSpot { node, field, is_member: true }, &scope, old, item);
+            self.path.pop();
+        }
+    }
+
+    fn set(
+        &mut self,
+        above: AdditionSpot<'_>,
+        scope: &impl AdditionScope,
+        old: Option<&'v Value>,
+        items: &'v [Value],
+    ) {
+        let declared: &[Value] = if let Some(FieldNode::Set(set)) = above.node { &set.values } else { &[] };
+        let before = old.and_then(Value::as_array).into_iter().flatten();
+        let known: HashSet<String> = before.chain(declared).map(Segment::spelled).collect();
+        for item in items.iter().filter(|item| !known.contains(&Segment::spelled(item))) {
+            let segment = Segment::Element(item.clone());
+            if scope.step(&segment).is_some_and(|scope| scope.is_inside()) {
+                self.path.push(segment);
+                self.found(AdditionSpot { is_member: true, ..above }, None, item);
+                self.path.pop();
+            }
+        }
+    }
+
+    /// Whether the new value was there before: unchanged, or with elements removed.
+    fn is_within(&self, ty: TypeId, old: Option<&Value>, new: &Value) -> bool {
+        if equality::is_same(self.types, ty, old, Some(new)) {
+            return true;
+        }
+        let (Some(Value::Array(old)), Value::Array(new)) = (old, new) else { return false };
+        // Each in its turn: what stays keeps its order.
+        let mut left = old.iter();
+        new.len() < old.len() && new.iter().all(|item| left.any(|before| before == item))
+    }
+
+    fn found(&mut self, spot: AdditionSpot<'_>, old: Option<&'v Value>, new: &'v Value) {
+        let AdditionSpot { field, is_member, .. } = spot;
+        let field = Unnamed { is_changed: old.is_some(), ..field };
+        if is_member || !equality::is_filled_in(self.types, self.family, field, new, 0) {
+            let path = Path(self.path.as_slice().into());
+            self.found.push(Addition { path, old, new, is_member });
+        }
+    }
 }
 
 #[cfg(test)]

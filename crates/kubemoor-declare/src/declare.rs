@@ -1,54 +1,43 @@
-//! Converts a manifest document to its declared fields.
-//!
-//! Entry point: [`declare`]. Invariant: follows the rules of server-side apply: granular maps and structs by
-//! their entries, keyed lists and sets by their elements, everything else as one value. Leaves out the fields
-//! that the server owns or fills in (`outputs`).
+//! Converts a manifest document to its declared fields by the rules of server-side apply: granular maps and structs by their
+//! entries, keyed lists and sets by their elements, everything else as one value. Fields that the server or its controllers
+//! own or fill in are left out. Also the document as the API server is sent it and stores it, and its digest.
 
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
-use super::document::SERVER_METADATA;
-use super::embedded;
-use super::equality::{self, Family, Place};
-use super::fields::{Element, Elements, Entry, Fields, Leaf, Node, Set};
-use super::outputs::{self, Above};
+use super::catalog;
+use super::equality::{self, Family, FieldPlace, is_empty, member};
+use super::fields::{DeclaredFields, Element, Elements, FieldEntry, FieldLeaf, FieldNode, Set};
+use super::path::{Path, Segment};
 use super::schema::{KindSchema, ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
-use crate::model::Gvk;
+use crate::model::{Gvk, ObjectId};
 
-/// Keyed lists whose order still matters: variables refer to earlier ones, and init containers run one after
-/// the other.
+/// Keyed lists whose order still matters: variables refer to earlier ones, and init containers run one after the other.
 const ORDERED: &[&str] = &["env", "initContainers"];
 
-struct Walk<'a> {
+struct Declarer<'a> {
     types: &'a Types,
     document: &'a Value,
 }
 
-/// The type of a list whose elements have keys.
-struct ListType<'t> {
-    list: TypeId,
-    item: TypeId,
-    keys: &'t [ListKey],
-}
-
-/// The declared fields of a manifest document. Helm's metadata must be in it
-/// already. Without a schema all but the metadata is untyped: maps granular,
-/// lists atomic.
-pub fn declare(document: &Value, schema: Option<&KindSchema>) -> Fields {
+/// The declared fields of a manifest document. Helm's metadata must be in it already. Without a schema all but the
+/// metadata is untyped: maps granular, lists atomic.
+pub fn declare(document: &Value, schema: Option<&KindSchema>) -> DeclaredFields {
     let schema = schema.unwrap_or_else(|| KindSchema::unknown());
-    let walk = Walk { types: &schema.types, document };
-    let root = walk.root(schema.root).unwrap_or_else(|| Node::Object(Box::new([])));
-    Fields { types: Arc::clone(&schema.types), family: family(document), ty: schema.root, root }
+    let walk = Declarer { types: &schema.types, document };
+    let root = walk.root(schema.root).unwrap_or_else(|| FieldNode::Object(Box::new([])));
+    DeclaredFields { types: Arc::clone(&schema.types), family: family(document), ty: schema.root, root }
 }
 
-impl Walk<'_> {
-    fn root(&self, ty: TypeId) -> Option<Node> {
+impl Declarer<'_> {
+    fn root(&self, ty: TypeId) -> Option<FieldNode> {
         let map = self.document.as_object()?;
         let top = Above { above: None, name: "", depth: 0 };
-        let secret = outputs::is_secret(self.document);
+        let secret = is_secret(self.document);
         let mut entries = Vec::new();
         for (name, value) in map {
             let skipped = match &**name {
@@ -67,44 +56,41 @@ impl Walk<'_> {
         Some(object(entries))
     }
 
-    /// The place of the fields of a struct.
-    fn place(&self, holder: &Above<'_>) -> Place {
+    fn place(&self, holder: &Above<'_>) -> FieldPlace {
         let is_cron_job = || self.document.get("kind").is_some_and(|kind| kind == "CronJob");
         let is_template = holder.is(&["spec", "jobTemplate", "spec"]) && is_cron_job();
-        if is_template { Place::Template } else { Place::Field }
+        if is_template { FieldPlace::Template } else { FieldPlace::Field }
     }
 
-    /// The entry `name` of a value of type `ty`, if it declares anything.
-    fn member(&self, ty: TypeId, name: &str, value: &Value, above: &Above<'_>) -> Option<Entry> {
+    fn member(&self, ty: TypeId, name: &str, value: &Value, above: &Above<'_>) -> Option<FieldEntry> {
         let at = Above { above: Some(above), name, depth: above.depth + 1 };
         let server_owned = above.is(&["metadata"]) && is_no_manifests(name);
-        if server_owned || outputs::is_output(self.document, &at, value) {
+        if server_owned || is_output(self.document, &at, value) {
             return None;
         }
         let mut value = value;
         let (known, ty, place) = match self.types.shape(ty) {
             Shape::Struct(shape) => match shape.field(name) {
                 Some(field) => {
-                    // The server replaces a null by the default. A default with several parts may have
-                    // several owners.
+                    // The server replaces a null by the default. A default with several parts may have several owners.
                     let default = field.default.as_deref().filter(|it| self.types.is_one_value(field.ty, it));
                     if let (Value::Null, Some(default)) = (value, default) {
                         value = default;
                     }
                     (Some(&field.name), field.ty, self.place(above))
                 }
-                None if shape.open => (None, TypeId::ANY, Place::Field),
-                None => (None, TypeId::ANY, Place::Unlisted),
+                None if shape.open => (None, TypeId::ANY, FieldPlace::Field),
+                None => (None, TypeId::ANY, FieldPlace::Unlisted),
             },
-            Shape::Map { value, .. } => (None, *value, Place::Entry),
-            _ => (None, TypeId::ANY, Place::Field),
+            Shape::Map { value, .. } => (None, *value, FieldPlace::Entry),
+            _ => (None, TypeId::ANY, FieldPlace::Field),
         };
         let node = self.node(ty, place, value, &at)?;
-        Some(Entry { name: known.map_or_else(|| name.into(), Arc::clone), node })
+        Some(FieldEntry { name: known.map_or_else(|| name.into(), Arc::clone), node })
     }
 
-    fn node(&self, ty: TypeId, place: Place, value: &Value, at: &Above<'_>) -> Option<Node> {
-        let leaf = |ty| Some(Node::Leaf(Leaf { value: cut(value, at.depth), ty, place }));
+    fn node(&self, ty: TypeId, place: FieldPlace, value: &Value, at: &Above<'_>) -> Option<FieldNode> {
+        let leaf = |ty| Some(FieldNode::Leaf(FieldLeaf { value: cut(value, at.depth), ty, place }));
         if at.depth >= MAX_DEPTH {
             return leaf(TypeId::ANY);
         }
@@ -113,7 +99,7 @@ impl Walk<'_> {
                 Shape::Struct(Struct { atomic: false, .. }) | Shape::Map { atomic: false, .. } | Shape::Any,
                 Value::Object(map),
             ) if !map.is_empty() => {
-                let unlisted = place == Place::Unlisted;
+                let unlisted = place == FieldPlace::Unlisted;
                 let entries = map.iter().filter_map(|(name, value)| {
                     let mut entry = self.member(ty, name, value, at)?;
                     if unlisted {
@@ -124,7 +110,7 @@ impl Walk<'_> {
                 Some(object(entries.collect()))
             }
             (Shape::List { item, kind: ListKind::Map(keys) }, Value::Array(items)) => {
-                match self.elements(ListType { list: ty, item: *item, keys }, items, at) {
+                match self.elements((ty, *item, keys), items, at) {
                     Some(_) if items.is_empty() => None,
                     None => leaf(ty),
                     elements => elements,
@@ -133,7 +119,7 @@ impl Walk<'_> {
             (Shape::List { kind: ListKind::Set, .. }, Value::Array(items)) if items.is_empty() => None,
             (Shape::List { item, kind: ListKind::Set }, Value::Array(items)) => {
                 let values = items.iter().map(|item| cut(item, at.depth)).collect();
-                Some(Node::Set(Box::new(Set { item: *item, values })))
+                Some(FieldNode::Set(Box::new(Set { item: *item, values })))
             }
             _ => leaf(ty),
         }
@@ -142,10 +128,10 @@ impl Walk<'_> {
     /// The elements by their keys; `None` if the keys do not identify them.
     fn elements(
         &self,
-        ListType { list, item, keys }: ListType<'_>,
+        (list, item, keys): (TypeId, TypeId, &[ListKey]),
         values: &[Value],
         at: &Above<'_>,
-    ) -> Option<Node> {
+    ) -> Option<FieldNode> {
         let mut items: Vec<Element> = Vec::with_capacity(values.len());
         let mut seen = std::collections::HashSet::new();
         for value in values {
@@ -162,11 +148,11 @@ impl Walk<'_> {
                 return None;
             }
             let below = Above { above: Some(at), name: "*", depth: at.depth + 1 };
-            let node = self.node(item, Place::Entry, value, &below)?;
+            let node = self.node(item, FieldPlace::Entry, value, &below)?;
             items.push(Element { keys: own, node });
         }
         let ordered = ORDERED.contains(&at.name) && matches!(keys, [key] if &*key.name == "name");
-        Some(Node::Elements(Box::new(Elements { list, ordered, items: items.into() })))
+        Some(FieldNode::Elements(Box::new(Elements { list, ordered, items: items.into() })))
     }
 }
 
@@ -185,30 +171,28 @@ fn is_no_manifests(name: &str) -> bool {
     matches!(name, "name" | "namespace") || SERVER_METADATA.contains(&name)
 }
 
-/// The family of the document's kind.
 pub(super) fn family(document: &Value) -> Family {
     let text = |name| document.get(name).and_then(Value::as_str).unwrap_or_default();
     let Gvk { group, kind, .. } = Gvk::from_api_version(text("apiVersion"), text("kind"));
     match (group.as_str(), kind.as_str()) {
         ("rbac.authorization.k8s.io", _) => Family::Rights,
         ("", "Pod") => Family::Pod,
-        (group, kind) if embedded::core().facts(group, kind).is_some() => Family::Core,
+        (group, kind) if catalog::core().facts(group, kind).is_some() => Family::Core,
         _ => Family::Custom,
     }
 }
 
-/// Entries in the order in which they are searched.
-fn object(mut entries: Vec<Entry>) -> Node {
+fn object(mut entries: Vec<FieldEntry>) -> FieldNode {
     entries.sort_by(|a, b| a.name.cmp(&b.name));
-    Node::Object(entries.into())
+    FieldNode::Object(entries.into())
 }
 
 /// Marks fields that the server does not know, at every level: it may drop them.
-fn mark_unlisted(node: &mut Node) {
+fn mark_unlisted(node: &mut FieldNode) {
     match node {
-        Node::Leaf(leaf) => leaf.place = Place::Unlisted,
-        Node::Object(entries) => entries.iter_mut().for_each(|entry| mark_unlisted(&mut entry.node)),
-        Node::Elements(_) | Node::Set(_) => {}
+        FieldNode::Leaf(leaf) => leaf.place = FieldPlace::Unlisted,
+        FieldNode::Object(entries) => entries.iter_mut().for_each(|entry| mark_unlisted(&mut entry.node)),
+        FieldNode::Elements(_) | FieldNode::Set(_) => {}
     }
 }
 
@@ -224,6 +208,236 @@ fn secret_data(data: Option<&Value>, texts: Option<&Value>) -> Value {
         merged.insert(key.clone(), Value::String(text));
     }
     if merged.is_empty() { Value::Object(Map::new()) } else { Value::Object(merged) }
+}
+
+/// The places of CA bundles: API group, kind, names from the root.
+const CA_BUNDLES: &[(&str, &str, &[&str])] = &[
+    (
+        "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration",
+        &["webhooks", "*", "clientConfig", "caBundle"],
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "MutatingWebhookConfiguration",
+        &["webhooks", "*", "clientConfig", "caBundle"],
+    ),
+    (
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        &["spec", "conversion", "webhook", "clientConfig", "caBundle"],
+    ),
+    (
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        &["spec", "conversion", "webhookClientConfig", "caBundle"],
+    ),
+    ("apiregistration.k8s.io", "APIService", &["spec", "caBundle"]),
+];
+
+/// The places of values that the API server derives from others where they are null or empty: API group, kind, names
+/// from the root.
+const DERIVED: &[(&str, &str, &[&str])] = &[
+    ("", "PersistentVolumeClaim", &["spec", "dataSource"]),
+    ("", "ReplicationController", &["spec", "selector"]),
+    ("batch", "Job", &["spec", "selector"]),
+];
+
+/// The names from the root to a value, to find what is not declared.
+#[derive(Clone, Copy)]
+pub(super) struct Above<'a> {
+    pub(super) above: Option<&'a Above<'a>>,
+    pub(super) name: &'a str,
+    pub(super) depth: usize,
+}
+
+impl Above<'_> {
+    /// Whether the names up to here are these, from the root. List elements are named `*`.
+    pub(super) fn is(&self, names: &[&str]) -> bool {
+        match names.split_last() {
+            None => self.above.is_none(),
+            Some((last, rest)) => self.above.is_some_and(|above| self.name == *last && above.is(rest)),
+        }
+    }
+}
+
+pub(super) fn is_secret(document: &Value) -> bool {
+    is_kind(document, "", "Secret")
+}
+
+/// Whether another component fills in `value` at that place: `rules` under an `aggregationRule`, a CA bundle without a
+/// certificate, and an empty value that the API server derives from others.
+pub(super) fn is_output(document: &Value, at: &Above<'_>, value: &Value) -> bool {
+    let is_in = |places: &[(&str, &str, &[&str])]| {
+        places.iter().any(|(group, kind, names)| is_kind(document, group, kind) && at.is(names))
+    };
+    match at.name {
+        "rules" => {
+            at.is(&["rules"])
+                && is_kind(document, "rbac.authorization.k8s.io", "ClusterRole")
+                && document.get("aggregationRule").is_some_and(Value::is_object)
+        }
+        "caBundle" => is_in(CA_BUNDLES) && is_placeholder(value),
+        "dataSource" | "selector" => is_empty(value) && is_in(DERIVED),
+        _ => false,
+    }
+}
+
+/// Whether another component fills in the undeclared value at `path` of an object.
+pub fn is_undeclared_output(object: &ObjectId, fields: &DeclaredFields, path: &Path) -> bool {
+    let ObjectId { group, kind, .. } = object;
+    let is_at = |names: &[&str]| {
+        names.len() == path.0.len()
+            && names.iter().zip(path.0.iter()).all(|(name, segment)| match segment {
+                Segment::Field(field) => field == name,
+                Segment::Key(_) | Segment::Element(_) => *name == "*",
+            })
+    };
+    let is_aggregated = || {
+        let rule = Path([Segment::Field("aggregationRule".to_owned())].into());
+        group == "rbac.authorization.k8s.io" && kind == "ClusterRole" && fields.declares_around(&rule)
+    };
+    CA_BUNDLES.iter().any(|(of, named, names)| group == of && kind == named && is_at(names))
+        || (is_at(&["rules"]) && is_aggregated())
+}
+
+fn is_kind(document: &Value, group: &str, kind: &str) -> bool {
+    let text = |name| document.get(name).and_then(Value::as_str).unwrap_or_default();
+    let own = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+    text("kind") == kind && own == group
+}
+
+/// Whether a CA bundle holds no certificate.
+fn is_placeholder(value: &Value) -> bool {
+    let digits: String = match value {
+        Value::Null => return true,
+        Value::String(text) => text.split_ascii_whitespace().collect(),
+        _ => return false,
+    };
+    let Ok(bytes) = STANDARD.decode(digits) else { return false };
+    !String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----")
+}
+
+/// The fields of `metadata` that the API server sets. It ignores them in a manifest; `managedFields` and
+/// `resourceVersion` even make an apply fail.
+pub const SERVER_METADATA: [&str; 6] =
+    ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
+
+/// The document in the version in which its kind is served; `None` for a document that is not an object.
+pub fn prepare(mut document: Value, api_version: String) -> Option<Value> {
+    let fields = document.as_object_mut()?;
+    fields.insert("apiVersion".to_owned(), api_version.into());
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|name, _| !SERVER_METADATA.contains(&name.as_str()));
+    }
+    fields.remove("status");
+    // The controller writes the rules of an aggregated ClusterRole.
+    if fields.get("aggregationRule").is_some_and(Value::is_object) {
+        fields.remove("rules");
+    }
+    Some(document)
+}
+
+/// Replaces nulls in maps of texts, bytes and quantities by the values that the API server stores for them when they are
+/// applied (`data: {a: }`). Of a custom kind this holds for the metadata alone.
+pub fn fill_null_entries(document: &mut Value, schema: Option<&KindSchema>) {
+    let KindSchema { types, root } = schema.unwrap_or_else(|| KindSchema::unknown());
+    let is_custom = family(document) == Family::Custom;
+    let Value::Object(fields) = document else { return };
+    for (name, value) in fields.iter_mut().filter(|(name, _)| !is_custom || *name == "metadata") {
+        fill(types, member(types.shape(*root), name), value, 1);
+    }
+}
+
+fn fill(types: &Types, ty: TypeId, value: &mut Value, depth: usize) {
+    if depth >= MAX_DEPTH {
+        return;
+    }
+    match (types.shape(ty), value) {
+        (shape @ (Shape::Struct(_) | Shape::Map { .. }), Value::Object(fields)) => {
+            for (name, value) in fields {
+                let below = member(shape, name);
+                match types.zero(below) {
+                    Some(zero) if value.is_null() && matches!(shape, Shape::Map { .. }) => {
+                        *value = zero.into();
+                    }
+                    _ => fill(types, below, value, depth + 1),
+                }
+            }
+        }
+        (Shape::List { item, .. }, Value::Array(items)) => {
+            items.iter_mut().for_each(|value| fill(types, *item, value, depth + 1));
+        }
+        _ => {}
+    }
+}
+
+/// The length of a digest: enough to make collisions infeasible.
+const BYTES: usize = 16;
+
+/// A digest of one manifest document. Of a Secret it must not be shown: who knows
+/// the rest of the document could guess the value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest([u8; BYTES]);
+
+impl Digest {
+    /// The digest of a document with Helm's metadata in it; none for one that nests deeper than [`MAX_DEPTH`] levels.
+    pub fn of(document: &Value) -> Option<Self> {
+        let mut hasher = Sha256::new();
+        put(document, "", 0, &mut hasher)?;
+        let mut digest = [0; BYTES];
+        digest.iter_mut().zip(hasher.finalize()).for_each(|(byte, hashed)| *byte = hashed);
+        Some(Self(digest))
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Digest(..)")
+    }
+}
+
+/// Each value as its type and length, then what it holds: no two spell the same.
+/// `of` is the name that it has in its document's first level.
+fn put(value: &Value, of: &str, depth: usize, hasher: &mut Sha256) -> Option<()> {
+    match value {
+        Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => return None,
+        Value::Null => hasher.update(b"n"),
+        Value::Bool(value) => hasher.update([b'b', u8::from(*value)]),
+        Value::Number(number) => put_text(b'#', &number.to_string(), hasher),
+        Value::String(text) => put_text(b's', text, hasher),
+        Value::Array(items) => {
+            put_length(b'a', items.len(), hasher);
+            for item in items {
+                put(item, "", depth + 1, hasher)?;
+            }
+        }
+        Value::Object(map) => {
+            let is_place = |name: &str| depth == 1 && of == "metadata" && name == "namespace";
+            let mut entries: Vec<_> = map.iter().filter(|(name, _)| !is_place(name)).collect();
+            entries.sort_unstable_by_key(|(name, _)| *name);
+            put_length(b'o', entries.len(), hasher);
+            for (name, value) in entries {
+                put_text(b'k', name, hasher);
+                put(value, name, depth + 1, hasher)?;
+            }
+        }
+    }
+    Some(())
+}
+
+fn put_text(kind: u8, text: &str, hasher: &mut Sha256) {
+    put_length(kind, text.len(), hasher);
+    hasher.update(text.as_bytes());
+}
+
+fn put_length(kind: u8, length: usize, hasher: &mut Sha256) {
+    hasher.update([kind]);
+    hasher.update(length.to_le_bytes());
 }
 
 #[cfg(test)]

@@ -1,35 +1,49 @@
-//! Equality of values in meaning.
-//!
-//! Entry points: [`agreement`] compares a declared value with a live one, [`is_same`] compares two values
+//! Equality of values in meaning: [`agreement`] compares a declared value with a live one, [`is_same`] compares two values
 //! that both come from the API server.
 //!
-//! Invariant: [`Agreement::Differs`] is never a guess. If only the API server can decide, the result is
-//! [`Agreement::Doubt`]. Recursion ends at [`MAX_DEPTH`]: below it `agreement` doubts and `is_same` sees no
-//! difference.
+//! [`FieldAgreement::Differs`] is never a guess: if only the API server can decide, the result is
+//! [`FieldAgreement::Doubt`]. Recursion ends at [`MAX_DEPTH`]: below it `agreement` doubts and `is_same` sees no difference.
 
 use serde_json::{Map, Value};
 
-pub(super) use self::alike::Alike;
-pub use self::alike::class_of_scalar as class;
-pub(super) use self::edited::is_chosen_late;
-pub use self::edited::settled;
-pub(super) use self::filled::{Unnamed, is_filled_in};
-use self::keys::ByKeys;
-pub use self::scalars::is_same_scalar;
-pub use self::spot::{Family, Place, Spot};
-use self::whole::{Comparison, Sides};
-use super::schema::{ListKey, ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
+pub use self::elements::class_of_scalar as class;
+pub(super) use self::elements::{Alike, ElementIndex, has_keys};
+pub use self::whole::settled;
+use self::whole::{Sides, WholeComparison};
+pub(super) use self::whole::{Unnamed, is_chosen_late, is_filled_in};
+use super::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, Struct, TypeId, Types};
 
-mod alike;
-mod edited;
-mod filled;
-pub(super) mod keys;
+mod elements;
 mod known;
-mod limits;
-mod scalars;
-mod spot;
 mod whole;
-pub(super) mod work;
+
+pub use FieldAgreement as Agreement; // alias
+pub use FieldPlace as Place; // alias
+
+/// Counts the work of a comparison, for the tests which check that it grows no faster than the compared values. Costs
+/// nothing outside of unit tests.
+pub(super) mod work {
+    #[cfg(test)]
+    thread_local! {
+        static WORK: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    #[cfg(not(test))]
+    #[inline(always)]
+    pub(crate) fn note() {}
+
+    #[cfg(test)]
+    pub(crate) fn note() {
+        WORK.with(|work| work.set(work.get() + 1));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count<T>(act: impl FnOnce() -> T) -> u64 {
+        let before = WORK.with(std::cell::Cell::get);
+        drop(act());
+        WORK.with(std::cell::Cell::get) - before
+    }
+}
 
 /// Pairs of list elements up to which elements are matched by trying all.
 const MAX_PAIRS: usize = 1 << 16;
@@ -37,27 +51,23 @@ const MAX_PAIRS: usize = 1 << 16;
 /// Whether a live value is the declared one. Ordered from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Agreement {
-    /// It is.
+pub enum FieldAgreement {
     Agrees,
     /// It may be: only the API server knows how it spells the declared value.
     Doubt,
     /// It is not: something was added to it, moved in it or filled into it that
     /// no API server adds. A mutating webhook may have, of what Helm sent.
     Altered,
-    /// It is not: something declared is not there. A server drops fields that its
-    /// feature gates switch off.
+    /// It is not: something declared is not there. A server drops fields that its feature gates switch off.
     Missing,
     /// Nothing is declared there, and a policy seals the place. Used for additions only.
     Added,
     /// As [`Self::Added`], within a value that a webhook or the server added: the previous value is unknown.
     Within,
-    /// It is not.
     Differs,
 }
 
-impl Agreement {
-    /// Whether nothing is declared there.
+impl FieldAgreement {
     pub fn is_addition(self) -> bool {
         matches!(self, Self::Added | Self::Within)
     }
@@ -75,25 +85,23 @@ pub fn agreement(
     spot: Spot<'_>,
     declared: &Value,
     live: Option<&Value>,
-) -> Agreement {
+) -> FieldAgreement {
     let live = held(types.shape(ty), live);
     match live.filter(|value| !value.is_null()) {
         live if declared.is_null() => whole::with_null(types, ty, spot, live),
         None => whole::with_absent(types, ty, spot, declared),
-        Some(_) if is_open_empty(types, ty, declared, live) => Agreement::Agrees,
-        Some(live) => Comparison::of(types).present(ty, spot, Sides { declared, live, depth: 0 }),
+        Some(_) if is_open_empty(types, ty, declared, live) => FieldAgreement::Agrees,
+        Some(live) => WholeComparison::new(types).present(ty, spot, Sides { declared, live, depth: 0 }),
     }
 }
 
-/// Whether two values, both as the API server returned them, mean the same. Null, empty lists and empty maps
-/// mean absence, because clients that know a kind's types leave them out. An empty struct does not
-/// (`emptyDir: {}`, `podSelector: {}`), nor does zero: the server shows a zero only where it matters. Null
-/// bytes become empty ones.
+/// Whether two values, both as the API server returned them, mean the same. Null, empty lists and empty maps mean
+/// absence, because clients that know a kind's types leave them out. An empty struct does not (`emptyDir: {}`,
+/// `podSelector: {}`), nor does zero: the server shows a zero only where it matters. Null bytes become empty ones.
 pub fn is_same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>) -> bool {
     same(types, ty, a, b, 0)
 }
 
-/// Whether a value is null, an empty text, list or map.
 pub fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -104,7 +112,6 @@ pub fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether a value is an empty list or map.
 pub fn is_void(value: &Value) -> bool {
     match value {
         Value::Object(map) => map.is_empty(),
@@ -113,7 +120,6 @@ pub fn is_void(value: &Value) -> bool {
     }
 }
 
-/// Whether a value is `false` or `0`.
 pub fn is_zero(value: &Value) -> bool {
     match value {
         Value::Bool(value) => !value,
@@ -122,21 +128,7 @@ pub fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Whether an element has these values at these keys, absent ones being their
-/// defaults.
-pub(super) fn has_keys(element: &Value, keys: &[ListKey], values: &[Value]) -> bool {
-    are_keys(keys.iter().map(|key| key_value(element, key)), values)
-}
-
-/// Whether an element whose keys have the values `own` has these.
-pub(super) fn are_keys<'v>(own: impl Iterator<Item = Option<&'v Value>>, values: &[Value]) -> bool {
-    work::note();
-    own.zip(values)
-        .all(|(own, wanted)| own.is_some_and(|value| is_same_scalar(Scalar::IntOrString, value, wanted)))
-}
-
-/// The value of a key in an element: its own, else the default. An empty text
-/// is absence where there is a default.
+/// The value of a key in an element: its own, else the default. An empty text is absence where there is a default.
 pub(super) fn key_value<'a>(element: &'a Value, key: &'a ListKey) -> Option<&'a Value> {
     match element.get(&*key.name) {
         Some(Value::Null) | None => key.default.as_deref(),
@@ -198,17 +190,16 @@ fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: 
         (Value::Array(_) | Value::Object(_), _) | (_, Value::Array(_) | Value::Object(_)) => false,
         _ => match shape {
             Shape::Scalar(kind) => is_same_scalar(*kind, a, b),
-            _ => is_same_scalar(Scalar::Plain, a, b),
+            _ => is_same_scalar(ScalarType::Plain, a, b),
         },
     }
 }
 
-/// The stored form of a value: the server converts null bytes to empty ones, and shows that only after
-/// storing them.
+/// The stored form of a value: the server converts null bytes to empty ones, and shows that only after storing them.
 fn held<'v>(shape: &Shape, value: Option<&'v Value>) -> Option<&'v Value> {
     static NO_BYTES: Value = Value::String(String::new());
     match (shape, value) {
-        (Shape::Scalar(Scalar::Bytes), Some(Value::Null)) => Some(&NO_BYTES),
+        (Shape::Scalar(ScalarType::Bytes), Some(Value::Null)) => Some(&NO_BYTES),
         _ => value,
     }
 }
@@ -246,11 +237,211 @@ fn are_within(types: &Types, item: TypeId, elements: &[Value], others: &[Value],
 /// Whether two elements of a list have the same keys: then their order has a meaning.
 fn has_doubled_keys(kind: &ListKind, items: &[Value]) -> bool {
     let ListKind::Map(keys) = kind else { return false };
-    let by_keys = ByKeys::new(items, keys, items.len());
+    let index = ElementIndex::of_list(items, keys, items.len());
     items.iter().any(|item| {
-        let values: Option<Vec<Value>> = keys.iter().map(|key| key_value(item, key).cloned()).collect();
-        values.is_some_and(|values| by_keys.first_two(&values)[1].is_some())
+        let values: Option<Vec<&Value>> = keys.iter().map(|key| key_value(item, key)).collect();
+        values.is_some_and(|values| index.places(values.into_iter()).len() > 1)
     })
+}
+
+/// The place of a declared value: it decides what an absent or empty value means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldPlace {
+    /// A field of a struct: the server may leave out zero values and fill in defaults.
+    Field,
+    /// A field of a template that the server stores unchanged: the defaults are set in the objects made from
+    /// it, as in the jobs of a CronJob.
+    Template,
+    /// An entry of a free map: kept as it is.
+    Entry,
+    /// A field that the schema does not list: the server may drop it.
+    Unlisted,
+}
+
+/// The origin of a kind: it decides who may add to a value that is declared as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// A built-in kind that grants rights: nothing is added except the API groups of subjects.
+    Rights,
+    /// Kubernetes' own Pod, to which admission plugins add.
+    Pod,
+    /// Kubernetes' own: what is added is in a table.
+    Core,
+    /// A custom kind: additions follow its schema and the webhooks of its operator.
+    #[default]
+    Custom,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Spot<'a> {
+    /// The name of the field or entry; empty for list elements.
+    pub name: &'a str,
+    pub place: FieldPlace,
+    pub family: Family,
+    /// The name of the enclosing field, as far as that is a part of the same declared value; for list
+    /// elements the list's name.
+    within: &'a str,
+    /// The name of the field that holds it, where it is a declared value of its own.
+    above: &'a str,
+}
+
+impl<'a> Spot<'a> {
+    pub fn new(name: &'a str, place: FieldPlace, family: Family) -> Self {
+        Self { name, place, family, within: "", above: "" }
+    }
+
+    pub fn held_by(self, above: &'a str) -> Self {
+        Self { above, ..self }
+    }
+
+    /// The name by which its fields know it.
+    fn holder(self) -> &'a str {
+        if self.name.is_empty() { self.within } else { self.name }
+    }
+
+    fn part(self, name: &'a str, place: FieldPlace) -> Self {
+        Self { name, place, family: self.family, within: self.holder(), above: "" }
+    }
+}
+
+pub fn is_same_scalar(kind: ScalarType, a: &Value, b: &Value) -> bool {
+    if a == b {
+        return true;
+    }
+    match kind {
+        // Most keys are texts, and most are compared with another element's.
+        ScalarType::Plain | ScalarType::Text | ScalarType::IntOrString if a.is_string() && b.is_string() => {
+            false
+        }
+        ScalarType::Plain => same_number(a, b),
+        ScalarType::Text => same_text(a, b),
+        ScalarType::IntOrString => same_number(a, b) || same_text(a, b),
+        ScalarType::Quantity => match (quantity(a), quantity(b)) {
+            (Some(a), Some(b)) => a == b,
+            _ => false,
+        },
+        ScalarType::Bytes => match (a, b) {
+            (Value::String(a), Value::String(b)) => base64_digits(a).eq(base64_digits(b)),
+            _ => false,
+        },
+        ScalarType::Time => match (a, b) {
+            (Value::String(a), Value::String(b)) => {
+                matches!((a.parse::<jiff::Timestamp>(), b.parse::<jiff::Timestamp>()), (Ok(a), Ok(b)) if a == b)
+            }
+            _ => false,
+        },
+    }
+}
+
+fn base64_digits(text: &str) -> impl Iterator<Item = u8> + '_ {
+    text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n'))
+}
+
+fn same_text(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::String(text), other) | (other, Value::String(text)) => {
+            let spelled = match other {
+                Value::Number(number) => number.to_string(),
+                Value::Bool(value) => value.to_string(),
+                _ => return false,
+            };
+            *text == spelled
+        }
+        _ => same_number(a, b),
+    }
+}
+
+fn same_number(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
+        (Value::Number(a), Value::Number(b)) => a == b,
+        _ => false,
+    }
+}
+
+/// The size of a quantity in billionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Quantity(i128);
+
+/// More significant digits than a u128 holds together with every suffix.
+const MAX_DIGITS: usize = 19;
+
+/// 2^63 - 1 in billionths: Kubernetes caps every quantity there.
+const CAP: u128 = (i64::MAX as u128) * 1_000_000_000;
+
+/// Reads a quantity from a JSON string or number, as the API server does.
+pub fn quantity(value: &Value) -> Option<Quantity> {
+    match value {
+        Value::String(text) => parse_quantity(text),
+        Value::Number(number) => parse_quantity(&number.to_string()),
+        _ => None,
+    }
+}
+
+/// Reads a quantity: sign, decimal number, and a suffix of powers of ten (`n u m k M G T P E`), of 1024 (`Ki` ...
+/// `Ei`), or an exponent (`e3`). `None` if the text is not a quantity, or has more than nineteen significant digits.
+pub fn parse_quantity(text: &str) -> Option<Quantity> {
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at_checked(end)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return None;
+    }
+    let fraction = fraction.trim_end_matches('0');
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        scale(suffix)?;
+        return Some(Quantity(0));
+    }
+    let significant = digits.trim_end_matches('0');
+    if significant.len() > MAX_DIGITS {
+        return None;
+    }
+    let zeros = i64::try_from(digits.len() - significant.len()).ok()?;
+    let places = i64::try_from(fraction.len()).ok()?;
+    let (tens, doublings) = scale(suffix)?;
+    let mantissa = significant.parse::<u128>().ok()?.checked_mul(1 << doublings)?;
+    let size = i128::try_from(billionths(mantissa, zeros - places + tens + 9)).ok()?;
+    Some(Quantity(if negative { -size } else { size }))
+}
+
+fn scale(suffix: &str) -> Option<(i64, u32)> {
+    Some(match suffix {
+        "n" => (-9, 0),
+        "u" => (-6, 0),
+        "m" => (-3, 0),
+        "" => (0, 0),
+        "k" => (3, 0),
+        "M" => (6, 0),
+        "G" => (9, 0),
+        "T" => (12, 0),
+        "P" => (15, 0),
+        "E" => (18, 0),
+        "Ki" => (0, 10),
+        "Mi" => (0, 20),
+        "Gi" => (0, 30),
+        "Ti" => (0, 40),
+        "Pi" => (0, 50),
+        "Ei" => (0, 60),
+        _ => (i64::from(suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?), 0),
+    })
+}
+
+/// `mantissa` times ten to `tens`, rounded up and capped as Kubernetes does.
+fn billionths(mantissa: u128, tens: i64) -> u128 {
+    let factor = u32::try_from(tens.unsigned_abs()).ok().and_then(|n| 10_u128.checked_pow(n));
+    let exact = match (factor, tens >= 0) {
+        (Some(factor), true) => mantissa.checked_mul(factor),
+        (Some(factor), false) => Some(mantissa.div_ceil(factor)),
+        (None, true) => None,
+        (None, false) => Some(1),
+    };
+    exact.unwrap_or(CAP).min(CAP)
 }
 
 #[cfg(test)]

@@ -1,28 +1,24 @@
-//! The declared fields of one object.
-//!
-//! Entry point: [`Fields`], built by [`super::declare::declare`]. Its [`changed`](Fields::changed) and
-//! [`drift`](Fields::drift) are in `compare`.
-//!
-//! Invariant: a tree of declared paths, compact because tens of thousands stay in memory. Each leaf is
-//! compared as one value. `Debug` shows no value, since it may be a Secret's.
+//! The declared fields of one object: a tree of declared paths, compact because tens of thousands stay in memory. Each leaf
+//! is compared as one value. `Debug` shows no value, since it may be a Secret's.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::equality::{Agreement, Family, Place, is_granular};
-use super::path::{Path, Segment, Step, Trail};
+use super::equality::{Family, FieldAgreement, FieldPlace, is_granular};
+use super::path::{Path, PathLookup, Segment, Trail, TrailStep};
 use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
 
-/// The declared fields of one object.
+pub use DeclaredFields as Fields; // alias
+
 #[derive(Clone, PartialEq)]
-pub struct Fields {
+pub struct DeclaredFields {
     pub(super) types: Arc<Types>,
     pub(super) family: Family,
-    /// The type of the whole object.
     pub(super) ty: TypeId,
-    pub(super) root: Node,
+    pub(super) root: FieldNode,
 }
 
 /// One declared path at which an object changed or differs from its declaration.
@@ -32,41 +28,37 @@ pub struct Fields {
 /// list, `declared`, `old` and `new` hold the keys of its declared elements in their respective order.
 #[derive(Clone, PartialEq)]
 pub struct FieldChange {
-    /// The path.
     pub path: Path,
     /// The declared value; `None` for the existence of a list element or of a struct.
     pub declared: Option<Value>,
     /// The value before; `None` if it was absent or is unknown.
     pub old: Option<Value>,
-    /// The value after; `None` if it is absent.
     pub new: Option<Value>,
     /// Whether the value after is the declared one.
-    pub agreement: Agreement,
+    pub agreement: FieldAgreement,
 }
 
 #[derive(Clone, PartialEq)]
-pub(super) enum Node {
+pub(super) enum FieldNode {
     /// Compared as one value.
-    Leaf(Leaf),
-    /// Some entries of a map or struct.
-    Object(Box<[Entry]>),
+    Leaf(FieldLeaf),
+    Object(Box<[FieldEntry]>),
     /// Some elements of a list, identified by keys.
     Elements(Box<Elements>),
-    /// Some elements of a set.
     Set(Box<Set>),
 }
 
 #[derive(Clone, PartialEq)]
-pub(super) struct Leaf {
+pub(super) struct FieldLeaf {
     pub(super) value: Value,
     pub(super) ty: TypeId,
-    pub(super) place: Place,
+    pub(super) place: FieldPlace,
 }
 
 #[derive(Clone, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct FieldEntry {
     pub(super) name: Arc<str>,
-    pub(super) node: Node,
+    pub(super) node: FieldNode,
 }
 
 #[derive(Clone, PartialEq)]
@@ -82,7 +74,7 @@ pub(super) struct Elements {
 pub(super) struct Element {
     /// The values of the list's keys, in their order.
     pub(super) keys: Box<[Value]>,
-    pub(super) node: Node,
+    pub(super) node: FieldNode,
 }
 
 #[derive(Clone, PartialEq)]
@@ -91,14 +83,12 @@ pub(super) struct Set {
     pub(super) values: Box<[Value]>,
 }
 
-impl Fields {
-    /// Whether they belong to a kind that grants rights: the server stores these as sent, and nothing
-    /// completes them.
+impl DeclaredFields {
+    /// Whether they belong to a kind that grants rights: the server stores these as sent, and nothing completes them.
     pub fn grant_rights(&self) -> bool {
         self.family == Family::Rights
     }
 
-    /// Every declared path with its declared value.
     pub fn leaves(&self) -> Vec<(Path, Value)> {
         let mut found = Vec::new();
         self.root
@@ -129,21 +119,19 @@ impl Fields {
         found
     }
 
-    /// The memory that they take, about, in bytes.
     pub fn weight(&self) -> usize {
         self.root.weight()
     }
 
-    /// The declared value at a path of plain field names, such as
-    /// `["metadata", "annotations", "helm.sh/resource-policy"]`. `None` where nothing is declared, and for
-    /// lists with identified elements.
+    /// The declared value at a path of plain field names, such as `["metadata", "annotations",
+    /// "helm.sh/resource-policy"]`. `None` where nothing is declared, and for lists with identified elements.
     pub fn get(&self, path: &[&str]) -> Option<Value> {
         let mut node = &self.root;
         for name in path {
             node = node.entry(name)?;
         }
         match node {
-            Node::Leaf(leaf) => Some(leaf.value.clone()),
+            FieldNode::Leaf(leaf) => Some(leaf.value.clone()),
             _ => None,
         }
     }
@@ -155,9 +143,9 @@ impl Fields {
             let Some(below) = node.entry(name) else { return Vec::new() };
             node = below;
         }
-        let Node::Object(entries) = node else { return Vec::new() };
-        let leaf = |entry: &'_ Entry| match &entry.node {
-            Node::Leaf(leaf) => Some(leaf.value.clone()),
+        let FieldNode::Object(entries) = node else { return Vec::new() };
+        let leaf = |entry: &'_ FieldEntry| match &entry.node {
+            FieldNode::Leaf(leaf) => Some(leaf.value.clone()),
             _ => None,
         };
         entries.iter().filter_map(|entry| Some((&*entry.name, leaf(entry)?))).collect()
@@ -168,15 +156,14 @@ impl Fields {
         Some(self.node(&path.0)?.value())
     }
 
-    /// Whether something is declared at `path`, or below it.
     pub fn declares(&self, path: &Path) -> bool {
         self.node(&path.0).is_some()
     }
 
-    fn node(&self, path: &[Segment]) -> Option<&Node> {
+    fn node(&self, path: &[Segment]) -> Option<&FieldNode> {
         path.iter().try_fold(&self.root, |node, segment| match (segment, node) {
             (Segment::Field(name), node) => node.entry(name),
-            (Segment::Key(wanted), Node::Elements(elements)) => elements.find(&self.types, wanted),
+            (Segment::Key(wanted), FieldNode::Elements(elements)) => elements.find(&self.types, wanted),
             _ => None,
         })
     }
@@ -185,24 +172,23 @@ impl Fields {
     /// there is no such list, or its elements are not identified.
     pub fn element_at(&self, path: &[Segment], index: usize) -> Option<Segment> {
         match self.node(path)? {
-            Node::Elements(elements) => {
+            FieldNode::Elements(elements) => {
                 let keys = elements.keys(&self.types).iter().map(|key| key.name.to_string());
                 Some(Segment::Key(keys.zip(elements.items.get(index)?.keys.iter().cloned()).collect()))
             }
-            Node::Set(set) => set.values.get(index).cloned().map(Segment::Element),
-            Node::Leaf(_) | Node::Object(_) => None,
+            FieldNode::Set(set) => set.values.get(index).cloned().map(Segment::Element),
+            FieldNode::Leaf(_) | FieldNode::Object(_) => None,
         }
     }
 }
 
-impl Node {
-    pub(super) fn entry(&self, name: &str) -> Option<&Node> {
-        let Node::Object(entries) = self else { return None };
+impl FieldNode {
+    pub(super) fn entry(&self, name: &str) -> Option<&FieldNode> {
+        let FieldNode::Object(entries) = self else { return None };
         let index = entries.binary_search_by(|entry| (*entry.name).cmp(name)).ok()?;
         entries.get(index).map(|entry| &entry.node)
     }
 
-    /// What is declared here, as one value.
     fn value(&self) -> Value {
         match self {
             Self::Leaf(leaf) => leaf.value.clone(),
@@ -230,31 +216,31 @@ impl Node {
         size_of::<Element>() + below
     }
 
-    /// Calls `visit` with each declared value and its type.
     fn each_value(&self, types: &Types, trail: &Trail<'_>, visit: &mut dyn FnMut(&Trail<'_>, TypeId, Value)) {
         match self {
             Self::Leaf(leaf) => visit(trail, leaf.ty, leaf.value.clone()),
             Self::Object(entries) => {
                 for entry in entries {
-                    entry.node.each_value(types, &trail.then(Step::Field(&entry.name)), visit);
+                    entry.node.each_value(types, &trail.then(TrailStep::Field(&entry.name)), visit);
                 }
             }
             Self::Elements(elements) => {
                 let keys = elements.keys(types);
                 for item in &elements.items {
-                    item.node.each_value(types, &trail.then(Step::Key(keys, &item.keys)), visit);
+                    item.node.each_value(types, &trail.then(TrailStep::Key(keys, &item.keys)), visit);
                 }
             }
             Self::Set(set) => {
-                set.values.iter().for_each(|v| visit(&trail.then(Step::Element(v)), set.item, v.clone()));
+                set.values
+                    .iter()
+                    .for_each(|v| visit(&trail.then(TrailStep::Element(v)), set.item, v.clone()));
             }
         }
     }
 }
 
 impl Elements {
-    /// What is declared of the element with these keys.
-    pub(super) fn find(&self, types: &Types, wanted: &[(String, Value)]) -> Option<&Node> {
+    pub(super) fn find(&self, types: &Types, wanted: &[(String, Value)]) -> Option<&FieldNode> {
         let keys = self.keys(types);
         let is = |(name, value): &(String, Value), item: &Element| {
             let own = keys.iter().zip(&item.keys).find(|(key, _)| *key.name == **name);
@@ -263,7 +249,6 @@ impl Elements {
         self.items.iter().find(|item| wanted.iter().all(|it| is(it, item))).map(|item| &item.node)
     }
 
-    /// The fields that tell the elements apart.
     pub(super) fn keys<'t>(&self, types: &'t Types) -> &'t [ListKey] {
         match types.shape(self.list) {
             Shape::List { kind: ListKind::Map(keys), .. } => keys,
@@ -285,7 +270,7 @@ fn weight(value: &Value) -> usize {
     }
 }
 
-impl fmt::Debug for Fields {
+impl fmt::Debug for DeclaredFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.leaves().iter().map(|(path, _)| path.to_string())).finish()
     }
@@ -298,6 +283,92 @@ impl fmt::Debug for FieldChange {
             .field("agreement", &self.agreement)
             .finish_non_exhaustive()
     }
+}
+
+/// The elements of some declarations, and of one object, that share their merge key with another one.
+pub struct AmbiguousElements<'v> {
+    /// The lists with such elements, and these elements by the merge key alone.
+    declared: HashSet<String>,
+    live: PathLookup<'v>,
+}
+
+struct RepeatedKeys<'t> {
+    types: &'t Types,
+    found: HashSet<String>,
+}
+
+impl<'v> AmbiguousElements<'v> {
+    pub fn new<'f>(declared: impl IntoIterator<Item = &'f DeclaredFields>, live: &'v Value) -> Self {
+        let mut found = HashSet::new();
+        for fields in declared {
+            let mut repeated = RepeatedKeys { types: &fields.types, found };
+            repeated.node(&fields.root, &Trail::ROOT);
+            found = repeated.found;
+        }
+        Self { declared: found, live: PathLookup::new(live) }
+    }
+
+    /// Whether the place is in or below such an element, or is a list that declares one.
+    pub fn cover(&mut self, path: &Path) -> bool {
+        if self.declared.contains(path.pointer()) {
+            return true;
+        }
+        let mut above = Vec::new();
+        for segment in path.0.iter() {
+            if let Segment::Key(keys) = segment {
+                let element = Path(above.iter().cloned().chain([merge_key(keys)]).collect());
+                if self.declared.contains(element.pointer()) || self.live.get(&element).len() > 1 {
+                    return true;
+                }
+            }
+            above.push(segment.clone());
+        }
+        false
+    }
+}
+
+impl RepeatedKeys<'_> {
+    fn node(&mut self, node: &FieldNode, trail: &Trail<'_>) {
+        match node {
+            FieldNode::Object(entries) => {
+                for entry in entries {
+                    self.node(&entry.node, &trail.then(TrailStep::Field(&entry.name)));
+                }
+            }
+            FieldNode::Elements(elements) => {
+                let keys = elements.keys(self.types);
+                self.list(keys, elements.items.iter().filter_map(|item| item.keys.first()), trail);
+                for item in &elements.items {
+                    self.node(&item.node, &trail.then(TrailStep::Key(keys, &item.keys)));
+                }
+            }
+            // A list whose keys do not identify its elements is declared as one value.
+            FieldNode::Leaf(leaf) => {
+                let Shape::List { kind: ListKind::Map(keys), .. } = self.types.shape(leaf.ty) else { return };
+                let (Value::Array(items), Some(key)) = (&leaf.value, keys.first()) else { return };
+                self.list(keys, items.iter().filter_map(|item| item.get(&*key.name)), trail);
+            }
+            FieldNode::Set(_) => {}
+        }
+    }
+
+    /// Notes the merge keys that occur more than once in a list, and the list itself.
+    fn list<'v>(&mut self, keys: &[ListKey], own: impl Iterator<Item = &'v Value>, trail: &Trail<'_>) {
+        let mut counts: HashMap<String, (&Value, usize)> = HashMap::new();
+        for value in own {
+            counts.entry(Segment::spelled(value)).or_insert((value, 0)).1 += 1;
+        }
+        for (value, _) in counts.into_values().filter(|(_, count)| *count > 1) {
+            let key = keys.get(..1).unwrap_or_default();
+            let element = trail.then(TrailStep::Key(key, std::slice::from_ref(value))).path();
+            self.found.insert(element.pointer().to_owned());
+            self.found.insert(trail.path().pointer().to_owned());
+        }
+    }
+}
+
+fn merge_key(keys: &[(String, Value)]) -> Segment {
+    Segment::Key(keys.first().into_iter().cloned().collect())
 }
 
 #[cfg(test)]

@@ -1,25 +1,31 @@
-//! The nouns that every other module speaks in: which object, which release,
-//! who, and what was done.
-//!
-//! Entry points: [`ObjectId`], [`ReleaseId`], [`Actor`]. Invariant: plain values.
-//! Must not know a wire format, I/O, a clock or a rule.
+//! The nouns that every other module speaks in: which object, which release, who, and what was done. Plain values.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use smol_str::SmolStr;
 
-pub mod build;
-mod named;
 pub mod text;
 
-pub use self::named::NamedObject;
+/// Which build of the program this is. Commit and compiler are what the build put into the environment (`Makefile`,
+/// `deploy/image/build`): a build script would ask a repository that `cargo install` does not have.
+pub mod build {
+    pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The field manager of the arbiter's dry runs. A dry run under this name
-/// stores nothing and is never judged.
+    pub fn commit() -> Option<&'static str> {
+        option_env!("KUBEMOOR_COMMIT").filter(|commit| !commit.is_empty())
+    }
+
+    pub fn compiler() -> Option<&'static str> {
+        option_env!("KUBEMOOR_RUSTC").filter(|compiler| !compiler.is_empty())
+    }
+}
+
+/// The field manager of the arbiter's dry runs. A dry run under this name stores nothing and is never judged.
 pub const PROBE_MANAGER: &str = "kubemoor-probe";
 
 /// Helm's label on every object that it writes, and its value.
@@ -47,24 +53,19 @@ pub const PAUSED_SCALE_OUT: &str = "autoscaling.keda.sh/paused-scale-out";
 /// Helm's annotation that keeps an object when its release drops it.
 pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
-/// The annotation that names what may be changed locally: paths separated by
-/// commas, `*` or `delete`.
+/// The annotation that names what may be changed locally: paths separated by commas, `*` or `delete`.
 pub const ALLOW: &str = "kubemoor.dev/allow";
 
 /// The annotation that says until when (RFC 3339).
 pub const ALLOW_UNTIL: &str = "kubemoor.dev/allow-until";
 
-/// The annotation that says why.
 pub const ALLOW_REASON: &str = "kubemoor.dev/allow-reason";
 
-/// An API group, a kind and one of its versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gvk {
     /// The API group; empty for the core group.
     pub group: String,
-    /// The version, such as `v1`.
     pub version: String,
-    /// The kind, such as `Deployment`.
     pub kind: String,
 }
 
@@ -97,14 +98,11 @@ pub struct ReleaseId {
 /// The user who asks, as the API server authenticated them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Actor {
-    /// The user's name.
     pub user: String,
-    /// The user's groups.
     pub groups: Vec<String>,
     /// The user's uid; empty without one.
     pub uid: String,
-    /// The authenticator's extra attributes, such as the scopes of a token: part of every check of this
-    /// user's rights.
+    /// The authenticator's extra attributes, such as the scopes of a token: part of every check of this user's rights.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -123,12 +121,9 @@ pub enum Operation {
 /// The range in which an autoscaler may scale one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Autoscaler {
-    /// The fewest replicas.
     pub minimum: i32,
-    /// The most replicas.
     pub maximum: i32,
-    /// Whether KEDA made the autoscaler: its operator scales an idle workload
-    /// to zero and back, below the minimum.
+    /// Whether KEDA made the autoscaler: its operator scales an idle workload to zero and back, below the minimum.
     pub by_keda: bool,
     /// The releases that declare the autoscaler, or what made it.
     pub declared_by: Vec<ReleaseId>,
@@ -183,14 +178,12 @@ pub enum DriftMode {
 pub struct Cause {
     /// The reason word, such as `FieldValueInvalid`.
     pub reason: String,
-    /// The field, such as `spec.clusterIP`; may be empty.
     pub field: String,
     /// The API server's message. Withheld where it could quote a Secret.
     pub message: String,
 }
 
 impl Operation {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Create, Self::Update, Self::Delete];
 
     /// The operation's name, as in an AdmissionReview.
@@ -246,7 +239,6 @@ impl fmt::Display for ObjectId {
 }
 
 impl ObjectId {
-    /// An object in a namespace.
     pub fn namespaced(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
         Self { group: group.into(), kind: kind.into(), namespace: Some(namespace.into()), name: name.into() }
     }
@@ -272,7 +264,6 @@ impl fmt::Display for ReleaseId {
 }
 
 impl Actor {
-    /// Whether the actor is the service account `name` of `namespace`.
     pub fn is_service_account(&self, namespace: &str, name: &str) -> bool {
         self.user
             .strip_prefix("system:serviceaccount:")
@@ -289,3 +280,64 @@ pub fn is_dns_label(text: &str) -> bool {
         && text.bytes().next().is_some_and(inner)
         && text.bytes().next_back().is_some_and(inner)
 }
+
+/// `KIND/NAME` or `KIND.GROUP/NAME`, the kind in any case, as its plural or by a short name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedObject {
+    pub kind: String,
+    pub group: Option<String>,
+    pub name: String,
+}
+
+impl FromStr for NamedObject {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = "an object is KIND/NAME, such as deployment/web, or KIND.GROUP/NAME";
+        let (kind, name) = text.split_once('/').ok_or(form)?;
+        let (kind, group) = match kind.split_once('.') {
+            Some((kind, group)) => (kind, Some(group.to_owned())),
+            None => (kind, None),
+        };
+        if kind.is_empty() || name.is_empty() || name.contains('/') {
+            return Err(form);
+        }
+        Ok(Self { kind: kind.to_lowercase(), group, name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for NamedObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, group, name } = self;
+        match group {
+            Some(group) => write!(f, "{kind}.{group}/{name}"),
+            None => write!(f, "{kind}/{name}"),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Sweep {
+    least: usize,
+    at: usize,
+}
+
+impl Sweep {
+    /// Of a collection in which so many values are left alone.
+    pub const fn above(least: usize) -> Self {
+        Self { least, at: least }
+    }
+
+    /// Whether a collection of so many values is to be searched before another one comes in.
+    pub fn is_due(&self, values: usize) -> bool {
+        values >= self.at
+    }
+
+    /// Records that it was searched, and so many values are left.
+    pub fn note_left(&mut self, values: usize) {
+        self.at = self.least.max(values.saturating_mul(2));
+    }
+}
+
+#[cfg(test)]
+mod tests;

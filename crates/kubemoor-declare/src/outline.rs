@@ -1,9 +1,7 @@
-//! Finds the positions of values in a JSON text without parsing them.
-//!
-//! Entry points: [`Excerpt`], a value's text; [`Part::entries`] and [`Part::items_in_step`] split it one
-//! level at a time. Invariant: one pass over any text marks its structure, 64 bytes at a time. In valid JSON
-//! every part is the text of exactly one value. Invalid JSON gives `None`, or a text that every parser
-//! rejects. Never recurses. Checks nothing within a value that is not requested.
+//! Finds the positions of values in a JSON text without parsing them. One pass over any text marks its structure, 64 bytes
+//! at a time; then [`JsonPart`] splits it one level at a time. In valid JSON every part is the text of exactly one value;
+//! invalid JSON gives `None`, or a text that every parser rejects. Never recurses, and checks nothing within a value that
+//! is not requested.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -16,23 +14,19 @@ const BLOCK: usize = 64;
 /// The number of blocks that share one minimum of open brackets.
 const GROUP: usize = 16;
 
-/// Room for as many entries as most maps and lists have.
 const USUAL: usize = 16;
 
-/// The vector instructions of this machine.
 static LEVEL: LazyLock<Level> = LazyLock::new(Level::new);
 
-/// The text of one value, within a larger text whose outline is known.
 #[derive(Clone)]
 pub struct Excerpt<'a> {
     whole: &'a str,
     start: usize,
     end: usize,
-    outline: Arc<Outline>,
+    outline: Arc<JsonOutline>,
 }
 
-/// The structure of a whole text.
-struct Outline {
+struct JsonOutline {
     blocks: Box<[Marks]>,
     /// Of each group of blocks the lowest floor.
     floors: Box<[i32]>,
@@ -41,11 +35,8 @@ struct Outline {
 /// The structure of 64 bytes, the first in the lowest bit.
 #[derive(Clone, Copy, Default)]
 struct Marks {
-    /// Quotes that begin or end a string.
     quotes: u64,
-    /// Opening brackets outside of strings.
     opens: u64,
-    /// Closing brackets outside of strings.
     closes: u64,
     /// The bracket depth before them. Invalid JSON may close more brackets than it opens.
     depth: i32,
@@ -60,34 +51,30 @@ struct Marker {
     within: u64,
     /// One if the next byte is escaped.
     escaped: u64,
-    /// How many brackets are open.
     depth: i32,
 }
 
 /// The text of one value within a text whose outline is known.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'t, 'o> {
+pub(super) struct JsonPart<'t, 'o> {
     whole: &'t str,
-    outline: &'o Outline,
+    outline: &'o JsonOutline,
     start: usize,
     end: usize,
 }
 
-/// One entry of a map.
 #[derive(Clone, Copy)]
-pub(super) struct Entry<'t, 'o> {
+pub(super) struct MapEntry<'t, 'o> {
     /// The name as it is spelled between its quotes, escapes and all.
     pub(super) name: &'t str,
-    /// The value.
-    pub(super) value: Part<'t, 'o>,
+    pub(super) value: JsonPart<'t, 'o>,
     /// Where the entry begins, with its name's quote.
     start: usize,
 }
 
-/// A place in a text.
 struct Cursor<'t, 'o> {
     whole: &'t str,
-    outline: &'o Outline,
+    outline: &'o JsonOutline,
     at: usize,
 }
 
@@ -95,10 +82,9 @@ impl<'a> Excerpt<'a> {
     /// All of `whole`, without white space around it.
     pub fn of(whole: &'a str) -> Self {
         let text = whole.trim_ascii();
-        Self { whole: text, start: 0, end: text.len(), outline: Arc::new(Outline::of(text)) }
+        Self { whole: text, start: 0, end: text.len(), outline: Arc::new(JsonOutline::new(text)) }
     }
 
-    /// The text.
     pub fn get(&self) -> &'a str {
         self.whole.get(self.start..self.end).unwrap_or_default()
     }
@@ -112,8 +98,14 @@ impl<'a> Excerpt<'a> {
 
     /// The items of a list; `None` of anything else.
     pub fn items(&self) -> Option<Vec<Self>> {
-        let mut items = Vec::new();
-        self.part().each_item(|item| items.push(self.within(item)))?;
+        let (part, mut items) = (self.part(), Vec::new());
+        if !part.is_list() {
+            return None;
+        }
+        part.each(|item| {
+            items.push(self.within(item.value));
+            Some(())
+        })?;
         Some(items)
     }
 
@@ -132,19 +124,17 @@ impl<'a> Excerpt<'a> {
         found.map(|value| serde_json::from_str(value.filter(|_| visited.is_some())?.text()).ok())
     }
 
-    /// This text, to be split.
-    pub(super) fn part(&self) -> Part<'a, '_> {
-        Part::new(self.whole, &self.outline, self.start, self.end)
+    pub(super) fn part(&self) -> JsonPart<'a, '_> {
+        JsonPart::new(self.whole, &self.outline, self.start, self.end)
     }
 
-    fn within(&self, part: Part<'a, '_>) -> Self {
+    fn within(&self, part: JsonPart<'a, '_>) -> Self {
         Self { start: part.start, end: part.end, ..self.clone() }
     }
 }
 
-impl Outline {
-    /// The outline of `text`.
-    fn of(text: &str) -> Self {
+impl JsonOutline {
+    fn new(text: &str) -> Self {
         let blocks = dispatch!(*LEVEL, simd => marks(simd, text.as_bytes()));
         let floor = |group: &[Marks]| group.iter().map(|marks| marks.floor).min().unwrap_or_default();
         let floors = blocks.chunks(GROUP).map(floor).collect();
@@ -198,8 +188,7 @@ impl Outline {
 }
 
 impl Marks {
-    /// The place among those in `mask` at which the bracket depth falls to `outside`; `depth` is the depth
-    /// before them.
+    /// The place among those in `mask` at which the bracket depth falls to `outside`; `depth` is the depth before them.
     fn falls_to(&self, outside: i32, mut depth: i32, mask: u64) -> Option<usize> {
         let mut brackets = (self.opens | self.closes) & mask;
         while brackets != 0 {
@@ -215,8 +204,7 @@ impl Marks {
 }
 
 /// The marks of all blocks, the last one filled up.
-// All that runs per block is inlined into this, as only then it is compiled for
-// the vectors at hand.
+// All that runs per block is inlined into this, as only then it is compiled for the vectors at hand.
 #[inline(always)]
 fn marks<S: Simd>(simd: S, text: &[u8]) -> Box<[Marks]> {
     let (blocks, rest) = text.as_chunks::<BLOCK>();
@@ -233,7 +221,6 @@ fn marks<S: Simd>(simd: S, text: &[u8]) -> Box<[Marks]> {
     marks.into_boxed_slice()
 }
 
-/// Which of these are this byte.
 #[inline(always)]
 fn are<S: Simd>(bytes: u8x64<S>, byte: u8) -> u64 {
     bytes.simd_eq(byte).to_bitmask()
@@ -269,9 +256,8 @@ impl Marker {
         Marks { quotes, opens, closes, depth, floor }
     }
 
-    /// The bytes that a backslash before them escapes: those behind an odd
-    /// number of backslashes in a row. Where such a row begins at an odd place,
-    /// adding its begin to it moves the odd number from odd places to even ones.
+    /// The bytes that a backslash before them escapes: those behind an odd number of backslashes in a row. Where such a
+    /// row begins at an odd place, adding its begin to it moves the odd number from odd places to even ones.
     #[inline(always)]
     fn escapes(&mut self, slashes: u64) -> u64 {
         const EVEN: u64 = 0x5555_5555_5555_5555;
@@ -293,28 +279,25 @@ fn up_to_each(mut ones: u64) -> u64 {
     ones
 }
 
-impl<'t, 'o> Part<'t, 'o> {
-    fn new(whole: &'t str, outline: &'o Outline, start: usize, end: usize) -> Self {
+impl<'t, 'o> JsonPart<'t, 'o> {
+    fn new(whole: &'t str, outline: &'o JsonOutline, start: usize, end: usize) -> Self {
         Self { whole, outline, start, end }
     }
 
-    /// The text.
     pub(super) fn text(self) -> &'t str {
         self.whole.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Whether this is a map, by how it begins.
     pub(super) fn is_map(self) -> bool {
         self.first() == Some(b'{')
     }
 
-    /// Whether this is a list, by how it begins.
     pub(super) fn is_list(self) -> bool {
         self.first() == Some(b'[')
     }
 
     /// The entries of a map, in their order; a name may occur twice.
-    pub(super) fn entries(self) -> Option<Vec<Entry<'t, 'o>>> {
+    pub(super) fn entries(self) -> Option<Vec<MapEntry<'t, 'o>>> {
         let mut entries = Vec::with_capacity(USUAL);
         self.each_entry(|entry| {
             entries.push(entry);
@@ -336,28 +319,23 @@ impl<'t, 'o> Part<'t, 'o> {
     }
 
     /// Visits the entries of a map, as long as `visit` gives something.
-    pub(super) fn each_entry(self, mut visit: impl FnMut(Entry<'t, 'o>) -> Option<()>) -> Option<()> {
-        self.each(b'{', b'}', |cursor| visit(cursor.entry()?))
+    pub(super) fn each_entry(self, visit: impl FnMut(MapEntry<'t, 'o>) -> Option<()>) -> Option<()> {
+        if self.is_map() { self.each(visit) } else { None }
     }
 
-    /// Visits the items of a list.
-    fn each_item(self, mut visit: impl FnMut(Self)) -> Option<()> {
-        self.each(b'[', b']', |cursor| cursor.value().map(&mut visit))
-    }
-
-    /// Visits the entries of this map and of `other` as long as they have the same names, in the same
-    /// spelling and order. `visit` also receives whether their values are the same text. `None` if the maps
-    /// have other names.
+    /// Visits the entries of two maps, or the items of two lists, as long as they have the same names in the same
+    /// spelling and order; items have no name. `visit` also receives whether their values are the same text. `None` if
+    /// the two have other names, or another number of items.
     pub(super) fn each_in_step(
         self,
         other: Self,
         mut visit: impl FnMut(&'t str, Self, Self, bool) -> Option<()>,
     ) -> Option<()> {
         let mut cursor = Cursor { whole: other.whole, outline: other.outline, at: other.start };
-        cursor.expect(b'{')?;
+        cursor.expect(self.first()?)?;
         cursor.skip_space();
         let mut is_first = true;
-        self.each_entry(|own| {
+        self.each(|own| {
             if !std::mem::take(&mut is_first) {
                 cursor.skip_space();
                 cursor.expect(b',')?;
@@ -366,61 +344,33 @@ impl<'t, 'o> Part<'t, 'o> {
             match cursor.repeats(own.start, own.value) {
                 Some(value) => visit(own.name, own.value, value, true),
                 None => {
-                    let entry = cursor.entry().filter(|entry| entry.name == own.name)?;
+                    let entry = cursor.entry(self.is_map()).filter(|entry| entry.name == own.name)?;
                     visit(own.name, own.value, entry.value, entry.value.text() == own.value.text())
                 }
             }
         })?;
         cursor.skip_space();
-        cursor.expect(b'}')?;
+        cursor.expect(if self.is_map() { b'}' } else { b']' })?;
         (cursor.at == other.end).then_some(())
-    }
-
-    /// The items of this list, each with that of `other` at the same place and
-    /// whether both are the same text. None where the numbers differ.
-    pub(super) fn items_in_step(self, other: Self) -> Option<Vec<(Self, Self, bool)>> {
-        let mut cursor = Cursor { whole: other.whole, outline: other.outline, at: other.start };
-        cursor.expect(b'[')?;
-        cursor.skip_space();
-        let mut items = Vec::with_capacity(USUAL);
-        self.each(b'[', b']', |own| {
-            if !items.is_empty() {
-                cursor.skip_space();
-                cursor.expect(b',')?;
-                cursor.skip_space();
-            }
-            let own = own.value()?;
-            items.push(match cursor.repeats(own.start, own) {
-                Some(item) => (own, item, true),
-                None => cursor.value().map(|item| (own, item, item.text() == own.text()))?,
-            });
-            Some(())
-        })?;
-        cursor.skip_space();
-        cursor.expect(b']')?;
-        (cursor.at == other.end).then_some(items)
     }
 
     fn first(self) -> Option<u8> {
         self.whole.as_bytes().get(self.start).copied()
     }
 
-    /// Visits the items between the brackets and the commas.
-    fn each(
-        self,
-        open: u8,
-        close: u8,
-        mut take: impl FnMut(&mut Cursor<'t, 'o>) -> Option<()>,
-    ) -> Option<()> {
-        let mut cursor = Cursor { whole: self.whole, outline: self.outline, at: self.start };
-        cursor.expect(open)?;
+    /// Visits the entries of a map, or the items of a list, as entries without a name.
+    fn each(self, mut visit: impl FnMut(MapEntry<'t, 'o>) -> Option<()>) -> Option<()> {
+        let (is_map, mut cursor) =
+            (self.is_map(), Cursor { whole: self.whole, outline: self.outline, at: self.start });
+        cursor.expect(if is_map { b'{' } else { b'[' })?;
+        let close = if is_map { b'}' } else { b']' };
         let end = self.end.checked_sub(1).filter(|end| self.whole.as_bytes().get(*end) == Some(&close))?;
         cursor.skip_space();
         if cursor.at == end {
             return Some(());
         }
         loop {
-            take(&mut cursor)?;
+            visit(cursor.entry(is_map)?)?;
             cursor.skip_space();
             if cursor.at >= end {
                 return (cursor.at == end).then_some(());
@@ -446,8 +396,12 @@ impl<'t, 'o> Cursor<'t, 'o> {
         }
     }
 
-    fn entry(&mut self) -> Option<Entry<'t, 'o>> {
+    /// An entry of a map, or an item of a list.
+    fn entry(&mut self, is_named: bool) -> Option<MapEntry<'t, 'o>> {
         let start = self.at;
+        if !is_named {
+            return Some(MapEntry { name: "", value: self.value()?, start });
+        }
         self.expect(b'"')?;
         let end = self.outline.first(self.at, |marks| marks.quotes)?;
         let name = self.whole.get(self.at..end)?;
@@ -455,11 +409,11 @@ impl<'t, 'o> Cursor<'t, 'o> {
         self.skip_space();
         self.expect(b':')?;
         self.skip_space();
-        Some(Entry { name, value: self.value()?, start })
+        Some(MapEntry { name, value: self.value()?, start })
     }
 
     /// Skips the current text if it equals the text from `from` to the end of `value`; returns its value.
-    fn repeats(&mut self, from: usize, value: Part<'t, 'o>) -> Option<Part<'t, 'o>> {
+    fn repeats(&mut self, from: usize, value: JsonPart<'t, 'o>) -> Option<JsonPart<'t, 'o>> {
         let length = value.start.checked_sub(from)?;
         let rest = self.whole.as_bytes().get(self.at..)?;
         let rest = rest.strip_prefix(value.whole.as_bytes().get(from..value.end)?)?;
@@ -467,10 +421,10 @@ impl<'t, 'o> Cursor<'t, 'o> {
         matches!(rest.first(), Some(b',' | b'}' | b']')).then_some(())?;
         let start = self.at + length;
         self.at = start + (value.end - value.start);
-        Some(Part { whole: self.whole, outline: self.outline, start, end: self.at })
+        Some(JsonPart { whole: self.whole, outline: self.outline, start, end: self.at })
     }
 
-    fn value(&mut self) -> Option<Part<'t, 'o>> {
+    fn value(&mut self) -> Option<JsonPart<'t, 'o>> {
         let start = self.at;
         self.at = match self.byte()? {
             b'"' => self.outline.first(start + 1, |marks| marks.quotes)? + 1,
@@ -482,7 +436,7 @@ impl<'t, 'o> Cursor<'t, 'o> {
             }
             _ => return None,
         };
-        Some(Part { whole: self.whole, outline: self.outline, start, end: self.at })
+        Some(JsonPart { whole: self.whole, outline: self.outline, start, end: self.at })
     }
 }
 

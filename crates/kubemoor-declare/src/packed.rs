@@ -2,22 +2,25 @@
 //! What is read from a document is what [`declare`] made of it first. A document is never shown: it may be a Secret.
 
 use std::fmt;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use flate2::Compression;
+use flate2::bufread::DeflateDecoder;
+use flate2::write::DeflateEncoder;
 use moka::sync::Cache;
 use serde_json::Value;
 
-use super::compressed::Compressed;
 use super::declare::declare;
-use super::fields::Fields;
+use super::fields::DeclaredFields;
 use super::schema::{KindSchema, TypeId, Types};
 
-/// Fields that take more than this are kept as they are: to read them again would cost a verdict a
-/// millisecond.
+pub use PackedFields as Packed; // alias
+
+/// Fields that take more than this are kept as they are: to read them again would cost a verdict a millisecond.
 pub const HEAVY: usize = 256 << 10;
 
-/// The default memory of a cache for the fields of documents, in bytes.
 pub const CACHE: u64 = 8 << 20;
 
 /// What an entry of the cache takes beside the fields, about, in bytes.
@@ -28,15 +31,12 @@ const DEPTH: usize = 100;
 
 /// The declared fields of one document, cached or to be read.
 #[derive(Clone)]
-pub enum Packed {
-    /// As they are.
-    Whole(Arc<Fields>),
-    /// To be read.
-    Document(Arc<Document>),
+pub enum PackedFields {
+    Whole(Arc<DeclaredFields>),
+    Document(Arc<PackedDocument>),
 }
 
-/// A compressed document.
-pub struct Document {
+pub struct PackedDocument {
     /// Its number among all of the cache.
     number: u64,
     text: Compressed,
@@ -47,19 +47,18 @@ pub struct Document {
 
 /// The fields that were read from documents, within a memory limit.
 pub struct FieldsCache {
-    fields: Cache<u64, Arc<Fields>>,
-    /// How many documents have been packed.
+    fields: Cache<u64, Arc<DeclaredFields>>,
     packed: AtomicU64,
     asked: AtomicU64,
     read: AtomicU64,
 }
 
-impl Packed {
+impl PackedFields {
     /// The fields that `document` declares by this schema. They are kept as they are where the document would take long
     /// to read.
     pub fn new(
         document: &Value,
-        fields: Fields,
+        fields: DeclaredFields,
         schema: Option<Arc<KindSchema>>,
         cache: &Arc<FieldsCache>,
     ) -> Self {
@@ -69,14 +68,18 @@ impl Packed {
                 && let Ok(text) = Compressed::new(text.as_bytes())
             {
                 let number = cache.packed.fetch_add(1, Ordering::Relaxed);
-                return Self::Document(Arc::new(Document { number, text, schema, cache: Arc::clone(cache) }));
+                return Self::Document(Arc::new(PackedDocument {
+                    number,
+                    text,
+                    schema,
+                    cache: Arc::clone(cache),
+                }));
             }
         }
         fields.into()
     }
 
-    /// The declared fields.
-    pub fn fields(&self) -> Arc<Fields> {
+    pub fn fields(&self) -> Arc<DeclaredFields> {
         match self {
             Self::Whole(fields) => Arc::clone(fields),
             Self::Document(document) => document.fields(),
@@ -89,11 +92,10 @@ impl Packed {
         root == other && Arc::ptr_eq(types, others)
     }
 
-    /// The memory that this takes beside itself, about, in bytes.
     pub fn weight(&self) -> usize {
         match self {
             Self::Whole(fields) => fields.weight(),
-            Self::Document(document) => size_of::<Document>() + document.text.size(),
+            Self::Document(document) => size_of::<PackedDocument>() + document.text.size(),
         }
     }
 
@@ -108,8 +110,8 @@ impl Packed {
     }
 }
 
-impl Document {
-    fn fields(&self) -> Arc<Fields> {
+impl PackedDocument {
+    fn fields(&self) -> Arc<DeclaredFields> {
         self.cache.asked.fetch_add(1, Ordering::Relaxed);
         // Cheaper than `get_with`, which takes memory for the key first.
         if let Some(fields) = self.cache.fields.get(&self.number) {
@@ -125,10 +127,10 @@ impl Document {
 }
 
 impl FieldsCache {
-    /// A cache that takes this much memory, in bytes.
     pub fn within(bytes: u64) -> Self {
-        let weigh =
-            |_: &u64, fields: &Arc<Fields>| u32::try_from(ENTRY + fields.weight()).unwrap_or(u32::MAX);
+        let weigh = |_: &u64, fields: &Arc<DeclaredFields>| {
+            u32::try_from(ENTRY + fields.weight()).unwrap_or(u32::MAX)
+        };
         Self {
             fields: Cache::builder().max_capacity(bytes).weigher(weigh).build(),
             packed: AtomicU64::new(0),
@@ -154,13 +156,13 @@ impl Default for FieldsCache {
     }
 }
 
-impl From<Fields> for Packed {
-    fn from(fields: Fields) -> Self {
+impl From<DeclaredFields> for PackedFields {
+    fn from(fields: DeclaredFields) -> Self {
         Self::Whole(Arc::new(fields))
     }
 }
 
-impl fmt::Debug for Packed {
+impl fmt::Debug for PackedFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fields().fmt(f)
     }
@@ -185,92 +187,29 @@ fn is_shallow(value: &Value, depth: usize) -> bool {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::json;
+/// Higher levels take longer and save next to nothing.
+const LEVEL: Compression = Compression::new(4);
 
-    use super::*;
-    use crate::embedded;
-    use crate::model::Gvk;
-    use crate::samples::{Deep, any_value};
+/// Some bytes, deflated (RFC 1951).
+pub struct Compressed(Box<[u8]>);
 
-    fn schema() -> Option<Arc<KindSchema>> {
-        embedded::core().schema(&Gvk::from_api_version("apps/v1", "Deployment"))
+impl Compressed {
+    pub fn new(bytes: &[u8]) -> io::Result<Self> {
+        let mut encoder = DeflateEncoder::new(Vec::new(), LEVEL);
+        encoder.write_all(bytes)?;
+        Ok(Self(encoder.finish()?.into()))
     }
 
-    /// The document with the schema of a Deployment.
-    fn packed(document: &Value, cache: &Arc<FieldsCache>) -> Packed {
-        Packed::new(document, declare(document, schema().as_deref()), schema(), cache)
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        DeflateDecoder::new(&*self.0).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
-    fn config_map(number: usize) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": number.to_string()},
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn packed_fields_equal_the_declared_fields(document in any_value()) {
-            let packed = packed(&document, &Arc::default());
-            prop_assert!(matches!(packed, Packed::Document(_)));
-            prop_assert!(*packed.fields() == declare(&document, schema().as_deref()));
-        }
-    }
-
-    #[test]
-    fn packed_document_is_read_once_for_concurrent_requests() {
-        let cache = Arc::default();
-        let packed = packed(&config_map(0), &cache);
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| packed.fields());
-            }
-        });
-        assert_eq!((cache.asked(), cache.read()), (8, 1));
-    }
-
-    #[test]
-    fn a_full_cache_reads_again_and_gives_the_same() {
-        let cache = Arc::new(FieldsCache::within(0));
-        let documents: Vec<_> = (0..8).map(config_map).collect();
-        let packed: Vec<_> = documents.iter().map(|document| packed(document, &cache)).collect();
-        for _ in 0..2 {
-            for (document, packed) in documents.iter().zip(&packed) {
-                assert!(*packed.fields() == declare(document, schema().as_deref()));
-            }
-        }
-        assert_eq!(cache.read(), 16);
-    }
-
-    #[test]
-    fn heavy_or_deep_documents_are_kept_as_they_are() {
-        let is_packed = |document: &Value| {
-            let packed = Packed::new(document, declare(document, None), None, &Arc::default());
-            matches!(packed, Packed::Document(_))
-        };
-        let data = |length| json!({"kind": "ConfigMap", "data": {"k": "a".repeat(length)}});
-        assert!(is_packed(&data(HEAVY / 2)) && !is_packed(&data(HEAVY)));
-        // A status declares nothing, and would be read all the same.
-        assert!(!is_packed(&json!({"kind": "ConfigMap", "status": "a".repeat(HEAVY)})));
-        assert!(
-            is_packed(&Deep::new(DEPTH, Value::Null).0) && !is_packed(&Deep::new(DEPTH + 1, Value::Null).0)
-        );
-    }
-
-    #[test]
-    fn documents_take_a_fraction_of_their_fields_at_rest() {
-        let document = json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "web", "labels": {"app.kubernetes.io/name": "web"}},
-            "spec": {"replicas": 2, "template": {"spec": {"containers": [
-                {"name": "app", "image": "web:1", "ports": [{"containerPort": 80}],
-                 "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}},
-            ]}}},
-        });
-        let fields = declare(&document, schema().as_deref()).weight();
-        let packed = packed(&document, &Arc::default()).weight();
-        assert!(packed * 2 < fields, "{packed} of {fields} bytes");
+    pub fn size(&self) -> usize {
+        self.0.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

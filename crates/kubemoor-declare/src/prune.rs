@@ -1,33 +1,38 @@
-//! Reads only the declared parts of a large object.
+//! Reads only the declared parts of a large object, and of two texts of one object only the parts that differ. A comparison
+//! of pruned objects with the same fields gives the same result as one of the whole objects.
 //!
-//! Entry point: [`Pruned`], a seed for any deserializer. Invariant: a comparison of pruned objects with the
-//! same fields gives the same result as one of the whole objects. Other parts are skipped without being
-//! built.
+//! [`Pruned::pair`] leaves a value with the same text in both out of both, so no declared path changes there: entries on
+//! the way to declared values, and elements of lists where every place holds the same keys before and after, and no
+//! remaining element shares its keys with a left-out one. A value that is compared as one is read whole or not at all.
+//! With serde alone, an undeclared change of a declared Deployment of 38 KB costs 8 times as much as a handler that always
+//! allows, instead of 1.7 times (`cargo bench --bench verdict`).
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
+use memchr::memchr;
+use memchr::memmem::Finder;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use smallvec::SmallVec;
 
-use super::compare::index::Declared;
-use super::equality::{self, Family};
-use super::fields::{Elements, Fields, Node};
-use super::outline::Excerpt;
-use super::schema::Types;
-use super::unions::Union;
+use super::compare::Union;
+use super::equality::{self, ElementIndex, Family};
+use super::fields::{DeclaredFields, Element, Elements, FieldNode};
+use super::outline::{Excerpt, JsonPart, MapEntry};
+use super::schema::{ListKey, Types};
 use crate::model::{
     PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, RELEASE_NAME, RELEASE_NAMESPACE,
     RESOURCE_POLICY,
 };
 
-mod pair;
-
-/// Declarations of an object, and keys of a list, that most have at most.
 const FEW: usize = 2;
 
-/// Declarations of one value above which it is read whole: to ask each of them about each entry
-/// would take longer.
+/// Declared elements up to which a live one is compared with each.
+const FEW_ELEMENTS: usize = 16;
+
+/// Declarations of one value above which it is read whole: to ask each of them about each entry would take longer.
 const MANY: usize = 16;
 
 /// Reads an object, and keeps the paths that at least one of the declarations declares, the fields that may stand in
@@ -41,10 +46,9 @@ pub struct Pruned<'f> {
     keep: Keep<'f>,
 }
 
-/// The fields that are always kept.
-struct Always(&'static [Kept]);
+struct Always(&'static [KeptField]);
 
-struct Kept {
+struct KeptField {
     name: &'static str,
     /// The parts of it to keep; `None` for all.
     below: Option<&'static Always>,
@@ -56,19 +60,19 @@ static ALWAYS: Always = Always(&[
     whole("apiVersion"),
     whole("immutable"),
     whole("kind"),
-    Kept { name: "metadata", below: Some(&METADATA), unchanged: true },
-    Kept { name: "spec", below: Some(&SPEC), unchanged: false },
+    KeptField { name: "metadata", below: Some(&METADATA), unchanged: true },
+    KeptField { name: "spec", below: Some(&SPEC), unchanged: false },
 ]);
 
 static METADATA: Always = Always(&[
-    Kept { name: "annotations", below: Some(&ANNOTATIONS), unchanged: true },
-    Kept { name: "creationTimestamp", below: None, unchanged: true },
-    Kept { name: "deletionTimestamp", below: None, unchanged: true },
+    KeptField { name: "annotations", below: Some(&ANNOTATIONS), unchanged: true },
+    KeptField { name: "creationTimestamp", below: None, unchanged: true },
+    KeptField { name: "deletionTimestamp", below: None, unchanged: true },
     whole("labels"),
     whole("name"),
     whole("namespace"),
     whole("ownerReferences"),
-    Kept { name: "uid", below: None, unchanged: true },
+    KeptField { name: "uid", below: None, unchanged: true },
 ]);
 
 static ANNOTATIONS: Always = Always(&[
@@ -76,9 +80,9 @@ static ANNOTATIONS: Always = Always(&[
     whole(PAUSED_REPLICAS),
     whole(PAUSED_SCALE_IN),
     whole(PAUSED_SCALE_OUT),
-    Kept { name: RELEASE_NAME, below: None, unchanged: true },
-    Kept { name: RELEASE_NAMESPACE, below: None, unchanged: true },
-    Kept { name: RESOURCE_POLICY, below: None, unchanged: true },
+    KeptField { name: RELEASE_NAME, below: None, unchanged: true },
+    KeptField { name: RELEASE_NAMESPACE, below: None, unchanged: true },
+    KeptField { name: RESOURCE_POLICY, below: None, unchanged: true },
 ]);
 
 static SPEC: Always = Always(&[
@@ -92,10 +96,9 @@ static SPEC: Always = Always(&[
     whole("suspend"),
 ]);
 
-/// The parts of one value to keep.
 #[derive(Clone, Default)]
 struct Keep<'f> {
-    nodes: SmallVec<[(&'f Node, &'f Types); FEW]>,
+    nodes: SmallVec<[(&'f FieldNode, &'f Types); FEW]>,
     always: Option<&'static Always>,
     keys: SmallVec<[&'f str; FEW]>,
     family: Family,
@@ -103,23 +106,22 @@ struct Keep<'f> {
     union: Option<&'static Union>,
 }
 
-/// The handling of one entry of a map.
-enum Fate<'f> {
+enum EntryFate<'f> {
     Skip,
     Whole,
     Prune(Keep<'f>),
 }
 
 /// Reads a name, and copies it only if the entry is kept.
-struct Name<'k, 'f>(&'k Keep<'f>);
+struct EntryName<'k, 'f>(&'k Keep<'f>);
 
-const fn whole(name: &'static str) -> Kept {
-    Kept { name, below: None, unchanged: false }
+const fn whole(name: &'static str) -> KeptField {
+    KeptField { name, below: None, unchanged: false }
 }
 
 impl<'f> Pruned<'f> {
     /// A seed that keeps what any of these declares.
-    pub fn new(fields: &[&'f Fields]) -> Self {
+    pub fn new(fields: &[&'f DeclaredFields]) -> Self {
         let nodes = fields.iter().map(|fields| (&fields.root, &*fields.types)).collect();
         let family = fields.first().map(|fields| fields.family).unwrap_or_default();
         Self { keep: Keep { nodes, always: Some(&ALWAYS), family, ..Keep::default() } }
@@ -144,32 +146,32 @@ impl<'de> DeserializeSeed<'de> for Pruned<'_> {
 }
 
 impl<'f> Keep<'f> {
-    fn entry(&self, name: &str) -> Fate<'f> {
+    fn entry(&self, name: &str) -> EntryFate<'f> {
         if self.keys.contains(&name) || self.nodes.len() > MANY {
-            return Fate::Whole;
+            return EntryFate::Whole;
         }
-        let union = Union::of(self.family, name);
+        let union = Union::named(self.family, name);
         let mut below = Keep { family: self.family, union, ..Keep::default() };
         if let Some(kept) = self.always(name) {
             match kept.below {
-                None => return Fate::Whole,
+                None => return EntryFate::Whole,
                 some => below.always = some,
             }
         }
         for (node, types) in &self.nodes {
             equality::work::note();
             match node.entry(name) {
-                Some(Node::Leaf(_) | Node::Set(_)) => return Fate::Whole,
+                Some(FieldNode::Leaf(_) | FieldNode::Set(_)) => return EntryFate::Whole,
                 Some(node) => below.nodes.push((node, types)),
                 None => {}
             }
         }
         // What some of them do not declare may stand in the place of what they do.
         if self.excludes(name) && below.nodes.len() < self.nodes.len() {
-            return Fate::Whole;
+            return EntryFate::Whole;
         }
         let nothing = below.nodes.is_empty() && below.always.is_none();
-        if nothing { Fate::Skip } else { Fate::Prune(below) }
+        if nothing { EntryFate::Skip } else { EntryFate::Prune(below) }
     }
 
     /// Whether an entry may exclude another one, or be excluded by it.
@@ -177,19 +179,18 @@ impl<'f> Keep<'f> {
         self.union.is_some_and(|union| union.has(name))
     }
 
-    fn always(&self, name: &str) -> Option<&'static Kept> {
+    fn always(&self, name: &str) -> Option<&'static KeptField> {
         self.always.and_then(|always| always.0.iter().find(|kept| kept.name == name))
     }
 
     fn is_whole(&self) -> bool {
         self.nodes.len() > MANY
-            || self.nodes.iter().any(|(node, _)| matches!(node, Node::Leaf(_) | Node::Set(_)))
+            || self.nodes.iter().any(|(node, _)| matches!(node, FieldNode::Leaf(_) | FieldNode::Set(_)))
     }
 
-    /// The declared elements of a list.
     fn elements(&self) -> SmallVec<[(&'f Elements, &'f Types); FEW]> {
         let elements = self.nodes.iter().filter_map(|(node, types)| match *node {
-            Node::Elements(elements) => Some((&**elements, *types)),
+            FieldNode::Elements(elements) => Some((&**elements, *types)),
             _ => None,
         });
         elements.collect()
@@ -215,14 +216,6 @@ impl<'de> Visitor<'de> for Keep<'_> {
         Ok(Value::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.deserialize(deserializer)
-    }
-
     fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
         Ok(Value::Bool(value))
     }
@@ -243,20 +236,16 @@ impl<'de> Visitor<'de> for Keep<'_> {
         Ok(Value::from(text))
     }
 
-    fn visit_string<E>(self, text: String) -> Result<Value, E> {
-        Ok(Value::String(text))
-    }
-
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some((name, fate)) = access.next_key_seed(Name(&self))? {
+        while let Some((name, fate)) = access.next_key_seed(EntryName(&self))? {
             let value = match fate {
-                Fate::Skip => {
+                EntryFate::Skip => {
                     access.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                Fate::Whole => access.next_value()?,
-                Fate::Prune(keep) => access.next_value_seed(keep)?,
+                EntryFate::Whole => access.next_value()?,
+                EntryFate::Prune(keep) => access.next_value_seed(keep)?,
             };
             map.insert(name, value);
         }
@@ -277,14 +266,22 @@ impl<'de> Visitor<'de> for Keep<'_> {
             keep.nodes.extend(elements.items.iter().map(|item| (&item.node, *types)).take(MANY + 1));
             keep.keys.extend(elements.keys(types).iter().map(|key| &*key.name));
         }
-        let declared: Vec<Declared<'_>> =
-            elements.iter().map(|(elements, types)| Declared::new(elements, types)).collect();
+        let declared: Vec<_> = elements
+            .iter()
+            .map(|(elements, types)| {
+                (elements.keys(types), ElementIndex::of_declared(elements, FEW_ELEMENTS))
+            })
+            .collect();
         let whole = keep.is_whole();
         while let Some(mut item) = match whole {
             true => access.next_element::<Value>()?,
             false => access.next_element_seed(keep.clone())?,
         } {
-            let is_declared = declared.iter().any(|declared| declared.holds(&item));
+            let is_declared = declared.iter().any(|(keys, index)| {
+                let own: Option<SmallVec<[&Value; FEW]>> =
+                    keys.iter().map(|key| equality::key_value(&item, key)).collect();
+                own.is_some_and(|own| !index.places(own.into_iter()).is_empty())
+            });
             if let (false, Value::Object(map)) = (is_declared, &mut item) {
                 map.retain(|name, _| keep.keys.contains(&name.as_str()));
             }
@@ -294,16 +291,16 @@ impl<'de> Visitor<'de> for Keep<'_> {
     }
 }
 
-impl<'de, 'f> DeserializeSeed<'de> for Name<'_, 'f> {
-    type Value = (String, Fate<'f>);
+impl<'de, 'f> DeserializeSeed<'de> for EntryName<'_, 'f> {
+    type Value = (String, EntryFate<'f>);
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl<'f> Visitor<'_> for Name<'_, 'f> {
-    type Value = (String, Fate<'f>);
+impl<'f> Visitor<'_> for EntryName<'_, 'f> {
+    type Value = (String, EntryFate<'f>);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a name")
@@ -311,7 +308,7 @@ impl<'f> Visitor<'_> for Name<'_, 'f> {
 
     fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
         Ok(match self.0.entry(name) {
-            Fate::Skip => (String::new(), Fate::Skip),
+            EntryFate::Skip => (String::new(), EntryFate::Skip),
             fate => (name.to_owned(), fate),
         })
     }
@@ -321,6 +318,279 @@ impl fmt::Debug for Keep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keep").field("declarations", &self.nodes.len()).finish_non_exhaustive()
     }
+}
+
+/// The entries of a map by name; the last one if a name occurs twice.
+type ByName<'t, 'o> = BTreeMap<Cow<'t, str>, JsonPart<'t, 'o>>;
+
+const USUAL_ENTRIES: usize = 8;
+
+/// Entries of one map that are kept in mind while names may come twice.
+const MAX_SEEN: usize = 64;
+
+#[derive(Default)]
+struct Halves {
+    before: Map<String, Value>,
+    after: Map<String, Value>,
+}
+
+impl Keep<'_> {
+    /// None where a text that is read is no JSON, or too deep.
+    fn pair(&self, old: JsonPart<'_, '_>, new: JsonPart<'_, '_>) -> Option<(Value, Value)> {
+        if old.is_map() && new.is_map() {
+            return self.in_step(old, new).unwrap_or_else(|| self.maps(&old.entries()?, &new.entries()?));
+        }
+        if old.is_list()
+            && new.is_list()
+            && let Some(pair) = self.lists(old, new)
+        {
+            return Some(pair);
+        }
+        Some((self.read(old)?, self.read(new)?))
+    }
+
+    /// Reads two maps with the same names in the same order, as in most updates. `None` for other maps, or
+    /// where the text does not show that.
+    fn in_step(&self, old: JsonPart<'_, '_>, new: JsonPart<'_, '_>) -> Option<Option<(Value, Value)>> {
+        let mut seen: SmallVec<[(&str, JsonPart<'_, '_>, JsonPart<'_, '_>); USUAL_ENTRIES]> = SmallVec::new();
+        old.each_in_step(new, |name, old, new, same| {
+            // The last one of duplicate names counts, and may have another spelling.
+            seen.retain(|(earlier, ..)| *earlier != name);
+            if !same || self.is_needed(name) {
+                seen.push((name, old, new));
+            }
+            (!name.contains('\\') && seen.len() <= MAX_SEEN).then_some(())
+        })?;
+        let mut halves = Halves::default();
+        let read = seen.into_iter().try_for_each(|(name, old, new)| self.both(name, old, new, &mut halves));
+        Some(read.map(|()| halves.into_values()))
+    }
+
+    fn maps(&self, old: &[MapEntry<'_, '_>], new: &[MapEntry<'_, '_>]) -> Option<(Value, Value)> {
+        let mut halves = Halves::default();
+        let (old, new) = (by_name(old)?, by_name(new)?);
+        for (name, old) in &old {
+            match new.get(name) {
+                Some(new) if old.text() == new.text() && !self.is_needed(name) => {}
+                Some(new) => self.both(name, *old, *new, &mut halves)?,
+                None => self.one(name, *old, &mut halves.before)?,
+            }
+        }
+        for (name, new) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
+            self.one(name, *new, &mut halves.after)?;
+        }
+        Some(halves.into_values())
+    }
+
+    fn both(
+        &self,
+        name: &str,
+        old: JsonPart<'_, '_>,
+        new: JsonPart<'_, '_>,
+        halves: &mut Halves,
+    ) -> Option<()> {
+        let (before, after) = match self.entry(name) {
+            EntryFate::Skip => return Some(()),
+            EntryFate::Whole => (read_whole(old)?, read_whole(new)?),
+            EntryFate::Prune(below) => below.pair(old, new)?,
+        };
+        halves.before.insert(name.to_owned(), before);
+        halves.after.insert(name.to_owned(), after);
+        Some(())
+    }
+
+    fn one(&self, name: &str, value: JsonPart<'_, '_>, into: &mut Map<String, Value>) -> Option<()> {
+        let value = match self.entry(name) {
+            EntryFate::Skip => return Some(()),
+            EntryFate::Whole => read_whole(value)?,
+            EntryFate::Prune(below) => below.read(value)?,
+        };
+        into.insert(name.to_owned(), value);
+        Some(())
+    }
+
+    /// Whether an entry is looked at even if it does not change.
+    fn is_needed(&self, name: &str) -> bool {
+        // What excludes a field that changes says something even if it does not change itself.
+        let is_always = || self.always(name).is_some_and(|kept| kept.unchanged);
+        self.keys.contains(&name) || is_always() || self.excludes(name)
+    }
+
+    fn read(&self, part: JsonPart<'_, '_>) -> Option<Value> {
+        self.clone().deserialize(&mut serde_json::Deserializer::from_str(part.text())).ok()
+    }
+}
+
+impl Halves {
+    fn into_values(self) -> (Value, Value) {
+        (Value::Object(self.before), Value::Object(self.after))
+    }
+}
+
+fn read_whole(part: JsonPart<'_, '_>) -> Option<Value> {
+    serde_json::from_str(part.text()).ok()
+}
+
+fn by_name<'t, 'o>(entries: &[MapEntry<'t, 'o>]) -> Option<ByName<'t, 'o>> {
+    entries.iter().map(|entry| Some((unescaped(entry.name)?, entry.value))).collect()
+}
+
+/// The name that is spelled so.
+fn unescaped(name: &str) -> Option<Cow<'_, str>> {
+    if !name.contains('\\') {
+        return Some(Cow::Borrowed(name));
+    }
+    serde_json::from_str(&format!("\"{name}\"")).ok().map(Cow::Owned)
+}
+
+/// Pairs of elements that are compared; of longer lists there is no answer.
+const MAX_PAIRS: usize = 1 << 12;
+
+/// The maximum number of an element's keys that are compared by their text.
+const MAX_KEYS: usize = 4;
+
+const FEW_CHANGED: usize = 2;
+
+/// The digits of a number that is the same only if its text is.
+const MAX_DIGITS: usize = 15;
+
+/// The keys of an element as they are spelled, in the order of the list's; behind the last one empty.
+type Spelled<'t> = [&'t str; MAX_KEYS];
+
+impl<'f> Keep<'f> {
+    fn lists(&self, old: JsonPart<'_, '_>, new: JsonPart<'_, '_>) -> Option<(Value, Value)> {
+        let declared = self.elements();
+        let Some((first, types)) = declared.first() else {
+            return Some((Value::Array(Vec::new()), Value::Array(Vec::new())));
+        };
+        let keys = first.keys(types);
+        if declared.iter().any(|(elements, types)| elements.keys(types) != keys) {
+            return None;
+        }
+        let mut pairs = Vec::new();
+        old.each_in_step(new, |_, old, new, same| {
+            pairs.push((old, new, same));
+            Some(())
+        })?;
+        let count = pairs.iter().filter(|(.., same)| !same).count();
+        let others = declared.iter().map(|(elements, _)| elements.items.len()).sum::<usize>() + pairs.len();
+        if count.saturating_mul(others) > MAX_PAIRS {
+            return None;
+        }
+        let mut changed = Vec::with_capacity(count);
+        for (old, new, _) in pairs.iter().filter(|(.., same)| !same) {
+            let own = spelled(*old, keys).filter(|own| spelled(*new, keys) == Some(*own))?;
+            changed.push((own, *old, *new));
+        }
+        let literals: SmallVec<[Option<Finder<'_>>; FEW_CHANGED]> =
+            changed.iter().map(|(own, ..)| literal(keys, own)).collect();
+        for (same, ..) in pairs.iter().filter(|(.., same)| *same) {
+            if literals.iter().all(|literal| lacks(same.text(), literal.as_ref())) {
+                continue;
+            }
+            let own = spelled(*same, keys)?;
+            if changed.iter().any(|(keys, ..)| *keys == own) {
+                return None;
+            }
+        }
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for (own, old, new) in changed {
+            let Some(keep) = element(&declared, keys, &own)? else { continue };
+            let keep = Keep { family: self.family, union: self.union, ..keep };
+            let (old, new) =
+                if keep.is_whole() { (read_whole(old)?, read_whole(new)?) } else { keep.pair(old, new)? };
+            before.push(old);
+            after.push(new);
+        }
+        Some((Value::Array(before), Value::Array(after)))
+    }
+}
+
+/// The fields to keep of the element with these keys; none if it is undeclared.
+fn element<'f>(
+    declared: &[(&'f Elements, &'f Types)],
+    keys: &'f [ListKey],
+    own: &Spelled<'_>,
+) -> Option<Option<Keep<'f>>> {
+    let mut keep = Keep { keys: keys.iter().map(|key| &*key.name).collect(), ..Keep::default() };
+    for (elements, types) in declared {
+        for item in &elements.items {
+            if has_spelled(item, keys, own)? {
+                keep.nodes.push((&item.node, *types));
+            }
+        }
+    }
+    Some((!keep.nodes.is_empty()).then_some(keep))
+}
+
+fn has_spelled(element: &Element, keys: &[ListKey], own: &Spelled<'_>) -> Option<bool> {
+    if element.keys.len() != keys.len() {
+        return None;
+    }
+    for (value, own) in element.keys.iter().zip(own) {
+        let same = match value {
+            Value::String(text) => text == own,
+            Value::Number(number) if number.is_f64() => return None,
+            Value::Number(number) => number.to_string() == *own,
+            Value::Bool(value) => value.to_string() == *own,
+            Value::Null | Value::Array(_) | Value::Object(_) => return None,
+        };
+        if !same {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// The text that every element with these keys holds: a key without a default occurs there literally, unless it could be
+/// a number, which has several spellings.
+fn literal<'t>(keys: &[ListKey], own: &Spelled<'t>) -> Option<Finder<'t>> {
+    let is_name = |own: &str| own.bytes().any(|it| it.is_ascii_alphabetic() && !matches!(it, b'e' | b'E'));
+    let mut names = keys.iter().zip(own).filter(|(key, own)| key.default.is_none() && is_name(own));
+    names.next().map(|(_, own)| Finder::new(*own))
+}
+
+/// Whether the text alone shows that an element does not hold this; with an escape in it, it does not.
+fn lacks(element: &str, literal: Option<&Finder<'_>>) -> bool {
+    let element = element.as_bytes();
+    let holds = |literal: &Finder<'_>| memchr(b'\\', element).is_some() || literal.find(element).is_some();
+    !literal.is_none_or(holds)
+}
+
+/// The keys of a live element. `None` if one of them is absent, or could equal a key with another text.
+fn spelled<'t>(element: JsonPart<'t, '_>, keys: &'t [ListKey]) -> Option<Spelled<'t>> {
+    let mut found: [Option<&str>; MAX_KEYS] = [None; MAX_KEYS];
+    if keys.len() > found.len() {
+        return None;
+    }
+    element.each_entry(|entry| {
+        if entry.name.contains('\\') {
+            return None;
+        }
+        if let Some((_, place)) = keys.iter().zip(&mut found).find(|(key, _)| *key.name == *entry.name) {
+            *place = Some(canonical(entry.value)?);
+        }
+        Some(())
+    })?;
+    let mut own = [""; MAX_KEYS];
+    for ((key, found), own) in keys.iter().zip(found).zip(&mut own) {
+        *own = match (found, key.default.as_deref()) {
+            (None | Some(""), Some(Value::String(default))) => default,
+            (None | Some(""), Some(_)) | (None, None) => return None,
+            (Some(text), _) => text,
+        };
+    }
+    Some(own)
+}
+
+/// The text of a key, if it is the same key only where this is the same.
+fn canonical<'t>(value: JsonPart<'t, '_>) -> Option<&'t str> {
+    let text = value.text();
+    if let Some(rest) = text.strip_prefix('"') {
+        return rest.strip_suffix('"').filter(|text| !text.contains('\\'));
+    }
+    let is_number = text.len() <= MAX_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number || matches!(text, "true" | "false")).then_some(text)
 }
 
 #[cfg(test)]

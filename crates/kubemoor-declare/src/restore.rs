@@ -1,86 +1,69 @@
-//! Restores declared paths of an object.
-//!
-//! Entry point: [`restore`]. Invariant: changes only the named paths, and the parents that they need. A
-//! restored value uses the spelling of the old object if that matched the declaration, else the manifest's.
-//! Each list is visited once, however many of its elements are restored (`lists`).
+//! Restores declared paths of an object. Only the named paths change, and the parents that they need. A restored value uses
+//! the spelling of the old object if that matched the declaration, else the manifest's. Each list is visited once, however
+//! many of its elements are restored; undeclared elements keep their places among the others.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
-use super::compare::index::Held;
-use super::equality::{self, Agreement, Alike, Family, Spot};
-use super::fields::{Fields, Leaf, Node, Set};
+use super::compare::{LiveList, find_declared};
+use super::equality::{self, Alike, ElementIndex, Family, FieldAgreement, Spot};
+use super::fields::{DeclaredFields, Element, Elements, FieldLeaf, FieldNode, Set};
 use super::path::{Path, Segment};
-use super::schema::{Scalar, Shape, Types};
+use super::schema::{ScalarType, Shape, Types};
 
-mod lists;
-
-/// The remaining paths, below some place.
 type Paths<'p> = [&'p [Segment]];
 
-struct Walk<'t> {
+struct Restorer<'t> {
     types: &'t Types,
     family: Family,
     /// Whether there is an old object: only then the absence of a value in it says how the API server spells it.
     is_old_known: bool,
 }
 
-/// A part of the declaration, and the name of its field or entry.
 #[derive(Clone, Copy)]
-struct Part<'f> {
+struct RestoredPart<'f> {
     name: &'f str,
-    node: &'f Node,
+    node: &'f FieldNode,
 }
 
-/// The side whose spelling a value has.
 #[derive(Clone, Copy, PartialEq)]
 enum Whose {
     ApiServers,
     Editors,
 }
 
-/// See [`Fields::restore`].
-pub(super) fn restore<'p>(
-    fields: &Fields,
-    paths: impl IntoIterator<Item = &'p Path>,
-    old: &Value,
-    new: &mut Value,
-) {
-    let walk = Walk { types: &fields.types, family: fields.family, is_old_known: !old.is_null() };
-    let paths: Vec<&[Segment]> = paths.into_iter().map(|path| &*path.0).collect();
-    let mut place = Some(new.take());
-    walk.back(Part { name: "", node: &fields.root }, &paths, Some(old), &mut place);
-    *new = place.unwrap_or_else(|| Value::Object(Map::new()));
-}
-
-impl Fields {
+impl DeclaredFields {
     /// Restores the declared `paths` of `new`: to the value in `old` unless that clearly differs from the
     /// declaration, else to the declared value. For a list element this restores the whole old element; for a
     /// list, the order of its declared elements. An undeclared path changes nothing.
     ///
     /// Afterwards [`Self::changed`] finds no drift at these paths.
     pub fn restore<'p>(&self, paths: impl IntoIterator<Item = &'p Path>, old: &Value, new: &mut Value) {
-        restore(self, paths, old, new);
+        let walk = Restorer { types: &self.types, family: self.family, is_old_known: !old.is_null() };
+        let paths: Vec<&[Segment]> = paths.into_iter().map(|path| &*path.0).collect();
+        let mut place = Some(new.take());
+        walk.back(RestoredPart { name: "", node: &self.root }, &paths, Some(old), &mut place);
+        *new = place.unwrap_or_else(|| Value::Object(Map::new()));
     }
 }
 
-impl Walk<'_> {
-    /// Sets what is at `paths` below `part` back. Recursion follows the
-    /// declarations.
-    fn back(&self, part: Part<'_>, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
+impl Restorer<'_> {
+    /// Sets what is at `paths` below `part` back. Recursion follows the declarations.
+    fn back(&self, part: RestoredPart<'_>, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
         match part.node {
-            Node::Leaf(leaf) if paths.iter().any(|path| path.is_empty()) => {
+            FieldNode::Leaf(leaf) if paths.iter().any(|path| path.is_empty()) => {
                 *new = self.value(leaf, part.name, old, Whose::ApiServers);
             }
-            Node::Leaf(_) => {}
+            FieldNode::Leaf(_) => {}
             // A struct is there again, with all that it held.
-            Node::Object(_) if is_gone(new) && paths.iter().any(|path| path.is_empty()) => {
+            FieldNode::Object(_) if is_gone(new) && paths.iter().any(|path| path.is_empty()) => {
                 *new = old.cloned();
             }
-            node @ Node::Object(_) => self.fields_back(node, paths, old, new),
-            Node::Elements(elements) => self.elements_back(elements, paths, old, new),
-            Node::Set(set) => {
+            node @ FieldNode::Object(_) => self.fields_back(node, paths, old, new),
+            FieldNode::Elements(elements) => self.elements_back(elements, paths, old, new),
+            FieldNode::Set(set) => {
                 let wanted: Vec<&Value> = paths
                     .iter()
                     .filter_map(|path| match path {
@@ -95,7 +78,7 @@ impl Walk<'_> {
         }
     }
 
-    fn fields_back(&self, node: &Node, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
+    fn fields_back(&self, node: &FieldNode, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
         let mut below: BTreeMap<&str, Vec<&[Segment]>> = BTreeMap::new();
         for path in paths {
             if let [Segment::Field(field), rest @ ..] = path {
@@ -115,7 +98,7 @@ impl Walk<'_> {
         };
         for (field, node, paths) in below {
             let mut value = map.remove(field);
-            let part = Part { name: field, node };
+            let part = RestoredPart { name: field, node };
             self.back(part, &paths, old.and_then(|old| old.get(field)), &mut value);
             map.extend(value.map(|value| (field.to_owned(), value)));
         }
@@ -126,25 +109,25 @@ impl Walk<'_> {
 
     /// The value to restore in a leaf: the old one, if that agrees with the declared one. If the API server
     /// wrote the value, a doubt concerns only the spelling.
-    fn value(&self, leaf: &Leaf, name: &str, had: Option<&Value>, whose: Whose) -> Option<Value> {
+    fn value(&self, leaf: &FieldLeaf, name: &str, had: Option<&Value>, whose: Whose) -> Option<Value> {
         let declared = leaf.value.clone();
         let spot = Spot::new(name, leaf.place, self.family);
         match (equality::agreement(self.types, leaf.ty, spot, &declared, had), whose) {
-            (Agreement::Agrees, _) => return had.cloned(),
-            (Agreement::Doubt, Whose::ApiServers) if self.is_old_known => return had.cloned(),
+            (FieldAgreement::Agrees, _) => return had.cloned(),
+            (FieldAgreement::Doubt, Whose::ApiServers) if self.is_old_known => return had.cloned(),
             (
-                Agreement::Doubt
-                | Agreement::Altered
-                | Agreement::Missing
-                | Agreement::Added
-                | Agreement::Within
-                | Agreement::Differs,
+                FieldAgreement::Doubt
+                | FieldAgreement::Altered
+                | FieldAgreement::Missing
+                | FieldAgreement::Added
+                | FieldAgreement::Within
+                | FieldAgreement::Differs,
                 _,
             ) => {}
         }
         Some(match (self.types.shape(leaf.ty), declared) {
             // The API server takes labels and the like only as texts.
-            (Shape::Scalar(Scalar::Text), scalar @ (Value::Bool(_) | Value::Number(_))) => {
+            (Shape::Scalar(ScalarType::Text), scalar @ (Value::Bool(_) | Value::Number(_))) => {
                 Value::String(scalar.to_string())
             }
             (_, declared) => declared,
@@ -152,10 +135,10 @@ impl Walk<'_> {
     }
 
     /// Sets everything declared that an editor's value may not hold.
-    fn enforce(&self, node: &Node, name: &str, value: &mut Option<Value>) {
+    fn enforce(&self, node: &FieldNode, name: &str, value: &mut Option<Value>) {
         match node {
-            Node::Leaf(leaf) => *value = self.value(leaf, name, value.as_ref(), Whose::Editors),
-            Node::Object(entries) => {
+            FieldNode::Leaf(leaf) => *value = self.value(leaf, name, value.as_ref(), Whose::Editors),
+            FieldNode::Object(entries) => {
                 let was = value.as_ref().is_some_and(Value::is_object);
                 let mut map = match value.take() {
                     Some(Value::Object(map)) => map,
@@ -168,11 +151,11 @@ impl Walk<'_> {
                 }
                 *value = (was || !map.is_empty()).then_some(Value::Object(map));
             }
-            Node::Elements(elements) => {
+            FieldNode::Elements(elements) => {
                 let items = list(value.take());
                 *value = Some(Value::Array(self.all_elements(elements, items)));
             }
-            Node::Set(set) => {
+            FieldNode::Set(set) => {
                 let wanted: Vec<&Value> = set.values.iter().collect();
                 self.set_back(set, &wanted, None, value);
             }
@@ -182,10 +165,10 @@ impl Walk<'_> {
     /// Has elements in a set, spelled as the object before spelled them.
     fn set_back(&self, set: &Set, wanted: &[&Value], old: Option<&Value>, new: &mut Option<Value>) {
         let items = list(new.take());
-        let (mut missing, mut added) = (Vec::new(), Alike::new(self.types, set.item, &[]));
+        let (mut missing, mut added) = (Vec::new(), Alike::of_list(self.types, set.item, None));
         let mut all = Value::Array(items);
-        let there = Held::new(self.types, set.item, wanted.len(), Some(&all));
-        let before = Held::new(self.types, set.item, wanted.len(), old);
+        let there = Alike::of_list(self.types, set.item, Some(&all));
+        let before = Alike::of_list(self.types, set.item, old);
         for &wanted in wanted {
             if there.find(wanted).is_none() && added.find(wanted).is_none() {
                 added.add(wanted);
@@ -209,6 +192,179 @@ fn list(value: Option<Value>) -> Vec<Value> {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     }
+}
+
+#[derive(Default)]
+struct WantedElement<'p> {
+    whole: bool,
+    below: Vec<&'p [Segment]>,
+}
+
+struct Slots {
+    items: Vec<Option<Value>>,
+    /// The elements to insert, by the element that they follow; `None` for the front.
+    behind: BTreeMap<Option<usize>, Vec<Value>>,
+}
+
+impl Restorer<'_> {
+    /// Sets elements of a list back, what lies below some, and their order.
+    fn elements_back(
+        &self,
+        elements: &Elements,
+        paths: &Paths<'_>,
+        old: Option<&Value>,
+        new: &mut Option<Value>,
+    ) {
+        let declared = ElementIndex::of_declared(elements, paths.len());
+        let mut wanted: BTreeMap<usize, WantedElement<'_>> = BTreeMap::new();
+        for path in paths {
+            if let [Segment::Key(keys), below @ ..] = path
+                && let Some((place, _)) = find_declared(elements, &declared, keys)
+            {
+                let wanted = wanted.entry(place).or_default();
+                match below {
+                    [] => wanted.whole = true,
+                    below => wanted.below.push(below),
+                }
+            }
+        }
+        if !wanted.is_empty() {
+            let items = list(new.take());
+            *new = Some(Value::Array(self.put(elements, &wanted, old, items)));
+        }
+        if paths.iter().any(|path| path.is_empty()) {
+            self.reorder(elements, new);
+        }
+    }
+
+    /// Has every declared element there once, as it is declared.
+    fn all_elements(&self, elements: &Elements, items: Vec<Value>) -> Vec<Value> {
+        let whole = |place| (place, WantedElement { whole: true, below: Vec::new() });
+        self.put(elements, &(0..elements.items.len()).map(whole).collect(), None, items)
+    }
+
+    fn put(
+        &self,
+        elements: &Elements,
+        wanted: &BTreeMap<usize, WantedElement<'_>>,
+        old: Option<&Value>,
+        items: Vec<Value>,
+    ) -> Vec<Value> {
+        let before = LiveList::new(elements, self.types, old);
+        let places = self.places(elements, &items);
+        let mut slots = Slots { items: items.into_iter().map(Some).collect(), behind: BTreeMap::new() };
+        let mut preceding = None;
+        for ((place, item), own) in elements.items.iter().enumerate().zip(&places) {
+            let first = own.first().copied();
+            match wanted.get(&place) {
+                None => {}
+                Some(wanted) => {
+                    if wanted.whole {
+                        let restored =
+                            self.element(elements, item, &before, first.and_then(|at| slots.get(at)));
+                        own.iter().for_each(|at| drop(slots.take(*at)));
+                        slots.put(first, preceding, restored);
+                    }
+                    if let (Some(at), false) = (first, wanted.below.is_empty()) {
+                        let mut value = slots.take(at);
+                        let part = RestoredPart { name: "", node: &item.node };
+                        self.back(part, &wanted.below, before.find(item).one(), &mut value);
+                        let value = value.unwrap_or_else(|| self.bare(elements, item));
+                        slots.put(first, preceding, value);
+                    }
+                }
+            }
+            preceding = first.or(preceding);
+        }
+        slots.into_items()
+    }
+
+    fn element(
+        &self,
+        elements: &Elements,
+        item: &Element,
+        before: &LiveList<'_>,
+        own: Option<&Value>,
+    ) -> Value {
+        let mut before = before.collect(item).into_iter();
+        let restored = match (before.next(), before.next()) {
+            (Some(only), None) => Some(only.clone()),
+            // It was there twice, or not at all: what is declared of it is put right.
+            (first, _) => {
+                let mut restored = own.or(first).cloned();
+                self.enforce(&item.node, "", &mut restored);
+                restored
+            }
+        };
+        match restored {
+            Some(Value::Object(map)) => with_keys(map, elements, self.types, item),
+            _ => self.bare(elements, item),
+        }
+    }
+
+    fn bare(&self, elements: &Elements, item: &Element) -> Value {
+        with_keys(Map::new(), elements, self.types, item)
+    }
+
+    fn places(&self, elements: &Elements, items: &[Value]) -> Vec<SmallVec<[usize; 2]>> {
+        let index = LiveList::of_items(elements, self.types, items);
+        elements.items.iter().map(|item| index.places(item)).collect()
+    }
+
+    /// Puts the declared elements of a list into their declared order, in the places that they have among the others.
+    fn reorder(&self, elements: &Elements, new: &mut Option<Value>) {
+        let Some(Value::Array(items)) = new else { return };
+        let declared: Vec<usize> =
+            self.places(elements, items).iter().filter_map(|own| own.first().copied()).collect();
+        let mut places = declared.clone();
+        places.sort_unstable();
+        places.dedup();
+        let values: Vec<Value> = declared.iter().filter_map(|place| items.get(*place).cloned()).collect();
+        if places.len() != values.len() {
+            return;
+        }
+        for (place, value) in places.into_iter().zip(values) {
+            if let Some(item) = items.get_mut(place) {
+                *item = value;
+            }
+        }
+    }
+}
+
+impl Slots {
+    fn get(&self, at: usize) -> Option<&Value> {
+        self.items.get(at)?.as_ref()
+    }
+
+    fn take(&mut self, at: usize) -> Option<Value> {
+        self.items.get_mut(at)?.take()
+    }
+
+    /// Puts an element into its place, or behind the one that precedes it.
+    fn put(&mut self, at: Option<usize>, preceding: Option<usize>, value: Value) {
+        match at.and_then(|at| self.items.get_mut(at)) {
+            Some(slot) => *slot = Some(value),
+            None => self.behind.entry(preceding).or_default().push(value),
+        }
+    }
+
+    fn into_items(mut self) -> Vec<Value> {
+        let mut items = self.behind.remove(&None).unwrap_or_default();
+        for (at, item) in self.items.into_iter().enumerate() {
+            items.extend(item);
+            items.extend(self.behind.remove(&Some(at)).into_iter().flatten());
+        }
+        items
+    }
+}
+
+fn with_keys(mut element: Map<String, Value>, elements: &Elements, types: &Types, item: &Element) -> Value {
+    for (key, value) in elements.keys(types).iter().zip(&item.keys) {
+        if element.get(&*key.name).is_none_or(Value::is_null) && key.default.as_deref() != Some(value) {
+            element.insert(key.name.to_string(), value.clone());
+        }
+    }
+    Value::Object(element)
 }
 
 #[cfg(test)]

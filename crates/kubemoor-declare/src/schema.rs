@@ -1,63 +1,56 @@
-//! The types of a kind, reduced to the needs of the comparison: which values are atomic, how list elements
-//! are identified, and which spellings mean the same.
-//!
-//! Entry point: [`KindSchema`]. Invariant: immutable once built. A [`TypeId`] of another arena reads as
-//! [`Shape::Any`]. Must not know where types come from: that is `openapi` and `embedded`.
+//! The types of a kind, reduced to the needs of the comparison: which values are atomic, how list elements are
+//! identified, and which spellings mean the same. A [`TypeId`] of another arena reads as [`Shape::Any`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The nesting below which nothing is declared or compared. It is the limit of the JSON parsers in this
-/// program.
+pub use ScalarType as Scalar; // alias
+pub use StructField as Field; // alias
+pub use TypeBuilder as Builder; // alias
+
+/// The nesting below which nothing is declared or compared. It is the limit of the JSON parsers in this program.
 pub const MAX_DEPTH: usize = 128;
 
-/// The types of one kind.
 #[derive(Clone, Debug)]
 pub struct KindSchema {
     /// The arena in which the kind's types lie, shared by kinds.
     pub types: Arc<Types>,
-    /// The type of the whole object.
     pub root: TypeId,
 }
 
 /// An arena of types. Types refer to one another, in circles too.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Types(pub(super) Vec<Shape>);
 
-/// A type's place in its arena.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TypeId(pub(super) u32);
 
-/// What a value is made of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Shape {
     /// Untyped: maps are granular, lists atomic.
     Any,
-    /// One value.
-    Scalar(Scalar),
-    /// Named fields.
+    Scalar(ScalarType),
     Struct(Struct),
     /// Free keys. An atomic map is one value.
     Map {
-        /// The type of every entry.
         value: TypeId,
-        /// Whether the map is one value.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         atomic: bool,
     },
-    /// A list.
     List {
-        /// The type of every element.
         item: TypeId,
-        /// How elements are told apart.
         kind: ListKind,
     },
 }
 
 /// Which spellings of a scalar mean the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scalar {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScalarType {
     /// A number, a boolean, or unknown.
     Plain,
     /// A text: `true` and `"true"` are one.
@@ -72,30 +65,30 @@ pub enum Scalar {
     Time,
 }
 
-/// Named fields.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Struct {
     /// The fields, sorted by name.
-    pub fields: Box<[Field]>,
-    /// Whether the whole is one value.
+    pub fields: Box<[StructField]>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub atomic: bool,
     /// Whether the server keeps fields that are not listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
 }
 
-/// One named field.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Field {
-    /// The name in JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StructField {
     pub name: Arc<str>,
-    /// Its type.
+    #[serde(rename = "type")]
     pub ty: TypeId,
     /// The server's default for an absent field, if the document states one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Box<Value>>,
 }
 
 /// How the elements of a list are identified.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ListKind {
     /// Not at all: the list is one value.
     Atomic,
@@ -106,11 +99,11 @@ pub enum ListKind {
 }
 
 /// One field of an element that tells it apart.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ListKey {
-    /// The field.
     pub name: Arc<str>,
     /// Its value where the element leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Box<Value>>,
 }
 
@@ -118,7 +111,7 @@ static ANY: Shape = Shape::Any;
 
 /// Builds an arena in which equal types are one, and equal names share memory.
 #[derive(Debug)]
-pub struct Builder {
+pub struct TypeBuilder {
     shapes: Vec<Shape>,
     known: HashMap<Shape, TypeId>,
     names: HashMap<Box<str>, Arc<str>>,
@@ -130,7 +123,6 @@ impl TypeId {
 }
 
 impl Types {
-    /// The names of all fields.
     pub(super) fn names(&self) -> HashSet<Arc<str>> {
         let fields = self.0.iter().filter_map(|shape| match shape {
             Shape::Struct(shape) => Some(&shape.fields),
@@ -148,8 +140,8 @@ impl Types {
     /// own types such a null becomes the zero value.
     pub(super) fn zero(&self, id: TypeId) -> Option<&'static str> {
         match self.shape(id) {
-            Shape::Scalar(Scalar::Text | Scalar::Bytes) => Some(""),
-            Shape::Scalar(Scalar::Quantity) => Some("0"),
+            Shape::Scalar(ScalarType::Text | ScalarType::Bytes) => Some(""),
+            Shape::Scalar(ScalarType::Quantity) => Some("0"),
             _ => None,
         }
     }
@@ -166,8 +158,7 @@ impl Types {
 }
 
 impl Struct {
-    /// The field of that name.
-    pub fn field(&self, name: &str) -> Option<&Field> {
+    pub fn field(&self, name: &str) -> Option<&StructField> {
         let index = self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok()?;
         self.fields.get(index)
     }
@@ -177,7 +168,7 @@ impl KindSchema {
     /// The schema of an unknown kind: the metadata, which all kinds share. Everything else is untyped.
     pub fn unknown() -> &'static Self {
         static UNKNOWN: LazyLock<KindSchema> = LazyLock::new(|| {
-            let mut types = Builder::default();
+            let mut types = TypeBuilder::default();
             let root = types.object(Vec::new(), true);
             types.finish(root)
         });
@@ -185,7 +176,7 @@ impl KindSchema {
     }
 }
 
-impl Default for Builder {
+impl Default for TypeBuilder {
     fn default() -> Self {
         let mut builder = Self { shapes: Vec::new(), known: HashMap::new(), names: HashMap::new() };
         builder.add(Shape::Any);
@@ -193,7 +184,7 @@ impl Default for Builder {
     }
 }
 
-impl Builder {
+impl TypeBuilder {
     /// The id of a shape, the same for equal shapes.
     pub fn add(&mut self, shape: Shape) -> TypeId {
         if let Some(id) = self.known.get(&shape) {
@@ -212,19 +203,16 @@ impl Builder {
         id
     }
 
-    /// Sets a reserved place.
     pub fn set(&mut self, id: TypeId, shape: Shape) {
         if let Some(place) = usize::try_from(id.0).ok().and_then(|index| self.shapes.get_mut(index)) {
             *place = shape;
         }
     }
 
-    /// The shape at `id`.
     pub fn shape(&self, id: TypeId) -> &Shape {
         usize::try_from(id.0).ok().and_then(|index| self.shapes.get(index)).unwrap_or(&ANY)
     }
 
-    /// One name, shared.
     pub fn name(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.names.get(name) {
             return Arc::clone(known);
@@ -234,23 +222,22 @@ impl Builder {
         shared
     }
 
-    /// A field without a default.
-    pub fn field(&mut self, name: &str, ty: TypeId) -> Field {
-        Field { name: self.name(name), ty, default: None }
+    pub fn field(&mut self, name: &str, ty: TypeId) -> StructField {
+        StructField { name: self.name(name), ty, default: None }
     }
 
     /// A granular struct of these fields.
-    pub fn structure(&mut self, mut fields: Vec<Field>, open: bool) -> TypeId {
+    pub fn structure(&mut self, mut fields: Vec<StructField>, open: bool) -> TypeId {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         fields.dedup_by(|a, b| a.name == b.name);
         self.add(Shape::Struct(Struct { fields: fields.into(), atomic: false, open }))
     }
 
     /// A whole object: these fields, and the metadata that every object has.
-    pub fn object(&mut self, mut fields: Vec<Field>, open: bool) -> TypeId {
+    pub fn object(&mut self, mut fields: Vec<StructField>, open: bool) -> TypeId {
         let metadata = self.metadata();
         fields.retain(|field| !matches!(&*field.name, "metadata" | "apiVersion" | "kind"));
-        let text = self.add(Shape::Scalar(Scalar::Text));
+        let text = self.add(Shape::Scalar(ScalarType::Text));
         fields.push(self.field("apiVersion", text));
         fields.push(self.field("kind", text));
         fields.push(self.field("metadata", metadata));
@@ -262,19 +249,18 @@ impl Builder {
         KindSchema { types: Arc::new(Types(self.shapes)), root }
     }
 
-    /// The arena.
     pub fn types(self) -> Types {
         Types(self.shapes)
     }
 
     /// The part of ObjectMeta that a manifest may set.
     fn metadata(&mut self) -> TypeId {
-        let text = self.add(Shape::Scalar(Scalar::Text));
-        let plain = self.add(Shape::Scalar(Scalar::Plain));
-        let time = self.add(Shape::Scalar(Scalar::Time));
+        let text = self.add(Shape::Scalar(ScalarType::Text));
+        let plain = self.add(Shape::Scalar(ScalarType::Plain));
+        let time = self.add(Shape::Scalar(ScalarType::Time));
         let texts = self.add(Shape::Map { value: text, atomic: false });
         let finalizers = self.add(Shape::List { item: text, kind: ListKind::Set });
-        let owner: Vec<Field> = [
+        let owner: Vec<StructField> = [
             ("apiVersion", text),
             ("blockOwnerDeletion", plain),
             ("controller", plain),

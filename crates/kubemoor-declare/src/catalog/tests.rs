@@ -3,6 +3,8 @@ use serde_json::json;
 use super::{Catalog, KindFacts, priority};
 use crate::model::Gvk;
 
+mod embedded;
+
 fn gvk(api_version: &str, kind: &str) -> Gvk {
     Gvk::from_api_version(api_version, kind)
 }

@@ -1,21 +1,24 @@
-//! Declared list elements and fields whose place something undeclared has taken.
+//! Declared list elements and fields whose place something undeclared has taken, and the fields of the core kinds that
+//! exclude one another.
 //!
 //! An undeclared element counts as a moved declared one in two cases: it holds a value that no two elements of the list
 //! may share, or it is at the position of the missing element and differs from it only in its keys. Each element is
-//! matched with at most one other, and work is linear in the list. Which fields exclude one another is in `unions`.
+//! matched with at most one other, and work is linear in the list.
+//!
+//! The API server refuses an object with two fields that exclude one another, so a declared field cannot be set while an
+//! undeclared one stands in its place. OpenAPI documents do not tell which fields these are. Custom kinds have no rows: a
+//! CustomResourceDefinition may give the same names another meaning.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::index::{Found, Index};
-use super::{Agreement, Walk};
-use crate::equality::{Family, has_keys, key_value};
-use crate::fields::{Element, Elements, Entry, Fields, Node};
-use crate::path::{Path, Segment, Step, Trail};
+use super::{ComparisonWalk, Found, LiveList};
+use crate::equality::{Family, FieldAgreement, has_keys, key_value, quantity};
+use crate::fields::{DeclaredFields, Element, Elements, FieldEntry, FieldNode};
+use crate::path::{Path, Segment, Trail, TrailStep};
 use crate::schema::ListKey;
-use crate::unions::{self, Replaced, Union};
 
 /// Lists of the core kinds in which a field beside the keys is unique: two ports of one name are refused.
 const UNIQUE: [(&str, &str); 1] = [("ports", "name")];
@@ -42,35 +45,37 @@ struct Missing<'f> {
     gap: Range<usize>,
 }
 
-/// A walk that looks for moved elements.
 struct Search<'t> {
-    walk: Walk<'t>,
+    walk: ComparisonWalk<'t>,
     found: Vec<Move>,
 }
 
-/// See [`Fields::moved`].
-pub(crate) fn moved(fields: &Fields, live: &Value) -> Vec<Move> {
-    let walk = Walk { types: &fields.types, family: fields.family, found: Vec::new() };
-    let mut search = Search { walk, found: Vec::new() };
-    search.moved(&fields.root, "", &Trail::ROOT, live);
-    search.found
-}
+impl DeclaredFields {
+    /// The declared list elements and fields whose place something undeclared has taken in `live`: an element with
+    /// other keys, or a field that excludes the declared one.
+    pub fn moved(&self, live: &Value) -> Vec<Move> {
+        let mut search = Search { walk: ComparisonWalk::new(self), found: Vec::new() };
+        search.moved(&self.root, "", &Trail::ROOT, live);
+        search.found
+    }
 
-/// See [`Fields::put_back`].
-pub(crate) fn put_back(moves: &[Move], live: &mut Value) {
-    for Move { declared, live: path } in moves {
-        match (declared.0.last(), path.0.split_last()) {
-            (Some(Segment::Key(keys)), _) => {
-                if let Some(Value::Object(fields)) = find(live, &path.0) {
-                    fields.extend(keys.iter().cloned());
+    /// Gives elements that were moved in `live` their declared keys again; their other fields stay unchanged. Removes
+    /// fields that take the place of declared ones, which [`Self::restore`] sets.
+    pub fn put_back(moves: &[Move], live: &mut Value) {
+        for Move { declared, live: path } in moves {
+            match (declared.0.last(), path.0.split_last()) {
+                (Some(Segment::Key(keys)), _) => {
+                    if let Some(Value::Object(fields)) = find(live, &path.0) {
+                        fields.extend(keys.iter().cloned());
+                    }
                 }
-            }
-            (_, Some((Segment::Field(name), above))) => {
-                if let Some(Value::Object(fields)) = find(live, above) {
-                    fields.remove(name);
+                (_, Some((Segment::Field(name), above))) => {
+                    if let Some(Value::Object(fields)) = find(live, above) {
+                        fields.remove(name);
+                    }
                 }
+                _ => {}
             }
-            _ => {}
         }
     }
 }
@@ -99,26 +104,26 @@ impl Move {
 }
 
 impl Search<'_> {
-    fn moved(&mut self, node: &Node, name: &str, trail: &Trail<'_>, live: &Value) {
+    fn moved(&mut self, node: &FieldNode, name: &str, trail: &Trail<'_>, live: &Value) {
         match node {
-            Node::Leaf(_) | Node::Set(_) => {}
-            Node::Object(entries) => {
+            FieldNode::Leaf(_) | FieldNode::Set(_) => {}
+            FieldNode::Object(entries) => {
                 if let Value::Object(map) = live {
                     self.replaced(entries, trail, map);
                 }
                 for entry in entries {
                     if let Some(live) = live.get(&*entry.name) {
-                        let trail = trail.then(Step::Field(&entry.name));
+                        let trail = trail.then(TrailStep::Field(&entry.name));
                         self.moved(&entry.node, &entry.name, &trail, live);
                     }
                 }
             }
-            Node::Elements(elements) => {
+            FieldNode::Elements(elements) => {
                 let Value::Array(list) = live else { return };
-                let index = Index::of(elements, self.walk.types, list);
+                let index = LiveList::new(elements, self.walk.types, Some(live));
                 for item in &elements.items {
                     if let Found::One(_, value) = index.find(item) {
-                        let trail = trail.then(Step::Key(index.keys, &item.keys));
+                        let trail = trail.then(TrailStep::Key(index.keys, &item.keys));
                         self.moved(&item.node, "", &trail, value);
                     }
                 }
@@ -131,18 +136,19 @@ impl Search<'_> {
     }
 
     /// Finds the undeclared fields of `live` that exclude declared ones.
-    fn replaced(&mut self, entries: &[Entry], trail: &Trail<'_>, live: &Map<String, Value>) {
+    fn replaced(&mut self, entries: &[FieldEntry], trail: &Trail<'_>, live: &Map<String, Value>) {
         let (family, name) = (self.walk.family, trail.name());
-        if let Some(union) = Union::of(family, name) {
+        if let Some(union) = Union::named(family, name) {
             for entry in entries {
                 if let Some(other) = union.instead(entries, entry, live) {
-                    let path = |name| trail.then(Step::Field(name)).path();
+                    let path = |name| trail.then(TrailStep::Field(name)).path();
                     self.found.push(Move { declared: path(&entry.name), live: path(other) });
                 }
             }
         }
-        for Replaced { declared, live } in unions::of_maps(family, name, entries, live) {
-            let path = |[map, key]: [&str; 2]| trail.then(Step::Field(map)).then(Step::Field(key)).path();
+        for Replaced { declared, live } in replaced_in_maps(family, name, entries, live) {
+            let path =
+                |[map, key]: [&str; 2]| trail.then(TrailStep::Field(map)).then(TrailStep::Field(key)).path();
             self.found.push(Move { declared: path(declared), live: path(live) });
         }
     }
@@ -168,7 +174,7 @@ impl Search<'_> {
             .collect();
         for Missing { item, gap } in missing {
             let own = unique.and_then(|(_, field)| match item.node.entry(field) {
-                Some(Node::Leaf(leaf)) => leaf.value.as_str().map(str::to_owned),
+                Some(FieldNode::Leaf(leaf)) => leaf.value.as_str().map(str::to_owned),
                 _ => None,
             });
             let shares = own.and_then(|own| by_unique.get(own.as_str()).copied());
@@ -185,31 +191,27 @@ impl Search<'_> {
             if let (Some(stray), Some(taken)) = (stray, is_taken.get_mut(place)) {
                 *taken = true;
                 self.found.push(Move {
-                    declared: trail.then(Step::Key(keys, &item.keys)).path(),
-                    live: trail.then(Step::Key(keys, &stray)).path(),
+                    declared: trail.then(TrailStep::Key(keys, &item.keys)).path(),
+                    live: trail.then(TrailStep::Key(keys, &stray)).path(),
                 });
             }
         }
     }
 }
 
-impl Walk<'_> {
+impl ComparisonWalk<'_> {
     /// Whether `item` differs from its declaration only in its keys.
     fn is_but_for_keys(&self, item: &Element, keys: &[ListKey], stray: &Value) -> bool {
         let Value::Object(mut fields) = stray.clone() else { return false };
         for (key, value) in keys.iter().zip(&item.keys) {
             fields.insert(key.name.to_string(), value.clone());
         }
-        self.worst(&item.node, &Value::Object(fields)) <= Agreement::Doubt
+        self.worst(&item.node, &Value::Object(fields)) <= FieldAgreement::Doubt
     }
 }
 
 /// The missing declared elements, and for each place of the list whether it holds a declared one.
-fn missing<'f>(
-    elements: &'f Elements,
-    index: &Index<'_, '_>,
-    length: usize,
-) -> (Vec<Missing<'f>>, Vec<bool>) {
+fn missing<'f>(elements: &'f Elements, index: &LiveList<'_>, length: usize) -> (Vec<Missing<'f>>, Vec<bool>) {
     let (mut missing, mut is_declared) = (Vec::<Missing<'f>>::new(), vec![false; length]);
     let mut after = 0;
     for item in &elements.items {
@@ -235,4 +237,180 @@ fn missing<'f>(
 /// The values of an element's keys, as written there; `None` where one is absent.
 fn values(element: &Value, keys: &[ListKey]) -> Option<Vec<Value>> {
     keys.iter().map(|key| key_value(element, key).cloned()).collect()
+}
+
+/// Which fields of one value exclude one another.
+#[derive(Debug)]
+pub(crate) enum Union {
+    /// At most one of these fields is set.
+    OneOf(&'static [&'static str]),
+    /// At most one field is set, apart from these.
+    OneBeside(&'static [&'static str]),
+    /// The field `member` is set only where the field `tag` has this value.
+    Tagged { tag: &'static str, value: &'static str, member: &'static str },
+}
+
+/// A declared field, and the undeclared one that takes its place: names of fields from the value that holds both.
+#[derive(Debug, PartialEq)]
+struct Replaced<'a> {
+    declared: [&'a str; 2],
+    live: [&'a str; 2],
+}
+
+/// Maps of one value whose entries of the same key restrict one another.
+enum Maps {
+    /// A key is in at most one of the two.
+    Disjoint(&'static str, &'static str),
+    /// An entry of the first is no greater quantity than that of the second.
+    Ordered(&'static str, &'static str),
+}
+
+/// By the name of the field that holds the value, or of the list whose element it is.
+const UNIONS: &[(&str, Union)] = &[
+    ("clientConfig", Union::OneOf(&["service", "url"])),
+    ("conversion", Union::Tagged { tag: "strategy", value: "Webhook", member: "webhook" }),
+    ("defaultBackend", Union::OneOf(&["resource", "service"])),
+    ("env", Union::OneOf(&["value", "valueFrom"])),
+    ("appArmorProfile", Union::Tagged { tag: "type", value: "Localhost", member: "localhostProfile" }),
+    ("livenessProbe", PROBE),
+    ("postStart", Union::OneBeside(&[])),
+    ("preStop", Union::OneBeside(&[])),
+    ("readinessProbe", PROBE),
+    ("seccompProfile", Union::Tagged { tag: "type", value: "Localhost", member: "localhostProfile" }),
+    ("spec", Union::OneOf(&["maxUnavailable", "minAvailable"])),
+    ("startupProbe", PROBE),
+    ("strategy", ROLLING),
+    ("updateStrategy", ROLLING),
+    ("valueFrom", Union::OneBeside(&[])),
+    ("volumes", Union::OneBeside(&["name"])),
+];
+
+const PROBE: Union = Union::OneOf(&["exec", "grpc", "httpGet", "tcpSocket"]);
+
+const ROLLING: Union = Union::Tagged { tag: "type", value: "RollingUpdate", member: "rollingUpdate" };
+
+/// The same for maps; the root has no name.
+const MAPS: &[(&str, Maps)] = &[
+    ("", Maps::Disjoint("data", "binaryData")),
+    ("", Maps::Disjoint("binaryData", "data")),
+    ("resources", Maps::Ordered("requests", "limits")),
+];
+
+impl Union {
+    /// The union of a value with this name.
+    pub(crate) fn named(family: Family, name: &str) -> Option<&'static Self> {
+        is_core(family).then(|| UNIONS.iter().find(|(holder, _)| *holder == name)).flatten().map(|(_, it)| it)
+    }
+
+    /// Whether a field of this name excludes others, or is excluded by them.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        match self {
+            Self::OneOf(names) => names.contains(&name),
+            Self::OneBeside(others) => !others.contains(&name),
+            Self::Tagged { tag, member, .. } => name == *tag || name == *member,
+        }
+    }
+
+    /// The undeclared field of `live` in the place of `entry`, one of the declared `entries`, which is not there as
+    /// declared.
+    pub(super) fn instead<'v>(
+        &self,
+        entries: &[FieldEntry],
+        entry: &FieldEntry,
+        live: &'v Map<String, Value>,
+    ) -> Option<&'v str> {
+        let set = |name: &str| live.get_key_value(name).filter(|(_, value)| !value.is_null());
+        let undeclared =
+            |name: &str| set(name).map(|(name, _)| name.as_str()).filter(|_| !declares(entries, name));
+        let own = &*entry.name;
+        if !is_declared(entry) {
+            return None;
+        }
+        match self {
+            Self::OneOf(names) if names.contains(&own) && set(own).is_none() => {
+                names.iter().filter(|name| **name != own).find_map(|name| undeclared(name))
+            }
+            Self::OneBeside(others) if !others.contains(&own) && set(own).is_none() => {
+                live.keys().filter(|name| !others.contains(&name.as_str())).find_map(|name| undeclared(name))
+            }
+            Self::Tagged { tag, value, member } if own == *tag => {
+                let FieldNode::Leaf(leaf) = &entry.node else { return None };
+                let is_without = leaf.value != *value;
+                let is_other = set(tag).is_some_and(|(_, live)| leaf.value != *live);
+                if is_without && is_other { undeclared(member) } else { None }
+            }
+            Self::Tagged { tag, value, member } if own == *member && set(own).is_none() => {
+                undeclared(tag).filter(|_| set(tag).is_some_and(|(_, live)| live != value))
+            }
+            Self::OneOf(_) | Self::OneBeside(_) | Self::Tagged { .. } => None,
+        }
+    }
+}
+
+/// The entries of maps of `live`, a value with this name, that keep declared ones of other maps from being set.
+fn replaced_in_maps<'f>(
+    family: Family,
+    name: &str,
+    entries: &'f [FieldEntry],
+    live: &Map<String, Value>,
+) -> Vec<Replaced<'f>> {
+    let mut found = Vec::new();
+    if !is_core(family) {
+        return found;
+    }
+    for (_, maps) in MAPS.iter().filter(|(holder, _)| *holder == name) {
+        match *maps {
+            Maps::Disjoint(declared, other) => {
+                found.extend(blocked(entries, live, [declared, other], |_, _| true));
+            }
+            Maps::Ordered(less, more) => {
+                found.extend(blocked(entries, live, [more, less], is_less));
+                found.extend(blocked(entries, live, [less, more], |declared, live| is_less(live, declared)));
+            }
+        }
+    }
+    found
+}
+
+fn is_less(one: &Value, other: &Value) -> bool {
+    quantity(one).zip(quantity(other)).is_some_and(|(one, other)| one < other)
+}
+
+/// The declared entries of the first map that an undeclared one of the same key in the second map `excludes`, by the
+/// declared value and the live one.
+fn blocked<'f>(
+    entries: &'f [FieldEntry],
+    live: &Map<String, Value>,
+    [map, other]: [&'static str; 2],
+    excludes: impl Fn(&Value, &Value) -> bool,
+) -> Vec<Replaced<'f>> {
+    let of_map = |name: &str| -> &'f [FieldEntry] {
+        match entries.iter().find(|entry| &*entry.name == name).map(|entry| &entry.node) {
+            Some(FieldNode::Object(entries)) => entries,
+            _ => &[],
+        }
+    };
+    let Some(Value::Object(others)) = live.get(other) else { return Vec::new() };
+    let is_blocked = |entry: &&FieldEntry| {
+        let FieldNode::Leaf(leaf) = &entry.node else { return false };
+        let is_undeclared = !declares(of_map(other), &entry.name);
+        let other = others.get(&*entry.name).filter(|value| !value.is_null() && is_undeclared);
+        is_declared(entry) && other.is_some_and(|other| excludes(&leaf.value, other))
+    };
+    let replaced =
+        |entry: &'f FieldEntry| Replaced { declared: [map, &entry.name], live: [other, &entry.name] };
+    of_map(map).iter().filter(is_blocked).map(replaced).collect()
+}
+
+fn is_core(family: Family) -> bool {
+    matches!(family, Family::Core | Family::Pod)
+}
+
+fn declares(entries: &[FieldEntry], name: &str) -> bool {
+    entries.iter().any(|entry| &*entry.name == name && is_declared(entry))
+}
+
+/// Whether an entry says more than null.
+fn is_declared(entry: &FieldEntry) -> bool {
+    !matches!(&entry.node, FieldNode::Leaf(leaf) if leaf.value.is_null())
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::catalog;
 use crate::declare::declare;
-use crate::embedded;
-use crate::equality::Agreement;
-use crate::fields::{FieldChange, Fields};
+use crate::equality::FieldAgreement;
+use crate::fields::{DeclaredFields, FieldChange};
 use crate::model::Gvk;
 use crate::schema::KindSchema;
 
+mod additions;
 mod golden;
 mod growth;
 mod moved;
@@ -51,15 +52,15 @@ fn object(kind: &str, part: &Value) -> Value {
 
 fn schema(kind: &str) -> Option<Arc<KindSchema>> {
     let (api_version, kind) = kind.split_once(' ').expect("a kind is written `apps/v1 Deployment`");
-    embedded::core().schema(&Gvk::from_api_version(api_version, kind))
+    catalog::core().schema(&Gvk::from_api_version(api_version, kind))
 }
 
-fn fields(kind: &str, part: &Value) -> Fields {
+fn fields(kind: &str, part: &Value) -> DeclaredFields {
     declare(&object(kind, part), schema(kind).as_deref())
 }
 
-fn worst(changes: &[FieldChange]) -> Agreement {
-    changes.iter().map(|change| change.agreement).max().unwrap_or(Agreement::Agrees)
+fn worst(changes: &[FieldChange]) -> FieldAgreement {
+    changes.iter().map(|change| change.agreement).max().unwrap_or(FieldAgreement::Agrees)
 }
 
 #[test]
@@ -101,10 +102,10 @@ fn doubtful_change_is_settled_by_the_server_form_of_manifest() {
     let fields = fields(kind, &declared);
     let live = object(kind, &json!({"spec": {"items": [{"a": 1, "b": 2}]}}));
     let found = fields.drift(&live);
-    let doubt = found.iter().find(|c| c.agreement == Agreement::Doubt).expect("one path is in doubt");
+    let doubt = found.iter().find(|c| c.agreement == FieldAgreement::Doubt).expect("one path is in doubt");
     assert_eq!(doubt.path.to_string(), "/spec/items");
-    assert_eq!(fields.settler(&live).settle(doubt), Agreement::Agrees);
-    assert_eq!(fields.settler(&object(kind, &declared)).settle(doubt), Agreement::Differs);
+    assert_eq!(fields.settler(&live).settle(doubt), FieldAgreement::Agrees);
+    assert_eq!(fields.settler(&object(kind, &declared)).settle(doubt), FieldAgreement::Differs);
 }
 
 #[test]
@@ -119,8 +120,8 @@ fn env_order_is_settled_by_the_order_the_server_keeps() {
     let [doubt] = found.as_slice() else { panic!("one change, not {found:?}") };
     assert_eq!(doubt.declared, Some(json!(["A", "B", "C"])));
     assert_eq!(doubt.new, Some(json!(["C", "A", "B"])));
-    assert_eq!(fields.settler(&object(kind, &env(&["C", "A", "B"]))).settle(doubt), Agreement::Agrees);
-    assert_eq!(fields.settler(&object(kind, &env(&["A", "B", "C"]))).settle(doubt), Agreement::Differs);
+    assert_eq!(fields.settler(&object(kind, &env(&["C", "A", "B"]))).settle(doubt), FieldAgreement::Agrees);
+    assert_eq!(fields.settler(&object(kind, &env(&["A", "B", "C"]))).settle(doubt), FieldAgreement::Differs);
 }
 
 #[test]
@@ -141,8 +142,8 @@ fn doubtful_field_is_settled_within_its_own_list_element() {
         doubt.path.to_string(),
         "/spec/containers/[name=a]/ports/[containerPort=80,protocol=TCP]/hostPort"
     );
-    assert_eq!(fields.settler(&live(30080)).settle(doubt), Agreement::Agrees);
-    assert_eq!(fields.settler(&live(30081)).settle(doubt), Agreement::Differs);
+    assert_eq!(fields.settler(&live(30080)).settle(doubt), FieldAgreement::Agrees);
+    assert_eq!(fields.settler(&live(30081)).settle(doubt), FieldAgreement::Differs);
 }
 
 #[test]

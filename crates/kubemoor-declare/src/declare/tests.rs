@@ -1,13 +1,16 @@
 use serde_json::{Value, json};
 
 use super::declare;
-use crate::embedded;
+use crate::catalog;
 use crate::model::Gvk;
+
+mod digest;
+mod document;
 
 #[track_caller]
 fn check(document: &Value, expected: &[&str]) {
     let text = |name: &str| document[name].as_str().unwrap();
-    let schema = embedded::core().schema(&Gvk::from_api_version(text("apiVersion"), text("kind")));
+    let schema = catalog::core().schema(&Gvk::from_api_version(text("apiVersion"), text("kind")));
     let fields = declare(document, schema.as_deref());
     let paths: Vec<String> = fields.leaves().iter().map(|(path, _)| path.to_string()).collect();
     assert_eq!(paths, expected);

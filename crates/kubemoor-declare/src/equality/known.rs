@@ -1,22 +1,15 @@
-//! The defaults that the API server fills in and that the OpenAPI documents do not state.
-//!
-//! The documents of the core kinds state almost no defaults. These tables hold the rest, for fields inside
-//! values that are declared as a whole or behind a declared zero. They also list the additions that a server
-//! or its controllers may make there.
-//!
-//! Entry points: `is_default`, `is_filled`, and one function for each table. Invariant: tables in code;
-//! `tests/it/fidelity_defaults.rs` checks them against a real server.
+//! The defaults that the API server fills in and that the OpenAPI documents do not state: for fields inside values that are
+//! declared as a whole or behind a declared zero. Also the additions that a server or its controllers may make there.
+//! `tests/it/fidelity_defaults.rs` checks these tables against a real server.
 
 use serde_json::Value;
 
 use super::Family;
 
-/// A default in one of these tables.
 enum Filled {
     Text(&'static str),
     Whole(i64),
     Yes,
-    /// Any value.
     Any,
 }
 
@@ -151,7 +144,7 @@ const DERIVED: &[&str] = &["serviceAccount", "targetPort"];
 
 /// Texts that another component may choose where they are declared empty: an admission plugin, a controller
 /// or the scheduler.
-const CHOSEN_TEXTS: &[&str] = &[
+pub(super) const CHOSEN_TEXTS: &[&str] = &[
     "ingressClassName",
     "kind",
     "loadBalancerClass",
@@ -163,11 +156,11 @@ const CHOSEN_TEXTS: &[&str] = &[
 
 /// Those of them that no component chooses for an existing object, but for the volume binder: it gives claims without a
 /// class the default one.
-const CHOSEN_AT_FIRST: &[&str] =
+pub(super) const CHOSEN_AT_FIRST: &[&str] =
     &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "storageClassName", "uid"];
 
 /// Lists that another component may fill where they are declared empty.
-const CHOSEN_LISTS: &[&str] = &[
+pub(super) const CHOSEN_LISTS: &[&str] = &[
     "accessModes",
     "admissionReviewVersions",
     "conversionReviewVersions",
@@ -180,7 +173,7 @@ const CHOSEN_LISTS: &[&str] = &[
 ];
 
 /// Those of them that only the server fills, when it accepts the object.
-const FILLED_LISTS: &[&str] =
+pub(super) const FILLED_LISTS: &[&str] =
     &["admissionReviewVersions", "conversionReviewVersions", "metrics", "policies", "policyTypes"];
 
 /// Lists to which controllers append elements that nothing removes: the credentials of ServiceAccounts.
@@ -190,10 +183,10 @@ const SHARED: &[&str] = &["imagePullSecrets", "secrets"];
 const SHARED_IN_PODS: &[&str] = &["resizePolicy", "tolerations"];
 
 /// Lists that the server may complete.
-const COMPLETED: &[&str] = &["clusterIPs", "finalizers", "ipFamilies"];
+pub(super) const COMPLETED: &[&str] = &["clusterIPs", "finalizers", "ipFamilies"];
 
 /// Lists that the server takes apart and puts together in its own way.
-const REPACKED: &[&str] = &["subsets"];
+pub(super) const REPACKED: &[&str] = &["subsets"];
 
 /// Numbers that the server replaces when they are zero.
 const FILLED_ZEROS: &[&str] = &[
@@ -208,7 +201,7 @@ const FILLED_ZEROS: &[&str] = &[
 
 /// Fields that the server shows even when they are zero, false or empty,
 /// because there absence means something else.
-const KEPT_ZEROS: &[&str] = &[
+pub(super) const KEPT_ZEROS: &[&str] = &[
     "activeDeadlineSeconds",
     "allowPrivilegeEscalation",
     "allocateLoadBalancerNodePorts",
@@ -243,7 +236,7 @@ const KEPT_ZEROS: &[&str] = &[
 
 /// Fields that the server chooses or allocates where nothing is declared; a declared empty or zero value
 /// requests that too.
-const CHOSEN: &[&str] = &[
+pub(super) const CHOSEN: &[&str] = &[
     "clusterIP",
     "clusterIPs",
     "healthCheckNodePort",
@@ -253,10 +246,9 @@ const CHOSEN: &[&str] = &[
     "volumeName",
 ];
 
-/// Lists that servers before 1.23 return in another order than they took them:
-/// they stored autoscalers in a version that keeps the processor's metric
-/// apart.
-const UNORDERED: &[&str] = &["metrics"];
+/// Lists that servers before 1.23 return in another order than they took them: they stored autoscalers in a version
+/// that keeps the processor's metric apart.
+pub(super) const UNORDERED: &[&str] = &["metrics"];
 
 /// Whether `live` is the value that the server sets, or shows, where the field `name` of a value called
 /// `within` is absent.
@@ -295,47 +287,23 @@ pub(super) fn takes_any(name: &str) -> bool {
     DERIVED.contains(&name) && name != "serviceAccount"
 }
 
-/// Whether the server fills in the same value wherever `name` is empty or null,
-/// and shows it.
-pub(super) fn is_always_filled(name: &str) -> bool {
-    FILLED.iter().any(|(field, _)| *field == name)
-}
-
 /// Whether a zero may be the server's own where `name` is empty or null. In fields in which the server shows
 /// zeros, only a zero that it fills in counts.
 pub(super) fn is_own_zero(above: &str, name: &str) -> bool {
     if (above, name) == ("scaleDown", "stabilizationWindowSeconds") {
         return false;
     }
-    name == "suspend" || !(is_always_filled(name) || keeps_zero(name))
+    name == "suspend" || !(FILLED.iter().any(|(field, _)| *field == name) || KEPT_ZEROS.contains(&name))
 }
 
 /// Whether others than the server may fill a value that is declared empty or null.
 pub(super) fn is_others(name: &str) -> bool {
-    is_chosen(name) || chooses_text(name) || chooses_list(name) || SHARED.contains(&name)
+    CHOSEN.contains(&name)
+        || CHOSEN_TEXTS.contains(&name)
+        || CHOSEN_LISTS.contains(&name)
+        || SHARED.contains(&name)
 }
 
-/// Whether another component may choose a text that is declared empty.
-pub(super) fn chooses_text(name: &str) -> bool {
-    CHOSEN_TEXTS.contains(&name)
-}
-
-/// Whether another component chooses a text for a new object only.
-pub(super) fn is_chosen_at_first(name: &str) -> bool {
-    CHOSEN_AT_FIRST.contains(&name)
-}
-
-/// Whether another component may fill a list that is declared empty.
-pub(super) fn chooses_list(name: &str) -> bool {
-    CHOSEN_LISTS.contains(&name)
-}
-
-/// Whether only the server fills a list that is declared empty or null.
-pub(super) fn fills_list(name: &str) -> bool {
-    FILLED_LISTS.contains(&name)
-}
-
-/// Whether others may add elements to a list permanently.
 pub(super) fn is_shared(family: Family, name: &str) -> bool {
     match family {
         Family::Pod => SHARED_IN_PODS.contains(&name),
@@ -344,34 +312,8 @@ pub(super) fn is_shared(family: Family, name: &str) -> bool {
     }
 }
 
-/// Whether the server may add elements to a list.
-pub(super) fn completes(name: &str) -> bool {
-    COMPLETED.contains(&name)
-}
-
-/// Whether the server may return other elements that say the same.
-pub(super) fn repacks(name: &str) -> bool {
-    REPACKED.contains(&name)
-}
-
-/// Whether the server may replace a zero there.
 pub(super) fn fills_zero(name: &str) -> bool {
     name.is_empty() || FILLED_ZEROS.contains(&name)
-}
-
-/// Whether the server shows a zero there, so that absence has another meaning.
-pub(super) fn keeps_zero(name: &str) -> bool {
-    KEPT_ZEROS.contains(&name)
-}
-
-/// Whether an empty value there leaves the choice to the server.
-pub(super) fn is_chosen(name: &str) -> bool {
-    CHOSEN.contains(&name)
-}
-
-/// Whether the server may return a list in another order.
-pub(super) fn loses_order(name: &str) -> bool {
-    UNORDERED.contains(&name)
 }
 
 impl Filled {

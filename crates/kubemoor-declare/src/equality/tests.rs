@@ -5,41 +5,43 @@ use serde_json::{Value, json};
 
 use proptest::prelude::*;
 
-use super::{Agreement, Alike, Family, Place, Spot, agreement, is_same, is_same_scalar};
-use crate::embedded;
+use super::{Alike, Family, FieldAgreement, FieldPlace, Spot, agreement, is_same, is_same_scalar};
+use crate::catalog;
 use crate::samples::{any_value, deployment};
-use crate::schema::{Scalar, TypeId, Types};
+use crate::schema::{ScalarType, TypeId, Types};
+
+mod quantity;
 
 #[test]
 fn times_and_bytes_are_equal_by_what_they_stand_for() {
     let same = |kind, a: &str, b: &str| is_same_scalar(kind, &json!(a), &json!(b));
-    assert!(same(Scalar::Time, "2024-01-01T00:00:00Z", "2024-01-01T01:00:00+01:00"));
-    assert!(!same(Scalar::Time, "2024-01-01T00:00:00Z", "2024-01-01T00:00:01Z"));
-    assert!(!same(Scalar::Time, "soon", "later"));
-    assert!(same(Scalar::Bytes, "YWJj\r\nZA==", "YWJjZA=="));
-    assert!(!same(Scalar::Bytes, "YWJj", "YWJk"));
+    assert!(same(ScalarType::Time, "2024-01-01T00:00:00Z", "2024-01-01T01:00:00+01:00"));
+    assert!(!same(ScalarType::Time, "2024-01-01T00:00:00Z", "2024-01-01T00:00:01Z"));
+    assert!(!same(ScalarType::Time, "soon", "later"));
+    assert!(same(ScalarType::Bytes, "YWJj\r\nZA==", "YWJjZA=="));
+    assert!(!same(ScalarType::Bytes, "YWJj", "YWJk"));
 }
 
 #[test]
 fn texts_are_equal_with_and_without_quotes() {
     let same = |kind, a: Value, b: Value| is_same_scalar(kind, &a, &b);
-    assert!(same(Scalar::Text, json!(true), json!("true")));
-    assert!(same(Scalar::Text, json!("1"), json!(1)));
-    assert!(!same(Scalar::Text, json!("1.0"), json!("1")));
-    assert!(same(Scalar::IntOrString, json!(80), json!("80")));
-    assert!(!same(Scalar::Plain, json!(80), json!("80")));
-    assert!(same(Scalar::Plain, json!(80), json!(80.0)));
-    assert!(!same(Scalar::Plain, json!(u64::MAX), json!(u64::MAX - 1)));
+    assert!(same(ScalarType::Text, json!(true), json!("true")));
+    assert!(same(ScalarType::Text, json!("1"), json!(1)));
+    assert!(!same(ScalarType::Text, json!("1.0"), json!("1")));
+    assert!(same(ScalarType::IntOrString, json!(80), json!("80")));
+    assert!(!same(ScalarType::Plain, json!(80), json!("80")));
+    assert!(same(ScalarType::Plain, json!(80), json!(80.0)));
+    assert!(!same(ScalarType::Plain, json!(u64::MAX), json!(u64::MAX - 1)));
 }
 
 #[test]
 fn a_quantity_too_long_to_hold_exactly_is_in_doubt() {
-    let types = Types(vec![super::Shape::Any, super::Shape::Scalar(Scalar::Quantity)]);
-    let spot = Spot::new("cpu", Place::Entry, Family::Core);
+    let types = Types(vec![super::Shape::Any, super::Shape::Scalar(ScalarType::Quantity)]);
+    let spot = Spot::new("cpu", FieldPlace::Entry, Family::Core);
     let judge = |declared: &str| agreement(&types, TypeId(1), spot, &json!(declared), Some(&json!("1")));
-    assert_eq!(judge("1.000000000000000000000000001"), Agreement::Doubt);
-    assert_eq!(judge("1000m"), Agreement::Agrees);
-    assert_eq!(judge("1001m"), Agreement::Differs);
+    assert_eq!(judge("1.000000000000000000000000001"), FieldAgreement::Doubt);
+    assert_eq!(judge("1000m"), FieldAgreement::Agrees);
+    assert_eq!(judge("1001m"), FieldAgreement::Differs);
 }
 
 #[test]
@@ -58,19 +60,21 @@ fn null_and_empty_lists_are_absence_but_zero_is_not() {
 
 #[test]
 fn agreements_are_ordered_from_good_to_bad() {
-    assert!(Agreement::Agrees < Agreement::Doubt && Agreement::Doubt < Agreement::Differs);
+    assert!(
+        FieldAgreement::Agrees < FieldAgreement::Doubt && FieldAgreement::Doubt < FieldAgreement::Differs
+    );
 }
 
 /// Whether an element is found exactly where trying all would find one.
 fn check_alike(types: &Types, ty: TypeId, items: &[Value], wanted: &Value) {
-    let found = Alike::new(types, ty, items).find(wanted);
+    let found = Alike::at(types, ty, items, 0).find(wanted);
     let tried = items.iter().find(|item| is_same(types, ty, Some(item), Some(wanted)));
     assert_eq!(found, tried, "{wanted} in {items:?}");
 }
 
 #[test]
 fn spellings_of_one_scalar_are_of_one_class() {
-    let core = embedded::core();
+    let core = catalog::core();
     let schema = core.schema(&crate::model::Gvk::from_api_version("v1", "ConfigMap")).unwrap();
     let spellings = [
         json!(1),
@@ -114,7 +118,7 @@ proptest! {
 
     #[test]
     fn an_object_is_found_by_its_class(items in prop::collection::vec(deployment(), 0..4), wanted in deployment()) {
-        let schema = embedded::core().schema(&crate::model::Gvk::from_api_version("apps/v1", "Deployment")).unwrap();
+        let schema = catalog::core().schema(&crate::model::Gvk::from_api_version("apps/v1", "Deployment")).unwrap();
         check_alike(&schema.types, schema.root, &items, &wanted);
     }
 }

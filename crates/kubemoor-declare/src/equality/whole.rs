@@ -1,25 +1,20 @@
-//! Values that are declared as a whole: the parts that the server may leave out, and the parts that it may
-//! fill in.
-//!
-//! Entry points: [`Comparison::present`] and [`with_absent`].
+//! Values that are declared as a whole: the parts that the server may leave out, and the parts that it may fill in; and the
+//! undeclared values that it fills in elsewhere.
 
 use std::cell::Cell;
-use std::cmp::max;
+use std::cmp::{Ordering, max};
 
 use serde_json::{Map, Value};
 
-use super::scalars::same_text;
 use super::{
-    Agreement, Family, Place, Spot, is_empty, is_same, is_same_scalar, is_zero, known, limits, work,
+    Alike, ElementIndex, Family, FieldAgreement, FieldPlace, MAX_PAIRS, Spot, agreement, in_step, is_empty,
+    is_same, is_same_scalar, is_zero, key_value, known, member, parse_quantity, same_text, work,
 };
-use crate::embedded;
-use crate::quantity;
-use crate::schema::{ListKind, MAX_DEPTH, Scalar, Shape, Struct, TypeId, Types};
-
-mod lists;
+use crate::catalog;
+use crate::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, Struct, TypeId, Types};
 
 /// A comparison of values of one arena's types.
-pub(super) struct Comparison<'t> {
+pub(super) struct WholeComparison<'t> {
     types: &'t Types,
     /// How many values may still be visited while elements are compared.
     left: Cell<Option<usize>>,
@@ -34,20 +29,6 @@ pub(super) struct Sides<D, L = D> {
     pub(super) depth: usize,
 }
 
-/// The facts about an undeclared field.
-#[derive(Clone, Copy)]
-struct FieldType<'t> {
-    ty: TypeId,
-    /// The server's default for an absent field.
-    default: Option<&'t Value>,
-}
-
-impl<'t> FieldType<'t> {
-    fn without_default(ty: TypeId) -> Self {
-        Self { ty, default: None }
-    }
-}
-
 impl<D, L> Sides<D, L> {
     /// Two parts of both, as deep.
     fn part<P, Q>(&self, declared: P, live: Q) -> Sides<P, Q> {
@@ -55,28 +36,28 @@ impl<D, L> Sides<D, L> {
     }
 }
 
-impl<'t> Comparison<'t> {
-    pub(super) fn of(types: &'t Types) -> Self {
+impl<'t> WholeComparison<'t> {
+    pub(super) fn new(types: &'t Types) -> Self {
         Self { types, left: Cell::new(None) }
     }
 
     /// Holds a declared value against a live one that is not null.
-    pub(super) fn present(&self, ty: TypeId, spot: Spot<'_>, sides: Sides<&Value>) -> Agreement {
+    pub(super) fn present(&self, ty: TypeId, spot: Spot<'_>, sides: Sides<&Value>) -> FieldAgreement {
         let Sides { declared, live, depth } = sides;
         work::note();
         if depth >= MAX_DEPTH || !self.spend(|| 1 + width(declared) + width(live)) {
-            return Agreement::Doubt;
+            return FieldAgreement::Doubt;
         }
         match (self.types.shape(ty), declared, live) {
-            (_, Value::Null, live) => self.extra(FieldType::without_default(ty), spot, live, depth),
+            (_, Value::Null, live) => self.extra((ty, None), spot, live, depth),
             (_, Value::Array(items), Value::Array(others)) if items.is_empty() && !others.is_empty() => {
                 filled(spot, declared, live)
             }
             (Shape::List { item, .. }, Value::Array(declared), Value::Array(live))
-                if known::loses_order(spot.name)
+                if known::UNORDERED.contains(&spot.name)
                     && self.in_any_order(*item, spot, sides.part(declared, live)) =>
             {
-                Agreement::Agrees
+                FieldAgreement::Agrees
             }
             (Shape::List { item, kind }, Value::Array(declared), Value::Array(live)) => {
                 self.list((*item, kind), spot, sides.part(declared, live))
@@ -85,82 +66,87 @@ impl<'t> Comparison<'t> {
                 self.structure(shape, spot, sides.part(declared, live))
             }
             (Shape::Map { value, .. }, Value::Object(declared), Value::Object(live)) => {
-                self.map((*value, Place::Entry), spot, sides.part(declared, live))
+                self.map((*value, FieldPlace::Entry), spot, sides.part(declared, live))
             }
             (_, Value::Array(declared), Value::Array(live)) => {
                 self.list((TypeId::ANY, &ListKind::Atomic), spot, sides.part(declared, live))
             }
             (_, Value::Object(declared), Value::Object(live)) => {
-                self.map((TypeId::ANY, Place::Field), spot, sides.part(declared, live))
+                self.map((TypeId::ANY, FieldPlace::Field), spot, sides.part(declared, live))
             }
             (_, Value::Array(_) | Value::Object(_), _) | (_, _, Value::Array(_) | Value::Object(_)) => {
                 filled(spot, declared, live)
             }
-            (Shape::Scalar(kind), _, _) if is_same_scalar(*kind, declared, live) => Agreement::Agrees,
+            (Shape::Scalar(kind), _, _) if is_same_scalar(*kind, declared, live) => FieldAgreement::Agrees,
             // A quantity that cannot be read exactly.
-            (Shape::Scalar(Scalar::Quantity), Value::String(text), _)
-                if !text.is_empty() && quantity::parse(text).is_none() =>
+            (Shape::Scalar(ScalarType::Quantity), Value::String(text), _)
+                if !text.is_empty() && parse_quantity(text).is_none() =>
             {
-                Agreement::Doubt
+                FieldAgreement::Doubt
             }
-            (Shape::Scalar(Scalar::Plain), _, _) if same_text(declared, live) => Agreement::Doubt,
+            (Shape::Scalar(ScalarType::Plain), _, _) if same_text(declared, live) => FieldAgreement::Doubt,
             (Shape::Scalar(_), _, _) => filled(spot, declared, live),
-            _ if is_same_scalar(Scalar::Plain, declared, live) => Agreement::Agrees,
-            _ if is_same_scalar(Scalar::Quantity, declared, live) || same_text(declared, live) => {
-                Agreement::Doubt
+            _ if is_same_scalar(ScalarType::Plain, declared, live) => FieldAgreement::Agrees,
+            _ if is_same_scalar(ScalarType::Quantity, declared, live) || same_text(declared, live) => {
+                FieldAgreement::Doubt
             }
             _ => filled(spot, declared, live),
         }
     }
 
     /// A live field that is not declared, in a value that is declared as a whole.
-    fn extra(&self, field: FieldType<'_>, spot: Spot<'_>, live: &Value, depth: usize) -> Agreement {
+    fn extra(
+        &self,
+        (ty, default): (TypeId, Option<&Value>),
+        spot: Spot<'_>,
+        live: &Value,
+        depth: usize,
+    ) -> FieldAgreement {
         let is_default = |declared: &Value| {
             let sides = Sides { declared, live, depth: depth + 1 };
-            self.present(field.ty, spot, sides) == Agreement::Agrees
+            self.present(ty, spot, sides) == FieldAgreement::Agrees
         };
-        if live.is_null() || field.default.is_some_and(is_default) {
-            return Agreement::Agrees;
+        if live.is_null() || default.is_some_and(is_default) {
+            return FieldAgreement::Agrees;
         }
         match spot.family {
             _ if spot.family != Family::Custom && known::is_default(spot.within, spot.name, live) => {
-                Agreement::Agrees
+                FieldAgreement::Agrees
             }
             // Absent and empty are one to it.
-            Family::Rights if is_empty(live) => Agreement::Agrees,
-            Family::Rights => Agreement::Altered,
-            Family::Pod => Agreement::Doubt,
-            // The table lists the empty values that the server fills in. Others may come from a newer
-            // version.
-            Family::Core if is_empty(live) || is_zero(live) => Agreement::Doubt,
-            Family::Core if embedded::has_field(spot.name) => Agreement::Altered,
-            Family::Core | Family::Custom => Agreement::Doubt,
+            Family::Rights if is_empty(live) => FieldAgreement::Agrees,
+            Family::Rights => FieldAgreement::Altered,
+            Family::Pod => FieldAgreement::Doubt,
+            // The table lists the empty values that the server fills in. Others may come from a newer version.
+            Family::Core if is_empty(live) || is_zero(live) => FieldAgreement::Doubt,
+            Family::Core if catalog::has_field(spot.name) => FieldAgreement::Altered,
+            Family::Core | Family::Custom => FieldAgreement::Doubt,
         }
     }
 
-    fn structure(&self, shape: &Struct, spot: Spot<'_>, sides: Sides<&Map<String, Value>>) -> Agreement {
+    fn structure(&self, shape: &Struct, spot: Spot<'_>, sides: Sides<&Map<String, Value>>) -> FieldAgreement {
         let Sides { declared, live, depth } = sides;
-        let completed = limits::completed(spot, declared);
+        let completed = completed_limits(spot, declared);
         let declared = completed.as_ref().unwrap_or(declared);
-        let mut worst = Agreement::Agrees;
+        let mut worst = FieldAgreement::Agrees;
         for (name, value) in declared.iter().filter(|(_, value)| !value.is_null()) {
             let (ty, place) = match shape.field(name) {
-                Some(field) => (field.ty, Place::Field),
-                None if shape.open => (TypeId::ANY, Place::Field),
-                None => (TypeId::ANY, Place::Unlisted),
+                Some(field) => (field.ty, FieldPlace::Field),
+                None if shape.open => (TypeId::ANY, FieldPlace::Field),
+                None => (TypeId::ANY, FieldPlace::Unlisted),
             };
             worst = max(worst, self.member(ty, spot.part(name, place), sides.part(value, live.get(name))));
-            if worst == Agreement::Differs {
+            if worst == FieldAgreement::Differs {
                 return worst;
             }
         }
         let is_declared = |name: &String| declared.get(name).is_some_and(|value| !value.is_null());
         for (name, value) in live.iter().filter(|(name, _)| !is_declared(name)) {
             let field = match shape.field(name) {
-                Some(field) => FieldType { ty: field.ty, default: field.default.as_deref() },
-                None => FieldType::without_default(TypeId::ANY),
+                Some(field) => (field.ty, field.default.as_deref()),
+                None => (TypeId::ANY, None),
             };
-            worst = max(worst, self.extra(field, spot.part(name, Place::Field), value, depth));
+            worst = max(worst, self.extra(field, spot.part(name, FieldPlace::Field), value, depth));
         }
         worst
     }
@@ -168,22 +154,22 @@ impl<'t> Comparison<'t> {
     /// A map: either with free keys, to which nothing adds entries, or a value of unknown type.
     fn map(
         &self,
-        (ty, place): (TypeId, Place),
+        (ty, place): (TypeId, FieldPlace),
         spot: Spot<'_>,
         sides: Sides<&Map<String, Value>>,
-    ) -> Agreement {
+    ) -> FieldAgreement {
         let Sides { declared, live, depth } = sides;
-        let mut worst = Agreement::Agrees;
+        let mut worst = FieldAgreement::Agrees;
         for (name, value) in declared {
             worst = max(worst, self.member(ty, spot.part(name, place), sides.part(value, live.get(name))));
         }
         for (name, value) in live.iter().filter(|(name, _)| !declared.contains_key(*name)) {
             let extra = match place {
-                _ if value.is_null() || spot.family == Family::Pod => Agreement::Agrees,
-                Place::Entry if declared.is_empty() => Agreement::Altered,
-                Place::Entry => Agreement::Differs,
-                Place::Field | Place::Template | Place::Unlisted => {
-                    self.extra(FieldType::without_default(ty), spot.part(name, place), value, depth)
+                _ if value.is_null() || spot.family == Family::Pod => FieldAgreement::Agrees,
+                FieldPlace::Entry if declared.is_empty() => FieldAgreement::Altered,
+                FieldPlace::Entry => FieldAgreement::Differs,
+                FieldPlace::Field | FieldPlace::Template | FieldPlace::Unlisted => {
+                    self.extra((ty, None), spot.part(name, place), value, depth)
                 }
             };
             worst = max(worst, extra);
@@ -191,7 +177,7 @@ impl<'t> Comparison<'t> {
         worst
     }
 
-    fn member(&self, ty: TypeId, spot: Spot<'_>, sides: Sides<&Value, Option<&Value>>) -> Agreement {
+    fn member(&self, ty: TypeId, spot: Spot<'_>, sides: Sides<&Value, Option<&Value>>) -> FieldAgreement {
         let Sides { declared, live, depth } = sides;
         match live.filter(|value| !value.is_null()) {
             None => with_absent(self.types, ty, spot, declared),
@@ -208,8 +194,8 @@ impl<'t> Comparison<'t> {
 }
 
 /// A declared null: the server stores nothing there, or its own default.
-pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<&Value>) -> Agreement {
-    let Some(live) = live else { return Agreement::Agrees };
+pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<&Value>) -> FieldAgreement {
+    let Some(live) = live else { return FieldAgreement::Agrees };
     let is_one_value = matches!(
         types.shape(ty),
         Shape::Scalar(_)
@@ -218,53 +204,54 @@ pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<
             | Shape::Map { atomic: true, .. }
     );
     let is_filled_by_server = match spot.place {
-        Place::Field | Place::Template => {
+        FieldPlace::Field | FieldPlace::Template => {
             !is_one_value
-                || !embedded::has_field(spot.name)
+                || !catalog::has_field(spot.name)
                 || is_filled(spot, live)
                 || known::is_others(spot.name)
                 || is_empty(live)
                 || (is_zero(live) && known::is_own_zero(spot.above, spot.name))
         }
         // Helm's client-side create leaves a zero value there, and its upgrade removes the entry.
-        Place::Entry => {
+        FieldPlace::Entry => {
             types.zero(ty).is_none_or(|zero| is_same(types, ty, Some(&Value::from(zero)), Some(live)))
         }
-        Place::Unlisted => true,
+        FieldPlace::Unlisted => true,
     };
     let is_judged = matches!(spot.family, Family::Rights | Family::Core);
-    if is_judged && !is_filled_by_server { Agreement::Altered } else { Agreement::Agrees }
+    if is_judged && !is_filled_by_server { FieldAgreement::Altered } else { FieldAgreement::Agrees }
 }
 
 /// A declared value that the live object does not have.
-pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &Value) -> Agreement {
+pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &Value) -> FieldAgreement {
     match spot.place {
-        Place::Unlisted => Agreement::Agrees,
-        _ if declared.is_null() => Agreement::Agrees,
-        Place::Entry => match declared {
-            Value::Array(_) | Value::Object(_) if is_empty(declared) => Agreement::Doubt,
-            _ => Agreement::Differs,
+        FieldPlace::Unlisted => FieldAgreement::Agrees,
+        _ if declared.is_null() => FieldAgreement::Agrees,
+        FieldPlace::Entry => match declared {
+            Value::Array(_) | Value::Object(_) if is_empty(declared) => FieldAgreement::Doubt,
+            _ => FieldAgreement::Differs,
         },
         // No field of a kind that grants rights is behind a feature gate.
-        Place::Field | Place::Template if !is_empty(declared) && !is_zero(declared) => match spot.family {
-            Family::Rights => Agreement::Differs,
-            Family::Pod | Family::Core | Family::Custom => Agreement::Missing,
-        },
-        Place::Field | Place::Template => match (declared, types.shape(ty)) {
-            (Value::Object(_), Shape::Map { .. }) => Agreement::Agrees,
-            (Value::Object(_), _) => Agreement::Doubt,
-            _ if known::keeps_zero(spot.name) => Agreement::Doubt,
-            _ => Agreement::Agrees,
+        FieldPlace::Field | FieldPlace::Template if !is_empty(declared) && !is_zero(declared) => {
+            match spot.family {
+                Family::Rights => FieldAgreement::Differs,
+                Family::Pod | Family::Core | Family::Custom => FieldAgreement::Missing,
+            }
+        }
+        FieldPlace::Field | FieldPlace::Template => match (declared, types.shape(ty)) {
+            (Value::Object(_), Shape::Map { .. }) => FieldAgreement::Agrees,
+            (Value::Object(_), _) => FieldAgreement::Doubt,
+            _ if known::KEPT_ZEROS.contains(&spot.name) => FieldAgreement::Doubt,
+            _ => FieldAgreement::Agrees,
         },
     }
 }
 
 /// Whether `live` may be what the server sets where nothing is declared.
 fn is_filled(spot: Spot<'_>, live: &Value) -> bool {
-    spot.place != Place::Template && known::is_filled(spot.within, spot.name, live)
+    spot.place != FieldPlace::Template && known::is_filled(spot.within, spot.name, live)
 }
 
-/// How many values a value holds directly.
 fn width(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.len(),
@@ -274,36 +261,395 @@ fn width(value: &Value) -> usize {
 }
 
 /// A declared empty or zero value where the live object has something.
-fn filled(spot: Spot<'_>, declared: &Value, live: &Value) -> Agreement {
+fn filled(spot: Spot<'_>, declared: &Value, live: &Value) -> FieldAgreement {
     let is_own = spot.family != Family::Custom;
-    if spot.place == Place::Field && known::is_chosen(spot.name) && (is_empty(declared) || is_zero(declared))
+    if spot.place == FieldPlace::Field
+        && known::CHOSEN.contains(&spot.name)
+        && (is_empty(declared) || is_zero(declared))
     {
-        return Agreement::Agrees;
+        return FieldAgreement::Agrees;
     }
     let otherwise = match (spot.place, declared) {
         (_, Value::Array(items)) if items.is_empty() => match spot.family {
-            Family::Core if known::chooses_list(spot.name) => Agreement::Doubt,
-            Family::Pod => Agreement::Agrees,
-            family if known::is_shared(family, spot.name) => Agreement::Agrees,
-            _ => Agreement::Altered,
+            Family::Core if known::CHOSEN_LISTS.contains(&spot.name) => FieldAgreement::Doubt,
+            Family::Pod => FieldAgreement::Agrees,
+            family if known::is_shared(family, spot.name) => FieldAgreement::Agrees,
+            _ => FieldAgreement::Altered,
         },
-        (_, Value::Object(map)) if map.is_empty() => Agreement::Doubt,
-        (Place::Entry, _) => Agreement::Differs,
+        (_, Value::Object(map)) if map.is_empty() => FieldAgreement::Doubt,
+        (FieldPlace::Entry, _) => FieldAgreement::Differs,
         // A scheduler, an admission plugin: to a Pod anything may come.
-        (_, Value::String(text)) if text.is_empty() && spot.family == Family::Pod => Agreement::Agrees,
-        (_, Value::String(text)) if text.is_empty() => match is_own && !known::chooses_text(spot.name) {
-            true if embedded::has_field(spot.name) => Agreement::Altered,
-            _ => Agreement::Doubt,
-        },
-        (_, Value::Number(_)) if is_zero(declared) && known::fills_zero(spot.name) => Agreement::Doubt,
-        _ => Agreement::Differs,
+        (_, Value::String(text)) if text.is_empty() && spot.family == Family::Pod => FieldAgreement::Agrees,
+        (_, Value::String(text)) if text.is_empty() => {
+            match is_own && !known::CHOSEN_TEXTS.contains(&spot.name) {
+                true if catalog::has_field(spot.name) => FieldAgreement::Altered,
+                _ => FieldAgreement::Doubt,
+            }
+        }
+        (_, Value::Number(_)) if is_zero(declared) && known::fills_zero(spot.name) => FieldAgreement::Doubt,
+        _ => FieldAgreement::Differs,
     };
     match otherwise {
-        Agreement::Doubt | Agreement::Altered
-            if is_own && spot.place != Place::Entry && is_filled(spot, live) =>
+        FieldAgreement::Doubt | FieldAgreement::Altered
+            if is_own && spot.place != FieldPlace::Entry && is_filled(spot, live) =>
         {
-            Agreement::Agrees
+            FieldAgreement::Agrees
         }
         otherwise => otherwise,
     }
+}
+
+/// Values that are looked at to find a list's elements in another order, for each value of the list.
+const TRIES: usize = 64;
+
+impl WholeComparison<'_> {
+    fn list(
+        &self,
+        (item, kind): (TypeId, &ListKind),
+        spot: Spot<'_>,
+        sides: Sides<&[Value]>,
+    ) -> FieldAgreement {
+        let Sides { declared, live, .. } = sides;
+        let small = declared.len().saturating_mul(live.len()) <= MAX_PAIRS;
+        let agreement = match kind {
+            ListKind::Map(keys) if small => self.keyed((item, keys), spot, sides),
+            ListKind::Set if small => self.set(item, sides),
+            _ if known::is_shared(spot.family, spot.name) && spot.family != Family::Pod => {
+                match self.in_order(item, spot, sides) {
+                    worst if declared.len() <= live.len() => worst,
+                    _ => FieldAgreement::Differs,
+                }
+            }
+            // Admission plugins put theirs anywhere.
+            _ if known::is_shared(spot.family, spot.name) && small => self.trying(sides, || {
+                let held = |wanted: &Value| {
+                    let spot = spot.part("", FieldPlace::Entry);
+                    live.iter().map(|own| self.member(item, spot, sides.part(wanted, Some(own)))).min()
+                };
+                declared.iter().filter_map(held).max().unwrap_or(FieldAgreement::Agrees)
+            }),
+            _ => match (self.in_order(item, spot, sides), declared.len().cmp(&live.len())) {
+                (worst, Ordering::Equal) => worst,
+                (FieldAgreement::Differs, _) | (_, Ordering::Greater) => FieldAgreement::Differs,
+                _ if known::COMPLETED.contains(&spot.name) && spot.family == Family::Core => {
+                    FieldAgreement::Doubt
+                }
+                _ => FieldAgreement::Altered,
+            },
+        };
+        match agreement {
+            FieldAgreement::Altered | FieldAgreement::Differs
+                if known::REPACKED.contains(&spot.name) && spot.family == Family::Core =>
+            {
+                FieldAgreement::Doubt
+            }
+            agreement => agreement,
+        }
+    }
+
+    /// Whether the lists agree but for their order.
+    fn in_any_order(&self, item: TypeId, spot: Spot<'_>, sides: Sides<&[Value]>) -> bool {
+        let Sides { declared, live, .. } = sides;
+        if declared.len() != live.len() || declared.len() * live.len() > MAX_PAIRS {
+            return false;
+        }
+        self.trying(sides, || {
+            let spot = spot.part("", FieldPlace::Entry);
+            let mut rest: Vec<&Value> = live.iter().collect();
+            declared.iter().all(|wanted| {
+                let agrees = |own: &&Value| {
+                    self.member(item, spot, sides.part(wanted, Some(*own))) == FieldAgreement::Agrees
+                };
+                rest.iter().position(agrees).map(|index| rest.swap_remove(index)).is_some()
+            })
+        })
+    }
+
+    fn set(&self, item: TypeId, sides: Sides<&[Value]>) -> FieldAgreement {
+        let Sides { declared, live, depth } = sides;
+        if declared.len() == live.len() && in_step(self.types, item, declared, live, depth + 1) {
+            return FieldAgreement::Agrees;
+        }
+        let all = || declared.iter().chain(live).map(|item| size(item, depth)).sum();
+        if !self.spend(all) {
+            return FieldAgreement::Doubt;
+        }
+        let holds = |items: &[Value], wanted: &[Value]| {
+            let items = Alike::at(self.types, item, items, depth + 1);
+            wanted.iter().all(|wanted| items.find(wanted).is_some())
+        };
+        match (holds(live, declared), holds(declared, live)) {
+            (false, _) => FieldAgreement::Differs,
+            (true, false) => FieldAgreement::Altered,
+            (true, true) => FieldAgreement::Agrees,
+        }
+    }
+
+    fn in_order(&self, item: TypeId, spot: Spot<'_>, sides: Sides<&[Value]>) -> FieldAgreement {
+        let mut worst = FieldAgreement::Agrees;
+        for (declared, live) in sides.declared.iter().zip(sides.live) {
+            let spot = spot.part("", FieldPlace::Entry);
+            worst = max(worst, self.member(item, spot, sides.part(declared, Some(live))));
+            if worst == FieldAgreement::Differs {
+                break;
+            }
+        }
+        worst
+    }
+
+    /// Does what tries elements against each other, within a bound on the values that are looked at.
+    fn trying<T>(&self, sides: Sides<&[Value]>, work: impl FnOnce() -> T) -> T {
+        let is_outermost = self.left.get().is_none();
+        if is_outermost {
+            let all = sides.declared.iter().chain(sides.live);
+            let size = all.map(|item| size(item, sides.depth)).sum::<usize>();
+            self.left.set(Some(TRIES * size));
+        }
+        let done = work();
+        if is_outermost {
+            self.left.set(None);
+        }
+        done
+    }
+
+    /// A list of keyed elements as one value: keys pair them where each key is there once. With doubled keys the order
+    /// decides which element counts, and nobody could tell what the API server makes of them: it refuses them in an
+    /// apply, and stores them as they are otherwise.
+    fn keyed(
+        &self,
+        (item, keys): (TypeId, &[ListKey]),
+        spot: Spot<'_>,
+        sides: Sides<&[Value]>,
+    ) -> FieldAgreement {
+        let Sides { declared, live, .. } = sides;
+        let in_order_or_doubt = || {
+            let same = declared.len() == live.len();
+            match same && self.in_order(item, spot, sides) == FieldAgreement::Agrees {
+                true => FieldAgreement::Agrees,
+                false => FieldAgreement::Doubt,
+            }
+        };
+        let among = ElementIndex::of_list(declared, keys, live.len());
+        let others = ElementIndex::of_list(live, keys, declared.len());
+        let mut worst = FieldAgreement::Agrees;
+        for element in declared {
+            let values: Option<Vec<&Value>> = keys.iter().map(|key| key_value(element, key)).collect();
+            let Some(values) = values.map(Vec::into_iter) else { return max(in_order_or_doubt(), worst) };
+            match (&*others.places(values.clone()), among.places(values).len() > 1) {
+                ([only], false) => {
+                    let spot = spot.part("", FieldPlace::Entry);
+                    worst = max(worst, self.member(item, spot, sides.part(element, live.get(*only))));
+                }
+                ([], false) => return FieldAgreement::Differs,
+                _ => {
+                    return match declared.len().cmp(&live.len()) {
+                        Ordering::Equal => self.in_order(item, spot, sides),
+                        Ordering::Less => FieldAgreement::Altered,
+                        Ordering::Greater => FieldAgreement::Differs,
+                    };
+                }
+            }
+        }
+        if live.len() > declared.len() { max(worst, FieldAgreement::Altered) } else { worst }
+    }
+}
+
+/// How many values a value holds, itself among them.
+fn size(value: &Value, depth: usize) -> usize {
+    work::note();
+    1 + match value {
+        _ if depth >= MAX_DEPTH => 0,
+        Value::Array(items) => items.iter().map(|item| size(item, depth + 1)).sum(),
+        Value::Object(map) => map.values().map(|value| size(value, depth + 1)).sum(),
+        _ => 0,
+    }
+}
+
+/// An element of `limits` as the server completes it, where it does: a limit
+/// defaults to the highest one, a request to the limit or to the lowest one.
+pub(super) fn completed_limits(spot: Spot<'_>, declared: &Map<String, Value>) -> Option<Map<String, Value>> {
+    let is_limit = spot.family == Family::Core && spot.holder() == "limits" && spot.name.is_empty();
+    if !is_limit || declared.get("type").and_then(Value::as_str) != Some("Container") {
+        return None;
+    }
+    let map = |name: &str| declared.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut limits = map("max");
+    limits.extend(map("default"));
+    let mut requests = map("min");
+    requests.extend(limits.clone());
+    requests.extend(map("defaultRequest"));
+    let mut completed = declared.clone();
+    for (name, filled) in [("default", limits), ("defaultRequest", requests)] {
+        if !filled.is_empty() {
+            completed.insert(name.to_owned(), Value::Object(filled));
+        }
+    }
+    Some(completed)
+}
+
+/// The agreement of `new`, which replaced `old`, where `new` alone leaves a doubt. Both are as the API server
+/// returned them.
+///
+/// The API server fills in defaults whenever it returns an object, so `old` has all possible defaults. An `old` that
+/// agrees is the canonical form, so any difference from it is a change. If `old` itself leaves a doubt, then something
+/// was added to it or changed in it. A `new` with fewer keys than that is closer to the declaration.
+pub fn settled(
+    types: &Types,
+    (ty, spot): (TypeId, Spot<'_>),
+    declared: &Value,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) -> FieldAgreement {
+    let Some(before) = old.filter(|old| !old.is_null()) else {
+        return agreement(types, ty, spot, declared, new);
+    };
+    let agrees = |live| agreement(types, ty, spot, declared, live);
+    match agrees(new) {
+        FieldAgreement::Doubt => match agrees(old) {
+            FieldAgreement::Agrees => FieldAgreement::Altered,
+            FieldAgreement::Doubt if new.is_some_and(|new| is_part(new, before)) => FieldAgreement::Agrees,
+            FieldAgreement::Doubt => FieldAgreement::Altered,
+            FieldAgreement::Altered
+            | FieldAgreement::Missing
+            | FieldAgreement::Added
+            | FieldAgreement::Within
+            | FieldAgreement::Differs => FieldAgreement::Doubt,
+        },
+        // The server has kept it until now.
+        FieldAgreement::Missing
+            if new.is_none_or(Value::is_null) || agrees(old) < FieldAgreement::Missing =>
+        {
+            FieldAgreement::Differs
+        }
+        // Of several values that may be the default the old one was it.
+        FieldAgreement::Agrees
+            if is_filled_otherwise(spot, declared, new) && agrees(old) == FieldAgreement::Agrees =>
+        {
+            FieldAgreement::Altered
+        }
+        agreement => agreement,
+    }
+}
+
+/// Whether an edit has chosen what is declared empty, and nobody chooses explicitly for an object that is there.
+pub(crate) fn is_chosen_late(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
+    spot.family == Family::Core
+        && spot.place == FieldPlace::Field
+        && is_empty(declared)
+        && known::CHOSEN_AT_FIRST.contains(&spot.name)
+        && new.is_some_and(|new| !is_empty(new) || is_chosen_empty(spot.name, declared, new))
+}
+
+/// Whether an empty value is a choice, where null leaves the choice to others: a claim of class `""` gets no default.
+fn is_chosen_empty(name: &str, declared: &Value, new: &Value) -> bool {
+    known::KEPT_ZEROS.contains(&name) && declared.is_null() && !new.is_null()
+}
+
+/// Whether the server has filled in its own value, and nothing else has.
+fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
+    let is_own = |value: &Value| match value {
+        Value::Null | Value::Object(_) => false,
+        Value::Array(_) => known::FILLED_LISTS.contains(&spot.name),
+        _ => !known::is_others(spot.name),
+    };
+    spot.place == FieldPlace::Field
+        && matches!(spot.family, Family::Rights | Family::Core)
+        && (declared.is_null() || declared.as_str() == Some(""))
+        && new.is_some_and(is_own)
+}
+
+/// Whether `value` equals `whole` without some of its keys.
+fn is_part(value: &Value, whole: &Value) -> bool {
+    match (value, whole) {
+        (Value::Object(map), Value::Object(whole)) => {
+            map.iter().all(|(name, value)| whole.get(name).is_some_and(|whole| is_part(value, whole)))
+        }
+        (Value::Array(items), Value::Array(whole)) => {
+            items.len() == whole.len() && items.iter().zip(whole).all(|(item, whole)| is_part(item, whole))
+        }
+        _ => value == whole,
+    }
+}
+
+/// Fields that hold several others, which the server sets where they are absent.
+const MADE: &[&str] = &[
+    "clientIP",
+    "conversion",
+    "exempt",
+    "limitResponse",
+    "persistentVolumeClaimRetentionPolicy",
+    "rollingUpdate",
+    "scaleDown",
+    "scaleUp",
+    "sessionAffinityConfig",
+    "status",
+    "strategy",
+    "updateStrategy",
+];
+
+/// An undeclared value.
+#[derive(Clone, Copy)]
+pub(crate) struct Unnamed<'a> {
+    pub(crate) ty: TypeId,
+    /// The names of its field and of the enclosing one.
+    pub(crate) name: &'a str,
+    pub(crate) within: &'a str,
+    /// The default that the schema names.
+    pub(crate) default: Option<&'a Value>,
+    /// Whether it had another value before, chosen by the server or a user.
+    pub(crate) is_changed: bool,
+    /// Whether the object was there before.
+    pub(crate) is_of_update: bool,
+}
+
+/// Whether the API server may set the field to `value` on its own.
+pub(crate) fn is_filled_in(
+    types: &Types,
+    family: Family,
+    field: Unnamed<'_>,
+    value: &Value,
+    depth: usize,
+) -> bool {
+    let Unnamed { ty, name, within, default, is_changed, is_of_update } = field;
+    if value.is_null() || default.is_some_and(|it| is_same(types, ty, Some(it), Some(value))) {
+        return true;
+    }
+    if depth >= MAX_DEPTH {
+        return false;
+    }
+    let is_own = family != Family::Custom;
+    // If the value alone does not identify the server's choice, it is accepted only where there was no value before.
+    let is_exact = || !is_changed || !known::takes_any(name);
+    let is_filled = || known::is_filled(within, name, value) && is_exact();
+    if is_own && (known::is_default(within, name, value) || is_filled()) {
+        return true;
+    }
+    let may_choose = is_own && !is_changed;
+    match (types.shape(ty), value) {
+        (Shape::Struct(shape), Value::Object(map)) => {
+            let is_made = default.is_some() || (is_own && (map.is_empty() || MADE.contains(&name)));
+            is_made
+                && map.iter().all(|(below, value)| {
+                    let default = shape.field(below).and_then(|field| field.default.as_deref());
+                    let ty = member(types.shape(ty), below);
+                    let field = Unnamed { ty, name: below, within: name, default, ..field };
+                    is_filled_in(types, family, field, value, depth + 1)
+                })
+        }
+        (_, value) if is_empty(value) => is_own,
+        (Shape::List { kind: ListKind::Map(_), .. }, _) => false,
+        (_, value) if is_zero(value) => is_own && !known::KEPT_ZEROS.contains(&name),
+        (_, Value::Array(_)) => {
+            may_choose && (known::FILLED_LISTS.contains(&name) || known::COMPLETED.contains(&name))
+        }
+        // The scheduler chooses the node of a Pod, and of no template.
+        _ => may_choose && (known::CHOSEN.contains(&name) || is_chosen_text(name, is_of_update)),
+    }
+}
+
+/// Whether another component chooses this text. None chooses the node in a template, and some texts are
+/// chosen only when an object is created.
+fn is_chosen_text(name: &str, is_of_update: bool) -> bool {
+    let is_too_late = is_of_update && known::CHOSEN_AT_FIRST.contains(&name);
+    known::CHOSEN_TEXTS.contains(&name) && name != "nodeName" && !is_too_late
 }

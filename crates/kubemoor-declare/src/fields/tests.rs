@@ -1,17 +1,19 @@
 use serde_json::{Value, json};
 
+use crate::catalog;
 use crate::declare::declare;
-use crate::embedded;
-use crate::fields::Fields;
+use crate::fields::DeclaredFields;
 use crate::model::Gvk;
 
-fn fields(document: &Value) -> Fields {
+mod ambiguous;
+
+fn fields(document: &Value) -> DeclaredFields {
     let text = |name: &str| document[name].as_str().unwrap();
-    let schema = embedded::core().schema(&Gvk::from_api_version(text("apiVersion"), text("kind")));
+    let schema = catalog::core().schema(&Gvk::from_api_version(text("apiVersion"), text("kind")));
     declare(document, schema.as_deref())
 }
 
-fn paths(fields: &Fields) -> Vec<String> {
+fn paths(fields: &DeclaredFields) -> Vec<String> {
     fields.leaves().iter().map(|(path, value)| format!("{path}: {value}")).collect()
 }
 

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::{Reduction, SchemaError, facts, from_crd};
 use crate::model::Gvk;
-use crate::schema::{KindSchema, ListKind, Scalar, Shape, TypeId};
+use crate::schema::{KindSchema, ListKind, ScalarType, Shape, TypeId};
 
 fn bytes(document: &Value) -> Vec<u8> {
     serde_json::to_vec(document).unwrap()
@@ -114,9 +114,9 @@ fn openapi_v2_list_keys_come_from_patch_extensions() {
     assert!(matches!(at(schema, "spec/selector"), Shape::Map { atomic: true, .. }));
     assert!(matches!(at(schema, "metadata/labels"), Shape::Map { atomic: false, .. }));
     assert_eq!(at(schema, "spec/raw"), Shape::Any);
-    assert_eq!(at(schema, "spec/cpu"), Shape::Scalar(Scalar::Quantity));
-    assert_eq!(at(schema, "spec/port"), Shape::Scalar(Scalar::IntOrString));
-    assert_eq!(at(schema, "spec/key"), Shape::Scalar(Scalar::Bytes));
+    assert_eq!(at(schema, "spec/cpu"), Shape::Scalar(ScalarType::Quantity));
+    assert_eq!(at(schema, "spec/port"), Shape::Scalar(ScalarType::IntOrString));
+    assert_eq!(at(schema, "spec/key"), Shape::Scalar(ScalarType::Bytes));
 }
 
 #[test]
@@ -265,9 +265,9 @@ fn a_definition_gives_the_types_of_its_kind() {
     assert_eq!(at(schema, "spec/free"), Shape::Any);
     assert!(matches!(at(schema, "spec/some"), Shape::Struct(shape) if shape.open));
     assert!(matches!(at(schema, "spec"), Shape::Struct(shape) if !shape.open));
-    assert_eq!(at(schema, "spec/port"), Shape::Scalar(Scalar::IntOrString));
-    assert_eq!(at(schema, "spec/memory"), Shape::Scalar(Scalar::Quantity));
-    assert_eq!(at(schema, "metadata/labels/*"), Shape::Scalar(Scalar::Text));
+    assert_eq!(at(schema, "spec/port"), Shape::Scalar(ScalarType::IntOrString));
+    assert_eq!(at(schema, "spec/memory"), Shape::Scalar(ScalarType::Quantity));
+    assert_eq!(at(schema, "metadata/labels/*"), Shape::Scalar(ScalarType::Text));
     assert!(matches!(at(schema, "metadata/finalizers"), Shape::List { kind: ListKind::Set, .. }));
 }
 

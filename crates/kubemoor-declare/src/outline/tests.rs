@@ -8,21 +8,18 @@ use super::*;
 use crate::samples::{any_value, spelled};
 
 /// The value that a part is, taken apart level by level.
-fn rebuilt(part: Part<'_, '_>) -> Option<Value> {
+fn rebuilt(part: JsonPart<'_, '_>) -> Option<Value> {
     if part.is_map() {
-        let entry = |entry: Entry<'_, '_>| {
+        let entry = |entry: MapEntry<'_, '_>| {
             let name = serde_json::from_str(&format!("\"{}\"", entry.name)).ok()?;
             Some((name, rebuilt(entry.value)?))
         };
         return Some(Value::Object(part.entries()?.into_iter().map(entry).collect::<Option<_>>()?));
     }
     if part.is_list() {
-        return part
-            .items_in_step(part)?
-            .into_iter()
-            .map(|(item, ..)| rebuilt(item))
-            .collect::<Option<_>>()
-            .map(Value::Array);
+        let mut items = Vec::new();
+        part.each_in_step(part, |_, item, _, same| same.then(|| items.push(item)))?;
+        return items.into_iter().map(rebuilt).collect::<Option<_>>().map(Value::Array);
     }
     serde_json::from_str(part.text()).ok()
 }

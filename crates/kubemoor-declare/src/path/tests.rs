@@ -3,6 +3,9 @@ use serde_json::{Value, json};
 
 use super::{Path, PathError, Segment};
 
+mod lookup;
+mod plain;
+
 fn field(name: &str) -> Segment {
     Segment::Field(name.to_owned())
 }

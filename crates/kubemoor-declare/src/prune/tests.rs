@@ -5,19 +5,19 @@ use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
 
 use super::Pruned;
+use crate::catalog;
 use crate::declare::declare;
-use crate::embedded;
-use crate::fields::Fields;
+use crate::fields::DeclaredFields;
 use crate::model::Gvk;
 use crate::outline::Excerpt;
 use crate::samples::{any_value, deployment, spelled, touched};
 use crate::schema::KindSchema;
 
 fn deployments() -> Option<Arc<KindSchema>> {
-    embedded::core().schema(&Gvk::from_api_version("apps/v1", "Deployment"))
+    catalog::core().schema(&Gvk::from_api_version("apps/v1", "Deployment"))
 }
 
-fn prune(fields: &[&Fields], whole: &Value) -> Value {
+fn prune(fields: &[&DeclaredFields], whole: &Value) -> Value {
     let text = whole.to_string();
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let pruned = Pruned::new(fields).deserialize(&mut deserializer).unwrap();
@@ -25,7 +25,7 @@ fn prune(fields: &[&Fields], whole: &Value) -> Value {
     pruned
 }
 
-fn pair(fields: &[&Fields], old: &Value, new: &Value) -> (Value, Value) {
+fn pair(fields: &[&DeclaredFields], old: &Value, new: &Value) -> (Value, Value) {
     let (old, new) = (old.to_string(), new.to_string());
     Pruned::new(fields).pair(&Excerpt::of(&old), &Excerpt::of(&new)).unwrap()
 }
@@ -60,7 +60,7 @@ fn read(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-fn pair_of_texts(fields: &[&Fields], old: &str, new: &str) -> (Value, Value) {
+fn pair_of_texts(fields: &[&DeclaredFields], old: &str, new: &str) -> (Value, Value) {
     Pruned::new(fields).pair(&Excerpt::of(old), &Excerpt::of(new)).unwrap()
 }
 

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::catalog;
 use crate::declare::declare;
-use crate::embedded;
 use crate::model::Gvk;
 use crate::samples::{any_value, deployment, has_doubled_keys};
 use crate::schema::KindSchema;
@@ -22,14 +22,14 @@ struct Case {
 
 fn schema(kind: &str) -> Option<Arc<KindSchema>> {
     let (api_version, kind) = kind.split_once(' ').expect("a kind is written `apps/v1 Deployment`");
-    embedded::core().schema(&Gvk::from_api_version(api_version, kind))
+    catalog::core().schema(&Gvk::from_api_version(api_version, kind))
 }
 
 /// Sets back whatever of an edit is not as declared.
-fn all_back(fields: &Fields, old: &Value, new: &Value) -> Value {
+fn all_back(fields: &DeclaredFields, old: &Value, new: &Value) -> Value {
     let changes = fields.changed(old, new);
     let paths: Vec<&Path> =
-        changes.iter().filter(|it| it.agreement != Agreement::Agrees).map(|it| &it.path).collect();
+        changes.iter().filter(|it| it.agreement != FieldAgreement::Agrees).map(|it| &it.path).collect();
     let mut restored = new.clone();
     fields.restore(paths.iter().copied(), old, &mut restored);
     let mut one_by_one = new.clone();
@@ -39,8 +39,8 @@ fn all_back(fields: &Fields, old: &Value, new: &Value) -> Value {
 }
 
 /// Whether an edit leaves every declared field as it was, or as declared.
-fn is_settled(fields: &Fields, old: &Value, new: &Value) -> bool {
-    fields.changed(old, new).iter().all(|change| change.agreement == Agreement::Agrees)
+fn is_settled(fields: &DeclaredFields, old: &Value, new: &Value) -> bool {
+    fields.changed(old, new).iter().all(|change| change.agreement == FieldAgreement::Agrees)
 }
 
 fn check(case: &Case) {
@@ -84,7 +84,7 @@ proptest! {
         let left: Vec<_> = fields
             .changed(&old, &restored)
             .into_iter()
-            .filter(|change| change.agreement != Agreement::Agrees)
+            .filter(|change| change.agreement != FieldAgreement::Agrees)
             .collect();
         prop_assert!(left.is_empty(), "{left:?} of {restored}");
         prop_assert_eq!(all_back(&fields, &old, &restored), restored);

@@ -36,13 +36,13 @@ fn owned_paths(fields: &Value, at: &Path, found: &mut BTreeSet<String>) {
 }
 
 /// Every document with its fields, and what the server of a version holds.
-fn check(held: &str, visit: impl Fn(&Value, &Fields, &Held)) {
+fn check(held: &str, visit: impl Fn(&Value, &DeclaredFields, &Held)) {
     let documents: Vec<Value> =
         serde_json::from_str(include_str!("../../../../../tests/golden/kinds.json")).unwrap();
     let held: Vec<Held> = serde_json::from_str(held).unwrap();
     assert_eq!(documents.len(), held.len());
     let crd = documents.iter().find(|document| document["kind"] == "CustomResourceDefinition").unwrap();
-    let mut catalog = embedded::core().clone();
+    let mut catalog = catalog::core().clone();
     for (gvk, schema) in from_crd(crd).unwrap() {
         catalog.insert_schema(gvk, schema);
     }
@@ -145,10 +145,10 @@ fn every_declared_value_change_is_found_and_its_undo_agrees() {
                     *place(&mut edited, &path).unwrap() = mutant.clone();
                     let found = fields.changed(&held.live, &edited);
                     let unasked = declared == json!("") || declared == json!([]);
-                    let caught = found.iter().any(|c| unasked || c.agreement != Agreement::Agrees);
+                    let caught = found.iter().any(|c| unasked || c.agreement != FieldAgreement::Agrees);
                     assert!(caught, "{document} {path} to {mutant}: {found:?}");
                     let back = fields.changed(&edited, &held.live);
-                    let kept = back.iter().all(|c| c.agreement != Agreement::Differs);
+                    let kept = back.iter().all(|c| c.agreement != FieldAgreement::Differs);
                     assert!(kept, "{document} {path} from {mutant}: {back:?}");
                     edits.set(edits.get() + 1);
                 }

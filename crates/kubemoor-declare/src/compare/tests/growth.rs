@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{fields, object};
 use crate::equality::work;
-use crate::fields::Fields;
+use crate::fields::DeclaredFields;
 use crate::outline::Excerpt;
 use crate::path::Path;
 use crate::prune::Pruned;
@@ -135,7 +135,7 @@ fn samples_of_keyed_lists(count: usize) -> Vec<(&'static str, Sample)> {
 }
 
 /// Does all that is ever done with a sample.
-fn judge(fields: &Fields, old: &Value, new: &Value, texts: (&str, &str)) {
+fn judge(fields: &DeclaredFields, old: &Value, new: &Value, texts: (&str, &str)) {
     let changes = fields.changed(old, new);
     let drift = fields.drift(new);
     let mut settler = fields.settler(old);
@@ -164,7 +164,7 @@ fn work_grows_no_faster_than_what_is_compared() {
             let declared = fields(kind, &declared);
             let (old, new) = (object(kind, &old), object(kind, &new));
             let (before, after) = (old.to_string(), new.to_string());
-            work::of(|| judge(&declared, &old, &new, (&before, &after)))
+            work::count(|| judge(&declared, &old, &new, (&before, &after)))
         });
         assert!(large < small * 6, "{what}: four times as much takes {large} instead of {small}");
         assert!(large < many as u64 * 500, "{what}: {large} for {many}");

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{fields, object};
-use crate::fields::Fields;
+use crate::fields::DeclaredFields;
 
 #[derive(Deserialize)]
 struct Row {
@@ -24,7 +24,7 @@ fn check(row: &Row) {
     let moves = fields.moved(&live);
     let found = moves.iter().map(|it| (it.declared.to_string(), it.live.to_string())).collect();
     assert_eq!(row.moved, found, "{} {}", row.declared, row.live);
-    Fields::put_back(&moves, &mut live);
+    DeclaredFields::put_back(&moves, &mut live);
     let excluded = fields.drift(&live).into_iter().map(|change| change.path);
     let excluded: Vec<_> =
         excluded.filter(|path| moves.iter().any(|it| it.is_of_field() && it.concerns(path))).collect();

@@ -11,7 +11,7 @@ fn deployments() -> Option<Arc<KindSchema>> {
 }
 
 /// Every declared path at which the two objects hold different JSON.
-fn differing(fields: &Fields, old: &Value, new: &Value) -> usize {
+fn differing(fields: &DeclaredFields, old: &Value, new: &Value) -> usize {
     fields.leaves().iter().filter(|(path, _)| path.get(old) != path.get(new)).count()
 }
 
@@ -118,7 +118,7 @@ fn any_depth_gives_an_answer_on_a_small_stack() {
         for schema in [None, deployments(), schema("v1 ConfigMap")] {
             let fields = declare(&one.0, schema.as_deref());
             assert!(fields.changed(&one.0, &one.0).is_empty());
-            assert!(fields.drift(&one.0).iter().all(|change| change.agreement != Agreement::Differs));
+            assert!(fields.drift(&one.0).iter().all(|change| change.agreement != FieldAgreement::Differs));
             fields.changed(&one.0, &two.0);
             fields.changed(&one.0, &json!({}));
             fields.drift(&two.0);

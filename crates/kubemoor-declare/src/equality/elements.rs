@@ -1,0 +1,227 @@
+//! Elements of a list by the values of their keys, and elements of a list without an order by their meaning. Both take time
+//! that is linear in long lists, whatever their content.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::{Number, Value};
+use smallvec::SmallVec;
+
+use super::{base64_digits, counts, is_same_scalar, key_value, quantity, same, work};
+use crate::fields::Elements;
+use crate::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, TypeId, Types};
+
+/// Pairs of elements above which they are looked up by an index.
+const FEW_PAIRS: usize = 1 << 8;
+
+/// Elements by the values of their keys.
+pub(crate) struct ElementIndex<'v> {
+    /// The number of keys of an element.
+    width: usize,
+    /// The keys of each element in turn; `None` for one that is absent and has no default.
+    keys: Vec<Option<&'v Value>>,
+    /// Only for long lists.
+    places: Option<HashMap<Vec<String>, Vec<usize>>>,
+}
+
+impl<'v> ElementIndex<'v> {
+    /// The elements of a live list; `lookups` is the number of lookups to expect.
+    pub(crate) fn of_list(items: &'v [Value], keys: &'v [ListKey], lookups: usize) -> Self {
+        let own = items.iter().flat_map(|item| keys.iter().map(move |key| key_value(item, key)));
+        Self::new(own.collect(), keys.len(), lookups)
+    }
+
+    pub(crate) fn of_declared(elements: &'v Elements, lookups: usize) -> Self {
+        let width = elements.items.first().map_or(0, |item| item.keys.len());
+        Self::new(elements.items.iter().flat_map(|item| item.keys.iter().map(Some)).collect(), width, lookups)
+    }
+
+    fn new(keys: Vec<Option<&'v Value>>, width: usize, lookups: usize) -> Self {
+        let width = width.max(1);
+        let places = (lookups.saturating_mul(keys.len() / width) > FEW_PAIRS).then(|| {
+            let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+            for (place, own) in keys.chunks(width).enumerate() {
+                if let Some(own) = own.iter().map(|value| value.map(spelled_key)).collect::<Option<Vec<_>>>()
+                {
+                    places.entry(own).or_default().push(place);
+                }
+            }
+            places
+        });
+        Self { width, keys, places }
+    }
+
+    /// The places of the elements with these keys.
+    pub(crate) fn places<'k>(&self, wanted: impl Iterator<Item = &'k Value> + Clone) -> SmallVec<[usize; 2]> {
+        if let Some(places) = &self.places {
+            let wanted: Vec<String> = wanted.map(spelled_key).collect();
+            return places.get(&wanted).map(|found| SmallVec::from_slice(found)).unwrap_or_default();
+        }
+        let elements = self.keys.chunks(self.width).enumerate();
+        elements.filter(|(_, own)| are_keys(own.iter().copied(), wanted.clone())).map(|(at, _)| at).collect()
+    }
+}
+
+/// Whether an element has these values at these keys, absent ones being their defaults.
+pub(crate) fn has_keys(element: &Value, keys: &[ListKey], values: &[Value]) -> bool {
+    are_keys(keys.iter().map(|key| key_value(element, key)), values.iter())
+}
+
+fn are_keys<'a, 'b>(
+    own: impl Iterator<Item = Option<&'a Value>>,
+    wanted: impl Iterator<Item = &'b Value>,
+) -> bool {
+    work::note();
+    own.zip(wanted)
+        .all(|(own, wanted)| own.is_some_and(|own| is_same_scalar(ScalarType::IntOrString, own, wanted)))
+}
+
+/// A key's value as text, the same for values that are the same key.
+fn spelled_key(value: &Value) -> String {
+    work::note();
+    match value {
+        Value::String(text) => text.clone(),
+        // Of a scalar no text is like this.
+        Value::Array(_) | Value::Object(_) => format!("\0{value}"),
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 => format!("{float:.0}"),
+            _ => number.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// The limit on comparisons of a list, in multiples of its size.
+const TRIES: usize = 8;
+
+/// The longest text of a number.
+const MAX_DIGITS: usize = 32;
+
+/// The elements of a list, to find those that mean the same as others.
+pub(crate) struct Alike<'v, 't> {
+    types: &'t Types,
+    item: TypeId,
+    depth: usize,
+    classes: HashMap<u64, Vec<(&'v Value, usize)>>,
+    /// How many values may still be compared without a match.
+    left: Cell<usize>,
+}
+
+impl<'v, 't> Alike<'v, 't> {
+    /// The elements of a list, if it is one.
+    pub(crate) fn of_list(types: &'t Types, item: TypeId, list: Option<&'v Value>) -> Self {
+        Self::at(types, item, list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice), 0)
+    }
+
+    /// Like `new`, for a list at `depth` levels of nesting.
+    pub(super) fn at(types: &'t Types, item: TypeId, items: &'v [Value], depth: usize) -> Self {
+        let mut alike =
+            Self { types, item, depth, classes: HashMap::with_capacity(items.len()), left: Cell::new(0) };
+        items.iter().for_each(|item| alike.add(item));
+        alike
+    }
+
+    /// Takes in one more element.
+    pub(crate) fn add(&mut self, item: &'v Value) {
+        let (class, size) = self.class(item);
+        self.classes.entry(class).or_default().push((item, size));
+        self.left.set(self.left.get().saturating_add(TRIES * size));
+    }
+
+    /// The first element that means the same as `wanted`.
+    pub(crate) fn find(&self, wanted: &Value) -> Option<&'v Value> {
+        let found = self.classes.get(&self.class(wanted).0)?;
+        for (item, size) in found {
+            if same(self.types, self.item, Some(item), Some(wanted), self.depth) {
+                return Some(item);
+            }
+            self.left.set(self.left.get().checked_sub(*size)?);
+        }
+        None
+    }
+
+    fn class(&self, value: &Value) -> (u64, usize) {
+        let mut size = 0;
+        (class(self.types, self.item, Some(value), self.depth, &mut size), size)
+    }
+}
+
+/// A number that is the same for scalars that mean the same.
+pub fn class_of_scalar(kind: ScalarType, value: &Value) -> u64 {
+    match (kind, value) {
+        (ScalarType::Text | ScalarType::IntOrString, Value::String(text)) => hash_of(&spelled(text)),
+        (ScalarType::Text | ScalarType::IntOrString | ScalarType::Plain, Value::Number(number)) => {
+            hash_of(&canonical(number))
+        }
+        (ScalarType::Quantity, value) => match quantity(value) {
+            Some(quantity) => hash_of(&quantity),
+            None => hash_of(&value.to_string()),
+        },
+        (ScalarType::Bytes, Value::String(text)) => hash_of(&base64_digits(text).collect::<Vec<u8>>()),
+        (ScalarType::Time, Value::String(text)) => match text.parse::<jiff::Timestamp>() {
+            Ok(time) => hash_of(&time.as_nanosecond()),
+            Err(_) => hash_of(text),
+        },
+        (_, Value::String(text)) => hash_of(text),
+        (_, other) => hash_of(&other.to_string()),
+    }
+}
+
+/// A class number that is equal for values that mean the same; adds the number of visited values to `size`.
+fn class(types: &Types, ty: TypeId, value: Option<&Value>, depth: usize, size: &mut usize) -> u64 {
+    *size += 1;
+    work::note();
+    let shape = types.shape(ty);
+    let Some(value) = value.filter(|value| counts(shape, value)) else { return 0 };
+    if depth >= MAX_DEPTH {
+        return 1;
+    }
+    match value {
+        Value::Object(map) => {
+            let mut sum = hash_of(&"map");
+            for (name, value) in map {
+                let below = class(types, super::member(shape, name), Some(value), depth + 1, size);
+                if below != 0 {
+                    sum = sum.wrapping_add(hash_of(&(name, below)));
+                }
+            }
+            sum | 2
+        }
+        Value::Array(items) => {
+            let (item, ordered) = match shape {
+                Shape::List { item, kind } => (*item, *kind == ListKind::Atomic),
+                _ => (TypeId::ANY, true),
+            };
+            let mut classes: Vec<u64> =
+                items.iter().map(|own| class(types, item, Some(own), depth + 1, size)).collect();
+            if !ordered {
+                classes.sort_unstable();
+                classes.dedup();
+            }
+            hash_of(&("list", items.len(), classes)) | 2
+        }
+        scalar => {
+            let kind = if let Shape::Scalar(kind) = shape { *kind } else { ScalarType::Plain };
+            class_of_scalar(kind, scalar) | 2
+        }
+    }
+}
+
+/// A text, or the number that it would be the text of.
+fn spelled(text: &str) -> String {
+    let may_be = text.len() <= MAX_DIGITS && text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let number = may_be.then(|| text.parse::<Number>().ok()).flatten();
+    number.filter(|number| number.to_string() == text).map_or_else(|| text.to_owned(), |it| canonical(&it))
+}
+
+/// One text for all spellings of a number.
+fn canonical(number: &Number) -> String {
+    number.as_f64().map_or_else(|| number.to_string(), |number| format!("{}", number + 0.0))
+}
+
+fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
