@@ -1,74 +1,63 @@
-//! The index of the releases that declare an object, with lookups in constant time.
-//!
-//! Entry point: [`Index`], fed with [`Release`] values. Invariant: if several releases claim one object, the
-//! first one seen remains first. If one release has several histories, changes are judged by all of them, and
-//! none is used for repairs. Holds no client and starts no task.
-
-mod memory;
-mod named;
-mod resource;
+//! The releases, and which of them declare an object, with lookups in constant time. If several releases claim one object,
+//! the first one seen remains first. If one release has several histories, changes are judged by all of them, and none is
+//! used for repairs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use self::memory::Taken;
-pub use self::memory::{Full, MAX_WEIGHT};
-use self::named::Named;
-pub use self::resource::DeclaredResource;
-use self::resource::resource;
-use super::claims::{ClaimTable, Claims};
-use super::release::{Declared, Release};
+use smallvec::SmallVec;
+
+use super::record::ReleaseStatus;
+use super::release::{DeclaredObject, Invalid, Release};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_declare::path::Path;
+
+pub use ClaimingReleases as Claims; // alias
 
 /// All releases, and the objects that they declare.
 #[derive(Debug, Default)]
 pub struct Index {
     /// By where their records lie.
     stored: HashMap<ReleaseId, Arc<Release>>,
-    named: HashMap<ReleaseId, Named>,
-    claims: Box<ClaimTable>,
+    named: HashMap<ReleaseId, Histories>,
+    claims: ClaimTable,
     /// By group and plural: the kind, and where `scale` keeps the replicas.
     resources: HashMap<(String, String), (String, Option<Path>)>,
     /// The resources that releases declare, with the number of objects that do.
     declared: BTreeMap<DeclaredResource, usize>,
-    taken: Box<Taken>,
-    /// The recently used declared fields.
+    /// The memory that declarations use, by the namespace that holds the records, and in all; and what they may use.
+    weights: HashMap<String, usize>,
+    weight: usize,
+    limit: Option<usize>,
     cache: Arc<FieldsCache>,
 }
 
 impl Index {
     /// An index of releases whose declared fields use at most `limit` bytes together.
     pub fn within(limit: Option<usize>) -> Self {
-        Self { taken: Box::new(Taken { limit, ..Taken::default() }), ..Self::default() }
+        Self { limit, ..Self::default() }
     }
 
-    /// The cache of recently used declared fields.
     pub fn cache(&self) -> &Arc<FieldsCache> {
         &self.cache
     }
 
-    /// Checks that there is memory for the declarations of a release, which replace those of the same records
-    /// before.
-    ///
-    /// # Errors
-    /// When there is not enough memory.
+    /// Checks that there is memory for the declarations of a release, which replace those of the same records before.
     pub fn room_for(&self, release: &Release) -> Result<(), Full> {
         let before = self.stored.get(&release.stored()).map_or(0, |before| before.weight);
         if release.weight <= before {
             return Ok(());
         }
         let grows = release.weight - before;
-        let own = self.taken.by_namespace.get(&release.storage).copied().unwrap_or_default();
-        match self.taken.limit {
+        let own = self.weights.get(&release.storage).copied().unwrap_or_default();
+        match self.limit {
             _ if own + grows > MAX_WEIGHT => Err(Full::Namespace),
-            Some(limit) if self.taken.all + grows > limit => Err(Full::All { limit }),
+            Some(limit) if self.weight + grows > limit => Err(Full::All { limit }),
             _ => Ok(()),
         }
     }
 
-    /// Adds a release, and replaces the earlier one of the same records.
     pub fn set(&mut self, release: Release) {
         let (stored, release) = (release.stored(), Arc::new(release));
         let weight = self.stored.get(&stored).map_or(0, |before| before.weight);
@@ -101,17 +90,15 @@ impl Index {
     }
 
     /// The releases that declare `object`, the one seen first in front.
-    pub fn claims(&self, object: &ObjectId) -> Claims<'_> {
+    pub fn claims(&self, object: &ObjectId) -> ClaimingReleases<'_> {
         self.claims.of(object)
     }
 
-    /// A release. One with histories in several namespaces is invalid, unless
-    /// all but one say that it is uninstalled.
+    /// A release. One with histories in several namespaces is invalid, unless all but one say that it is uninstalled.
     pub fn release(&self, id: &ReleaseId) -> Option<&Arc<Release>> {
         self.named.get(id).map(|named| &named.speaker)
     }
 
-    /// All releases, in no order.
     pub fn releases(&self) -> impl Iterator<Item = &Arc<Release>> {
         self.named.values().map(|named| &named.speaker)
     }
@@ -133,13 +120,11 @@ impl Index {
         self.stored.get(&stored).map_or(stored, |release| release.id.clone())
     }
 
-    /// The releases from all records, in no order: several for a release with histories in several
-    /// namespaces.
+    /// The releases from all records, in no order: several for a release with histories in several namespaces.
     pub fn histories(&self) -> impl Iterator<Item = &Arc<Release>> {
         self.stored.values()
     }
 
-    /// How many objects are declared.
     pub fn objects(&self) -> usize {
         self.claims.objects()
     }
@@ -157,12 +142,11 @@ impl Index {
     }
 
     fn weigh(&mut self, namespace: &str, before: usize, after: usize) {
-        let Taken { by_namespace, all, .. } = &mut *self.taken;
-        *all = *all + after - before;
-        let own = by_namespace.entry(namespace.to_owned()).or_default();
+        self.weight = self.weight + after - before;
+        let own = self.weights.entry(namespace.to_owned()).or_default();
         *own = *own + after - before;
         if *own == 0 {
-            by_namespace.remove(namespace);
+            self.weights.remove(namespace);
         }
     }
 
@@ -179,12 +163,11 @@ impl Index {
         }
     }
 
-    fn learn(&mut self, object: &ObjectId, declared: &Declared) {
+    fn learn(&mut self, object: &ObjectId, declared: &DeclaredObject) {
         if let Some(plural) = declared.plural() {
             let key = (object.group.to_string(), plural.to_string());
             let known = self.resources.entry(key).or_insert_with(|| (object.kind.to_string(), None));
-            // A release that was assembled before the kind was known well must
-            // not hide its scale.
+            // A release that was assembled before the kind was known well must not hide its scale.
             if declared.scale().is_some() {
                 *known = (object.kind.to_string(), declared.scale().cloned());
             }
@@ -200,9 +183,8 @@ impl Index {
                 named.elect();
             }
             None => {
-                let histories = vec![Arc::clone(release)];
-                let speaker = Arc::clone(release);
-                self.named.insert(release.id.clone(), Named { histories, speaker });
+                let only = Histories { histories: vec![Arc::clone(release)], speaker: Arc::clone(release) };
+                self.named.insert(release.id.clone(), only);
             }
         }
     }
@@ -215,6 +197,137 @@ impl Index {
                 self.named.remove(id);
             } else {
                 named.elect();
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Histories {
+    /// The releases from the records of each namespace; usually there is one.
+    histories: Vec<Arc<Release>>,
+    /// The one that counts where one has to.
+    speaker: Arc<Release>,
+}
+
+impl Histories {
+    /// Has the right history speak: one that is in force before one that is uninstalled, one that is believed, then the
+    /// one in the release's own namespace.
+    fn elect(&mut self) {
+        self.histories.sort_by_cached_key(|it| {
+            (is_over(it), !it.state.is_known(), it.storage != it.id.namespace, it.storage.clone())
+        });
+        match (self.rivals(), self.histories.first()) {
+            (Some((first, second)), _) => self.speaker = Arc::new(contested(first, second)),
+            (None, Some(only)) => self.speaker = Arc::clone(only),
+            (None, None) => {}
+        }
+    }
+
+    /// The first two histories by which the release is installed.
+    fn rivals(&self) -> Option<(&Release, &Release)> {
+        let mut rivals = self.histories.iter().filter(|it| !is_over(it));
+        Some((rivals.next()?, rivals.next()?))
+    }
+}
+
+fn is_over(release: &Release) -> bool {
+    release.state.status == ReleaseStatus::Uninstalled
+}
+
+/// The release, marked invalid: with records in two namespaces its declarations cannot be determined.
+fn contested(release: &Release, rival: &Release) -> Release {
+    let reason = format!(
+        "the release has records in namespace {} and in namespace {}: delete those that are not its own",
+        release.storage, rival.storage
+    );
+    let invalid = Invalid { secret: rival.latest.secret.clone(), reason };
+    Release { invalid: Some(release.invalid.clone().unwrap_or(invalid)), ..release.clone() }
+}
+
+/// The most memory that the declarations of releases may take whose records lie in one namespace, in bytes.
+pub const MAX_WEIGHT: usize = 24 << 20;
+
+/// There is not enough memory for the declarations of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    #[error("the releases of its namespace declare more than {MAX_WEIGHT} bytes, so this one is not judged")]
+    Namespace,
+    #[error(
+        "all releases declare more than the {limit} bytes that the guard's memory has room for, so this one is not judged"
+    )]
+    All { limit: usize },
+}
+
+/// A resource that some release declares, in the version in which the API server reports the declared objects.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeclaredResource {
+    /// The API group; empty for the core group.
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub plural: String,
+    pub scale: bool,
+}
+
+fn resource(object: &ObjectId, declared: &DeclaredObject) -> Option<DeclaredResource> {
+    Some(DeclaredResource {
+        group: object.group.to_string(),
+        version: declared.served().to_owned(),
+        kind: object.kind.to_string(),
+        plural: declared.plural()?.to_owned(),
+        scale: declared.scale().is_some(),
+    })
+}
+
+/// The releases that declare one object, the one seen first in front.
+pub type ClaimingReleases<'t> = SmallVec<[&'t Arc<Release>; 2]>;
+
+#[derive(Debug, Default)]
+pub struct ClaimTable {
+    releases: HashMap<ReleaseId, Arc<Release>>,
+    /// The names are those of the releases' own maps, so that each is in memory once.
+    claims: HashMap<Arc<ObjectId>, SmallVec<[Arc<Release>; 1]>>,
+}
+
+impl ClaimTable {
+    pub fn of(&self, object: &ObjectId) -> ClaimingReleases<'_> {
+        self.claims.get(object).into_iter().flatten().collect()
+    }
+
+    pub fn objects(&self) -> usize {
+        self.claims.len()
+    }
+
+    /// Replaces the claims of what has this name.
+    pub fn set(&mut self, name: &ReleaseId, release: &Arc<Release>) {
+        let before = self.releases.insert(name.clone(), Arc::clone(release));
+        if let Some(before) = &before {
+            let dropped = before.objects.keys().filter(|object| !release.objects.contains_key(*object));
+            dropped.for_each(|object| self.drop_claim(object, before));
+        }
+        for object in release.objects.keys() {
+            let mut claims = self.claims.remove(object).unwrap_or_default();
+            let own = before.as_ref().and_then(|before| claims.iter_mut().find(|it| Arc::ptr_eq(it, before)));
+            match own {
+                Some(own) => *own = Arc::clone(release),
+                None => claims.push(Arc::clone(release)),
+            }
+            self.claims.insert(Arc::clone(object), claims);
+        }
+    }
+
+    /// Removes the claims of what had this name.
+    pub fn remove(&mut self, name: &ReleaseId) {
+        let Some(release) = self.releases.remove(name) else { return };
+        release.objects.keys().for_each(|object| self.drop_claim(object, &release));
+    }
+
+    fn drop_claim(&mut self, object: &ObjectId, release: &Arc<Release>) {
+        if let Some(claims) = self.claims.get_mut(object) {
+            claims.retain(|it| !Arc::ptr_eq(it, release));
+            if claims.is_empty() {
+                self.claims.remove(object);
             }
         }
     }

@@ -1,14 +1,10 @@
-//! Helm's stored data, read the way Helm reads it.
-//!
-//! Entry points: a record's bytes become a [`record::Record`], its manifest objects, and a release's records
-//! a [`release::Release`]; [`state::standing`] gives the rights that their state grants. Invariant: values
-//! in, values out; total on any input, since every user who may write a Secret can write a record. Must not
-//! talk to a cluster.
+//! Helm's stored data, read the way Helm reads it: a record's bytes become a [`record::Record`], its manifest objects, and a
+//! release's records a [`release::Release`]; [`state::standing`] gives the rights that their state grants. Values in, values
+//! out; total on any input, since every user who may write a Secret can write a record.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-pub mod claims;
+pub mod chart_source;
 pub mod index;
-pub mod left_behind;
 pub mod manifest;
 pub mod record;
 pub mod release;
@@ -16,6 +12,9 @@ pub mod state;
 pub mod storage;
 pub mod values;
 mod yaml;
+
+pub use chart_source as left_behind; // alias
+pub use index as claims; // alias
 
 // The samples name this crate as the tests of other crates do.
 #[cfg(test)]

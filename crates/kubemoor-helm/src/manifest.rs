@@ -1,53 +1,43 @@
-//! Converts a manifest's text to the objects that Helm sends for it.
-//!
-//! Entry points: [`parse`], [`each`]; then [`identify`], [`place`] and [`own`] convert a document to the
-//! object that the API server gets. Invariant: a document that Helm would not send is skipped with its
-//! reason, never guessed at. Memory and nesting are bounded for any text. Must not quote a document: it may
-//! hold secrets.
+//! Converts a manifest's text to the objects that Helm sends for it: [`parse`] and [`each`] split it into documents as
+//! apimachinery's `YAMLOrJSONDecoder` does; [`identify`], [`place`] and [`own`] convert a document to the object that the
+//! API server gets. A document that Helm would not send is skipped with its reason, never guessed at. Memory and nesting
+//! are bounded for any text. No reason quotes a document: it may hold secrets.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use documents::{Document, Documents};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-pub use written::{Written, written};
 
-pub use self::owned::{identify, own, place};
-pub use self::skipped::{SkipReason, Skipped};
 pub use super::yaml::YamlError;
-use super::yaml::{self, Budget};
-use kubemoor_declare::model::RESOURCE_POLICY;
+use super::yaml::{self, Budget, shortest};
+use kubemoor_declare::model::{
+    Gvk, MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY, ReleaseId,
+};
 
-mod documents;
-mod owned;
-mod skipped;
-mod written;
+pub use SkippedDocument as Skipped; // alias
 
 /// The memory limit for the objects of one manifest, in bytes, where they are held together. A manifest that
 /// fits into a Secret stays far below it.
 const MEMORY: usize = 128 << 20;
 
-/// The memory that the objects of one document may take, in bytes. etcd holds
-/// no object of more than 1.5 MiB.
+/// The memory that the objects of one document may take, in bytes. etcd holds no object of more than 1.5 MiB.
 const DOCUMENT: usize = 24 << 20;
 
 /// The maximum length of a document that is parsed on its own, in bytes. The API server accepts no request of
 /// more than 3 MiB.
 const LONGEST: usize = 4 << 20;
 
-/// The most documents that are read one by one, empty ones among them.
 const MAX_DOCUMENTS: usize = 50_000;
 
-/// The maximum number of skipped documents that are reported.
 const MAX_SKIPPED: usize = 64;
 
-/// The deepest nesting of lists in lists.
 const LIST_DEPTH: usize = 8;
 
 /// The cost of a skipped document in [`MEMORY`].
 const SKIPPED: usize = 256;
 
-/// An object of a manifest.
 pub struct ManifestObject {
     /// The object as written: without Helm's metadata keys and without a namespace that it leaves out.
     pub value: Value,
@@ -56,48 +46,45 @@ pub struct ManifestObject {
     pub is_kept: bool,
 }
 
-/// The objects of a manifest, and its skipped documents.
 #[derive(Default)]
 pub struct Manifest {
     /// The objects in the manifest's order, lists taken apart, as written:
     /// without Helm's metadata keys and without a namespace that they leave out.
     pub objects: Vec<Value>,
-    /// The documents that Helm would not send.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedDocument>,
 }
 
-struct Reader {
+struct ManifestReader {
     objects: Vec<ManifestObject>,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedDocument>,
     budget: Budget,
 }
 
-enum Kind {
+enum ObjectOrList {
     Object(Value),
     List(Vec<Value>),
 }
 
-/// Parses a manifest as Helm does when it applies it: documents apart at `---`
-/// lines (or JSON objects one after the other), YAML by Go's rules, any object
-/// with `items` taken apart as a list, empty documents passed over.
+/// Parses a manifest as Helm does when it applies it: documents apart at `---` lines (or JSON objects one after the
+/// other), YAML by Go's rules, any object with `items` taken apart as a list, empty documents passed over.
 pub fn parse(manifest: &str) -> Manifest {
     parse_within(manifest, MEMORY)
 }
 
 /// Like [`parse`], but passes the objects one by one, so that only those of one document are in memory. Stops
 /// when `take` breaks. Only the first skipped documents are reported.
-pub fn each(manifest: &str, mut take: impl FnMut(ManifestObject) -> ControlFlow<()>) -> Vec<Skipped> {
+pub fn each(manifest: &str, mut take: impl FnMut(ManifestObject) -> ControlFlow<()>) -> Vec<SkippedDocument> {
     let mut skipped = Vec::new();
-    for (index, document) in Documents::of(manifest).enumerate() {
-        let mut reader = Reader::new(DOCUMENT);
+    for (index, document) in ManifestDocuments::new(manifest).enumerate() {
+        let mut reader = ManifestReader::new(DOCUMENT);
         if index >= MAX_DOCUMENTS {
             skipped.truncate(MAX_SKIPPED - 1);
-            skipped.push(Skipped { index, source: None, reason: SkipReason::TooMany });
+            skipped.push(SkippedDocument { index, source: None, reason: SkipReason::TooMany });
             break;
         }
         if document.length() > LONGEST || reader.document(index, document).is_none() {
             reader.objects.clear();
-            reader.skipped = vec![Skipped { index, source: None, reason: SkipReason::Memory }];
+            reader.skipped = vec![SkippedDocument { index, source: None, reason: SkipReason::Memory }];
         }
         let room = MAX_SKIPPED.saturating_sub(skipped.len());
         skipped.extend(reader.skipped.into_iter().take(room));
@@ -109,35 +96,35 @@ pub fn each(manifest: &str, mut take: impl FnMut(ManifestObject) -> ControlFlow<
 }
 
 fn parse_within(manifest: &str, memory: usize) -> Manifest {
-    let mut reader = Reader::new(memory);
-    for (index, document) in Documents::of(manifest).enumerate() {
+    let mut reader = ManifestReader::new(memory);
+    for (index, document) in ManifestDocuments::new(manifest).enumerate() {
         if reader.document(index, document).is_none() {
-            reader.skipped.push(Skipped { index, source: None, reason: SkipReason::Memory });
+            reader.skipped.push(SkippedDocument { index, source: None, reason: SkipReason::Memory });
             break;
         }
     }
     Manifest { objects: reader.objects.into_iter().map(|it| it.value).collect(), skipped: reader.skipped }
 }
 
-impl Reader {
+impl ManifestReader {
     fn new(memory: usize) -> Self {
         Self { objects: Vec::new(), skipped: Vec::new(), budget: Budget::new(memory) }
     }
 
     /// Takes one document; `None` when the budget is used up.
-    fn document(&mut self, index: usize, document: Document<'_>) -> Option<()> {
+    fn document(&mut self, index: usize, document: ManifestDocument<'_>) -> Option<()> {
         let (value, source) = match document {
-            Document::Json(json) => {
+            ManifestDocument::Json(json) => {
                 self.budget.charge(json.cost())?;
                 match json.value() {
                     Some(value) => (value, None),
                     None => return self.skip(index, None, SkipReason::Depth),
                 }
             }
-            Document::Malformed(reason) => return self.skip(index, None, reason),
-            Document::Yaml(text) => {
-                let text = documents::unbroken(text);
-                let source = documents::source(&text);
+            ManifestDocument::Malformed(reason) => return self.skip(index, None, reason),
+            ManifestDocument::Yaml(text) => {
+                let text = unbroken(text);
+                let source = source_file(&text);
                 match yaml::to_json(&text, &mut self.budget) {
                     Ok(value) => (value, source),
                     Err(YamlError::Memory { .. }) => return None,
@@ -160,8 +147,8 @@ impl Reader {
             let mut next = Vec::new();
             for value in level {
                 match classify(value) {
-                    Ok(Kind::Object(value)) => self.objects.push(ManifestObject { value, is_kept }),
-                    Ok(Kind::List(items)) => next.extend(items),
+                    Ok(ObjectOrList::Object(value)) => self.objects.push(ManifestObject { value, is_kept }),
+                    Ok(ObjectOrList::List(items)) => next.extend(items),
                     Err(reason) => self.skip(index, source.clone(), reason)?,
                 }
             }
@@ -172,7 +159,7 @@ impl Reader {
 
     fn skip(&mut self, index: usize, source: Option<String>, reason: SkipReason) -> Option<()> {
         self.budget.charge(SKIPPED + source.as_ref().map_or(0, String::len))?;
-        self.skipped.push(Skipped { index, source, reason });
+        self.skipped.push(SkippedDocument { index, source, reason });
         Some(())
     }
 }
@@ -186,7 +173,7 @@ fn is_kept(document: &Value) -> bool {
 
 /// Whether a value is an object or a list of objects, by apimachinery's test: a value with `items` is a list,
 /// whatever its kind.
-fn classify(value: Value) -> Result<Kind, SkipReason> {
+fn classify(value: Value) -> Result<ObjectOrList, SkipReason> {
     let Value::Object(mut map) = value else { return Err(SkipReason::NotAMap) };
     let kind = text(&map, "kind").ok_or(SkipReason::Missing { field: "kind" })?.to_owned();
     if let Some(items) = map.remove("items") {
@@ -196,14 +183,16 @@ fn classify(value: Value) -> Result<Kind, SkipReason> {
             _ => return Err(SkipReason::Items),
         };
         let api_version = text(&map, "apiVersion").unwrap_or_default();
-        return Ok(Kind::List(items.into_iter().map(|item| typed(item, &kind, api_version)).collect()));
+        return Ok(ObjectOrList::List(
+            items.into_iter().map(|item| typed(item, &kind, api_version)).collect(),
+        ));
     }
     if text(&map, "apiVersion").is_none() {
         return Err(SkipReason::Missing { field: "apiVersion" });
     }
     let metadata = map.get("metadata").and_then(Value::as_object);
     if metadata.and_then(|metadata| text(metadata, "name")).is_some() {
-        return Ok(Kind::Object(Value::Object(map)));
+        return Ok(ObjectOrList::Object(Value::Object(map)));
     }
     Err(match metadata.and_then(|metadata| text(metadata, "generateName")) {
         Some(_) => SkipReason::GeneratedName,
@@ -235,6 +224,284 @@ impl fmt::Debug for Manifest {
             .field("skipped", &self.skipped)
             .finish()
     }
+}
+
+/// How far the decoder looks for an opening brace.
+const GUESS: usize = 4096;
+
+/// What a brace of JSON can take as a value, in bytes: a map's first leaf.
+const BRACE: usize = 640;
+
+/// What a comma or bracket of JSON can take, in bytes: an entry's slot, and as much again for growth.
+const COMMA: usize = 112;
+
+enum ManifestDocument<'a> {
+    Yaml(&'a str),
+    Json(Json<'a>),
+    /// Lines that are no document.
+    Malformed(SkipReason),
+}
+
+struct Json<'a>(&'a str);
+
+struct ManifestDocuments<'a> {
+    rest: &'a str,
+    /// JSON objects read so far, while the text is taken for JSON.
+    json: Option<usize>,
+}
+
+impl<'a> ManifestDocuments<'a> {
+    /// The documents of `text`: JSON objects in a row when it begins with a
+    /// brace, for as long as they are some; else YAML.
+    fn new(text: &'a str) -> Self {
+        let trimmed = text.trim_start();
+        let json = trimmed.starts_with('{') && text.len() - trimmed.len() < GUESS;
+        Self { rest: text, json: json.then_some(0) }
+    }
+
+    /// The next JSON object. Once one fails, the rest is YAML, unless the text
+    /// has proved to be JSON by two objects in a row.
+    fn next_json(&mut self, read: usize) -> Option<ManifestDocument<'a>> {
+        let mut objects = serde_json::Deserializer::from_str(self.rest).into_iter::<IgnoredAny>();
+        let found = objects.next()?.ok().and_then(|_| self.rest.split_at_checked(objects.byte_offset()));
+        if let Some((text, rest)) = found {
+            self.json = Some(read + 1);
+            self.rest = rest;
+            return Some(ManifestDocument::Json(Json(text)));
+        }
+        if read > 1 {
+            self.rest = "";
+            return Some(ManifestDocument::Malformed(SkipReason::Json));
+        }
+        self.json = None;
+        // The rest of the last object's line is blank.
+        let blank = self.rest.len() - self.rest.trim_start().len();
+        let blank = self.rest.get(..blank).and_then(|text| text.find('\n')).map_or(blank, |at| at + 1);
+        self.rest = self.rest.get(blank..).unwrap_or_default();
+        self.next()
+    }
+}
+
+impl ManifestDocument<'_> {
+    fn length(&self) -> usize {
+        match self {
+            Self::Yaml(text) => text.len(),
+            Self::Json(json) => json.0.len(),
+            Self::Malformed(_) => 0,
+        }
+    }
+}
+
+impl Json<'_> {
+    /// The memory that the value can take, at most, in bytes.
+    fn cost(&self) -> usize {
+        let bytes = self.0.bytes().map(|byte| match byte {
+            b'{' => BRACE,
+            b',' | b'[' => COMMA,
+            _ => 1,
+        });
+        bytes.sum()
+    }
+
+    /// The value; `None` when it is nested beyond the parser's bound.
+    fn value(&self) -> Option<Value> {
+        let mut value = serde_json::from_str(self.0).ok()?;
+        normalise(&mut value);
+        Some(value)
+    }
+}
+
+impl<'a> Iterator for ManifestDocuments<'a> {
+    type Item = ManifestDocument<'a>;
+
+    fn next(&mut self) -> Option<ManifestDocument<'a>> {
+        if let Some(read) = self.json {
+            return self.next_json(read);
+        }
+        if self.rest.is_empty() {
+            return None;
+        }
+        let mut end = 0;
+        for line in self.rest.split_inclusive('\n') {
+            let Some(after) = line.strip_prefix("---") else {
+                end += line.len();
+                continue;
+            };
+            let after = after.trim();
+            if !after.is_empty() && !after.starts_with('#') {
+                self.rest = self.rest.get(end + line.len()..).unwrap_or_default();
+                return Some(ManifestDocument::Malformed(SkipReason::Separator));
+            }
+            if end != 0 {
+                break;
+            }
+            // A separator before any content belongs to the document.
+            end += line.len();
+        }
+        let (document, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
+        self.rest =
+            rest.strip_prefix("---").map_or("", |rest| rest.split_once('\n').map_or("", |(_, rest)| rest));
+        Some(ManifestDocument::Yaml(document))
+    }
+}
+
+/// The template above whose name Helm put a document's text.
+fn source_file(document: &str) -> Option<String> {
+    let head = document.lines().take_while(|line| line.is_empty() || line.starts_with(['#', '-']));
+    let path = head.filter_map(|line| line.strip_prefix("# Source: ")).next()?;
+    Some(path.chars().filter(|letter| !letter.is_control()).take(256).collect())
+}
+
+/// Go's line reader takes `\r\n` for a line break, and gives on `\n`.
+fn unbroken(text: &str) -> Cow<'_, str> {
+    if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() }
+}
+
+/// Numbers as Go's JSON passes them on. Recursion stops where serde_json's parser did.
+fn normalise(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.as_i64().is_none() => {
+            if let Some(passed_on) = number.as_f64().and_then(shortest) {
+                *number = passed_on;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(normalise),
+        Value::Object(entries) => entries.values_mut().for_each(normalise),
+        _ => {}
+    }
+}
+
+/// The identity of `object` in the cluster. `namespaced` is the scope of its kind; an unknown kind counts as
+/// namespaced.
+///
+/// As in Helm, a cluster-scoped object never has a namespace, whatever its manifest says, and a namespaced
+/// one without a namespace gets the release's.
+pub fn identify(object: &Value, release: &ReleaseId, namespaced: Option<bool>) -> ObjectId {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let gvk = Gvk::from_api_version(text("/apiVersion"), text("/kind"));
+    let namespace = match (namespaced, text("/metadata/namespace")) {
+        (Some(false), _) => None,
+        (_, "") => Some(release.namespace.clone()),
+        (_, explicit) => Some(explicit.into()),
+    };
+    ObjectId {
+        group: gvk.group.into(),
+        kind: gvk.kind.into(),
+        namespace,
+        name: text("/metadata/name").into(),
+    }
+}
+
+/// Sets `metadata.namespace` to where `id` says the object is, as Helm does before it sends it.
+pub fn place(object: &mut Value, id: &ObjectId) {
+    let Some(metadata) = child(object, "metadata") else { return };
+    match &id.namespace {
+        Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace.to_string())),
+        None => metadata.remove("namespace"),
+    };
+}
+
+/// Sets the label and the two annotations that Helm forces on every object of a release, over the manifest's own
+/// values. A label or annotation that is null becomes "", as in Helm.
+pub fn own(object: &mut Value, release: &ReleaseId) {
+    let Some(metadata) = child(object, "metadata") else { return };
+    force(metadata, "labels", &[MANAGED_BY]);
+    force(metadata, "annotations", &[(RELEASE_NAME, &release.name), (RELEASE_NAMESPACE, &release.namespace)]);
+}
+
+/// Sets `entries` in the map of strings that `metadata` has at `field`.
+fn force(metadata: &mut Map<String, Value>, field: &str, entries: &[(&str, &str)]) {
+    let mut texts = match metadata.remove(field) {
+        Some(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    for value in texts.values_mut().filter(|value| value.is_null()) {
+        *value = Value::String(String::new());
+    }
+    for (key, value) in entries {
+        texts.insert((*key).to_owned(), Value::String((*value).to_owned()));
+    }
+    metadata.insert(field.to_owned(), Value::Object(texts));
+}
+
+/// The map that `object` has at `field`, made when it is not there.
+fn child<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {
+    object.as_object_mut()?.entry(field).or_insert_with(|| Value::Object(Map::new())).as_object_mut()
+}
+
+/// An object as a manifest has it. May hold secrets: has no `Debug`.
+pub struct Written<'m> {
+    pub text: &'m str,
+    /// The template that rendered it, as Helm notes above it.
+    pub source: Option<String>,
+    pub object: Value,
+}
+
+/// The last document of a manifest that holds this object alone.
+pub fn written<'m>(manifest: &'m str, object: &ObjectId) -> Option<Written<'m>> {
+    let mut found = None;
+    for document in ManifestDocuments::new(manifest).take(MAX_DOCUMENTS) {
+        let ManifestDocument::Yaml(text) = document else { continue };
+        let may_be = text.len() <= LONGEST && text.contains(&*object.kind) && text.contains(&*object.name);
+        if !may_be {
+            continue;
+        }
+        let mut budget = Budget::new(DOCUMENT);
+        let Ok(value) = yaml::to_json(text, &mut budget) else { continue };
+        if is_object(&value, object) {
+            found = Some(Written { text, source: source_file(text), object: value });
+        }
+    }
+    found
+}
+
+/// Whether a document is this object. A document without a namespace is in its release's namespace, or in none.
+fn is_object(value: &Value, object: &ObjectId) -> bool {
+    let text = |pointer| value.pointer(pointer).and_then(Value::as_str);
+    let gvk =
+        Gvk::from_api_version(text("/apiVersion").unwrap_or_default(), text("/kind").unwrap_or_default());
+    gvk.group == object.group
+        && gvk.kind == object.kind
+        && text("/metadata/name") == Some(&object.name)
+        && text("/metadata/namespace").is_none_or(|namespace| object.namespace.as_deref() == Some(namespace))
+}
+
+/// A document, or an item of a list in one, that is no object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkippedDocument {
+    /// The document's position in the manifest, from 0, empty ones counted.
+    pub index: usize,
+    /// The template that rendered it, as Helm notes above each document.
+    pub source: Option<String>,
+    pub reason: SkipReason,
+}
+
+/// Why a document is no object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SkipReason {
+    #[error("it is not YAML as Helm reads it: {0}")]
+    Yaml(#[from] YamlError),
+    #[error("text follows the `---` before it")]
+    Separator,
+    #[error("it is not JSON; nothing from here on was read")]
+    Json,
+    #[error("its JSON is nested too deep")]
+    Depth,
+    #[error("it is not a map")]
+    NotAMap,
+    #[error("it has no {field}")]
+    Missing {
+        /// The field: `apiVersion`, `kind` or `metadata.name`.
+        field: &'static str,
+    },
+    #[error("its name is generated by the API server")]
+    GeneratedName,
+    #[error("its items are not a list of objects")]
+    Items,
+    #[error("it is beyond the first {MAX_DOCUMENTS} documents; nothing from here on was read")]
+    TooMany,
+    #[error("its objects take more memory than they may")]
+    Memory,
 }
 
 #[cfg(test)]

@@ -1,30 +1,33 @@
-//! A release record: the decoded bytes that Helm's storage driver stores for one revision.
+//! A release record: the decoded bytes that Helm's storage driver stores for one revision. Only the fields of [`Record`] are
+//! ever built in memory. Templates, values and hooks, which hold secrets, are skipped while the bytes stream by, and so is a
+//! manifest that is not to be kept. No error quotes a record's content.
 //!
-//! Entry points: [`decode`]; [`Packed`] for a record whose manifest may be long. Invariant: only the fields
-//! of [`Record`] are ever built in memory. Templates, values and hooks, which hold secrets, are skipped while
-//! the bytes stream by, and so is a manifest that is not to be kept. Must not print a manifest.
+//! Helm reads the JSON with Go's `encoding/json`: keys match without regard to case, and of duplicates the last wins. A
+//! record with either is refused, because it could mean one thing to Helm and another to the guard.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::io::{self, BufRead, BufReader, Read};
+use std::str::FromStr;
+use std::sync::Arc;
 
 use base64::Engine;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::read::DecoderReader;
+use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
+use serde_json::error::Category;
 
-pub use self::chart::ChartVersion;
-pub use self::error::RecordError;
-use self::layers::{BASE64, Kept, layers};
-pub use self::source::ChartSource;
-pub use self::status::Status;
+use self::filter::{Digests, RecordFilter};
+pub use super::chart_source::ChartSource;
 
-mod chart;
-mod error;
-mod layers;
-mod sieve;
-mod source;
-mod status;
-mod unescape;
-mod wire;
+mod filter;
+
+pub use PackedRecord as Packed; // alias
+pub use ReleaseStatus as Status; // alias
 
 /// The most bytes of JSON that a record may hold after decompression. Helm's
 /// own limit is what a Secret holds, about 768 KiB compressed.
@@ -40,22 +43,19 @@ pub const NAME_PREFIX: &str = "sh.helm.release.v1.";
 /// One revision of a release, reduced to what the guard needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The release's name.
     pub name: String,
     /// The namespace that the release was installed into.
     pub namespace: String,
     /// The revision, from 1.
     pub revision: u64,
     /// The status of Helm's last operation on the revision.
-    pub status: Status,
+    pub status: ReleaseStatus,
     /// The manifest as rendered: YAML documents, without Helm's own metadata
     /// keys, without hooks. May hold secrets. Empty where it was not kept.
     pub manifest: String,
-    /// SHA-256 of the manifest.
     pub digest: [u8; 32],
     /// SHA-256 of the values that the user gave, which may hold secrets: it must not be shown as it is.
     pub values: [u8; 32],
-    /// How Helm writes the release's objects.
     pub apply_method: ApplyMethod,
     /// The chart that the revision was made from, where the record says so.
     pub chart: Option<ChartVersion>,
@@ -65,7 +65,6 @@ pub struct Record {
     pub deleted: Option<Timestamp>,
 }
 
-/// How Helm writes a release's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApplyMethod {
     /// By server-side apply, Helm 4's way for releases that began with it.
@@ -75,28 +74,26 @@ pub enum ApplyMethod {
 }
 
 /// A record's payload at rest: base64 text of gzip, or of plain JSON.
-pub struct Packed {
+pub struct PackedRecord {
     text: Box<str>,
     /// Whether Kubernetes' own base64 is around it.
     is_secret: bool,
 }
 
-/// Decodes a record from the value of `data.release`: in a Helm Secret after Kubernetes' own base64 is
-/// removed, in a Helm ConfigMap unchanged. It is base64 text of the release's JSON, compressed with gzip or
-/// plain.
+/// Decodes a record from the value of `data.release`: in a Helm Secret after Kubernetes' own base64 is removed, in a
+/// Helm ConfigMap unchanged. It is base64 text of the release's JSON, compressed with gzip or plain.
 ///
-/// `cap` bounds the decompressed JSON in bytes ([`DEFAULT_CAP`]). The JSON is read while it is decompressed
-/// and only the record's own fields are kept, so that a record which decompresses to gigabytes needs no
-/// memory.
+/// `cap` bounds the decompressed JSON in bytes ([`DEFAULT_CAP`]). The JSON is read while it is decompressed and only
+/// the record's own fields are kept, so that a record which decompresses to gigabytes needs no memory.
 ///
 /// # Errors
 /// When any layer is broken, the JSON exceeds the cap or has trailing data, or a field is missing, given
 /// twice, or not a valid time.
 pub fn decode(payload: &[u8], cap: usize) -> Result<Record, RecordError> {
-    layers(payload, cap, &mut Kept::new(MANIFEST_CAP))
+    layers(payload, cap, &mut KeptManifest::new(MANIFEST_CAP))
 }
 
-impl Packed {
+impl PackedRecord {
     /// The text of `data.release` of a Secret or ConfigMap as the API gives it.
     pub fn new(text: impl Into<Box<str>>, is_secret: bool) -> Self {
         Self { text: text.into(), is_secret }
@@ -117,22 +114,16 @@ impl Packed {
     }
 
     /// The record, and the length of its manifest, which is kept if it has at most `keeps` bytes.
-    ///
-    /// # Errors
-    /// As [`decode`], and when Kubernetes' own layer is not base64.
     pub fn decode(&self, keeps: usize) -> Result<(Record, usize), RecordError> {
-        let mut kept = Kept::new(keeps);
+        let mut kept = KeptManifest::new(keeps);
         let record = self.read(&mut kept)?;
         Ok((record, kept.length))
     }
 
     /// Unpacks the manifest into `room`, over what that held.
-    ///
-    /// # Errors
-    /// As [`Self::decode`].
     pub fn manifest(&self, room: &mut String) -> Result<(), RecordError> {
         room.clear();
-        let mut kept = Kept::new(MANIFEST_CAP);
+        let mut kept = KeptManifest::new(MANIFEST_CAP);
         kept.text = std::mem::take(room);
         let outcome = self.read(&mut kept);
         // Given on by the record where there is one.
@@ -140,7 +131,16 @@ impl Packed {
         Ok(())
     }
 
-    fn read(&self, kept: &mut Kept) -> Result<Record, RecordError> {
+    /// The whole JSON of the record, if it has at most `cap` bytes.
+    pub(super) fn json(&self, cap: usize) -> Result<Vec<u8>, RecordError> {
+        let text = self.text.as_bytes();
+        match self.is_secret {
+            true => whole(DecoderReader::new(text, &BASE64), cap),
+            false => whole(text, cap),
+        }
+    }
+
+    fn read(&self, kept: &mut KeptManifest) -> Result<Record, RecordError> {
         let text = self.text.as_bytes();
         match self.is_secret {
             true => layers(DecoderReader::new(text, &BASE64), DEFAULT_CAP, kept),
@@ -181,6 +181,441 @@ impl fmt::Debug for Record {
             .field("deleted", &self.deleted)
             .finish()
     }
+}
+
+/// Helm's status of a revision. Only the latest revision's matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReleaseStatus {
+    /// Helm's own `unknown`, and every word that Helm does not use.
+    Unknown,
+    /// The revision is what the cluster should hold.
+    Deployed,
+    /// The release was uninstalled with its history kept.
+    Uninstalled,
+    /// A later revision took the place of this one.
+    Superseded,
+    /// The operation failed; the cluster may hold a part of it.
+    Failed,
+    /// An uninstallation is under way.
+    Uninstalling,
+    /// An installation is under way.
+    PendingInstall,
+    /// An upgrade is under way.
+    PendingUpgrade,
+    /// A rollback is under way.
+    PendingRollback,
+}
+
+impl ReleaseStatus {
+    /// Whether an install, upgrade or rollback is in progress by the rules of Helm's own lock: `uninstalling`
+    /// is not pending.
+    pub fn is_pending(self) -> bool {
+        matches!(self, Self::PendingInstall | Self::PendingUpgrade | Self::PendingRollback)
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Deployed => "deployed",
+            Self::Uninstalled => "uninstalled",
+            Self::Superseded => "superseded",
+            Self::Failed => "failed",
+            Self::Uninstalling => "uninstalling",
+            Self::PendingInstall => "pending-install",
+            Self::PendingUpgrade => "pending-upgrade",
+            Self::PendingRollback => "pending-rollback",
+        }
+    }
+}
+
+impl FromStr for ReleaseStatus {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [
+            Self::Deployed,
+            Self::Uninstalled,
+            Self::Superseded,
+            Self::Failed,
+            Self::Uninstalling,
+            Self::PendingInstall,
+            Self::PendingUpgrade,
+            Self::PendingRollback,
+        ];
+        Ok(all.into_iter().find(|status| status.as_str() == text).unwrap_or(Self::Unknown))
+    }
+}
+
+impl fmt::Display for ReleaseStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The longest name or version, in bytes. Helm has no longer names in its labels.
+const LONGEST: usize = 128;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChartVersion {
+    name: Arc<str>,
+    version: Arc<str>,
+}
+
+impl ChartVersion {
+    /// The chart with this name and version; `None` if Helm would not accept them.
+    pub fn new(name: &str, version: &str) -> Option<Self> {
+        let is_plain = |text: &str| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+');
+            !text.is_empty() && text.len() <= LONGEST && text.chars().all(is_plain)
+        };
+        (is_plain(name) && is_plain(version)).then(|| Self { name: name.into(), version: version.into() })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Name and version as `helm list` writes them: `web-1.2.3`.
+    pub fn label(&self) -> String {
+        format!("{}-{}", self.name, self.version)
+    }
+}
+
+impl fmt::Display for ChartVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} version {}", self.name, self.version)
+    }
+}
+
+/// Why a payload is not a record. No message holds any of its content.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("the record is not base64 text: {0}")]
+    Base64(#[source] io::Error),
+    #[error("the record does not decompress: {0}")]
+    Decompress(#[source] io::Error),
+    #[error("the record's manifest has more than {cap} bytes")]
+    LongManifest { cap: usize },
+    #[error("the record holds more than {cap} bytes after decompression")]
+    TooLarge { cap: usize },
+    #[error("the record is not a release's JSON: {what} at byte {at}")]
+    Json {
+        what: &'static str,
+        /// Where, counted from the first byte of the JSON's last line.
+        at: usize,
+    },
+    #[error("the record gives `{field}` more than once or in another spelling")]
+    Ambiguous { field: &'static str },
+    #[error("the record has no `{field}`")]
+    Missing { field: &'static str },
+    #[error("the record's `{field}` is not an RFC 3339 time")]
+    Time { field: &'static str },
+}
+
+/// The first bytes of gzip as Helm tests for them; a payload without them is
+/// plain JSON, as Helm wrote it before it compressed.
+const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 0x08];
+
+/// Helm's base64: the standard alphabet, padding required.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// Keeps a manifest that is no longer than it may be.
+struct KeptManifest {
+    text: String,
+    length: usize,
+    keeps: usize,
+}
+
+/// The whole JSON of a record, if it has at most `cap` bytes.
+fn whole(payload: impl Read, cap: usize) -> Result<Vec<u8>, RecordError> {
+    let mut json = Vec::new();
+    let mut capped = Capped { source: opened(payload)?, left: cap, exceeded: false, failure: None };
+    let outcome = capped.read_to_end(&mut json);
+    match (capped.exceeded, outcome) {
+        (true, _) => Err(RecordError::TooLarge { cap }),
+        (false, Err(error)) => Err(capped.failure.map_or(RecordError::Decompress(error), broken)),
+        (false, Ok(_)) => Ok(json),
+    }
+}
+
+/// The content below base64, and below gzip where it is compressed.
+fn opened<'p>(payload: impl Read + 'p) -> Result<Box<dyn Read + 'p>, RecordError> {
+    let mut bytes = BufReader::new(DecoderReader::new(Unbroken(BufReader::new(payload)), &BASE64));
+    let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
+    bytes.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic).map_err(RecordError::Base64)?;
+    let compressed = magic == GZIP_MAGIC;
+    let whole = BufReader::new(io::Cursor::new(magic).chain(bytes));
+    Ok(if compressed { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+}
+
+fn broken(failure: io::Error) -> RecordError {
+    let inner = failure.get_ref().and_then(|inner| inner.downcast_ref::<base64::DecodeError>());
+    if inner.is_some() { RecordError::Base64(failure) } else { RecordError::Decompress(failure) }
+}
+
+/// Reads a record through its layers, each as the next one asks for it: base64, gzip or none, and at most `cap` bytes of
+/// JSON.
+fn layers(payload: impl Read, cap: usize, kept: &mut KeptManifest) -> Result<Record, RecordError> {
+    let source = BufReader::new(opened(payload)?);
+    let mut capped = Capped { source, left: cap, exceeded: false, failure: None };
+    let mut sieve = RecordFilter::new(BufReader::new(&mut capped), kept);
+    let parsed = WireRelease::read(&mut sieve);
+    let digests = sieve.finish();
+    if capped.exceeded {
+        return Err(RecordError::TooLarge { cap });
+    }
+    if let Some(failure) = capped.failure {
+        return Err(broken(failure));
+    }
+    let digests = digests?;
+    parsed?.into_record(std::mem::take(&mut kept.text), digests)
+}
+
+impl KeptManifest {
+    fn new(keeps: usize) -> Self {
+        Self { text: String::new(), length: 0, keeps }
+    }
+
+    fn take(&mut self, text: &str) -> Result<(), RecordError> {
+        self.length += text.len();
+        if self.length > MANIFEST_CAP {
+            return Err(RecordError::LongManifest { cap: MANIFEST_CAP });
+        }
+        if self.length <= self.keeps {
+            self.text.push_str(text);
+        } else {
+            self.text = String::new();
+        }
+        Ok(())
+    }
+}
+
+/// The payload without the line breaks that Go's base64 decoder passes over.
+struct Unbroken<R>(R);
+
+/// A reader that fails past its cap, and keeps its source's error: the JSON reader would replace that with
+/// one of its own.
+struct Capped<R> {
+    source: R,
+    left: usize,
+    exceeded: bool,
+    failure: Option<io::Error>,
+}
+
+impl<R: BufRead> Read for Unbroken<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while written == 0 {
+            let chunk = self.0.fill_buf()?;
+            if chunk.is_empty() {
+                break;
+            }
+            let mut taken = 0;
+            for byte in chunk {
+                let Some(slot) = out.get_mut(written) else { break };
+                taken += 1;
+                if !matches!(byte, b'\r' | b'\n') {
+                    *slot = *byte;
+                    written += 1;
+                }
+            }
+            if taken == 0 {
+                break;
+            }
+            self.0.consume(taken);
+        }
+        Ok(written)
+    }
+}
+
+impl<R: Read> Read for Capped<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self.source.read(out) {
+            Ok(count) if count > self.left => {
+                self.exceeded = true;
+                Err(io::ErrorKind::FileTooLarge.into())
+            }
+            Ok(count) => {
+                self.left -= count;
+                Ok(count)
+            }
+            Err(error) => {
+                let kind = error.kind();
+                self.failure = Some(error);
+                Err(kind.into())
+            }
+        }
+    }
+}
+
+/// The places that are read in the JSON of a release, and the objects on the way to them.
+const PLACES: [&str; 13] = [
+    "name",
+    "namespace",
+    "version",
+    "manifest",
+    "apply_method",
+    "info",
+    "info.status",
+    "info.last_deployed",
+    "info.deleted",
+    "chart",
+    "chart.metadata",
+    "chart.metadata.name",
+    "chart.metadata.version",
+];
+
+/// A release's JSON as Helm writes it, reduced to the fields of a record. `null` is absence, as in Go.
+#[derive(Default)]
+struct WireRelease {
+    texts: HashMap<&'static str, String>,
+    version: Option<u64>,
+    seen: Vec<&'static str>,
+    /// A field that was given in more than one way. No verdict depends on what `chart` holds: of it the last of duplicate
+    /// fields counts, as in Go.
+    ambiguous: Option<&'static str>,
+}
+
+/// Reads the object at a place of a release's JSON, or `null`.
+struct WireObject<'r> {
+    place: &'static str,
+    release: &'r mut WireRelease,
+}
+
+impl WireRelease {
+    fn read(source: impl Read) -> Result<Self, RecordError> {
+        let mut release = Self::default();
+        let mut reader = serde_json::Deserializer::from_reader(source);
+        WireObject { place: "", release: &mut release }.deserialize(&mut reader).map_err(json_error)?;
+        reader.end().map_err(json_error)?;
+        Ok(release)
+    }
+
+    fn into_record(mut self, manifest: String, digests: Digests) -> Result<Record, RecordError> {
+        if let Some(field) = self.ambiguous {
+            return Err(RecordError::Ambiguous { field });
+        }
+        let chart = self.texts.remove("chart.metadata.name").zip(self.texts.remove("chart.metadata.version"));
+        Ok(Record {
+            name: self.required("name")?,
+            namespace: self.required("namespace")?,
+            revision: self
+                .version
+                .filter(|version| *version > 0)
+                .ok_or(RecordError::Missing { field: "version" })?,
+            status: self.required("info.status")?.parse().unwrap_or(ReleaseStatus::Unknown),
+            // Helm leaves the key out when a chart renders no object.
+            manifest,
+            digest: digests.manifest,
+            values: digests.values,
+            apply_method: match self.texts.remove("apply_method").as_deref() {
+                Some("ssa") => ApplyMethod::ServerSide,
+                _ => ApplyMethod::ClientSide,
+            },
+            chart: chart.and_then(|(name, version)| ChartVersion::new(&name, &version)),
+            last_deployed: self.time("info.last_deployed")?,
+            deleted: self.time("info.deleted")?,
+        })
+    }
+
+    fn required(&mut self, field: &'static str) -> Result<String, RecordError> {
+        self.texts.remove(field).filter(|text| !text.is_empty()).ok_or(RecordError::Missing { field })
+    }
+
+    /// Helm 3 writes "" and Go's zero time for a missing time, Helm 4 writes no key.
+    fn time(&mut self, field: &'static str) -> Result<Option<Timestamp>, RecordError> {
+        match self.texts.remove(field).as_deref() {
+            None | Some("" | "0001-01-01T00:00:00Z") => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| RecordError::Time { field }),
+        }
+    }
+
+    fn note_ambiguous(&mut self, place: &'static str) {
+        if !place.starts_with("chart.") {
+            self.ambiguous = place.rsplit('.').next();
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for WireObject<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for WireObject<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        let Self { place: above, release } = self;
+        // A key that holds a dot is none of those that are read.
+        let within = |place: &str, key: &str| match above {
+            "" => place == key,
+            above => place.strip_prefix(above).and_then(|rest| rest.strip_prefix('.')) == Some(key),
+        } && !key.contains('.');
+        while let Some(key) = map.next_key::<String>()? {
+            let Some(place) = PLACES.into_iter().find(|place| within(place, &key)) else {
+                let folded = fold(&key);
+                if let Some(place) = PLACES.into_iter().find(|place| within(place, &folded)) {
+                    release.note_ambiguous(place);
+                }
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            if release.seen.contains(&place) {
+                release.note_ambiguous(place);
+            }
+            release.seen.push(place);
+            match place {
+                "info" | "chart" | "chart.metadata" => {
+                    map.next_value_seed(WireObject { place, release: &mut *release })?;
+                }
+                "version" => release.version = map.next_value()?,
+                _ => match map.next_value::<Option<String>>()? {
+                    Some(text) => drop(release.texts.insert(place, text)),
+                    None => drop(release.texts.remove(place)),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key as Go folds it to match it with a field: case folding by Unicode, in which the long s and the Kelvin sign fold to
+/// ASCII letters.
+fn fold(key: &str) -> String {
+    let folded = key.chars().map(|letter| match letter {
+        'ſ' => 's',
+        '\u{212a}' => 'k',
+        other => other.to_ascii_lowercase(),
+    });
+    folded.collect()
+}
+
+/// The parser's own message can quote the value, which may be a secret. Only the kind of the error and its
+/// place are reported.
+pub(super) fn json_error(error: serde_json::Error) -> RecordError {
+    let what = match error.classify() {
+        Category::Data => "a value of another type than Helm writes",
+        Category::Eof => "an unexpected end",
+        Category::Syntax | Category::Io => "a syntax error",
+    };
+    RecordError::Json { what, at: error.column() }
 }
 
 #[cfg(test)]

@@ -1,35 +1,36 @@
-//! One release, assembled from its records.
-//!
-//! Entry points: [`latest`] and [`baseline`] select the records that count, [`assemble()`] makes a
-//! [`Release`] of them. Invariant: the declarations of a release come from a record whose name, labels and
-//! payload agree. A record that contradicts itself only marks the release invalid. Of a record only its
-//! compressed manifest is kept.
+//! One release, assembled from its records: [`latest`] and [`baseline`] select the records that count, [`assemble()`] makes a
+//! [`Release`] of them. Its declarations come from a record whose name, labels and payload agree; a record that contradicts
+//! itself only marks the release invalid. Of a record only its compressed manifest is kept, and a long manifest is in memory
+//! only while it is read.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-pub use self::allow::AllowAnnotations;
-pub use self::assemble::{Assembled, Excess, MAX_OBJECTS, MAX_WEIGHT, StoredRecords, assemble};
-pub use self::belief::{Disbelief, believe};
-pub use self::declared::Declared;
-pub use self::documents::{document, documents, gvk};
-pub use self::head::{Appearance, Head, Writer};
-pub use self::payload::Payload;
-use super::record::{ApplyMethod, ChartVersion, Record, Status};
-use kubemoor_declare::model::{ObjectId, ReleaseId};
+use super::manifest::{self, SkippedDocument};
+use super::record::{
+    ApplyMethod, ChartVersion, MANIFEST_CAP, PackedRecord, Record, RecordError, ReleaseStatus,
+};
+use super::storage::Storage;
+use kubemoor_declare::catalog::{Catalog, KindFacts};
+use kubemoor_declare::declare::{Digest, declare, fill_null_entries};
+use kubemoor_declare::fields::DeclaredFields;
+use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Gvk, ObjectId, ReleaseId};
+use kubemoor_declare::packed::{FieldsCache, PackedFields};
+use kubemoor_declare::path::Path;
+use kubemoor_declare::schema::KindSchema;
 
-mod allow;
-mod assemble;
-mod belief;
-mod declared;
-mod documents;
-mod head;
-mod payload;
+pub use DeclaredObject as Declared; // alias
+pub use ObjectDeclarations as Declarations; // alias
+pub use RecordHead as Head; // alias
+pub use RecordWriter as Writer; // alias
+pub use ReleaseState as State; // alias
 
-/// One release as its records say.
 #[derive(Clone, Debug)]
 pub struct Release {
     /// The release, as the annotations of its objects name it.
@@ -37,79 +38,66 @@ pub struct Release {
     /// The namespace that holds its records.
     pub storage: String,
     /// The latest record's metadata, for telling whether this is still true.
-    pub latest: Arc<Head>,
+    pub latest: Arc<RecordHead>,
     /// The baseline's metadata, where it is another record than the latest.
-    pub baseline: Option<Arc<Head>>,
-    /// Set while the latest record cannot be believed; then everything below
-    /// comes from the last good one.
+    pub baseline: Option<Arc<RecordHead>>,
+    /// Set while the latest record cannot be believed; then everything below comes from the last good one.
     pub invalid: Option<Invalid>,
-    /// The record that is believed.
-    pub state: State,
+    pub state: ReleaseState,
     /// What the records declare. Shared: a release that turns invalid keeps it.
-    pub objects: Arc<HashMap<Arc<ObjectId>, Declarations>>,
+    pub objects: Arc<HashMap<Arc<ObjectId>, ObjectDeclarations>>,
     /// The approximate memory of this in bytes, without cached fields.
     pub weight: usize,
 }
 
-/// The record that a release is judged by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
-    /// Its revision.
+pub struct ReleaseState {
     pub revision: u64,
-    /// Its status.
-    pub status: Status,
-    /// When it was created.
+    pub status: ReleaseStatus,
     pub created: Timestamp,
     /// When it was last written.
     pub touched: Timestamp,
-    /// How it came into sight.
     pub appearance: Appearance,
-    /// How Helm writes the release's objects.
     pub apply_method: ApplyMethod,
     /// The chart that it was made from, where that is known.
     pub chart: Option<ChartVersion>,
-    /// SHA-256 of its manifest.
     pub digest: [u8; 32],
     /// SHA-256 of the values that the user gave, zeros where they are not known. It must not be shown as it is.
     pub values: [u8; 32],
 }
 
-/// Why a release's latest record cannot be believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    /// The Secret or ConfigMap.
     pub secret: String,
     /// The reason, as one clause.
     pub reason: String,
 }
 
-/// The declarations of one object in the two records that count.
 #[derive(Clone, Debug, Default)]
-pub struct Declarations {
+pub struct ObjectDeclarations {
     /// In the latest record's manifest. Of several documents about the object it is the last one: Helm applies
     /// each, and a server-side apply of the last one removes what only those before it set.
-    pub latest: Option<Arc<Declared>>,
+    pub latest: Option<Arc<DeclaredObject>>,
     /// In the documents before that one, which Helm writes while its operation is under way.
-    pub earlier: Vec<Arc<Declared>>,
+    pub earlier: Vec<Arc<DeclaredObject>>,
     /// In the baseline's, where that is another record.
-    pub baseline: Option<Arc<Declared>>,
+    pub baseline: Option<Arc<DeclaredObject>>,
 }
 
 /// The latest record: Helm knows only the highest revision.
-pub fn latest(heads: &[Arc<Head>]) -> Option<&Arc<Head>> {
+pub fn latest(heads: &[Arc<RecordHead>]) -> Option<&Arc<RecordHead>> {
     heads.iter().max_by_key(|head| head.revision)
 }
 
 /// The record that Helm compares with in its next operation: the last
 /// `deployed`, else the highest `superseded`. None if that is the latest.
-pub fn baseline(heads: &[Arc<Head>]) -> Option<&Arc<Head>> {
+pub fn baseline(heads: &[Arc<RecordHead>]) -> Option<&Arc<RecordHead>> {
     let highest = |status| heads.iter().filter(|head| head.status == status).max_by_key(|head| head.revision);
-    let chosen = highest(Status::Deployed).or_else(|| highest(Status::Superseded))?;
+    let chosen = highest(ReleaseStatus::Deployed).or_else(|| highest(ReleaseStatus::Superseded))?;
     (latest(heads)?.revision != chosen.revision).then_some(chosen)
 }
 
-/// SHA-256 of a manifest: what tells whether a revision still declares what it
-/// declared.
+/// SHA-256 of a manifest: what tells whether a revision still declares what it declared.
 pub fn digest(manifest: &str) -> [u8; 32] {
     Sha256::digest(manifest.as_bytes()).into()
 }
@@ -133,19 +121,17 @@ impl Release {
         let declared = self.objects.iter().filter_map(|(object, it)| Some((object, it.baseline.clone()?)));
         let objects = declared
             .map(|(object, declared)| {
-                (Arc::clone(object), Declarations { latest: Some(declared), ..Declarations::default() })
+                (
+                    Arc::clone(object),
+                    ObjectDeclarations { latest: Some(declared), ..ObjectDeclarations::default() },
+                )
             })
             .collect();
-        let state = State {
-            revision: head.revision,
-            status: Status::Deployed,
-            created: head.created,
-            touched: head.touched,
-            appearance: head.appearance,
+        let state = ReleaseState {
+            status: ReleaseStatus::Deployed,
             apply_method,
-            chart: None,
             digest,
-            values: [0; 32],
+            ..ReleaseState::unknown(&head)
         };
         Some(Self { latest: head, baseline: None, state, objects: Arc::new(objects), ..self.clone() })
     }
@@ -155,45 +141,41 @@ impl Release {
         self.storage == stored.namespace && self.id.name == stored.name
     }
 
-    /// The object as the record in force declares it: the latest's manifest,
-    /// else the baseline's.
-    pub fn declared(&self, object: &ObjectId) -> Option<&Arc<Declared>> {
+    /// The object as the record in force declares it: the latest's manifest, else the baseline's.
+    pub fn declared(&self, object: &ObjectId) -> Option<&Arc<DeclaredObject>> {
         let declarations = self.objects.get(object)?;
         declarations.latest.as_ref().or(declarations.baseline.as_ref())
     }
 }
 
-impl Declarations {
-    /// Every declaration of the object.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Declared>> {
+impl ObjectDeclarations {
+    pub fn all(&self) -> impl Iterator<Item = &Arc<DeclaredObject>> {
         self.latest.iter().chain(&self.earlier).chain(&self.baseline)
     }
 }
 
-impl State {
+impl ReleaseState {
     /// Whether it comes from a trusted record.
     pub(super) fn is_known(&self) -> bool {
         self.digest != [0; 32]
     }
 
-    fn of(head: &Head, record: &Record) -> Self {
+    fn from_record(head: &RecordHead, record: &Record) -> Self {
         Self {
             revision: record.revision,
             status: record.status,
-            created: head.created,
-            touched: head.touched,
-            appearance: head.appearance,
             apply_method: record.apply_method,
             chart: record.chart.clone(),
             digest: record.digest,
             values: record.values,
+            ..Self::unknown(head)
         }
     }
 
-    fn unknown(head: &Head) -> Self {
+    fn unknown(head: &RecordHead) -> Self {
         Self {
             revision: head.revision,
-            status: Status::Unknown,
+            status: ReleaseStatus::Unknown,
             created: head.created,
             touched: head.touched,
             appearance: head.appearance,
@@ -203,6 +185,509 @@ impl State {
             values: [0; 32],
         }
     }
+}
+
+/// The prefix of the field managers of Terraform's provider for Helm, in every version.
+const TERRAFORM: &str = "terraform-provider-helm";
+
+/// The field manager of Flux's controller for Helm.
+const FLUX: &str = "helm-controller";
+
+/// The prefix of the field managers of Argo CD: `argocd-controller`, `argocd-application-controller`.
+const ARGO: &str = "argocd-";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordHead {
+    pub secret: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub revision: u64,
+    pub status: ReleaseStatus,
+    pub created: Timestamp,
+    /// When it was last written: the newest time in its managedFields.
+    pub touched: Timestamp,
+    /// How the guard first saw the record.
+    pub appearance: Appearance,
+    pub writer: RecordWriter,
+}
+
+/// How the guard first saw a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appearance {
+    /// It was there when the guard first listed records.
+    Listed,
+    /// It appeared while the guard ran, with this status.
+    Seen(ReleaseStatus),
+}
+
+/// The program that deploys a release, as a field manager of its record or of its objects names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordWriter {
+    Terraform,
+    Flux,
+    Argo,
+    #[default]
+    Other,
+}
+
+impl RecordHead {
+    /// Whether both are the same record in the same version.
+    pub fn is_same_version(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.resource_version == other.resource_version
+    }
+}
+
+impl RecordWriter {
+    /// The program with this field manager. Helm as a library goes by the name of the program that runs it.
+    pub fn of(manager: &str) -> Self {
+        match manager {
+            FLUX => Self::Flux,
+            _ if manager.starts_with(TERRAFORM) => Self::Terraform,
+            _ if manager.starts_with(ARGO) => Self::Argo,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The longest manifest that is kept unpacked, in bytes; longer ones are unpacked when they are read.
+const SHORT: usize = 1 << 20;
+
+pub struct Payload {
+    /// The record, or why it is none.
+    pub record: Result<Record, RecordError>,
+    /// The compressed source of a manifest that is too long to be kept.
+    pub packed: Option<PackedRecord>,
+}
+
+/// The longest manifest that is read beside others, in bytes.
+const LIGHT: usize = 256 << 10;
+
+thread_local! {
+    static ROOM: RefCell<String> = RefCell::default();
+}
+
+impl Payload {
+    /// Whether reading its manifest needs so much memory that only one is read at a time.
+    pub fn is_heavy(&self) -> bool {
+        self.packed.is_some() || self.record.as_ref().is_ok_and(|record| record.manifest.len() > LIGHT)
+    }
+
+    /// A payload whose record is known whole.
+    pub fn whole(record: Result<Record, RecordError>) -> Self {
+        Self { record, packed: None }
+    }
+
+    /// Unpacks a payload. A long manifest is kept only in its compressed form.
+    pub fn unpack(packed: PackedRecord) -> Self {
+        match packed.decode(SHORT) {
+            Ok((record, length)) => Self { record: Ok(record), packed: (length > SHORT).then_some(packed) },
+            Err(error) => Self::whole(Err(error)),
+        }
+    }
+
+    /// Reads the manifest of its record.
+    pub fn with_text<T>(&self, record: &Record, read: impl FnOnce(&str) -> T) -> Result<T, RecordError> {
+        let Some(packed) = &self.packed else { return Ok(read(&record.manifest)) };
+        // One that is read inside of another has a place of its own.
+        let mut room = ROOM.take();
+        // Reserved memory is not in use before it is written to.
+        room.reserve_exact(MANIFEST_CAP);
+        let outcome = packed.manifest(&mut room).map(|()| read(&room));
+        room.clear();
+        room.shrink_to(SHORT);
+        ROOM.set(room);
+        outcome
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Disbelief {
+    #[error("{0}")]
+    Decode(String),
+    #[error("its {what} is {metadata} by its metadata and {payload} by its payload")]
+    Disagree { what: &'static str, metadata: String, payload: String },
+}
+
+/// The record at `stored`, if its name, its labels and its payload agree and
+/// `storage` trusts it for the namespace that its payload gives.
+pub fn believe<'p>(
+    stored: &ReleaseId,
+    head: &RecordHead,
+    payload: &'p Payload,
+    storage: &Storage,
+) -> Result<&'p Record, Disbelief> {
+    let record = payload.record.as_ref().map_err(|error| Disbelief::Decode(error.to_string()))?;
+    // A namespace that is trusted counts as the record's own.
+    let namespace = match storage.holds(&stored.namespace, &record.namespace) {
+        true => record.namespace.as_str(),
+        false => stored.namespace.as_str(),
+    };
+    let told = [
+        ("release", stored.name.to_string(), record.name.clone()),
+        ("namespace", namespace.to_owned(), record.namespace.clone()),
+        ("revision", head.revision.to_string(), record.revision.to_string()),
+        ("status", head.status.to_string(), record.status.to_string()),
+    ];
+    match told.into_iter().find(|(_, metadata, payload)| metadata != payload) {
+        Some((what, metadata, payload)) => Err(Disbelief::Disagree { what, metadata, payload }),
+        None => Ok(record),
+    }
+}
+
+/// The annotations of one object that ask for an exception.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowAnnotations {
+    pub allow: Option<String>,
+    pub until: Option<String>,
+    pub reason: Option<String>,
+}
+
+impl AllowAnnotations {
+    pub fn of(document: &Value) -> Option<Self> {
+        let annotations = document.pointer("/metadata/annotations");
+        let text = |name| Some(annotations?.get(name)?.as_str()?.to_owned());
+        let read = Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) };
+        (read != Self::default()).then_some(read)
+    }
+
+    /// Whether each text that differs from `before` matches the declared one.
+    pub fn follows(&self, before: &Self, declared: &Self) -> bool {
+        let follows =
+            |text: fn(&Self) -> &Option<String>| text(self) == text(before) || text(self) == text(declared);
+        follows(|it| &it.allow) && follows(|it| &it.until) && follows(|it| &it.reason)
+    }
+}
+
+/// The annotations that opt an object out, with the value that does.
+const OPT_OUTS: [(&str, &str); 2] =
+    [("kubemoor.dev/guard", "disabled"), ("helm.toolkit.fluxcd.io/driftDetection", "disabled")];
+
+#[derive(Clone, Debug)]
+pub struct DeclaredObject {
+    /// The declared fields, cached or to be read.
+    pub packed: PackedFields,
+    /// The exception in the manifest's annotations; usually none.
+    pub allow: Option<Box<AllowAnnotations>>,
+    /// The version in which the manifest spells the object.
+    pub version: Arc<str>,
+    /// The facts about its kind; `None` while the kind is unknown.
+    pub facts: Option<Arc<KindFacts>>,
+    /// The manifest's document says `helm.sh/resource-policy: keep`.
+    pub keep: bool,
+    pub opted_out: bool,
+    /// The approximate memory of its fields in the cache, in bytes.
+    pub weight: u32,
+    /// The digest of this declaration; `None` where it nests too deep to be compared whole.
+    pub digest: Option<Digest>,
+}
+
+impl DeclaredObject {
+    pub fn fields(&self) -> Arc<DeclaredFields> {
+        self.packed.fields()
+    }
+
+    /// The version in which the API server reports the object: the manifest's, or the preferred one where
+    /// that is not served any more.
+    pub fn served(&self) -> &str {
+        self.facts.as_ref().and_then(|facts| facts.served(&self.version)).unwrap_or(&self.version)
+    }
+
+    /// The resource's plural; `None` while the kind is unknown.
+    pub fn plural(&self) -> Option<&str> {
+        self.facts.as_ref().map(|facts| facts.plural.as_str())
+    }
+
+    /// The approximate memory of its fields in the cache, in bytes.
+    pub fn weight(&self) -> usize {
+        usize::try_from(self.weight).unwrap_or(usize::MAX)
+    }
+
+    /// Where its `scale` subresource keeps the replicas.
+    pub fn scale(&self) -> Option<&Path> {
+        self.facts.as_ref().and_then(|facts| facts.scale_replicas_path.as_ref())
+    }
+
+    /// Whether another declaration of the object demands the same, and the same agreement confirms both.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let is_typed_alike = self.digest.is_some() && self.packed.is_typed_as(&other.packed);
+        self.version == other.version
+            && self.opted_out == other.opted_out
+            && self.digest == other.digest
+            && (is_typed_alike || self.fields() == other.fields())
+    }
+
+    /// The approximate memory of this without cached fields, in bytes.
+    pub fn memory(&self) -> usize {
+        size_of::<(Arc<ObjectId>, ObjectDeclarations, ObjectId)>() + size_of::<Self>() + self.packed.weight()
+    }
+
+    /// The object that `document` declares; the digest is of the document as the manifest spells it, and `keep` says
+    /// whether an uninstallation leaves the object alone.
+    fn new(
+        (document, digest): (&Value, Option<Digest>),
+        keep: bool,
+        schema: Option<Arc<KindSchema>>,
+        catalog: &Catalog,
+        cache: &Arc<FieldsCache>,
+    ) -> Self {
+        let gvk = gvk(document);
+        let annotation = |name: &str| document.pointer("/metadata/annotations")?.get(name)?.as_str();
+        let fields = declare(document, schema.as_deref());
+        let weight =
+            size_of::<(Arc<ObjectId>, ObjectDeclarations, ObjectId)>() + size_of::<Self>() + fields.weight();
+        Self {
+            weight: u32::try_from(weight).unwrap_or(u32::MAX),
+            allow: AllowAnnotations::of(document).map(Box::new),
+            keep,
+            opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
+            packed: PackedFields::new(document, fields, schema, cache),
+            version: gvk.version.into(),
+            facts: catalog.facts(&gvk.group, &gvk.kind).cloned(),
+            digest,
+        }
+    }
+}
+
+/// The objects of a manifest as Helm sends them: in its order, owned by the release and placed in their namespaces.
+pub fn documents(
+    id: &ReleaseId,
+    manifest: &str,
+    catalog: &Catalog,
+) -> (Vec<(ObjectId, Value)>, Vec<SkippedDocument>) {
+    let parsed = manifest::parse(manifest);
+    (parsed.objects.into_iter().map(|object| placed(id, object, catalog)).collect(), parsed.skipped)
+}
+
+/// Of the objects of a manifest the last of that name, as Helm sends it: of several it applies the last one last.
+pub fn document(id: &ReleaseId, manifest: &str, object: &ObjectId, catalog: &Catalog) -> Option<Value> {
+    let mut found = None;
+    manifest::each(manifest, |written| {
+        let (name, value) = placed(id, written.value, catalog);
+        if name == *object {
+            found = Some(value);
+        }
+        ControlFlow::Continue(())
+    });
+    found
+}
+
+fn placed(id: &ReleaseId, mut object: Value, catalog: &Catalog) -> (ObjectId, Value) {
+    let gvk = gvk(&object);
+    let namespaced = catalog.facts(&gvk.group, &gvk.kind).map(|facts| facts.namespaced);
+    let name = manifest::identify(&object, id, namespaced);
+    manifest::own(&mut object, id);
+    manifest::place(&mut object, &name);
+    (name, object)
+}
+
+pub fn gvk(object: &Value) -> Gvk {
+    let text = |field| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    Gvk::from_api_version(text("apiVersion"), text("kind"))
+}
+
+pub const MAX_OBJECTS: usize = 10_000;
+
+/// The most memory that the declared fields of one release may take, in bytes.
+pub const MAX_WEIGHT: usize = 12 << 20;
+
+/// A release declares more than is kept of one: it is not judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Excess {
+    #[error("its manifest declares more than {MAX_OBJECTS} objects, so nothing of it is judged")]
+    Objects,
+    #[error("its declared fields take more than {MAX_WEIGHT} bytes, so nothing of it is judged")]
+    Weight,
+}
+
+pub struct Assembled {
+    pub release: Release,
+    /// The documents of the latest manifest that are no objects.
+    pub skipped: Vec<SkippedDocument>,
+}
+
+#[derive(Clone, Copy)]
+pub struct StoredRecords<'a> {
+    pub stored: &'a ReleaseId,
+    pub latest: (&'a Arc<RecordHead>, &'a Payload),
+    pub baseline: Option<(&'a Arc<RecordHead>, &'a Payload)>,
+}
+
+struct Believed<'a> {
+    head: &'a RecordHead,
+    payload: &'a Payload,
+    record: &'a Record,
+}
+
+/// The records of a release whose namespace is known by now.
+struct Assembly<'a> {
+    id: ReleaseId,
+    records: StoredRecords<'a>,
+    /// The baseline, where it is believed.
+    believed: Option<Believed<'a>>,
+    catalog: &'a Catalog,
+    cache: &'a Arc<FieldsCache>,
+}
+
+/// Why nothing is kept of a record that is believed.
+#[derive(Debug, thiserror::Error)]
+enum Unkept {
+    #[error(transparent)]
+    Excess(#[from] Excess),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+struct Found {
+    objects: Vec<(Arc<ObjectId>, Arc<DeclaredObject>)>,
+    skipped: Vec<SkippedDocument>,
+}
+
+/// Assembles records.
+///
+/// They belong to a release with their own name, in the namespace of their payloads, if `storage` trusts them
+/// for it. If the latest record is not valid, the release keeps its `previous` declarations while these are
+/// trusted, else those of the baseline, and is marked invalid. Recently used fields go into `cache`.
+pub fn assemble(
+    records: StoredRecords<'_>,
+    previous: Option<&Release>,
+    storage: &Storage,
+    catalog: &Catalog,
+    cache: &Arc<FieldsCache>,
+) -> Assembled {
+    let StoredRecords { stored, latest, baseline } = records;
+    let told = believe(stored, latest.0, latest.1, storage);
+    let believed = baseline.and_then(|(head, payload)| {
+        let record = believe(stored, head, payload, storage).ok()?;
+        Some(Believed { head, payload, record })
+    });
+    // Earlier declarations are dropped where these records no longer speak for their release, and unknown
+    // ones where there is a valid record.
+    let previous = previous.filter(|previous| {
+        storage.holds(&stored.namespace, &previous.id.namespace)
+            && (previous.state.is_known() || believed.is_none())
+    });
+    let home =
+        |record: &Record| ReleaseId { namespace: record.namespace.clone().into(), name: stored.name.clone() };
+    let id = match (&told, previous, &believed) {
+        (Ok(record), _, _) => home(record),
+        (Err(_), Some(previous), _) => previous.id.clone(),
+        (Err(_), None, Some(Believed { record, .. })) => home(record),
+        (Err(_), None, None) => stored.clone(),
+    };
+    // One history is of one release.
+    let believed = believed.filter(|Believed { record, .. }| record.namespace == id.namespace);
+    let assembly = Assembly { id, records, believed, catalog, cache };
+    match told {
+        Ok(record) => assembly.by_latest(record),
+        Err(disbelief) => {
+            let release = assembly.by_earlier(previous, &disbelief.to_string());
+            Assembled { release, skipped: Vec::new() }
+        }
+    }
+}
+
+impl Assembly<'_> {
+    fn by_latest(&self, record: &Record) -> Assembled {
+        let (head, payload) = self.records.latest;
+        let state = ReleaseState::from_record(head, record);
+        let found = match self.read(payload, record) {
+            Ok(found) => found,
+            Err(unkept) => {
+                let release = self.release(state, HashMap::new(), Some(unkept.to_string()));
+                return Assembled { release, skipped: Vec::new() };
+            }
+        };
+        let mut objects = by_object(found.objects);
+        // A baseline that cannot be kept counts as unknown.
+        let base = self.believed.as_ref().and_then(|it| self.read(it.payload, it.record).ok());
+        for (object, declared) in base.into_iter().flat_map(|found| found.objects) {
+            objects.entry(object).or_default().baseline = Some(declared);
+        }
+        objects.shrink_to_fit();
+        Assembled { release: self.release(state, objects, None), skipped: found.skipped }
+    }
+
+    /// The release as it was known, or as its baseline says, where the latest record cannot be believed.
+    fn by_earlier(&self, previous: Option<&Release>, disbelief: &str) -> Release {
+        let invalid = Some(disbelief.to_owned());
+        match (previous, &self.believed) {
+            (Some(previous), _) => Release {
+                objects: Arc::clone(&previous.objects),
+                weight: previous.weight,
+                ..self.release(previous.state.clone(), HashMap::new(), invalid)
+            },
+            (None, Some(Believed { head, payload, record })) => {
+                let found = self.read(payload, record).map(|found| found.objects).unwrap_or_default();
+                self.release(ReleaseState::from_record(head, record), by_object(found), invalid)
+            }
+            (None, None) => {
+                self.release(ReleaseState::unknown(self.records.latest.0), HashMap::new(), invalid)
+            }
+        }
+    }
+
+    fn read(&self, payload: &Payload, record: &Record) -> Result<Found, Unkept> {
+        Ok(payload.with_text(record, |text| self.find(text, record.apply_method))??)
+    }
+
+    fn find(&self, manifest: &str, method: ApplyMethod) -> Result<Found, Excess> {
+        let (mut objects, mut excess, mut weight) = (Vec::new(), None, 0_usize);
+        let skipped = manifest::each(manifest, |written| {
+            let (object, mut document) = placed(&self.id, written.value, self.catalog);
+            let schema = self.catalog.schema(&gvk(&document));
+            let digest = Digest::of(&document);
+            // A client-side Helm removes such entries when it upgrades.
+            if method == ApplyMethod::ServerSide {
+                fill_null_entries(&mut document, schema.as_deref());
+            }
+            let declared =
+                DeclaredObject::new((&document, digest), written.is_kept, schema, self.catalog, self.cache);
+            weight = weight.saturating_add(declared.weight());
+            objects.push((Arc::new(object), Arc::new(declared)));
+            excess = match (objects.len() > MAX_OBJECTS, weight > MAX_WEIGHT) {
+                (true, _) => Some(Excess::Objects),
+                (false, true) => Some(Excess::Weight),
+                (false, false) => return ControlFlow::Continue(()),
+            };
+            ControlFlow::Break(())
+        });
+        excess.map_or_else(|| Ok(Found { objects, skipped }), Err)
+    }
+
+    /// The release with these objects; `invalid` says why its latest record does not count.
+    fn release(
+        &self,
+        state: ReleaseState,
+        objects: HashMap<Arc<ObjectId>, ObjectDeclarations>,
+        invalid: Option<String>,
+    ) -> Release {
+        let StoredRecords { stored, latest: (latest, _), baseline } = self.records;
+        Release {
+            id: self.id.clone(),
+            storage: stored.namespace.to_string(),
+            latest: Arc::clone(latest),
+            baseline: baseline.map(|(head, _)| Arc::clone(head)),
+            invalid: invalid.map(|reason| Invalid { secret: latest.secret.clone(), reason }),
+            state,
+            weight: weight(&objects),
+            objects: Arc::new(objects),
+        }
+    }
+}
+
+/// The declarations of the record that a release is judged by.
+fn by_object(found: Vec<(Arc<ObjectId>, Arc<DeclaredObject>)>) -> HashMap<Arc<ObjectId>, ObjectDeclarations> {
+    let mut objects: HashMap<_, ObjectDeclarations> = HashMap::with_capacity(found.len());
+    for (object, declared) in found {
+        let declarations = objects.entry(object).or_default();
+        declarations.earlier.extend(declarations.latest.replace(declared));
+    }
+    objects
+}
+
+/// About what declarations take in memory.
+fn weight(objects: &HashMap<Arc<ObjectId>, ObjectDeclarations>) -> usize {
+    objects.values().flat_map(ObjectDeclarations::all).map(|declared| declared.memory()).sum()
 }
 
 #[cfg(test)]

@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_helm::record::{ApplyMethod, Record, Status, record_name};
-use kubemoor_helm::release::{Appearance, Head, Payload, Release, StoredRecords, Writer, assemble, digest};
+use kubemoor_helm::record::{ApplyMethod, Record, ReleaseStatus, record_name};
+use kubemoor_helm::release::{
+    Appearance, Payload, RecordHead, RecordWriter, Release, StoredRecords, assemble, digest,
+};
 use kubemoor_helm::storage::Storage;
 
+pub(crate) use self::SampleRecord as Given; // alias
+
 /// What a record of the release `shop/web` is to be, for tests.
-pub(crate) struct Given<'a> {
+pub(crate) struct SampleRecord<'a> {
     pub(crate) revision: u64,
-    pub(crate) status: Status,
+    pub(crate) status: ReleaseStatus,
     pub(crate) manifest: &'a str,
     pub(crate) name: &'a str,
     pub(crate) namespace: &'a str,
@@ -21,11 +25,11 @@ pub(crate) struct Given<'a> {
     pub(crate) appearance: Appearance,
 }
 
-impl Default for Given<'_> {
+impl Default for SampleRecord<'_> {
     fn default() -> Self {
         Self {
             revision: 1,
-            status: Status::Deployed,
+            status: ReleaseStatus::Deployed,
             manifest: "",
             name: "web",
             namespace: "shop",
@@ -36,13 +40,13 @@ impl Default for Given<'_> {
     }
 }
 
-impl Given<'_> {
+impl SampleRecord<'_> {
     pub(crate) fn id(&self) -> ReleaseId {
         ReleaseId { namespace: self.namespace.into(), name: self.name.into() }
     }
 
-    pub(crate) fn head(&self) -> Arc<Head> {
-        Arc::new(Head {
+    pub(crate) fn head(&self) -> Arc<RecordHead> {
+        Arc::new(RecordHead {
             secret: record_name(self.name, self.revision),
             uid: format!("uid-{}", self.revision),
             resource_version: "1".to_owned(),
@@ -51,7 +55,7 @@ impl Given<'_> {
             created: self.created.parse().unwrap(),
             touched: self.touched.parse().unwrap(),
             appearance: self.appearance,
-            writer: Writer::Other,
+            writer: RecordWriter::Other,
         })
     }
 
@@ -74,7 +78,7 @@ impl Given<'_> {
 }
 
 /// A release of these two records.
-pub(crate) fn assembled(latest: Given<'_>, baseline: Option<Given<'_>>) -> Release {
+pub(crate) fn assembled(latest: SampleRecord<'_>, baseline: Option<SampleRecord<'_>>) -> Release {
     let base = baseline.map(|given| (given.head(), given.payload()));
     let base = base.as_ref().map(|(head, payload)| (head, payload));
     let catalog = Catalog::with_core();
@@ -90,11 +94,11 @@ pub(crate) fn assembled(latest: Given<'_>, baseline: Option<Given<'_>>) -> Relea
 
 /// The release whose first revision is deployed, of this manifest.
 pub(crate) fn deployed(manifest: &str) -> Release {
-    assembled(Given { manifest, ..Given::default() }, None)
+    assembled(SampleRecord { manifest, ..SampleRecord::default() }, None)
 }
 
 /// The release whose second revision has this status and manifest, over a deployed first one.
-pub(crate) fn second(status: Status, manifest: &str, baseline: &str) -> Release {
-    let latest = Given { revision: 2, status, manifest, ..Given::default() };
-    assembled(latest, Some(Given { manifest: baseline, ..Given::default() }))
+pub(crate) fn second(status: ReleaseStatus, manifest: &str, baseline: &str) -> Release {
+    let latest = SampleRecord { revision: 2, status, manifest, ..SampleRecord::default() };
+    assembled(latest, Some(SampleRecord { manifest: baseline, ..SampleRecord::default() }))
 }

@@ -1,9 +1,6 @@
-//! Who may write: what the state of a release's record authorises.
-//!
-//! Entry point: [`standing`]. Invariant: only the latest record counts; a
-//! stale pending one in the history authorises nothing. The state says which
-//! manifest is the declaration; a Helm operation passes because what it writes
-//! is that manifest, for every user. Knows no user and no policy.
+//! Who may write: what the state of a release's record authorises. Only the latest record counts; a stale pending one in the
+//! history authorises nothing. The state says which manifest is the declaration; a Helm operation passes because what it
+//! writes is that manifest, for every user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +8,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::record::Status;
-use super::release::{Declarations, Declared, Release};
+use super::record::ReleaseStatus;
+use super::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_declare::model::{ObjectId, RESOURCE_POLICY};
+
+pub use ReleaseClaim as Standing; // alias
 
 /// For how long after a failed operation Helm may still delete what that
 /// operation created (`--cleanup-on-fail` runs after the record says failed).
@@ -21,11 +20,10 @@ pub const CLEANUP: SignedDuration = SignedDuration::from_mins(10);
 
 /// The claim of one release on one object right now.
 #[derive(Clone, Debug)]
-pub struct Standing<'r> {
-    /// The release.
+pub struct ReleaseClaim<'r> {
     pub release: &'r Release,
     /// The manifests that an edit may agree with: one is enough. Never empty.
-    pub alternatives: Vec<&'r Arc<Declared>>,
+    pub alternatives: Vec<&'r Arc<DeclaredObject>>,
     /// The deletions that Helm's own operation makes.
     pub deletion: Deletion,
     /// An operation is under way, so a valid Helm write may come at any time.
@@ -35,21 +33,19 @@ pub struct Standing<'r> {
 /// The deletions of the object that Helm's own operation makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// None.
     Never,
     /// An upgrade or rollback drops it, unless the live object says `keep`.
     Dropped,
-    /// The release is being uninstalled.
     Uninstalled,
     /// The failed operation is cleaned up: objects created since this time.
     CreatedSince(Timestamp),
 }
 
-impl Standing<'_> {
+impl ReleaseClaim<'_> {
     /// The part that applies to a review in `version`. `None` where the current manifest uses another
     /// version: the object is judged in that one.
     pub fn in_version(mut self, version: &str) -> Option<Self> {
-        let is_meant = |declared: &Declared| declared.served() == version;
+        let is_meant = |declared: &DeclaredObject| declared.served() == version;
         if !self.alternatives.first().is_some_and(|first| is_meant(first)) {
             return None;
         }
@@ -64,8 +60,8 @@ pub fn standing<'r>(
     object: &ObjectId,
     operation_timeout: Duration,
     now: Timestamp,
-) -> Option<Standing<'r>> {
-    let Declarations { latest, earlier, baseline } = release.objects.get(object)?;
+) -> Option<ReleaseClaim<'r>> {
+    let ObjectDeclarations { latest, earlier, baseline } = release.objects.get(object)?;
     let (latest, baseline) = (latest.as_ref(), baseline.as_ref());
     // Helm writes each document of the object in turn.
     let written = || latest.into_iter().chain(earlier);
@@ -73,11 +69,13 @@ pub fn standing<'r>(
     let locked = is_locked(release, operation_timeout, now);
     let unless_locked = |deletion| if locked { Deletion::Never } else { deletion };
     let (alternatives, deletion) = match state.status {
-        Status::PendingInstall | Status::PendingUpgrade | Status::PendingRollback => match latest {
-            Some(_) => (written().chain(baseline.filter(|_| locked)).collect(), Deletion::Never),
-            None => (Vec::from_iter(baseline), unless_locked(Deletion::Dropped)),
-        },
-        Status::Uninstalling => {
+        ReleaseStatus::PendingInstall | ReleaseStatus::PendingUpgrade | ReleaseStatus::PendingRollback => {
+            match latest {
+                Some(_) => (written().chain(baseline.filter(|_| locked)).collect(), Deletion::Never),
+                None => (Vec::from_iter(baseline), unless_locked(Deletion::Dropped)),
+            }
+        }
+        ReleaseStatus::Uninstalling => {
             // A locked uninstallation deletes no more objects, so a change may also match the manifest that
             // was deployed before.
             let others = baseline.filter(|_| locked);
@@ -86,23 +84,25 @@ pub fn standing<'r>(
             let deletion = if keep { Deletion::Never } else { unless_locked(Deletion::Uninstalled) };
             (latest.into_iter().chain(latest.and(others)).collect(), deletion)
         }
-        Status::Failed => {
+        ReleaseStatus::Failed => {
             let fresh = now.duration_since(state.touched) <= CLEANUP;
             let deletion = if fresh { Deletion::CreatedSince(state.created) } else { Deletion::Never };
             (written().chain(baseline).collect(), deletion)
         }
-        Status::Deployed | Status::Superseded | Status::Unknown => (Vec::from_iter(latest), Deletion::Never),
-        Status::Uninstalled => (Vec::new(), Deletion::Never),
+        ReleaseStatus::Deployed | ReleaseStatus::Superseded | ReleaseStatus::Unknown => {
+            (Vec::from_iter(latest), Deletion::Never)
+        }
+        ReleaseStatus::Uninstalled => (Vec::new(), Deletion::Never),
     };
-    let pending = !locked && (state.status.is_pending() || state.status == Status::Uninstalling);
-    (!alternatives.is_empty()).then_some(Standing { release, alternatives, deletion, pending })
+    let pending = !locked && (state.status.is_pending() || state.status == ReleaseStatus::Uninstalling);
+    (!alternatives.is_empty()).then_some(ReleaseClaim { release, alternatives, deletion, pending })
 }
 
 /// Whether an operation's record stayed untouched for so long that the operation counts as dead: Helm's
 /// process was killed, or a hook failed and Helm stopped writing.
 pub fn is_locked(release: &Release, operation_timeout: Duration, now: Timestamp) -> bool {
     let state = &release.state;
-    let underway = state.status.is_pending() || state.status == Status::Uninstalling;
+    let underway = state.status.is_pending() || state.status == ReleaseStatus::Uninstalling;
     let timeout = SignedDuration::try_from(operation_timeout).unwrap_or(SignedDuration::MAX);
     underway && now.duration_since(state.touched.max(state.created)) > timeout
 }

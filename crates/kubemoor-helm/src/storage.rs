@@ -1,9 +1,6 @@
-//! Which namespaces may hold the records of releases in others.
-//!
-//! Helm keeps a release's records in the release's own namespace; Flux may keep
-//! them elsewhere (`storageNamespace`). Entry point: [`Storage`]. Invariant:
-//! what no policy names is not trusted, or a user who may write Secrets in one
-//! namespace would speak for the objects of all. Must not look at a record.
+//! Which namespaces may hold the records of releases in others. Helm keeps a release's records in the release's own
+//! namespace; Flux may keep them elsewhere (`storageNamespace`). What no policy names is not trusted, or a user who may write
+//! Secrets in one namespace would speak for the objects of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 

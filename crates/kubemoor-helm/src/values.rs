@@ -1,35 +1,25 @@
-//! Finds the chart value that probably sets a field.
-//!
-//! Entry point: [`candidates`]. Invariant: nothing is rendered and nothing is certain. Each candidate has its
-//! evidence and a score, and one below `THRESHOLD` is not named. Total and bounded on any record. Must not
-//! show a value: only the names of values leave this module, and texts from the caller.
+//! Finds the chart value that probably sets a field. Nothing is rendered and nothing is certain: each candidate has its
+//! evidence and a score, and one below `THRESHOLD` is not named. Total and bounded on any record. Only the names of values
+//! leave this module, and texts from the caller.
 
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use self::history::{Past, Together};
-use self::outline::{Line, Outline, Step};
-use self::place::Wanted;
-use self::printed::Printer;
-use self::template::{Helpers, Template};
+use self::place::{Printer, WantedField};
+use self::template::{ChartTemplate, Helpers, OutlineLine, OutlineStep, YamlOutline};
 use super::manifest::{self, Written};
 use super::record::ChartSource;
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
 
-mod action;
-mod assignment;
-mod history;
-mod likeness;
-mod outline;
 mod place;
-mod printed;
 mod template;
-mod tree;
 
-/// The most candidates of one field.
+pub use ValueEvidence as Evidence; // alias
+pub use ValueQuestion as Question; // alias
+
 const MOST: usize = 5;
 
 /// The score from which a candidate is named. By the charts of `tests/it/chart_values.rs` fewer than one in twenty that
@@ -43,12 +33,9 @@ const OF_TEMPLATE: u8 = 60;
 /// those of the subchart and the global ones.
 const OF_SUBCHART: u8 = 35;
 
-/// The question about a field.
 #[derive(Clone, Copy)]
-pub struct Question<'a> {
-    /// The object.
+pub struct ValueQuestion<'a> {
     pub object: &'a ObjectId,
-    /// The field.
     pub path: &'a Path,
     /// The place below it that counts, as a JSON Pointer from the object's root.
     pub place: Option<&'a str>,
@@ -65,7 +52,7 @@ pub struct Candidate {
     /// How sure it is, of 100.
     pub score: u8,
     /// What speaks for it.
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<ValueEvidence>,
     /// Whether the field consists of this value and of others of which the same is true, and it is not known that one of
     /// them alone sets it to the wanted value.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -81,7 +68,8 @@ pub struct Candidate {
 /// What speaks for a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "kind")]
-pub enum Evidence {
+#[schemars(rename = "Evidence")]
+pub enum ValueEvidence {
     /// The template that renders the object names it where the field stands.
     Template {
         /// The file.
@@ -102,51 +90,49 @@ pub enum Evidence {
     SimilarName,
 }
 
-/// What a template is read by.
-struct Context<'a> {
+struct TemplateContext<'a> {
     values: &'a Value,
     helpers: Helpers,
     chart: &'a ChartSource,
-    /// The field's own name.
     place: &'a str,
 }
 
 /// Below which values a part of the chart finds its own.
 struct Prefixes(Vec<Vec<String>>);
 
-/// A field of a rendered object.
-struct Field<'m> {
+struct RenderedField<'m> {
     written: Written<'m>,
-    steps: Vec<Step>,
+    steps: Vec<OutlineStep>,
 }
 
 /// The values to name for a field: the likeliest of its candidates, with the other values that it consists of.
 pub fn likeliest(candidates: Vec<Candidate>) -> Vec<Candidate> {
     let Some(first) = candidates.first() else { return Vec::new() };
     let line =
-        |it: &Candidate| it.evidence.iter().find(|it| matches!(it, Evidence::Template { .. })).cloned();
+        |it: &Candidate| it.evidence.iter().find(|it| matches!(it, ValueEvidence::Template { .. })).cloned();
     let (is_part, place, name) = (first.is_part, line(first), first.value.clone());
     let belongs = |it: &Candidate| it.value == name || (is_part && it.is_part && line(it) == place);
     candidates.into_iter().filter(belongs).collect()
 }
 
 /// The values that probably set a field, the likeliest first, by the latest revision and those before it, newest first.
-pub fn candidates(sources: &[ChartSource], question: Question<'_>) -> Vec<Candidate> {
+pub fn candidates(sources: &[ChartSource], question: ValueQuestion<'_>) -> Vec<Candidate> {
     let Some((latest, earlier)) = sources.split_first() else { return Vec::new() };
-    let Some(field) = Field::of(latest, &question) else { return Vec::new() };
+    let Some(field) = RenderedField::find(latest, &question) else { return Vec::new() };
     let Some(declared) = field.value().cloned() else { return Vec::new() };
     let values = sources.iter().map(ChartSource::all_values).collect::<Vec<_>>();
     let Some(current) = values.first() else { return Vec::new() };
     let steps = &field.steps;
-    let context = Context {
+    let context = TemplateContext {
         values: current,
-        helpers: Helpers::of(latest.templates().map(|(_, text)| text)),
+        helpers: Helpers::new(latest.templates().map(|(_, text)| text)),
         chart: latest,
-        place: steps.iter().rev().find_map(Step::name).unwrap_or_default(),
+        place: steps.iter().rev().find_map(OutlineStep::name).unwrap_or_default(),
     };
-    let of_earlier =
-        earlier.iter().map(|source| Field::of(source, &question).and_then(|it| tree::text(it.value()?)));
-    let fields = std::iter::once(tree::text(&declared)).chain(of_earlier);
+    let of_earlier = earlier
+        .iter()
+        .map(|source| RenderedField::find(source, &question).and_then(|it| value_text(it.value()?)));
+    let fields = std::iter::once(value_text(&declared)).chain(of_earlier);
     let past: Vec<Past<'_>> = sources
         .iter()
         .zip(&values)
@@ -154,9 +140,9 @@ pub fn candidates(sources: &[ChartSource], question: Question<'_>) -> Vec<Candid
         .map(|((source, values), field)| Past { revision: source.revision, values, field })
         .collect();
     let mut found = found(&field, (&declared, question.new), &past, &context);
-    found.sort_by_key(|(_, candidate)| std::cmp::Reverse(candidate.score));
+    found.sort_by_key(|candidate| std::cmp::Reverse(candidate.score));
     let mut named: Vec<Candidate> = Vec::new();
-    for (_, candidate) in found.into_iter().filter(|(_, candidate)| candidate.score >= THRESHOLD) {
+    for candidate in found.into_iter().filter(|candidate| candidate.score >= THRESHOLD) {
         if named.len() < MOST && named.iter().all(|known| known.value != candidate.value) {
             named.push(candidate);
         }
@@ -165,34 +151,36 @@ pub fn candidates(sources: &[ChartSource], question: Question<'_>) -> Vec<Candid
 }
 
 fn found(
-    field: &Field<'_>,
+    field: &RenderedField<'_>,
     (declared, new): (&Value, Option<&Value>),
     past: &[Past<'_>],
-    context: &Context<'_>,
-) -> Vec<(Printer, Candidate)> {
+    context: &TemplateContext<'_>,
+) -> Vec<Candidate> {
     let (source, steps) = (field.written.source.as_deref().unwrap_or_default(), &field.steps);
-    let rendered = Outline::of(&lines(field.written.text));
-    let wanted = Wanted { steps, rendered: &rendered, declared, new };
-    let mut printers: Vec<(Printer, Option<Evidence>, u8)> = Vec::new();
+    let rendered = YamlOutline::new(&lines(field.written.text));
+    let wanted = WantedField { steps, rendered: &rendered, declared, new };
+    let mut printers: Vec<(Printer, Option<ValueEvidence>, u8)> = Vec::new();
     let file = source.split_once('/').map_or("", |(_, file)| file);
     for (name, text) in context.chart.templates().filter(|(name, _)| *name == file) {
-        let found = place::printers(&Template::of(text), &wanted, context);
+        let found = place::printers(&ChartTemplate::parse(text), &wanted, context);
         printers.extend(found.into_iter().map(|found| {
-            (found.printer, Some(Evidence::Template { file: name.to_owned(), line: found.line }), OF_TEMPLATE)
+            (
+                found.printer,
+                Some(ValueEvidence::Template { file: name.to_owned(), line: found.line }),
+                OF_TEMPLATE,
+            )
         }));
     }
-    let text = tree::text(declared);
-    let wanted = new.and_then(tree::text);
+    let text = value_text(declared);
+    let wanted = new.and_then(value_text);
     if let (true, Some(text)) = (printers.is_empty(), &text) {
-        let prefixes = Prefixes::of(source);
+        let prefixes = Prefixes::new(source);
         let base = if prefixes.is_of_subchart() { OF_SUBCHART } else { 0 };
-        let alike = likeness::printers(steps, (text, wanted.as_deref()), &prefixes, context);
+        let alike = alike_printers(steps, (text, wanted.as_deref()), &prefixes, context);
         printers.extend(alike.into_iter().map(|printer| (printer, None, base)));
-        for path in history::changed(past) {
+        for path in changed_with_field(past) {
             if prefixes.covers(&path) && printers.iter().all(|(printer, ..)| printer.path != path) {
-                let new = wanted.clone();
-                let printer = Printer { path, is_equal: true, is_list: false, is_part: false, new };
-                printers.push((printer, None, 0));
+                printers.push((Printer::equal(path, wanted.as_deref()), None, 0));
             }
         }
     }
@@ -203,79 +191,80 @@ fn found(
 /// A value with its evidence; `base` is the score of the template, seen or not.
 fn weighed(
     printer: Printer,
-    (line, base): (Option<Evidence>, u8),
-    (steps, past): (&[Step], &[Past<'_>]),
-    context: &Context<'_>,
-) -> (Printer, Candidate) {
-    let together = history::together(past, &printer.path);
-    let mut evidence: Vec<Evidence> = line.into_iter().collect();
+    (line, base): (Option<ValueEvidence>, u8),
+    (steps, past): (&[OutlineStep], &[Past<'_>]),
+    context: &TemplateContext<'_>,
+) -> Candidate {
+    let together = together(past, &printer.path);
+    let mut evidence: Vec<ValueEvidence> = line.into_iter().collect();
     let mut score = base;
     if printer.is_equal {
-        (score, _) = (score + 25, evidence.push(Evidence::EqualValue));
+        (score, _) = (score + 25, evidence.push(ValueEvidence::EqualValue));
     }
     match together {
         Together::Changed { from, to } => {
-            (score, _) = (score + 30, evidence.push(Evidence::ChangedTogether { from, to }));
+            (score, _) = (score + 30, evidence.push(ValueEvidence::ChangedTogether { from, to }));
         }
         // A part changes without the others.
         Together::Apart if !printer.is_list && !printer.is_part => score = score.saturating_sub(30),
         Together::Apart | Together::Unknown => {}
     }
-    if likeness::is_alike(steps, &printer.path) {
-        (score, _) = (score + 10, evidence.push(Evidence::SimilarName));
+    if is_alike(steps, &printer.path) {
+        (score, _) = (score + 10, evidence.push(ValueEvidence::SimilarName));
     }
-    let current = tree::find(context.values, &printer.path);
+    let current = value_at(context.values, &printer.path);
     let set = printer.new.as_ref().filter(|_| !printer.is_list);
-    let candidate = Candidate {
-        value: assignment::named(&printer.path),
+    Candidate {
+        value: set_path(&printer.path),
         score: score.min(100),
         evidence,
         is_part: printer.is_part,
         is_list: printer.is_list,
-        set: set.and_then(|new| assignment::assignment(&printer.path, current, new)),
-    };
-    (printer, candidate)
+        set: set.and_then(|new| assignment(&printer.path, current, new)),
+    }
 }
 
 impl ChartSource {
     /// The chart's defaults under the user's values.
     pub fn all_values(&self) -> Value {
         let (defaults, given) = self.values();
-        tree::merged(defaults, given)
+        merge(defaults, given, 0)
     }
 }
 
-impl<'m> Field<'m> {
-    /// The field as a revision rendered it.
-    fn of(source: &'m ChartSource, Question { object, path, place, .. }: &Question<'_>) -> Option<Self> {
+impl<'m> RenderedField<'m> {
+    fn find(
+        source: &'m ChartSource,
+        ValueQuestion { object, path, place, .. }: &ValueQuestion<'_>,
+    ) -> Option<Self> {
         let written = manifest::written(source.manifest(), object)?;
         let mut steps = Vec::new();
         let mut value = &written.object;
         for segment in path.0.iter() {
             let step = step(segment, value)?;
-            value = step.of(value)?;
+            value = step.value_in(value)?;
             steps.push(step);
         }
         let below = place.and_then(|place| place.strip_prefix(&*path.to_string()));
         for name in below.into_iter().flat_map(|below| below.split('/').skip(1)) {
             let name = name.replace("~1", "/").replace("~0", "~");
             let step = match value {
-                Value::Array(_) => Step::Item(name.parse().ok()?),
-                _ => Step::Field(name),
+                Value::Array(_) => OutlineStep::Item(name.parse().ok()?),
+                _ => OutlineStep::Field(name),
             };
-            value = step.of(value)?;
+            value = step.value_in(value)?;
             steps.push(step);
         }
         Some(Self { written, steps })
     }
 
     fn value(&self) -> Option<&Value> {
-        self.steps.iter().try_fold(&self.written.object, |value, step| step.of(value))
+        self.steps.iter().try_fold(&self.written.object, |value, step| step.value_in(value))
     }
 }
 
-impl Step {
-    fn of<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+impl OutlineStep {
+    fn value_in<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         match self {
             Self::Field(name) => value.get(name),
             Self::Item(index) => value.get(index),
@@ -293,7 +282,7 @@ impl Step {
 impl Prefixes {
     /// The values of this template's chart: a subchart's are below its name, or below its alias, which is
     /// also the name of its folder.
-    fn of(source: &str) -> Self {
+    fn new(source: &str) -> Self {
         let parts: Vec<&str> = source.split('/').collect();
         let names = parts.iter().zip(parts.iter().skip(1)).filter(|(folder, _)| **folder == "charts");
         let prefix: Vec<String> = names.map(|(_, name)| (*name).to_owned()).collect();
@@ -310,7 +299,7 @@ impl Prefixes {
     }
 }
 
-impl fmt::Display for Evidence {
+impl fmt::Display for ValueEvidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Template { file, line } => write!(f, "{file} line {line} names it there"),
@@ -324,10 +313,10 @@ impl fmt::Display for Evidence {
 }
 
 /// The step that a segment of a path takes in a rendered object.
-fn step(segment: &Segment, value: &Value) -> Option<Step> {
+fn step(segment: &Segment, value: &Value) -> Option<OutlineStep> {
     match (segment, value) {
-        (Segment::Field(name), Value::Array(_)) => Some(Step::Item(name.parse().ok()?)),
-        (Segment::Field(name), _) => Some(Step::Field(name.clone())),
+        (Segment::Field(name), Value::Array(_)) => Some(OutlineStep::Item(name.parse().ok()?)),
+        (Segment::Field(name), _) => Some(OutlineStep::Field(name.clone())),
         (Segment::Key(keys), Value::Array(items)) => {
             // A manifest may leave a key to its default.
             let is = |item: &Value| {
@@ -335,17 +324,262 @@ fn step(segment: &Segment, value: &Value) -> Option<Step> {
                     keys.iter().filter_map(|(key, wanted)| Some((item.get(key)?, wanted))).peekable();
                 known.peek().is_some() && known.all(|(value, wanted)| Segment::alike(value, wanted))
             };
-            items.iter().position(is).map(Step::Item)
+            items.iter().position(is).map(OutlineStep::Item)
         }
         (Segment::Element(wanted), Value::Array(items)) => {
-            items.iter().position(|item| Segment::alike(item, wanted)).map(Step::Item)
+            items.iter().position(|item| Segment::alike(item, wanted)).map(OutlineStep::Item)
         }
         _ => None,
     }
 }
 
-fn lines(text: &str) -> Vec<Line> {
-    text.lines().map(|line| Line { text: line.to_owned(), column: None }).collect()
+fn lines(text: &str) -> Vec<OutlineLine> {
+    text.lines().map(|line| OutlineLine { text: line.to_owned(), column: None }).collect()
+}
+
+struct Past<'a> {
+    revision: u64,
+    values: &'a serde_json::Value,
+    /// The field's value; none where the revision had no such field.
+    field: Option<String>,
+}
+
+/// What the revisions say of a value and a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Together {
+    /// They changed from one revision to the other.
+    Changed { from: u64, to: u64 },
+    /// One changed, and the other did not.
+    Apart,
+    /// Neither changed.
+    Unknown,
+}
+
+/// What the revisions, newest first, say of the value at `path`.
+fn together(past: &[Past<'_>], path: &[String]) -> Together {
+    let mut found = Together::Unknown;
+    for (newer, older) in past.iter().zip(past.iter().skip(1)) {
+        let (Some(new), Some(old)) = (&newer.field, &older.field) else { continue };
+        let is_same = value_at(newer.values, path) == value_at(older.values, path);
+        match (new == old, is_same) {
+            (false, false) => return Together::Changed { from: older.revision, to: newer.revision },
+            (true, false) => found = Together::Apart,
+            (true, true) | (false, true) => {}
+        }
+    }
+    found
+}
+
+/// The values that were the field's text before and after a change of it.
+fn changed_with_field(past: &[Past<'_>]) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for (newer, older) in past.iter().zip(past.iter().skip(1)) {
+        let (Some(new), Some(old)) = (&newer.field, &older.field) else { continue };
+        if new == old {
+            continue;
+        }
+        for ValueLeaf { path, text } in value_leaves(newer.values, &[]) {
+            let before = value_at(older.values, &path).and_then(value_text);
+            if text == *new && before.as_ref() == Some(old) && !found.contains(&path) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The fewest letters by which words are taken for the same.
+const STEM: usize = 3;
+
+/// The values of a part of the chart that are the field's by value and name.
+fn alike_printers(
+    steps: &[OutlineStep],
+    (declared, new): (&str, Option<&str>),
+    prefixes: &Prefixes,
+    context: &TemplateContext<'_>,
+) -> Vec<Printer> {
+    let leaves: Vec<ValueLeaf> =
+        prefixes.0.iter().flat_map(|prefix| value_leaves(context.values, prefix)).collect();
+    let tags = of_image(&leaves, (declared, new));
+    if !tags.is_empty() || context.place == "image" {
+        return tags;
+    }
+    let mut alike: Vec<&ValueLeaf> =
+        leaves.iter().filter(|leaf| leaf.text == declared && is_alike(steps, &leaf.path)).collect();
+    // Among several candidates, and for names that every chart has, the value must also carry the name of a
+    // field above.
+    if alike.len() > 1 || context.place == "name" {
+        let near: Vec<&ValueLeaf> = alike.iter().copied().filter(|leaf| is_near(steps, &leaf.path)).collect();
+        alike = if near.len() == 1 { near } else { Vec::new() };
+    }
+    alike.into_iter().map(|leaf| Printer::equal(leaf.path.clone(), new)).collect()
+}
+
+/// Whether a value has a similar name to the field that it may set.
+fn is_alike(steps: &[OutlineStep], path: &[String]) -> bool {
+    let Some(field) = steps.iter().rev().find_map(OutlineStep::name) else { return false };
+    path.last().is_some_and(|last| share(&words(field), &words(last)))
+}
+
+/// Whether the name above a value is like a name above the field.
+fn is_near(steps: &[OutlineStep], path: &[String]) -> bool {
+    let Some(above) = path.len().checked_sub(2).and_then(|at| path.get(at)) else { return false };
+    let fields = steps.iter().rev().skip(1).filter_map(OutlineStep::name);
+    fields.take(3).any(|name| share(&words(name), &words(above)))
+}
+
+/// The tag of an image that consists of a repository and a tag; where another image is wanted, those of both that change.
+fn of_image(leaves: &[ValueLeaf], (declared, new): (&str, Option<&str>)) -> Vec<Printer> {
+    let Some((name, tag)) = declared.rsplit_once(':') else { return Vec::new() };
+    let beside = |leaf: &ValueLeaf, sibling: &str| -> Option<&ValueLeaf> {
+        let parent = leaf.path.split_last()?.1;
+        leaves
+            .iter()
+            .find(|it| it.path.split_last().is_some_and(|(last, above)| last == sibling && above == parent))
+    };
+    let images = leaves.iter().filter_map(|leaf| {
+        let is_tag = leaf.path.last().is_some_and(|last| last == "tag") && leaf.text == tag;
+        let repository = beside(leaf, "repository").filter(|_| is_tag)?;
+        // A registry may stand before it.
+        let registry = name.strip_suffix(&*repository.text)?;
+        (registry.is_empty() || registry.ends_with('/')).then_some((registry, repository, leaf))
+    });
+    // Of several images with one tag nothing tells which one it is.
+    let images: Vec<_> = images.collect();
+    let [(registry, repository, leaf)] = images.as_slice() else { return Vec::new() };
+    let printer = |leaf: &ValueLeaf, is_part: bool, new: Option<&str>| Printer {
+        is_part,
+        ..Printer::equal(leaf.path.clone(), new)
+    };
+    let Some(new) = new else { return vec![printer(leaf, false, None)] };
+    let wanted = new.rsplit_once(':').and_then(|(wanted, tag)| Some((wanted.strip_prefix(*registry)?, tag)));
+    match wanted {
+        Some((wanted, tag)) if wanted == repository.text => vec![printer(leaf, false, Some(tag))],
+        Some((wanted, same)) if same == tag => vec![printer(repository, false, Some(wanted))],
+        Some((wanted, tag)) => vec![printer(repository, true, Some(wanted)), printer(leaf, true, Some(tag))],
+        None => Vec::new(),
+    }
+}
+
+/// The words of a name in camel case, or with dashes.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = vec![String::new()];
+    for c in name.chars() {
+        if !c.is_alphanumeric() || c.is_uppercase() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
+            word.extend(c.to_lowercase());
+        }
+    }
+    words.retain(|word| word.len() >= STEM);
+    words
+}
+
+/// Whether one of these words begins with one of those.
+fn share(some: &[String], others: &[String]) -> bool {
+    let stem = |word: &String| word.trim_end_matches('s').to_owned();
+    some.iter().map(stem).any(|a| others.iter().map(stem).any(|b| a.starts_with(&b) || b.starts_with(&a)))
+}
+
+const LONGEST: usize = 200;
+
+/// A value's path as `--set` takes it.
+fn set_path(path: &[String]) -> String {
+    path.iter().map(|name| name.replace('.', r"\.")).collect::<Vec<_>>().join(".")
+}
+
+/// The flag and its argument that set the value at `path`, now `current`, so that it prints `text`. `None`
+/// where they would need more than letters, digits and the usual marks.
+fn assignment(path: &[String], current: Option<&Value>, text: &str) -> Option<(&'static str, String)> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || " /-_.:@+%~*?&;!#$^<>|()=".contains(c);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    let is_named = |name: &String| !name.is_empty() && name.chars().all(is_name);
+    let fits = !text.is_empty() && text.chars().all(is_plain) && text.chars().nth(LONGEST).is_none();
+    if !fits || text.trim() != text || !path.iter().all(is_named) {
+        return None;
+    }
+    let flag = match (current, is_other_than_text(text)) {
+        (Some(Value::Number(_) | Value::Bool(_)), true) | (_, false) => "--set",
+        (_, true) => "--set-string",
+    };
+    Some((flag, format!("{}={text}", set_path(path))))
+}
+
+/// Whether `--set` parses a text as something else: a number, a boolean, or null.
+fn is_other_than_text(text: &str) -> bool {
+    matches!(text, "true" | "false" | "null") || text.parse::<i64>().is_ok() || text.parse::<f64>().is_ok()
+}
+
+const DEEPEST: usize = 32;
+
+const MOST_LEAVES: usize = 20_000;
+
+/// A leaf of the values: its path, and its text.
+struct ValueLeaf {
+    path: Vec<String>,
+    text: String,
+}
+
+/// What the values hold at a path of maps.
+fn value_at<'v>(values: &'v Value, path: &[String]) -> Option<&'v Value> {
+    path.iter().try_fold(values, |value, name| value.get(name))
+}
+
+/// A scalar as a template prints it; `None` for maps, lists, null and the empty text.
+fn value_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(truth) => Some(truth.to_string()),
+        _ => None,
+    }
+}
+
+/// The leaves below a path, list elements left out.
+fn value_leaves(values: &Value, below: &[String]) -> Vec<ValueLeaf> {
+    let mut found = Vec::new();
+    let mut open: Vec<(Vec<String>, &Value)> =
+        value_at(values, below).map(|value| (below.to_vec(), value)).into_iter().collect();
+    while let Some((path, value)) = open.pop() {
+        if let Value::Object(map) = value
+            && path.len() < DEEPEST
+        {
+            // The last is taken first.
+            open.extend(
+                map.iter()
+                    .rev()
+                    .map(|(name, value)| ([&path[..], std::slice::from_ref(name)].concat(), value)),
+            );
+        } else if let Some(text) = value_text(value) {
+            found.push(ValueLeaf { path, text });
+        }
+        if found.len() >= MOST_LEAVES || open.len() >= MOST_LEAVES {
+            break;
+        }
+    }
+    found
+}
+
+/// The defaults of a chart under the user's values, as Helm brings them together: a null takes a default away.
+fn merge(defaults: &Value, given: &Value, depth: usize) -> Value {
+    match (defaults, given) {
+        (Value::Object(defaults), Value::Object(given)) if depth < DEEPEST => {
+            let mut both: Map<String, Value> = defaults.clone();
+            for (name, value) in given {
+                match (value, defaults.get(name)) {
+                    (Value::Null, _) => drop(both.remove(name)),
+                    (value, Some(default)) => {
+                        drop(both.insert(name.clone(), merge(default, value, depth + 1)))
+                    }
+                    (value, None) => drop(both.insert(name.clone(), value.clone())),
+                }
+            }
+            Value::Object(both)
+        }
+        (defaults, Value::Null) => defaults.clone(),
+        (_, given) => given.clone(),
+    }
 }
 
 #[cfg(test)]

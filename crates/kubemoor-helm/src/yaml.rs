@@ -1,24 +1,24 @@
 //! Converts one YAML document to the JSON that Helm sends for it.
 //!
-//! Helm reads manifests with `sigs.k8s.io/yaml`: Go's goyaml.v2, a port of libyaml with YAML 1.1 scalars,
-//! then a conversion to JSON, then Go's JSON. The grammar comes from `granit-parser`; this module decides the
-//! meaning of scalars, keys, merges and aliases.
+//! Helm reads manifests with `sigs.k8s.io/yaml`: Go's goyaml.v2, a port of libyaml with YAML 1.1 scalars, then a conversion
+//! to JSON, then Go's JSON. The grammar comes from `granit-parser`; this module decides the meaning of scalars, keys, merges
+//! and aliases. Text that is valid in Go's YAML 1.1 but not in YAML 1.2, as charts contain it, is rewritten into a form that
+//! both accept: a comment directly after a quote, a quoted text that continues at the margin, `\'` in double quotes.
 //!
-//! Entry point: [`to_json`]. Invariant: total on any text. Nesting, aliases and memory are bounded, and
-//! nothing recurses over the input. Must not quote the document in an error: it may hold secrets.
+//! Nesting, aliases and memory are bounded, and nothing recurses over the input. No error quotes the document: it may hold
+//! secrets.
 
 use std::borrow::Cow;
 
 use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Span};
 use serde_json::Value;
 
-mod builder;
-mod dialect;
-mod scalar;
+pub(super) use self::builder::Budget;
+use self::builder::Builder;
+pub(super) use self::scalar::shortest;
 
-pub(super) use builder::Budget;
-use builder::Builder;
-pub(super) use scalar::shortest;
+mod builder;
+mod scalar;
 
 /// The deepest nesting of a document, aliases resolved. Go stops at 10,000;
 /// the deepest objects known (CRD schemas) stay below 100.
@@ -28,96 +28,51 @@ pub(super) const MAX_DEPTH: usize = 256;
 /// some kilobytes.
 const EFFORT: usize = 4 << 20;
 
-/// What ends a plain scalar in a flow collection.
 const FLOW: [char; 5] = [',', '[', ']', '{', '}'];
 
-/// Why a document is not what Helm could have sent. Lines count from 1 within
-/// the document.
+/// Why a document is not what Helm could have sent. Lines count from 1 within the document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
-    /// Not YAML by its grammar.
     #[error("line {line}: {what}")]
     Syntax {
-        /// The line.
         line: usize,
         /// The parser's words; at most one character of the document.
         what: String,
     },
-    /// A control character, or a line break of Unicode's, at which Go ends the
-    /// line and the parser does not.
     #[error("line {line}: a control character")]
-    Character {
-        /// The line.
-        line: usize,
-    },
-    /// `{a:}` or `[?a]`, whose meaning changed between YAML 1.1 and 1.2.
+    Character { line: usize },
     #[error("line {line}: a `:` or `?` without a blank in a flow collection")]
-    Flow {
-        /// The line.
-        line: usize,
-    },
-    /// An anchor whose name Go ends earlier.
+    Flow { line: usize },
     #[error("line {line}: an anchor that is not made of letters, digits, `-` and `_`")]
-    Anchor {
-        /// The line.
-        line: usize,
-    },
-    /// A value that its own tag does not fit.
+    Anchor { line: usize },
     #[error("line {line}: a value that is no {tag}")]
     Tag {
-        /// The line.
         line: usize,
         /// The tag, such as `!!int`.
         tag: &'static str,
     },
-    /// A key that JSON cannot have: null, a list, a map, or a huge number.
     #[error("line {line}: a key that is neither text, a number nor a boolean")]
-    Key {
-        /// The line.
-        line: usize,
-    },
-    /// A number that JSON cannot hold: infinite or none.
+    Key { line: usize },
     #[error("line {line}: a number that is not finite")]
-    NotFinite {
-        /// The line.
-        line: usize,
-    },
-    /// `<<` with something else than a map or a list of maps.
+    NotFinite { line: usize },
     #[error("line {line}: a merge of what is no map")]
-    Merge {
-        /// The line.
-        line: usize,
-    },
-    /// An alias inside the node that it names.
+    Merge { line: usize },
     #[error("line {line}: an alias that contains itself")]
-    Cycle {
-        /// The line.
-        line: usize,
-    },
-    /// Nested beyond the bound.
+    Cycle { line: usize },
     #[error("line {line}: nested deeper than {MAX_DEPTH} levels")]
-    Depth {
-        /// The line.
-        line: usize,
-    },
-    /// More objects than one manifest may hold.
+    Depth { line: usize },
     #[error("line {line}: the manifest's objects take more memory than one release may")]
-    Memory {
-        /// The line.
-        line: usize,
-    },
+    Memory { line: usize },
 }
 
-/// Why a document could not be built.
-enum Failure {
+enum BuildFailure {
     Grammar(ScanError),
     Document(YamlError),
 }
 
 /// The JSON value of the first document in `text`; null when there is none.
 ///
-/// `text` is the text between two `---` lines, line breaks as `\n`. Like Go, this ignores the text after a
-/// `...` line.
+/// `text` is the text between two `---` lines, line breaks as `\n`. Like Go, this ignores the text after a `...` line.
 pub(super) fn to_json(text: &str, budget: &mut Budget) -> Result<Value, YamlError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some(at) = text.find(|letter| !is_allowed(letter)) {
@@ -129,10 +84,10 @@ pub(super) fn to_json(text: &str, budget: &mut Budget) -> Result<Value, YamlErro
     loop {
         match build(&text, budget) {
             Ok(value) => return Ok(value),
-            Err(Failure::Document(error)) => return Err(error),
-            Err(Failure::Grammar(error)) => {
+            Err(BuildFailure::Document(error)) => return Err(error),
+            Err(BuildFailure::Grammar(error)) => {
                 let left = effort.checked_sub(text.len());
-                let Some((left, rewritten)) = left.zip(dialect::rewrite(&text, &error)) else {
+                let Some((left, rewritten)) = left.zip(rewrite(&text, &error)) else {
                     return Err(syntax(&error));
                 };
                 effort = left;
@@ -142,20 +97,20 @@ pub(super) fn to_json(text: &str, budget: &mut Budget) -> Result<Value, YamlErro
     }
 }
 
-fn build(text: &str, budget: &mut Budget) -> Result<Value, Failure> {
+fn build(text: &str, budget: &mut Budget) -> Result<Value, BuildFailure> {
     let mut builder = Builder::new(budget);
     for event in Parser::new_from_str_with_options(text, options()) {
-        let (event, span) = event.map_err(Failure::Grammar)?;
+        let (event, span) = event.map_err(BuildFailure::Grammar)?;
         let line = span.start.line();
         if builder.in_flow() && reads_otherwise(&event, &span, text) {
-            return Err(Failure::Document(YamlError::Flow { line }));
+            return Err(BuildFailure::Document(YamlError::Flow { line }));
         }
         if let Event::Anchor(_, name) = &event
             && !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
         {
-            return Err(Failure::Document(YamlError::Anchor { line }));
+            return Err(BuildFailure::Document(YamlError::Anchor { line }));
         }
-        if let Some(root) = builder.take(event, line).map_err(Failure::Document)? {
+        if let Some(root) = builder.take(event, line).map_err(BuildFailure::Document)? {
             return Ok(root);
         }
     }
@@ -193,6 +148,42 @@ fn syntax(error: &ScanError) -> YamlError {
 fn is_allowed(letter: char) -> bool {
     matches!(letter,
         '\t' | '\n' | '\r' | ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+/// `text` with the place changed at which the parser stopped; `None` when the parser is right to stop.
+fn rewrite(text: &str, error: &ScanError) -> Option<String> {
+    let (before, after) = text.split_at_checked(error.marker().byte_offset()?)?;
+    match error.kind() {
+        ErrorKind::CommentNotSeparated => Some(format!("{before} {after}")),
+        // The blanks at a break within quotes are folded away.
+        ErrorKind::InvalidQuotedScalarIndent | ErrorKind::TabInIndentation => {
+            Some([before, &" ".repeat(margin(text)), after].concat())
+        }
+        ErrorKind::UnknownQuotedScalarEscape => {
+            let (quoted, rest) = after.split_at_checked(apostrophe(after)?)?;
+            Some(format!("{before}{quoted}{}", rest.strip_prefix('\\')?))
+        }
+        _ => None,
+    }
+}
+
+/// A width beyond the indentation of every block in `text`.
+fn margin(text: &str) -> usize {
+    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '-', '?', ':']).len();
+    text.lines().map(indent).max().unwrap_or_default() + 1
+}
+
+/// The place of the first `\'` in a text that begins with a double-quoted scalar.
+fn apostrophe(text: &str) -> Option<usize> {
+    let mut letters = text.char_indices().skip(1);
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return None,
+            '\\' if letters.next()?.1 == '\'' => return Some(at),
+            _ => {}
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 use super::*;
-use crate::record::Status;
+use crate::record::ReleaseStatus;
 use crate::release::{StoredRecords, assemble};
-use crate::samples::{Given, assembled};
+use crate::samples::{SampleRecord, assembled};
 use crate::storage::Storage;
 use kubemoor_declare::catalog::{Catalog, KindFacts};
 use kubemoor_declare::path::Segment;
+
+mod claims;
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: shared, name: config}\n";
 const OTHER: &str = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: shared, name: other}\n";
@@ -14,7 +16,7 @@ const SCALER: &str =
 const WIDGET: &str = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: web}\n";
 
 fn release(name: &str, revision: u64, manifest: &str) -> Release {
-    assembled(Given { name, revision, manifest, ..Given::default() }, None)
+    assembled(SampleRecord { name, revision, manifest, ..SampleRecord::default() }, None)
 }
 
 fn id(name: &str) -> ReleaseId {
@@ -82,7 +84,7 @@ fn of_widgets(name: &str, scale: Option<Path>) -> Release {
         versions: vec!["v1".to_owned()],
         scale_replicas_path: scale,
     });
-    let given = Given { name, manifest: WIDGET, ..Given::default() };
+    let given = SampleRecord { name, manifest: WIDGET, ..SampleRecord::default() };
     assemble(
         StoredRecords { stored: &given.id(), latest: (&given.head(), &given.payload()), baseline: None },
         None,
@@ -117,7 +119,13 @@ fn a_release_takes_the_place_of_its_earlier_self() {
 #[test]
 fn releases_of_one_name_in_two_namespaces_are_two() {
     let elsewhere = assembled(
-        Given { name: "a", namespace: "bank", revision: 7, manifest: CONFIG, ..Given::default() },
+        SampleRecord {
+            name: "a",
+            namespace: "bank",
+            revision: 7,
+            manifest: CONFIG,
+            ..SampleRecord::default()
+        },
         None,
     );
     let mut index = index([release("a", 1, CONFIG), elsewhere]);
@@ -144,9 +152,14 @@ fn release_loses_its_claim_on_objects_removed_from_manifest() {
 
 #[test]
 fn objects_declared_only_by_the_baseline_are_claimed() {
-    let base = Given { name: "a", manifest: CONFIG, ..Given::default() };
-    let next =
-        Given { name: "a", revision: 2, status: Status::PendingUpgrade, manifest: OTHER, ..Given::default() };
+    let base = SampleRecord { name: "a", manifest: CONFIG, ..SampleRecord::default() };
+    let next = SampleRecord {
+        name: "a",
+        revision: 2,
+        status: ReleaseStatus::PendingUpgrade,
+        manifest: OTHER,
+        ..SampleRecord::default()
+    };
     let mut index = index([assembled(next, Some(base))]);
     check_claims(&index, "config", &["a 2"]);
     check_claims(&index, "other", &["a 2"]);
@@ -204,8 +217,13 @@ fn resources_are_those_that_some_release_declares_now() {
 
 #[test]
 fn resources_are_those_of_both_records() {
-    let base = Given { manifest: WEB, ..Given::default() };
-    let next = Given { revision: 2, status: Status::PendingUpgrade, manifest: CONFIG, ..Given::default() };
+    let base = SampleRecord { manifest: WEB, ..SampleRecord::default() };
+    let next = SampleRecord {
+        revision: 2,
+        status: ReleaseStatus::PendingUpgrade,
+        manifest: CONFIG,
+        ..SampleRecord::default()
+    };
     let index = index([assembled(next, Some(base))]);
     check_resources(&index, &["/v1 configmaps ConfigMap", "apps/v1 deployments Deployment +scale"]);
 }
@@ -251,8 +269,8 @@ fn scale_path_is_kept_when_another_release_lacks_it() {
 }
 
 /// The release `shop/web` as records in the namespace `storage` have it.
-fn stored_in(storage: &str, status: Status, manifest: &str) -> Release {
-    let given = Given { status, manifest, ..Given::default() };
+fn stored_in(storage: &str, status: ReleaseStatus, manifest: &str) -> Release {
+    let given = SampleRecord { status, manifest, ..SampleRecord::default() };
     let stored = ReleaseId { namespace: storage.into(), name: "web".into() };
     let trusted: Storage = [("flux-system", "shop"), ("ci", "shop")].into_iter().collect();
     let latest = (&given.head(), &given.payload());
@@ -276,7 +294,7 @@ fn check_speaker(index: &Index, wanted: Option<(&str, bool)>) {
 
 #[test]
 fn release_is_found_by_its_id_and_by_record_location() {
-    let index = index([stored_in("flux-system", Status::Deployed, CONFIG)]);
+    let index = index([stored_in("flux-system", ReleaseStatus::Deployed, CONFIG)]);
     check_speaker(&index, Some(("flux-system", true)));
     let stored = ReleaseId { namespace: "flux-system".into(), name: "web".into() };
     assert!(Arc::ptr_eq(index.release(&id("web")).unwrap(), index.stored(&stored).unwrap()));
@@ -285,7 +303,7 @@ fn release_is_found_by_its_id_and_by_record_location() {
 
 #[test]
 fn two_histories_of_one_release_both_claim_but_none_repairs() {
-    use Status::{Deployed, Uninstalled};
+    use ReleaseStatus::{Deployed, Uninstalled};
     let mut index = index([stored_in("flux-system", Deployed, CONFIG)]);
     index.set(stored_in("shop", Deployed, OTHER));
     check_speaker(&index, Some(("shop", false)));
@@ -309,8 +327,8 @@ fn two_histories_of_one_release_both_claim_but_none_repairs() {
 
 #[test]
 fn old_release_is_dropped_when_its_records_name_another_release() {
-    let mut index = index([stored_in("flux-system", Status::Deployed, CONFIG)]);
-    let given = Given { namespace: "flux-system", manifest: OTHER, ..Given::default() };
+    let mut index = index([stored_in("flux-system", ReleaseStatus::Deployed, CONFIG)]);
+    let given = SampleRecord { namespace: "flux-system", manifest: OTHER, ..SampleRecord::default() };
     index.set(assembled(given, None));
     check_speaker_of(&index, "shop", None);
     check_speaker_of(&index, "flux-system", Some("flux-system"));
@@ -334,7 +352,7 @@ fn index_capacity_is_limited_per_namespace_and_freed_on_removal() {
             )
         };
         let manifest: String = (0..4).map(part).collect();
-        assembled(Given { name, namespace, manifest: &manifest, ..Given::default() }, None)
+        assembled(SampleRecord { name, namespace, manifest: &manifest, ..SampleRecord::default() }, None)
     };
     let half = MAX_WEIGHT / 2 - (2 << 20);
     let mut index = Index::within(Some(3 * MAX_WEIGHT / 2));
@@ -353,5 +371,5 @@ fn index_capacity_is_limited_per_namespace_and_freed_on_removal() {
     }
     index.remove(&id("b"));
     index.remove(&ReleaseId { namespace: "bank".into(), name: "a".into() });
-    assert_eq!((index.taken.all, index.taken.by_namespace.len()), (0, 0));
+    assert_eq!((index.weight, index.weights.len()), (0, 0));
 }

@@ -161,7 +161,7 @@ fn bombs_end_at_the_budget_and_leave_what_came_before() {
     for manifest in bombs.into_iter().chain([json_map("a") + &json]) {
         let parsed = parse_within(&manifest, MEMORY);
         assert_eq!(parsed.objects.len(), 1);
-        assert_eq!(parsed.skipped, [Skipped { index: 1, source: None, reason: SkipReason::Memory }]);
+        assert_eq!(parsed.skipped, [SkippedDocument { index: 1, source: None, reason: SkipReason::Memory }]);
     }
     let skips = "---\na\n".repeat(2 * MEMORY / SKIPPED);
     assert!(parse_within(&skips, MEMORY).skipped.len() <= MEMORY / SKIPPED);
@@ -357,11 +357,11 @@ fn document_beyond_its_bound_is_skipped_alone() {
         ControlFlow::Continue(())
     });
     assert_eq!(found, 2);
-    assert_eq!(skipped, [Skipped { index: 1, source: None, reason: SkipReason::Memory }]);
+    assert_eq!(skipped, [SkippedDocument { index: 1, source: None, reason: SkipReason::Memory }]);
     let skipped = each(&"---\n1\n".repeat(1000), |_| ControlFlow::Continue(()));
     assert_eq!(skipped.len(), MAX_SKIPPED);
     let skipped = each(&"---\n1\n".repeat(2 * MAX_DOCUMENTS), |_| ControlFlow::Continue(()));
-    let last = Skipped { index: MAX_DOCUMENTS, source: None, reason: SkipReason::TooMany };
+    let last = SkippedDocument { index: MAX_DOCUMENTS, source: None, reason: SkipReason::TooMany };
     assert_eq!((skipped.len(), skipped.last()), (MAX_SKIPPED, Some(&last)));
     let mut seen = 0;
     each(&format!("{object}---\n").repeat(10), |_| {

@@ -72,7 +72,7 @@ fn a_record_of_helm_3_is_decoded() {
         name: "web".to_owned(),
         namespace: "shop".to_owned(),
         revision: 3,
-        status: Status::Deployed,
+        status: ReleaseStatus::Deployed,
         manifest: "---\n# Source: web/a.yaml\nkind: A\n".to_owned(),
         digest: digest("---\n# Source: web/a.yaml\nkind: A\n"),
         values: digest(r#"{"password":"hunter2"}"#),
@@ -88,8 +88,8 @@ fn digest(manifest: &str) -> [u8; 32] {
     Sha256::digest(manifest.as_bytes()).into()
 }
 
-fn packed(release: &Value) -> Packed {
-    Packed::new(STANDARD.encode(payload(&release.to_string())), true)
+fn packed(release: &Value) -> PackedRecord {
+    PackedRecord::new(STANDARD.encode(payload(&release.to_string())), true)
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_record_of_helm_4_is_decoded() {
     let payload = include_bytes!("../../../../tests/golden/corner.record");
     let record = decode(payload, DEFAULT_CAP).unwrap();
     assert_eq!((record.name.as_str(), record.namespace.as_str()), ("corner", "golden"));
-    assert_eq!((record.revision, record.status), (1, Status::Deployed));
+    assert_eq!((record.revision, record.status), (1, ReleaseStatus::Deployed));
     assert_eq!(record.apply_method, ApplyMethod::ServerSide);
     assert!(record.last_deployed.is_some());
     assert_eq!(record.deleted, None);
@@ -209,14 +209,15 @@ fn a_chart_without_objects_has_an_empty_manifest() {
 
 #[test]
 fn every_status_has_its_word() {
-    let pending = [Status::PendingInstall, Status::PendingUpgrade, Status::PendingRollback];
+    let pending =
+        [ReleaseStatus::PendingInstall, ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback];
     let others = [
-        Status::Unknown,
-        Status::Deployed,
-        Status::Uninstalled,
-        Status::Superseded,
-        Status::Failed,
-        Status::Uninstalling,
+        ReleaseStatus::Unknown,
+        ReleaseStatus::Deployed,
+        ReleaseStatus::Uninstalled,
+        ReleaseStatus::Superseded,
+        ReleaseStatus::Failed,
+        ReleaseStatus::Uninstalling,
     ];
     for status in pending.into_iter().chain(others) {
         assert_eq!(status.to_string().parse(), Ok(status));
@@ -224,7 +225,7 @@ fn every_status_has_its_word() {
         assert_eq!(status.is_pending(), pending.contains(&status));
     }
     for word in ["Deployed", "deployed ", "pending", ""] {
-        assert_eq!(word.parse(), Ok(Status::Unknown));
+        assert_eq!(word.parse(), Ok(ReleaseStatus::Unknown));
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::record::RecordError;
-use crate::samples::{Given, assembled};
+use crate::samples::{SampleRecord, assembled};
 use crate::storage::Storage;
 
 mod assembling;
@@ -9,12 +9,12 @@ mod assembling;
 /// `1 superseded, 2 deployed`.
 #[track_caller]
 fn check_choice(records: &str, wanted: (Option<u64>, Option<u64>)) {
-    let mut heads: Vec<Arc<Head>> = records
+    let mut heads: Vec<Arc<RecordHead>> = records
         .split(',')
         .filter_map(|record| record.trim().split_once(' '))
         .map(|(revision, status)| {
             let (revision, status) = (revision.parse().unwrap(), status.parse().unwrap());
-            Given { revision, status, ..Given::default() }.head()
+            SampleRecord { revision, status, ..SampleRecord::default() }.head()
         })
         .collect();
     for _ in 0..2 {
@@ -52,7 +52,7 @@ fn a_stale_pending_record_is_no_baseline() {
 
 /// Why the record that is `payload` is not believed under what is `metadata`.
 #[track_caller]
-fn check_belief(metadata: &Given<'_>, payload: &Given<'_>, wanted: Option<&str>) {
+fn check_belief(metadata: &SampleRecord<'_>, payload: &SampleRecord<'_>, wanted: Option<&str>) {
     let payload = payload.payload();
     let disbelief = believe(&metadata.id(), &metadata.head(), &payload, &Storage::default()).err();
     assert_eq!(disbelief.map(|it| it.to_string()).as_deref(), wanted);
@@ -60,25 +60,25 @@ fn check_belief(metadata: &Given<'_>, payload: &Given<'_>, wanted: Option<&str>)
 
 #[test]
 fn record_is_invalid_when_metadata_and_payload_disagree() {
-    let given = Given::default;
+    let given = SampleRecord::default;
     check_belief(&given(), &given(), None);
     check_belief(
         &given(),
-        &Given { name: "api", ..given() },
+        &SampleRecord { name: "api", ..given() },
         Some("its release is web by its metadata and api by its payload"),
     );
     check_belief(
         &given(),
-        &Given { namespace: "bank", ..given() },
+        &SampleRecord { namespace: "bank", ..given() },
         Some("its namespace is shop by its metadata and bank by its payload"),
     );
     check_belief(
         &given(),
-        &Given { revision: 7, ..given() },
+        &SampleRecord { revision: 7, ..given() },
         Some("its revision is 1 by its metadata and 7 by its payload"),
     );
     check_belief(
-        &Given { status: Status::PendingUpgrade, ..given() },
+        &SampleRecord { status: ReleaseStatus::PendingUpgrade, ..given() },
         &given(),
         Some("its status is pending-upgrade by its metadata and deployed by its payload"),
     );
@@ -86,8 +86,8 @@ fn record_is_invalid_when_metadata_and_payload_disagree() {
 
 #[test]
 fn a_payload_that_does_not_decode_is_not_believed() {
-    let (head, error) = (Given::default().head(), RecordError::Missing { field: "manifest" });
+    let (head, error) = (SampleRecord::default().head(), RecordError::Missing { field: "manifest" });
     let payload = Payload::whole(Err(error));
-    let disbelief = believe(&Given::default().id(), &head, &payload, &Storage::default()).unwrap_err();
+    let disbelief = believe(&SampleRecord::default().id(), &head, &payload, &Storage::default()).unwrap_err();
     assert_eq!(disbelief, Disbelief::Decode("the record has no `manifest`".to_owned()));
 }

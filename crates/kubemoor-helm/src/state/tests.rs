@@ -1,20 +1,30 @@
 use serde_json::json;
 
 use super::*;
-use crate::samples::{Given, assembled};
+use crate::samples::{SampleRecord, assembled};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// When the records of these tests were made and last written.
 const MADE: &str = "2026-05-01T12:00:00Z";
 
-const PENDING: [Status; 3] = [Status::PendingInstall, Status::PendingUpgrade, Status::PendingRollback];
+const PENDING: [ReleaseStatus; 3] =
+    [ReleaseStatus::PendingInstall, ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback];
 
-const UNDERWAY: [Status; 4] =
-    [Status::PendingInstall, Status::PendingUpgrade, Status::PendingRollback, Status::Uninstalling];
+const UNDERWAY: [ReleaseStatus; 4] = [
+    ReleaseStatus::PendingInstall,
+    ReleaseStatus::PendingUpgrade,
+    ReleaseStatus::PendingRollback,
+    ReleaseStatus::Uninstalling,
+];
 
-const SETTLED: [Status; 5] =
-    [Status::Unknown, Status::Deployed, Status::Uninstalled, Status::Superseded, Status::Failed];
+const SETTLED: [ReleaseStatus; 5] = [
+    ReleaseStatus::Unknown,
+    ReleaseStatus::Deployed,
+    ReleaseStatus::Uninstalled,
+    ReleaseStatus::Superseded,
+    ReleaseStatus::Failed,
+];
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -38,24 +48,24 @@ fn manifest(of: &str, names: [&str; 2], annotations: &str) -> String {
 
 /// A release whose latest record has this status, with `new` and `both` in
 /// the latest manifest and `old` and `both` in the baseline's.
-fn release(status: Status, latest_annotations: &str, baseline_annotations: &str) -> Release {
+fn release(status: ReleaseStatus, latest_annotations: &str, baseline_annotations: &str) -> Release {
     let latest = manifest("latest", ["new", "both"], latest_annotations);
     let baseline = manifest("baseline", ["old", "both"], baseline_annotations);
-    let given = |revision, status, manifest| Given {
+    let given = |revision, status, manifest| SampleRecord {
         revision,
         status,
         manifest,
         created: MADE,
         touched: MADE,
-        ..Given::default()
+        ..SampleRecord::default()
     };
-    assembled(given(2, status, &latest), Some(given(1, Status::Deployed, &baseline)))
+    assembled(given(2, status, &latest), Some(given(1, ReleaseStatus::Deployed, &baseline)))
 }
 
 /// A standing as `manifests; deletion; pending`, or `nothing`.
-fn told(standing: Option<Standing<'_>>) -> String {
+fn told(standing: Option<ReleaseClaim<'_>>) -> String {
     let Some(standing) = standing else { return "nothing".to_owned() };
-    let of = |declared: &&Arc<Declared>| {
+    let of = |declared: &&Arc<DeclaredObject>| {
         declared.fields().get(&["data", "of"]).unwrap().as_str().unwrap().to_owned()
     };
     let mut parts = vec![standing.alternatives.iter().map(of).collect::<Vec<_>>().join(" or ")];
@@ -73,7 +83,7 @@ fn told(standing: Option<Standing<'_>>) -> String {
 /// only the baseline has, and of one that both have, so long after the latest
 /// record was written.
 #[track_caller]
-fn check(statuses: &[Status], after: &str, [new, old, both]: [&str; 3]) {
+fn check(statuses: &[ReleaseStatus], after: &str, [new, old, both]: [&str; 3]) {
     let now = at(MADE) + after.parse::<SignedDuration>().unwrap();
     for status in statuses {
         let release = release(*status, "", "");
@@ -92,13 +102,13 @@ fn latest_record_status_selects_valid_manifests_and_helm_deletions() {
     check(&PENDING, "PT1H", ["latest; pending", "baseline; dropped; pending", "latest; pending"]);
     check(&PENDING, "PT1H1S", ["latest", "baseline", "latest or baseline"]);
 
-    let uninstalling = [Status::Uninstalling];
+    let uninstalling = [ReleaseStatus::Uninstalling];
     let all = "latest; uninstalled; pending";
     check(&uninstalling, "PT0S", [all, "nothing", all]);
     check(&uninstalling, "PT1H", [all, "nothing", all]);
     check(&uninstalling, "PT1H1S", ["latest", "nothing", "latest or baseline"]);
 
-    let failed = [Status::Failed];
+    let failed = [ReleaseStatus::Failed];
     let cleaned = [
         "latest; created since 2026-05-01T12:00:00Z",
         "baseline; created since 2026-05-01T12:00:00Z",
@@ -110,9 +120,9 @@ fn latest_record_status_selects_valid_manifests_and_helm_deletions() {
     check(&failed, "PT24H", ["latest", "baseline", "latest or baseline"]);
 
     for after in ["PT0S", "PT10M1S", "PT24H"] {
-        let alone = [Status::Deployed, Status::Superseded, Status::Unknown];
+        let alone = [ReleaseStatus::Deployed, ReleaseStatus::Superseded, ReleaseStatus::Unknown];
         check(&alone, after, ["latest", "nothing", "latest"]);
-        check(&[Status::Uninstalled], after, nothing);
+        check(&[ReleaseStatus::Uninstalled], after, nothing);
     }
 }
 
@@ -120,9 +130,9 @@ fn latest_record_status_selects_valid_manifests_and_helm_deletions() {
 fn a_clock_behind_the_servers_takes_no_right_from_helm() {
     check(&PENDING, "-PT2H", ["latest; pending", "baseline; dropped; pending", "latest; pending"]);
     let all = "latest; uninstalled; pending";
-    check(&[Status::Uninstalling], "-PT2H", [all, "nothing", all]);
+    check(&[ReleaseStatus::Uninstalling], "-PT2H", [all, "nothing", all]);
     check(
-        &[Status::Failed],
+        &[ReleaseStatus::Failed],
         "-PT2H",
         [
             "latest; created since 2026-05-01T12:00:00Z",
@@ -135,7 +145,7 @@ fn a_clock_behind_the_servers_takes_no_right_from_helm() {
 /// What is said of `name` right after the record was written, if each manifest
 /// has these annotations.
 #[track_caller]
-fn check_kept(status: Status, (latest, baseline): (&str, &str), name: &str, wanted: &str) {
+fn check_kept(status: ReleaseStatus, (latest, baseline): (&str, &str), name: &str, wanted: &str) {
     let release = release(status, latest, baseline);
     let found = told(standing(&release, &object(name), HOUR, at(MADE)));
     assert_eq!(found, wanted, "{name} under {status} with `{latest}` and `{baseline}`");
@@ -145,19 +155,19 @@ fn check_kept(status: Status, (latest, baseline): (&str, &str), name: &str, want
 fn an_uninstallation_spares_what_its_own_manifest_keeps() {
     let keep = "helm.sh/resource-policy: keep";
     for spelled in [keep, "helm.sh/resource-policy: ' Keep '"] {
-        check_kept(Status::Uninstalling, (spelled, ""), "new", "latest; pending");
-        check_kept(Status::Uninstalling, (spelled, ""), "both", "latest; pending");
+        check_kept(ReleaseStatus::Uninstalling, (spelled, ""), "new", "latest; pending");
+        check_kept(ReleaseStatus::Uninstalling, (spelled, ""), "both", "latest; pending");
     }
     let deleted = "latest; uninstalled; pending";
-    check_kept(Status::Uninstalling, ("", keep), "both", deleted);
-    check_kept(Status::Uninstalling, ("helm.sh/resource-policy: delete", ""), "both", deleted);
+    check_kept(ReleaseStatus::Uninstalling, ("", keep), "both", deleted);
+    check_kept(ReleaseStatus::Uninstalling, ("helm.sh/resource-policy: delete", ""), "both", deleted);
     // Of what an upgrade drops, Helm asks the live object, not a manifest.
-    check_kept(Status::PendingUpgrade, ("", keep), "old", "baseline; dropped; pending");
+    check_kept(ReleaseStatus::PendingUpgrade, ("", keep), "old", "baseline; dropped; pending");
 }
 
 #[test]
 fn failed_upgrade_cleanup_lasts_from_its_start_until_after_failure() {
-    let mut release = release(Status::Failed, "", "");
+    let mut release = release(ReleaseStatus::Failed, "", "");
     release.state.touched = at("2026-05-01T12:55:00Z");
     let found = |now| told(standing(&release, &object("new"), HOUR, at(now)));
     assert_eq!(found("2026-05-01T13:05:00Z"), "latest; created since 2026-05-01T12:00:00Z");
@@ -167,7 +177,7 @@ fn failed_upgrade_cleanup_lasts_from_its_start_until_after_failure() {
 /// Whether an operation with this status counts as dead under a timeout of an
 /// hour.
 #[track_caller]
-fn check_locked(statuses: &[Status], (created, touched): (&str, &str), now: &str, wanted: bool) {
+fn check_locked(statuses: &[ReleaseStatus], (created, touched): (&str, &str), now: &str, wanted: bool) {
     for status in statuses {
         let mut release = release(*status, "", "");
         release.state.created = at(created);
@@ -197,7 +207,7 @@ fn operation_is_locked_when_record_stays_unchanged_beyond_the_timeout() {
 
 #[test]
 fn the_operation_timeout_may_be_anything() {
-    let release = release(Status::PendingUpgrade, "", "");
+    let release = release(ReleaseStatus::PendingUpgrade, "", "");
     let soon = at(MADE) + SignedDuration::from_secs(1);
     assert!(is_locked(&release, Duration::ZERO, soon));
     assert!(!is_locked(&release, Duration::ZERO, at(MADE)));
@@ -259,19 +269,19 @@ fn a_deletion_covers_what_helms_own_operation_deletes() {
 /// The same for an object of which the latest manifest has two documents, the first one first, with these
 /// annotations.
 #[track_caller]
-fn check_twice(status: Status, after: &str, annotations: [&str; 2], wanted: &str) {
+fn check_twice(status: ReleaseStatus, after: &str, annotations: [&str; 2], wanted: &str) {
     let document = |of, annotations| manifest(of, ["both", "other"], annotations);
     let latest = document("first", annotations[0]) + &document("last", annotations[1]);
     let baseline = document("baseline", "");
-    let given = |revision, status, manifest| Given {
+    let given = |revision, status, manifest| SampleRecord {
         revision,
         status,
         manifest,
         created: MADE,
         touched: MADE,
-        ..Given::default()
+        ..SampleRecord::default()
     };
-    let release = assembled(given(2, status, &latest), Some(given(1, Status::Deployed, &baseline)));
+    let release = assembled(given(2, status, &latest), Some(given(1, ReleaseStatus::Deployed, &baseline)));
     let now = at(MADE) + after.parse::<SignedDuration>().unwrap();
     let found = told(standing(&release, &object("both"), HOUR, now));
     assert_eq!(found, wanted, "{status} after {after}");
@@ -285,9 +295,14 @@ fn each_document_of_an_object_counts_until_the_operation_is_over() {
         check_twice(status, "PT1H1S", none, "last or first or baseline");
     }
     let failed = "last or first or baseline";
-    check_twice(Status::Failed, "PT24H", none, failed);
-    check_twice(Status::Failed, "PT0S", none, &format!("{failed}; created since 2026-05-01T12:00:00Z"));
-    for status in [Status::Deployed, Status::Superseded, Status::Unknown] {
+    check_twice(ReleaseStatus::Failed, "PT24H", none, failed);
+    check_twice(
+        ReleaseStatus::Failed,
+        "PT0S",
+        none,
+        &format!("{failed}; created since 2026-05-01T12:00:00Z"),
+    );
+    for status in [ReleaseStatus::Deployed, ReleaseStatus::Superseded, ReleaseStatus::Unknown] {
         check_twice(status, "PT0S", none, "last");
     }
 }
@@ -295,9 +310,9 @@ fn each_document_of_an_object_counts_until_the_operation_is_over() {
 #[test]
 fn an_uninstallation_spares_what_every_document_keeps() {
     let keep = "helm.sh/resource-policy: keep";
-    check_twice(Status::Uninstalling, "PT0S", [keep, keep], "last; pending");
+    check_twice(ReleaseStatus::Uninstalling, "PT0S", [keep, keep], "last; pending");
     for annotations in [[keep, ""], ["", keep], ["", ""]] {
-        check_twice(Status::Uninstalling, "PT0S", annotations, "last; uninstalled; pending");
+        check_twice(ReleaseStatus::Uninstalling, "PT0S", annotations, "last; uninstalled; pending");
     }
 }
 
@@ -312,7 +327,11 @@ fn an_uninstallation_deletes_a_lists_items_whatever_they_say() {
         [("", "item; uninstalled; pending"), ("helm.sh/resource-policy: keep", "item; pending")]
     {
         let manifest = list(own);
-        let given = Given { status: Status::Uninstalling, manifest: &manifest, ..Given::default() };
+        let given = SampleRecord {
+            status: ReleaseStatus::Uninstalling,
+            manifest: &manifest,
+            ..SampleRecord::default()
+        };
         let release = assembled(given, None);
         assert_eq!(told(standing(&release, &object("both"), HOUR, at(MADE))), wanted, "{own}");
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::record::Packed;
+use crate::record::PackedRecord;
 
 const RENDERED: &str = "---
 # Source: web/templates/web.yaml
@@ -78,13 +78,13 @@ fn source(revision: u64, values: &Value, manifest: &str, template: Option<&str>)
             "values": values, "templates": templates,
         },
     });
-    Packed::new(BASE64_STANDARD.encode(release.to_string()), false).source().unwrap()
+    PackedRecord::new(BASE64_STANDARD.encode(release.to_string()), false).source().unwrap()
 }
 
 fn ask(sources: &[ChartSource], path: &str, new: Option<Value>) -> Vec<Candidate> {
     let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
     let path = path.parse().unwrap();
-    candidates(sources, Question { object: &object, path: &path, place: None, new: new.as_ref() })
+    candidates(sources, ValueQuestion { object: &object, path: &path, place: None, new: new.as_ref() })
 }
 
 #[track_caller]
@@ -171,7 +171,7 @@ fn image(template: &str, new: Option<&str>, expected: &[(&str, Option<&str>)]) {
     let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
     let path = "/spec/template/spec/containers/[name=app]/image".parse().unwrap();
     let new = new.map(Value::from);
-    let question = Question { object: &object, path: &path, place: None, new: new.as_ref() };
+    let question = ValueQuestion { object: &object, path: &path, place: None, new: new.as_ref() };
     let found = likeliest(candidates(&[source(1, &values, RENDERED, Some(&text))], question));
     let named: Vec<_> = found.iter().map(|it| (&*it.value, it.set.as_ref().map(|(_, set)| &**set))).collect();
     assert_eq!(named, expected, "{template} {new:?}: {found:?}");
@@ -211,8 +211,8 @@ fn image_of_several_values_names_those_that_change() {
 #[test]
 fn evidence_names_the_line_of_the_template() {
     let found = ask(&[source(1, &values(), RENDERED, Some(TEMPLATE))], "/spec/replicas", None);
-    let line = Evidence::Template { file: "templates/web.yaml".to_owned(), line: 7 };
-    assert_eq!(found[0].evidence, [line, Evidence::EqualValue, Evidence::SimilarName]);
+    let line = ValueEvidence::Template { file: "templates/web.yaml".to_owned(), line: 7 };
+    assert_eq!(found[0].evidence, [line, ValueEvidence::EqualValue, ValueEvidence::SimilarName]);
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
@@ -224,7 +224,7 @@ fn chart_value_is_found_by_joint_change_without_a_template() {
     let sources = [source(4, &newer, RENDERED, None), source(3, &older, &before, None)];
     let found = ask(&sources, "/spec/replicas", Some(json!(5)));
     assert_eq!(found[0].value, "replicaCount");
-    assert!(found[0].evidence.contains(&Evidence::ChangedTogether { from: 3, to: 4 }), "{found:?}");
+    assert!(found[0].evidence.contains(&ValueEvidence::ChangedTogether { from: 3, to: 4 }), "{found:?}");
     // An equal value alone says nothing.
     assert_eq!(ask(&sources[..1], "/spec/replicas", None), []);
 }

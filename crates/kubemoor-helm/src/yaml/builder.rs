@@ -1,14 +1,12 @@
-//! Builds a JSON value from the events of a YAML document, with Go's meaning of keys, merges and aliases.
-//!
-//! Entry point: [`Builder::take`]. Invariant: the stack is on the heap and bounded. Every byte of a value is
-//! charged to the [`Budget`] before it is allocated.
+//! Builds a JSON value from the events of a YAML document, with Go's meaning of keys, merges and aliases. Every byte of a
+//! value is charged to the [`Budget`] before it is allocated.
 
 use std::collections::HashMap;
 
 use granit_parser::{Event, ScalarStyle, StructureStyle, Tag};
 use serde_json::{Map, Value};
 
-use super::scalar::{Scalar, core_tag, resolve};
+use super::scalar::{YamlScalar, core_tag, resolve};
 use super::{MAX_DEPTH, YamlError};
 
 /// What a value takes as an element of a list that has grown to twice its need.
@@ -17,61 +15,54 @@ const NODE: usize = 2 * size_of::<Value>();
 /// What the first leaf of a map takes: eleven slots, used or not.
 const MAP: usize = 11 * ENTRY;
 
-/// What an entry of a map takes.
 const ENTRY: usize = size_of::<String>() + size_of::<Value>();
 
 /// The remaining memory for one manifest's objects, in bytes of their [`Value`]s. A few bytes of YAML can
 /// expand to a kilobyte of maps, and an alias to everything that it refers to.
 pub(crate) struct Budget(usize);
 
-/// A document under construction.
 pub(super) struct Builder<'b> {
-    open: Vec<Frame>,
-    /// The finished nodes that aliases may name; `None` while under
-    /// construction.
-    anchors: HashMap<usize, Option<Node>>,
+    open: Vec<OpenFrame>,
+    /// The finished nodes that aliases may name; `None` while under construction.
+    anchors: HashMap<usize, Option<YamlNode>>,
     budget: &'b mut Budget,
 }
 
-/// A finished node.
 #[derive(Clone)]
-struct Node {
-    content: Content,
-    /// Bytes of memory.
+struct YamlNode {
+    content: NodeContent,
     weight: usize,
     /// Levels of nesting, from 1.
     height: usize,
 }
 
 #[derive(Clone)]
-enum Content {
+enum NodeContent {
     /// A scalar keeps its type until it is known to be a key or a value.
-    Scalar(Scalar),
+    Scalar(YamlScalar),
     Tree(Value),
 }
 
 /// A list or map whose end has not come yet.
-struct Frame {
-    content: Open,
+struct OpenFrame {
+    content: OpenNode,
     flow: bool,
     anchor: usize,
     weight: usize,
     height: usize,
 }
 
-enum Open {
+enum OpenNode {
     List(Vec<Value>),
-    Map(Map<String, Value>, Slot),
+    Map(Map<String, Value>, MapSlot),
 }
 
-/// What a map expects next.
-enum Slot {
+enum MapSlot {
     Key,
     Value(String),
     Merge,
 }
 
-/// The role of a node in its parent.
 struct Role {
     /// `<<`, unquoted.
     merge: bool,
@@ -100,8 +91,7 @@ impl<'b> Builder<'b> {
         self.open.last().is_some_and(|frame| frame.flow)
     }
 
-    /// Takes the next event, which began at `line`. Returns the document's
-    /// root once it is whole.
+    /// Takes the next event, which began at `line`. Returns the document's root once it is whole.
     pub(super) fn take(&mut self, event: Event<'_>, line: usize) -> Result<Option<Value>, YamlError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -111,11 +101,11 @@ impl<'b> Builder<'b> {
                 self.place(node, Role { merge, alias: false }, line)
             }
             Event::SequenceStart(style, anchor, _) => {
-                self.open(Open::List(Vec::new()), style, anchor, line)?;
+                self.open(OpenNode::List(Vec::new()), style, anchor, line)?;
                 Ok(None)
             }
             Event::MappingStart(style, anchor, _) => {
-                self.open(Open::Map(Map::new(), Slot::Key), style, anchor, line)?;
+                self.open(OpenNode::Map(Map::new(), MapSlot::Key), style, anchor, line)?;
                 Ok(None)
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(line),
@@ -134,15 +124,15 @@ impl<'b> Builder<'b> {
         style: ScalarStyle,
         tag: Option<&Tag>,
         line: usize,
-    ) -> Result<Node, YamlError> {
+    ) -> Result<YamlNode, YamlError> {
         let weight = NODE + text.len();
         self.charge(weight, line)?;
         let scalar =
             resolve(text, style == ScalarStyle::Plain, tag).map_err(|tag| YamlError::Tag { line, tag })?;
-        Ok(Node { content: Content::Scalar(scalar), weight, height: 1 })
+        Ok(YamlNode { content: NodeContent::Scalar(scalar), weight, height: 1 })
     }
 
-    fn alias(&mut self, anchor: usize, line: usize) -> Result<Node, YamlError> {
+    fn alias(&mut self, anchor: usize, line: usize) -> Result<YamlNode, YamlError> {
         let Some(Some(node)) = self.anchors.get(&anchor) else {
             return Err(YamlError::Cycle { line });
         };
@@ -152,7 +142,7 @@ impl<'b> Builder<'b> {
 
     fn open(
         &mut self,
-        content: Open,
+        content: OpenNode,
         style: StructureStyle,
         anchor: usize,
         line: usize,
@@ -160,35 +150,35 @@ impl<'b> Builder<'b> {
         if self.open.len() >= MAX_DEPTH {
             return Err(YamlError::Depth { line });
         }
-        if let Some(Frame { content: Open::Map(_, Slot::Key), .. }) = self.open.last() {
+        if let Some(OpenFrame { content: OpenNode::Map(_, MapSlot::Key), .. }) = self.open.last() {
             return Err(YamlError::Key { line });
         }
         let weight = match content {
-            Open::List(_) => NODE,
-            Open::Map(..) => NODE + MAP,
+            OpenNode::List(_) => NODE,
+            OpenNode::Map(..) => NODE + MAP,
         };
         self.charge(weight, line)?;
         if anchor != 0 {
             self.anchors.insert(anchor, None);
         }
         let flow = style == StructureStyle::Flow;
-        self.open.push(Frame { content, flow, anchor, weight, height: 1 });
+        self.open.push(OpenFrame { content, flow, anchor, weight, height: 1 });
         Ok(())
     }
 
     fn close(&mut self, line: usize) -> Result<Option<Value>, YamlError> {
         let Some(frame) = self.open.pop() else { return Ok(None) };
         let value = match frame.content {
-            Open::List(items) => Value::Array(items),
-            Open::Map(entries, _) => Value::Object(entries),
+            OpenNode::List(items) => Value::Array(items),
+            OpenNode::Map(entries, _) => Value::Object(entries),
         };
-        let node = Node { content: Content::Tree(value), weight: frame.weight, height: frame.height };
+        let node = YamlNode { content: NodeContent::Tree(value), weight: frame.weight, height: frame.height };
         self.remember(frame.anchor, &node, line)?;
         self.place(node, Role { merge: false, alias: false }, line)
     }
 
     /// Keeps a copy of an anchored node for its aliases.
-    fn remember(&mut self, anchor: usize, node: &Node, line: usize) -> Result<(), YamlError> {
+    fn remember(&mut self, anchor: usize, node: &YamlNode, line: usize) -> Result<(), YamlError> {
         if anchor != 0 {
             self.charge(node.weight, line)?;
             self.anchors.insert(anchor, Some(node.clone()));
@@ -196,9 +186,8 @@ impl<'b> Builder<'b> {
         Ok(())
     }
 
-    /// Puts a finished node into the innermost open list or map; without one
-    /// it is the document's root.
-    fn place(&mut self, node: Node, role: Role, line: usize) -> Result<Option<Value>, YamlError> {
+    /// Puts a finished node into the innermost open list or map; without one it is the document's root.
+    fn place(&mut self, node: YamlNode, role: Role, line: usize) -> Result<Option<Value>, YamlError> {
         if self.open.len() + node.height > MAX_DEPTH {
             return Err(YamlError::Depth { line });
         }
@@ -206,18 +195,18 @@ impl<'b> Builder<'b> {
         frame.weight += node.weight;
         frame.height = frame.height.max(node.height + 1);
         match &mut frame.content {
-            Open::List(items) => items.push(value(node, line)?),
-            Open::Map(entries, slot) => match std::mem::replace(slot, Slot::Key) {
-                Slot::Key if role.merge => *slot = Slot::Merge,
-                Slot::Key => {
+            OpenNode::List(items) => items.push(value(node, line)?),
+            OpenNode::Map(entries, slot) => match std::mem::replace(slot, MapSlot::Key) {
+                MapSlot::Key if role.merge => *slot = MapSlot::Merge,
+                MapSlot::Key => {
                     frame.weight += ENTRY;
                     self.budget.charge(ENTRY).ok_or(YamlError::Memory { line })?;
-                    *slot = Slot::Value(key(node, line)?);
+                    *slot = MapSlot::Value(key(node, line)?);
                 }
-                Slot::Value(key) => {
+                MapSlot::Value(key) => {
                     entries.insert(key, value(node, line)?);
                 }
-                Slot::Merge => merge(entries, value(node, line)?, role.alias, line)?,
+                MapSlot::Merge => merge(entries, value(node, line)?, role.alias, line)?,
             },
         }
         Ok(None)
@@ -252,17 +241,17 @@ fn is_merge(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> bool {
         }
 }
 
-fn value(node: Node, line: usize) -> Result<Value, YamlError> {
+fn value(node: YamlNode, line: usize) -> Result<Value, YamlError> {
     match node.content {
-        Content::Tree(value) => Ok(value),
-        Content::Scalar(scalar) => scalar.into_value().ok_or(YamlError::NotFinite { line }),
+        NodeContent::Tree(value) => Ok(value),
+        NodeContent::Scalar(scalar) => scalar.into_value().ok_or(YamlError::NotFinite { line }),
     }
 }
 
-fn key(node: Node, line: usize) -> Result<String, YamlError> {
+fn key(node: YamlNode, line: usize) -> Result<String, YamlError> {
     match node.content {
-        Content::Tree(_) => None,
-        Content::Scalar(scalar) => scalar.into_key(),
+        NodeContent::Tree(_) => None,
+        NodeContent::Scalar(scalar) => scalar.into_key(),
     }
     .ok_or(YamlError::Key { line })
 }

@@ -29,12 +29,17 @@ fn object(kind: &str) -> ObjectId {
     ObjectId::namespaced(group, kind, "shop", "web")
 }
 
-fn base() -> Given<'static> {
-    Given { manifest: WEB, ..Given::default() }
+fn base() -> SampleRecord<'static> {
+    SampleRecord { manifest: WEB, ..SampleRecord::default() }
 }
 
-fn next() -> Given<'static> {
-    Given { revision: 2, status: Status::PendingUpgrade, manifest: NEXT, ..Given::default() }
+fn next() -> SampleRecord<'static> {
+    SampleRecord {
+        revision: 2,
+        status: ReleaseStatus::PendingUpgrade,
+        manifest: NEXT,
+        ..SampleRecord::default()
+    }
 }
 
 fn undecodable() -> Payload {
@@ -44,7 +49,7 @@ fn undecodable() -> Payload {
 /// The value of `k` that a release's latest and baseline declare.
 fn values(release: &Release) -> (Option<Value>, Option<Value>) {
     let declarations = &release.objects[&object("ConfigMap")];
-    let value = |declared: &Option<Arc<Declared>>| declared.as_ref()?.fields().get(&["data", "k"]);
+    let value = |declared: &Option<Arc<DeclaredObject>>| declared.as_ref()?.fields().get(&["data", "k"]);
     (value(&declarations.latest), value(&declarations.baseline))
 }
 
@@ -56,7 +61,7 @@ fn each_object_is_held_as_both_records_declare_it() {
     assert!(deployment.latest.is_none() && deployment.baseline.is_some());
     assert!(release.declared(&object("Deployment")).is_some());
     assert!(release.declared(&object("Secret")).is_none());
-    assert_eq!((release.state.revision, release.state.status), (2, Status::PendingUpgrade));
+    assert_eq!((release.state.revision, release.state.status), (2, ReleaseStatus::PendingUpgrade));
     assert_eq!(release.state.digest, digest(NEXT));
     assert_eq!(release.baseline, Some(base().head()));
     assert_eq!(release.invalid, None);
@@ -66,7 +71,7 @@ fn each_object_is_held_as_both_records_declare_it() {
 fn invalid_latest_record_keeps_the_last_valid_release() {
     let (good, head) = (assembled(base(), None), next().head());
     let catalog = Catalog::with_core();
-    for payload in [undecodable(), Given { name: "api", ..next() }.payload()] {
+    for payload in [undecodable(), SampleRecord { name: "api", ..next() }.payload()] {
         let (base_head, base_payload) = (base().head(), base().payload());
         let baseline = Some((&base_head, &base_payload));
         let found = assemble(
@@ -111,7 +116,7 @@ fn baseline_is_used_when_latest_record_was_never_valid() {
         &Arc::default(),
     );
     let release = found.release;
-    assert_eq!((release.state.revision, release.state.status), (1, Status::Deployed));
+    assert_eq!((release.state.revision, release.state.status), (1, ReleaseStatus::Deployed));
     assert_eq!(release.state.digest, digest(WEB));
     assert_eq!(values(&release), (Some("old".into()), None));
     assert!(release.invalid.is_some());
@@ -127,7 +132,7 @@ fn a_release_with_nothing_to_believe_declares_nothing() {
         &Arc::default(),
     )
     .release;
-    assert_eq!((found.state.status, found.objects.len()), (Status::Unknown, 0));
+    assert_eq!((found.state.status, found.objects.len()), (ReleaseStatus::Unknown, 0));
     let reason = found.invalid.unwrap().reason;
     assert_eq!(reason, "the record has no `manifest`");
 }
@@ -153,7 +158,10 @@ fn a_baseline_that_is_not_believed_declares_nothing() {
 #[test]
 fn last_document_of_a_duplicate_object_counts() {
     let twice = format!("{WEB}---\n{NEXT}");
-    assert_eq!(values(&assembled(Given { manifest: &twice, ..base() }, None)), (Some("new".into()), None));
+    assert_eq!(
+        values(&assembled(SampleRecord { manifest: &twice, ..base() }, None)),
+        (Some("new".into()), None)
+    );
 }
 
 #[test]
@@ -162,7 +170,7 @@ fn invalid_manifest_documents_are_reported_as_skipped() {
     let found = assemble(
         StoredRecords {
             stored: &base().id(),
-            latest: (&base().head(), &Given { manifest: &manifest, ..base() }.payload()),
+            latest: (&base().head(), &SampleRecord { manifest: &manifest, ..base() }.payload()),
             baseline: None,
         },
         None,
@@ -218,7 +226,7 @@ fn check_annotation(annotation: &str, wanted: (bool, bool)) {
     let manifest = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: web\n  annotations:\n    {annotation}\n"
     );
-    let release = assembled(Given { manifest: &manifest, ..base() }, None);
+    let release = assembled(SampleRecord { manifest: &manifest, ..base() }, None);
     let declared = release.declared(&object("ConfigMap")).unwrap();
     assert_eq!((declared.opted_out, declared.keep), wanted, "{annotation}");
 }
@@ -250,13 +258,18 @@ fn check_stored(
     wanted: (&str, bool, &[&str]),
 ) {
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
-    let given =
-        |namespace, revision, status| Given { namespace, revision, status, manifest, ..Given::default() };
+    let given = |namespace, revision, status| SampleRecord {
+        namespace,
+        revision,
+        status,
+        manifest,
+        ..SampleRecord::default()
+    };
     let stored = ReleaseId { namespace: "flux-system".into(), name: "web".into() };
     let storage = [("flux-system", "shop")].into_iter().collect();
-    let base = baseline.map(|namespace| given(namespace, 1, Status::Superseded));
+    let base = baseline.map(|namespace| given(namespace, 1, ReleaseStatus::Superseded));
     let base = base.map(|given| (given.head(), given.payload()));
-    let latest = given(latest, 2, Status::Deployed);
+    let latest = given(latest, 2, ReleaseStatus::Deployed);
     let found = assemble(
         StoredRecords {
             stored: &stored,
@@ -292,7 +305,7 @@ fn previous_release_namespace_is_kept_only_while_trusted() {
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
     let before = |namespace| {
         let stored = ReleaseId { namespace: "flux-system".into(), name: "web".into() };
-        let given = Given { namespace, manifest, ..Given::default() };
+        let given = SampleRecord { namespace, manifest, ..SampleRecord::default() };
         let storage = [("flux-system", namespace)].into_iter().collect();
         let latest = (&given.head(), &given.payload());
         assemble(
@@ -330,12 +343,12 @@ fn release_that_declares_too_much_is_told_and_not_judged() {
     let text = "a".repeat(MAX_WEIGHT / 6);
     let long: String = (0..8).map(|number| format!("{}data: {{a: {text}}}\n", object(number))).collect();
     for (manifest, reason) in [(&many, Excess::Objects), (&long, Excess::Weight)] {
-        let given = Given { manifest, ..Given::default() };
+        let given = SampleRecord { manifest, ..SampleRecord::default() };
         let release = assembled(given, None);
         assert_eq!(release.invalid.unwrap().reason, reason.to_string());
         assert!(release.objects.is_empty() && release.weight == 0);
         // Nothing is refused by what came before either.
-        let previous = assembled(Given { manifest: WEB, ..Given::default() }, None);
+        let previous = assembled(SampleRecord { manifest: WEB, ..SampleRecord::default() }, None);
         assert!(previous.weight > 0 && !previous.objects.is_empty());
     }
 }
@@ -343,10 +356,10 @@ fn release_that_declares_too_much_is_told_and_not_judged() {
 #[test]
 fn the_last_document_of_an_object_counts_and_those_before_it_are_known() {
     let twice = format!("{NEXT}---\n{}---\n{}", NEXT.replace("new", "newer"), NEXT.replace("new", "newest"));
-    let release = assembled(Given { manifest: &twice, ..next() }, Some(base()));
+    let release = assembled(SampleRecord { manifest: &twice, ..next() }, Some(base()));
     assert_eq!(values(&release), (Some("newest".into()), Some("old".into())));
     let declarations = &release.objects[&object("ConfigMap")];
-    let value = |declared: &Arc<Declared>| declared.fields().get(&["data", "k"]).unwrap();
+    let value = |declared: &Arc<DeclaredObject>| declared.fields().get(&["data", "k"]).unwrap();
     let all: Vec<_> = declarations.all().map(value).collect();
     assert_eq!(all, ["newest", "new", "newer", "old"]);
     let memory = |release: &Release| release.weight;
