@@ -39,7 +39,7 @@ use kubemoor_runtime::config::{self, Proof, Registration, Serve, Source};
 use kubemoor_runtime::metrics::EmergencyMetrics;
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::CertificateSource;
-use kubemoor_verdict::circumstances::DeclaredObject;
+use kubemoor_verdict::circumstances::ObjectDeclaration;
 use kubemoor_verdict::exceptions::may_scale;
 
 /// Records the start of a guard with these `settings`, and the policy files that it read. No row holds a token, a password
@@ -541,7 +541,7 @@ impl ScalingHistory {
         };
         let policy = self.resolver.of(&release.id);
         let Some(declared) = release.declared(workload) else { return Vec::new() };
-        let declared = DeclaredObject { object: workload, release: &release.id, declared };
+        let declared = ObjectDeclaration { object: workload, release: &release.id, declared };
         // A release may come to declare its autoscaler after that appeared.
         let mut counting = self.autoscalers.scalings(workload, &index);
         counting.retain(|it| may_scale(&policy, declared, &it.declared_by, it.range));

@@ -32,7 +32,7 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::settled::Settled;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_policy::suspension::Suspended;
-use kubemoor_verdict::circumstances::DeclaredObject;
+use kubemoor_verdict::circumstances::ObjectDeclaration;
 use kubemoor_verdict::claims::is_local;
 use kubemoor_verdict::deletion;
 use kubemoor_verdict::drift::{self, Subject};
@@ -707,7 +707,7 @@ impl Reconciler {
         let goes_on = live.object.as_ref().is_some_and(|value| rollouts.see(&release.id, object, value, now));
         let Some(policy) = self.known.policy(&release.id).cloned() else { return false };
         let circumstances = self.known.circumstances(release, object);
-        let of = DeclaredObject { object, release: &release.id, declared };
+        let of = ObjectDeclaration { object, release: &release.id, declared };
         let exceptions = Exceptions::new(of, &policy, &circumstances, None, now);
         let blocks = live.object.as_ref().and_then(deletion::deadline).filter(|at| *at > now);
         let again = exceptions.next_change().into_iter().chain(blocks).min();

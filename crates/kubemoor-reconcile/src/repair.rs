@@ -32,7 +32,7 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::Agreement;
 use kubemoor_policy::declaration::Declaration;
 use kubemoor_policy::order::{Ticket, Verb};
-use kubemoor_verdict::circumstances::{Circumstances, DeclaredObject};
+use kubemoor_verdict::circumstances::{Circumstances, ObjectDeclaration};
 use kubemoor_verdict::exceptions::Exceptions;
 
 /// The wait before another look at an object whose release changed meanwhile.
@@ -197,7 +197,7 @@ pub(crate) struct Situation {
 impl Situation {
     pub(crate) fn exceptions<'s>(&'s self, object: &'s ObjectId, now: Timestamp) -> Exceptions<'s> {
         let Self { release, declared, policy, circumstances, .. } = self;
-        let of = DeclaredObject { object, release: &release.id, declared };
+        let of = ObjectDeclaration { object, release: &release.id, declared };
         Exceptions::new(of, policy, circumstances, None, now).of_live(of, release)
     }
 
@@ -367,7 +367,7 @@ impl Reconciler {
         let declared = Arc::clone(release.declared(object)?);
         let policy = Arc::clone(self.known.policy(id)?);
         let circumstances = self.known.circumstances(&release, object);
-        let of = DeclaredObject { object, release: &release.id, declared: &declared };
+        let of = ObjectDeclaration { object, release: &release.id, declared: &declared };
         let exceptions = Exceptions::new(of, &policy, &circumstances, None, self.now);
         let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired();
         let scaled = exceptions.is_autoscaled().then_some(declared.scale()).flatten();

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::claims::adopts;
-use crate::edit::{Circumstances, DeclaredObject, DryRunEvidence, Edit, VerdictReason};
+use crate::edit::{Circumstances, ObjectDeclaration, DryRunEvidence, Edit, VerdictReason};
 use crate::owners::Owners;
 use crate::records::RecordFacts;
 use crate::sealed::SealedChange;
@@ -310,7 +310,7 @@ impl ObjectComparison<'_> {
     /// Whether an earlier dry run has settled that the new value of a field is the declared one.
     fn have_settled(&self, change: &FieldChange) -> bool {
         let Self { object, standing, declared, circumstances, .. } = *self;
-        circumstances.have_settled(DeclaredObject { object, release: &standing.release.id, declared }, change)
+        circumstances.have_settled(ObjectDeclaration { object, release: &standing.release.id, declared }, change)
     }
 
     /// The list elements that the merge of a running client-side operation cannot tell apart: Helm compares the

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::claims;
 pub use crate::diff::of_fields; // alias
 use crate::diff::{ChangeKind, FieldDiff, ObjectComparison, may_be_rewritten};
-use crate::edit::{Circumstances, DeclaredObject, DryRunEvidence, FieldFinding, VerdictReason};
+use crate::edit::{Circumstances, ObjectDeclaration, DryRunEvidence, FieldFinding, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use crate::shown::ShownValues;
 use kubemoor_declare::equality::Agreement;
@@ -152,7 +152,7 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<FieldFinding>
 
 impl<'a> LiveSubject<'a, '_> {
     pub fn exceptions(&self, declared: &'a Arc<Declared>) -> ObjectExceptions<'a> {
-        let of = DeclaredObject { object: self.object, release: &self.standing.release.id, declared };
+        let of = ObjectDeclaration { object: self.object, release: &self.standing.release.id, declared };
         let exceptions = ObjectExceptions::new(of, self.policy, self.circumstances, None, self.now);
         exceptions.of_live(of, self.standing.release)
     }

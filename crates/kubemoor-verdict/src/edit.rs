@@ -313,7 +313,7 @@ pub(crate) fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Res
 
 /// One object, as a manifest of its release declares it.
 #[derive(Clone, Copy, Debug)]
-pub struct DeclaredObject<'a> {
+pub struct ObjectDeclaration<'a> {
     pub object: &'a ObjectId,
     pub release: &'a ReleaseId,
     pub declared: &'a Arc<Declared>,
@@ -334,12 +334,12 @@ pub struct Circumstances {
 
 impl Circumstances {
     /// Whether a dry run has settled that the new value of a field is the declared one.
-    pub fn have_settled(&self, of: DeclaredObject<'_>, change: &FieldChange) -> bool {
+    pub fn have_settled(&self, of: ObjectDeclaration<'_>, change: &FieldChange) -> bool {
         of.is_settled(self.settled.as_deref(), change)
     }
 }
 
-impl DeclaredObject<'_> {
+impl ObjectDeclaration<'_> {
     /// Whether the new value of a field is among the values that a dry run has `settled` for this declaration.
     pub(crate) fn is_settled(&self, settled: Option<&Settled>, change: &FieldChange) -> bool {
         let Self { object, release, declared } = self;

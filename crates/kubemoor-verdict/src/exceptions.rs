@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::diff::{ChangeKind, FieldDiff};
-use crate::edit::{Circumstances, DeclaredObject, VerdictReason};
+use crate::edit::{Circumstances, ObjectDeclaration, VerdictReason};
 use crate::identities;
 use kubemoor_declare::equality;
 use kubemoor_declare::fields::FieldChange;
@@ -54,7 +54,7 @@ enum ScalingRight {
 
 impl ScalingRight {
     /// That of an autoscaler that these releases declare.
-    fn new(policy: &Policy, of: DeclaredObject<'_>, declared_by: &[ReleaseId]) -> Self {
+    fn new(policy: &Policy, of: ObjectDeclaration<'_>, declared_by: &[ReleaseId]) -> Self {
         // Records of other namespaces do not count here, except for that of the object's own release.
         let has_say =
             |by: &ReleaseId| by == of.release || of.object.namespace.as_ref() == Some(&by.namespace);
@@ -73,7 +73,7 @@ impl ScalingRight {
 /// Whether an autoscaler with this range, which these releases declare, may set the replicas of an object.
 pub fn may_scale(
     policy: &Policy,
-    of: DeclaredObject<'_>,
+    of: ObjectDeclaration<'_>,
     declared_by: &[ReleaseId],
     range: (i32, i32),
 ) -> bool {
@@ -109,13 +109,13 @@ pub struct ObjectExceptions<'a> {
 impl<'a> ObjectExceptions<'a> {
     /// The exceptions of an object; with an actor, only those for this actor.
     pub fn new(
-        of: DeclaredObject<'a>,
+        of: ObjectDeclaration<'a>,
         policy: &Policy,
         circumstances: &'a Circumstances,
         actor: Option<&'a Actor>,
         now: Timestamp,
     ) -> Self {
-        let DeclaredObject { object, release, declared } = of;
+        let ObjectDeclaration { object, release, declared } = of;
         let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
         let scales = |it: &&Autoscaler| may_scale(policy, of, &it.declared_by, (it.minimum, it.maximum));
         let scalers = circumstances.autoscalers.iter().filter(scales);
@@ -141,7 +141,7 @@ impl<'a> ObjectExceptions<'a> {
     }
 
     /// The same for a live object of `release`, whose programs may have filled in values.
-    pub fn of_live(self, of: DeclaredObject<'_>, release: &Release) -> Self {
+    pub fn of_live(self, of: ObjectDeclaration<'_>, release: &Release) -> Self {
         Self { outputs: filled_by(release, of.object, of.declared), ..self }
     }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::claims::counting;
 use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, ObjectComparison};
 use crate::edit::{
-    DeclaredObject, DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, Rules, Verdict, VerdictReason,
+    ObjectDeclaration, DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, Rules, Verdict, VerdictReason,
 };
 use crate::exceptions::{ObjectExceptions, exempting};
 use crate::shown::ShownValues;
@@ -133,7 +133,7 @@ fn judge_claim(
         // The arbiter was asked about the first alternative.
         let evidence = if index == 0 { evidence } else { DryRunEvidence::None };
         let (object, release) = (edit.object, &standing.release.id);
-        let of = DeclaredObject { object, release, declared };
+        let of = ObjectDeclaration { object, release, declared };
         let circumstances = edit.circumstances;
         let exceptions = ObjectExceptions::new(of, policy, circumstances, Some(edit.actor), now);
         let seal = exceptions.sealed();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, JudgedFacts};
-use crate::edit::{Circumstances, DeclaredObject, Edit, EditOutcome, ObjectOwner, Verdict, VerdictReason};
+use crate::edit::{Circumstances, ObjectDeclaration, Edit, EditOutcome, ObjectOwner, Verdict, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use crate::judge::{Claim, Decision, decide};
 use crate::records::{self, Falsified, RecordFacts};
@@ -278,7 +278,7 @@ impl ReplayedClaim<'_> {
         for ((facts, declared), recorded) in
             facts.into_iter().zip(&self.declared).zip(&self.claim.alternatives)
         {
-            let of = DeclaredObject { object, release: &self.release, declared };
+            let of = ObjectDeclaration { object, release: &self.release, declared };
             let exceptions = ObjectExceptions::new(of, &self.policy, circumstances, Some(actor), past.time);
             if !past.has_all_groups && (are_groups(&self.policy.exempt) || exceptions.hang_on_groups()) {
                 return Err(Unreplayable::Groups);

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::claims::adopts;
 use crate::diff::EditChanges;
-use crate::edit::{DeclaredObject, FieldFinding};
+use crate::edit::{ObjectDeclaration, FieldFinding};
 use crate::ownership::{self, Back, PartUndone};
 use crate::shown::Shown;
 use crate::{additions, sealed};
@@ -228,7 +228,7 @@ fn judged<'r>(
 /// The places where the old object was not spelled as declared: those that a dry run has settled, and those that
 /// differ.
 fn before(edit: WholeEdit<'_>, release: &Release, declared: &Arc<Declared>) -> (Vec<Path>, Vec<FieldChange>) {
-    let of = DeclaredObject { object: edit.object, release: &release.id, declared };
+    let of = ObjectDeclaration { object: edit.object, release: &release.id, declared };
     let drift = declared.fields().drift(edit.old).into_iter();
     let (settled, mut drift): (Vec<_>, Vec<_>) = drift.partition(|it| of.is_settled(edit.settled, it));
     drift.retain(|it| it.agreement > Agreement::Doubt);

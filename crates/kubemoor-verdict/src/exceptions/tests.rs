@@ -20,7 +20,7 @@ fn with<T>(
     let (object, declarations) = release.objects.iter().next().unwrap();
     let declared = declarations.latest.as_ref().unwrap();
     let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
-    let of = DeclaredObject { object, release: &release.id, declared };
+    let of = ObjectDeclaration { object, release: &release.id, declared };
     ask(&ObjectExceptions::new(of, &policy, circumstances, None, now.parse().unwrap()))
 }
 
@@ -147,7 +147,7 @@ fn each_autoscaler_accepted_by_the_policy_gives_its_own_range() {
         let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
         let circumstances = Circumstances { autoscalers: autoscalers.to_vec(), ..Circumstances::default() };
         let exceptions = ObjectExceptions::new(
-            DeclaredObject { object, release: &release.id, declared },
+            ObjectDeclaration { object, release: &release.id, declared },
             &policy,
             &circumstances,
             Some(&hpa),
@@ -203,7 +203,7 @@ fn deleted_autoscaler_excuses_its_leftover_replicas_but_no_user_change() {
     let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
     let path: Path = "/spec/replicas".parse().unwrap();
     for (actor, expected) in [(None, Some(VerdictReason::Autoscaled)), (Some(&alice), None)] {
-        let of = DeclaredObject { object, release: &release.id, declared };
+        let of = ObjectDeclaration { object, release: &release.id, declared };
         let exceptions = ObjectExceptions::new(of, &policy, &departed, actor, NOON.parse().unwrap());
         assert_eq!(exceptions.of_field(&undeclared(&path, json!(9))), expected);
     }
