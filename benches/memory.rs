@@ -18,8 +18,10 @@ use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_helm::index::Index;
-use kubemoor_helm::record::{ApplyMethod, Record, Status};
-use kubemoor_helm::release::{Appearance, Head, Payload, StoredRecords, Writer, assemble, digest};
+use kubemoor_helm::record::{ApplyMethod, Record, ReleaseStatus};
+use kubemoor_helm::release::{
+    Appearance, Payload, RecordHead, RecordWriter, StoredRecords, assemble, digest,
+};
 use kubemoor_helm::storage::Storage;
 use objects::{OBJECTS, declared};
 
@@ -59,22 +61,22 @@ fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemo
         declared(&name).iter().map(|object| format!("---\n{object}\n")).collect::<Vec<_>>().concat();
     let stored = ReleaseId { namespace: namespace.clone().into(), name: name.clone().into() };
     let created = "2026-05-01T12:00:00Z".parse().unwrap();
-    let head = Arc::new(Head {
+    let head = Arc::new(RecordHead {
         secret: format!("sh.helm.release.v1.{name}.v1"),
         uid: format!("00000000-0000-0000-0000-{number:012}"),
         resource_version: number.to_string(),
         revision: 1,
-        status: Status::Deployed,
+        status: ReleaseStatus::Deployed,
         created,
         touched: created,
         appearance: Appearance::Listed,
-        writer: Writer::Other,
+        writer: RecordWriter::Other,
     });
     let record = Record {
         name,
         namespace,
         revision: 1,
-        status: Status::Deployed,
+        status: ReleaseStatus::Deployed,
         digest: digest(&manifest),
         values: [0; 32],
         manifest,

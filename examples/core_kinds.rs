@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use kubemoor_declare::catalog::{KindFacts, priority};
 use kubemoor_declare::model::Gvk;
-use kubemoor_declare::{embedded, openapi};
+use kubemoor_declare::{catalog, openapi};
 use serde_json::Value;
 
 /// The groups of kinds that charts hold.
@@ -80,7 +80,7 @@ async fn main() -> Result<()> {
         }
     }
     let facts: Vec<KindFacts> = facts.into_values().collect();
-    print_text(&embedded::encode(&facts, &reduction.finish())?)
+    print_text(&catalog::encode(&facts, &reduction.finish())?)
 }
 
 fn print_text(text: &str) -> Result<()> {

@@ -28,30 +28,35 @@ use tokio_util::sync::CancellationToken;
 use self::history::ClusterNaming;
 use kubemoor_cluster::mirror::directory;
 use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::policies::files::Folder;
+use kubemoor_cluster::mirror::policy_files::Folder;
 use kubemoor_declare::catalog::Catalog;
-use kubemoor_guard::admin::{self, Authenticator, Condition, LedgerReader, Readiness};
-use kubemoor_guard::guard::state::State;
-use kubemoor_guard::webhook::door::{self, Door};
+use kubemoor_guard::admin;
+use kubemoor_guard::admin::{Authenticator, LedgerApi, Readiness, ReadinessCondition};
+use kubemoor_guard::guard::state::LoopState;
+use kubemoor_guard::webhook::intake;
+use kubemoor_guard::webhook::intake::CallerGate;
 use kubemoor_guard::webhook::intake::{BodyLimits, Intake};
 use kubemoor_guard::webhook::look::ReleaseSource;
 use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
 use kubemoor_guard::webhook::review;
 use kubemoor_guard::webhook::validate::{Setup, Validator};
 use kubemoor_helm::index::Index;
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_notify::{self as notify, Notifiers, Worker};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_runtime::callers::{Callers, TokenFile};
-use kubemoor_runtime::config::{self, Proof, RecordDriver, Source};
-use kubemoor_runtime::metrics::serving::{self, Serving};
+use kubemoor_runtime::callers::{CallerSecrets, TokenFile};
+use kubemoor_runtime::config;
+use kubemoor_runtime::config::{CallerProof, RecordDriver, Source};
+use kubemoor_runtime::metrics;
+use kubemoor_runtime::metrics::ServingState;
 use kubemoor_runtime::metrics::{
     AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics, Port,
-    RecordMetrics, declarations, registry, releases,
+    RecordMetrics, registry,
 };
-use kubemoor_runtime::server::{self, Ending, Limits, Peer, TlsPort, raise_descriptor_limit};
+use kubemoor_runtime::server;
+use kubemoor_runtime::server::{Limits, Peer, ServerShutdown, TlsPort, raise_descriptor_limit};
 use kubemoor_runtime::telemetry::traces;
 use kubemoor_runtime::tls::{Certificates, ClientAuthority, UserAuthority};
 
@@ -61,11 +66,11 @@ struct Services {
     resolver: Arc<PolicyResolver>,
     in_force: Arc<InForce>,
     /// The loop's knowledge of releases.
-    state: Arc<State>,
+    state: Arc<LoopState>,
     metrics: PartMetrics,
     certificates: Certificates,
     answerer: ReviewAnswerer,
-    ledger: Ledger,
+    ledger: LedgerHandle,
     notifiers: Notifiers,
     /// Stops the guard's own work.
     stop: CancellationToken,
@@ -107,27 +112,27 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let certificates = Certificates::load(config.tls.clone(), Timestamp::now())?;
     let (readiness, authority) = (Readiness::new(), UserAuthority::default());
     // The parts that outlive the guard's own work: answering and health, and the ledger.
-    let (serving, closing) = (Ending::default(), CancellationToken::new());
+    let (serving, closing) = (ServerShutdown::default(), CancellationToken::new());
     let users = Authenticator::new(authority.clone());
     let mut registry = registry();
     let (ready, served) = (readiness.clone(), certificates.clone());
-    serving::register(&mut registry, move || Serving {
+    metrics::register_serving(&mut registry, move || ServingState {
         is_ready: ready.is_ready(),
         validity: served.validity().ok().filter(|_| !served.is_provisional()),
     });
     let connections = ConnectionMetrics::register(&mut registry);
-    let (state, cluster_name) = (Arc::new(State::default()), config.ledger.cluster_name.clone());
+    let (state, cluster_name) = (Arc::new(LoopState::default()), config.ledger.cluster_name.clone());
     let metrics = PartMetrics::register(&mut registry, &state, config.release_metrics);
     let (notifiers, worker) = Notifiers::new(notifiers, &metrics.notices);
-    let (ledger, writer) = Ledger::new(config.ledger, LedgerMetrics::register(&mut registry))?;
+    let (ledger, writer) = LedgerHandle::new(config.ledger, LedgerMetrics::register(&mut registry))?;
     // Registered before the port opens: without any condition the guard would report ready.
     let records = readiness.condition("records");
     let renewal = Renewal::new(&certificates, &config.tls, &readiness, &ledger);
     let callers = WebhookCallers::open(&config.callers, &metrics.admission, &readiness)?;
     let answerer = ReviewAnswerer { door: callers.door.clone(), validator: Arc::default() };
-    let ledger_reader = LedgerReader::new(ledger.clone(), users.clone());
+    let ledger_reader = LedgerApi::new(ledger.clone(), users.clone());
     let scrapers = (!config.anonymous_metrics).then(|| users.clone());
-    let scraped = admin::Metrics { registry: Arc::new(registry), users: scrapers };
+    let scraped = admin::MetricsApi { registry: Arc::new(registry), users: scrapers };
     let router = admin::router(readiness.clone(), scraped, ledger_reader);
 
     let mut parts = Parts::default();
@@ -178,8 +183,8 @@ impl Services {
         let ledger = self.ledger.clone();
         let renewed = move |until: Timestamp| {
             let edit = ReviewedEdit::watched(history::guard(), None);
-            let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
-            ledger.record(Row { detail: format!("from files: valid until {until}"), ..row });
+            let row = LedgerRow::act(Timestamp::now(), edit, None, Act::RenewCertificate);
+            ledger.record(LedgerRow { detail: format!("from files: valid until {until}"), ..row });
         };
         parts.spawn("the certificate's renewal", async move { certificates.keep(renewed, stop).await });
         if let Some(folder) = folder {
@@ -191,7 +196,7 @@ impl Services {
 }
 
 impl Run {
-    fn directory(&mut self, path: &Path, releases: &Condition) -> anyhow::Result<()> {
+    fn directory(&mut self, path: &Path, releases: &ReadinessCondition) -> anyhow::Result<()> {
         let catalog = Catalog::with_core();
         let directory = directory::load(path, &catalog)?;
         for unreadable in &directory.unreadable {
@@ -234,7 +239,7 @@ impl Run {
     /// that this replica is not ready any more.
     async fn until_told(
         mut self,
-        serving: Ending,
+        serving: ServerShutdown,
         closing: CancellationToken,
         shutdown_delay: Duration,
     ) -> anyhow::Result<()> {
@@ -273,7 +278,7 @@ impl Run {
 
 /// The settings and secrets that identify callers.
 struct WebhookCallers {
-    door: Door,
+    door: CallerGate,
     authority: Option<ClientAuthority>,
     file: Option<TokenFile>,
 }
@@ -281,30 +286,32 @@ struct WebhookCallers {
 /// Answers reviews; with an error until it can judge.
 #[derive(Clone)]
 struct ReviewAnswerer {
-    door: Door,
+    door: CallerGate,
     validator: Arc<OnceLock<Validator>>,
 }
 
 impl WebhookCallers {
     fn open(
-        config: &config::Callers,
+        config: &config::CallerSettings,
         metrics: &AdmissionMetrics,
         readiness: &Readiness,
     ) -> anyhow::Result<Self> {
-        let callers = Callers::default();
+        let callers = CallerSecrets::default();
         // Registered before the port opens: without any condition the guard would report ready.
         let known = readiness.condition("callers");
         let (proof, file) = match &config.proof {
-            Proof::Certificate => (door::Proof::Certificate, None),
-            Proof::Kept { .. } => (door::Proof::Token, None),
-            Proof::File(path) => (door::Proof::Token, Some(TokenFile::open(path.clone(), &callers)?)),
+            CallerProof::Certificate => (intake::ApiServerProof::Certificate, None),
+            CallerProof::Kept { .. } => (intake::ApiServerProof::Token, None),
+            CallerProof::File(path) => {
+                (intake::ApiServerProof::Token, Some(TokenFile::open(path.clone(), &callers)?))
+            }
         };
         match &config.proof {
-            Proof::Kept { .. } => known.unmet("the secret that callers are known by is not there yet"),
-            Proof::Certificate | Proof::File(_) => known.met(),
+            CallerProof::Kept { .. } => known.unmet("the secret that callers are known by is not there yet"),
+            CallerProof::Certificate | CallerProof::File(_) => known.met(),
         }
         let authority = config.client_ca.as_deref().map(ClientAuthority::load).transpose()?;
-        Ok(Self { door: Door::new(proof, callers, metrics.clone()), authority, file })
+        Ok(Self { door: CallerGate::new(proof, callers, metrics.clone()), authority, file })
     }
 }
 
@@ -421,11 +428,11 @@ struct PartMetrics {
 
 impl PartMetrics {
     /// Registers all of them; those of each release (`of_releases`) where they are wanted.
-    fn register(registry: &mut Registry, state: &Arc<State>, of_releases: bool) -> Self {
+    fn register(registry: &mut Registry, state: &Arc<LoopState>, of_releases: bool) -> Self {
         let index = Arc::new(RwLock::new(Index::within(for_declarations())));
         let (counted, reports) = (Arc::clone(&index), Arc::clone(state));
         let cache = Arc::clone(index.read().cache());
-        declarations::register(registry, move || [cache.asked(), cache.read()]);
+        metrics::register_declarations(registry, move || [cache.asked(), cache.read()]);
         let metrics = Self {
             admission: AdmissionMetrics::register(registry),
             records: RecordMetrics::register(registry, move || states(&counted.read())),
@@ -434,7 +441,7 @@ impl PartMetrics {
             notices: NoticeMetrics::register(registry),
             index,
         };
-        releases::register(registry, of_releases, move || reports.standings());
+        metrics::register_releases(registry, of_releases, move || reports.standings());
         metrics
     }
 }

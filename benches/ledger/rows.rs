@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::row::{Change, Changes, Kind, Row};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::row::{LedgerRow, RowChange, RowChanges, RowKind};
 use kubemoor_runtime::config::{self, LedgerUrl, Retention};
 use kubemoor_runtime::metrics::{self, LedgerMetrics};
 use kubemoor_verdict::shown::Shown;
@@ -33,7 +33,7 @@ const FREQUENT_DENIALS: u64 = 50;
 
 /// A ledger that is written to.
 pub(crate) struct Written {
-    ledger: Ledger,
+    ledger: LedgerHandle,
     registry: Registry,
     closing: CancellationToken,
     writing: JoinHandle<()>,
@@ -43,9 +43,9 @@ impl Written {
     /// Opens it.
     pub(crate) async fn start(url: &LedgerUrl) -> Self {
         let retention = Retention { age: Duration::MAX, rows: u64::MAX };
-        let settings = config::Ledger { url: url.clone(), cluster_name: None, retention };
+        let settings = config::LedgerSettings { url: url.clone(), cluster_name: None, retention };
         let mut registry = metrics::registry();
-        let (ledger, writer) = Ledger::new(settings, LedgerMetrics::register(&mut registry)).unwrap();
+        let (ledger, writer) = LedgerHandle::new(settings, LedgerMetrics::register(&mut registry)).unwrap();
         let (name, named) = oneshot::channel();
         name.send("6f1c1b52-6a0e-4d61-9c40-0c7b9a2f4e10".to_owned()).unwrap();
         let closing = CancellationToken::new();
@@ -57,7 +57,7 @@ impl Written {
     }
 
     /// Hands rows in, as fast as they are written.
-    pub(crate) async fn record(&self, rows: impl Iterator<Item = Row>) {
+    pub(crate) async fn record(&self, rows: impl Iterator<Item = LedgerRow>) {
         for (number, row) in (1..).zip(rows) {
             self.ledger.record(row);
             if number % BURST == 0 {
@@ -84,7 +84,7 @@ fn metric(registry: &Registry, name: &str) -> u64 {
 
 /// What an edit of a container's image leaves behind. Ten a second from `begin` on;
 /// a third of them are of one release, a quarter of one user.
-pub(crate) fn row(begin: Timestamp, number: u64) -> Row {
+pub(crate) fn row(begin: Timestamp, number: u64) -> LedgerRow {
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     let release = if spread % 10 < 3 { 0 } else { spread % RELEASES };
     let denied =
@@ -99,7 +99,13 @@ pub(crate) fn row(begin: Timestamp, number: u64) -> Row {
 }
 
 /// An edit of the image of this release by this user.
-pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'static str, tag: u64) -> Row {
+pub(crate) fn edit(
+    time: Timestamp,
+    release: u64,
+    user: String,
+    verdict: &'static str,
+    tag: u64,
+) -> LedgerRow {
     let namespace = namespace_of(release);
     let object = ObjectId {
         group: "apps".into(),
@@ -112,16 +118,16 @@ pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'stati
         let image = json!(format!("registry.example.com/team/application:1.{tag}"));
         Some(Shown::of(&object, &path.parse().unwrap(), &image))
     };
-    let change = Change {
+    let change = RowChange {
         path: path.to_owned(),
         declared: shown(1),
         old: shown(1),
         new: shown(tag),
         difference: None,
     };
-    Row {
+    LedgerRow {
         time,
-        kind: Kind::Verdict,
+        kind: RowKind::Verdict,
         release: Some((
             ReleaseId { namespace: namespace.into(), name: format!("release-{release}").into() },
             7,
@@ -135,7 +141,7 @@ pub(crate) fn edit(time: Timestamp, release: u64, user: String, verdict: &'stati
         verdict,
         reason: "drift",
         detail: String::new(),
-        fields: Changes::Listed(vec![change], 0),
+        fields: RowChanges::Listed(vec![change], 0),
         uid: format!("{tag:08x}-0000-4000-8000-000000000000"),
         facts: Some(facts(&namespace_of(release), release, tag)),
         same: None,

@@ -17,20 +17,20 @@ use hyper::body::{Bytes, Incoming};
 use kubemoor_cluster::mirror::directory;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Actor, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
-use kubemoor_guard::webhook::door::{Door, Proof};
+use kubemoor_guard::webhook::intake::{ApiServerProof, CallerGate};
 use kubemoor_guard::webhook::intake::{BodyLimits, Intake};
 use kubemoor_guard::webhook::look::ReleaseSource;
 use kubemoor_guard::webhook::validate::{Setup, Validator};
 use kubemoor_helm::index::Index;
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::row::{Change, Changes, Kind, Row};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::row::{LedgerRow, RowChange, RowChanges, RowKind};
 use kubemoor_notify::Notifiers;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::{self as policy, Policy};
-use kubemoor_runtime::callers::{CallerToken, Callers};
+use kubemoor_runtime::callers::{CallerSecrets, CallerToken};
 use kubemoor_runtime::config::{self, LedgerUrl, RecordDriver, Retention};
 use kubemoor_runtime::metrics::{self, AdmissionMetrics, ConnectionMetrics, LedgerMetrics, NoticeMetrics};
-use kubemoor_runtime::server::{Ending, Limits, Peer, TlsPort, serve};
+use kubemoor_runtime::server::{Limits, Peer, ServerShutdown, TlsPort, serve};
 use kubemoor_runtime::tls::{CertificateSource, Certificates};
 use kubemoor_verdict::shown::Shown;
 use parking_lot::RwLock;
@@ -244,7 +244,7 @@ where
     println!("{}", listener.local_addr().unwrap());
     let tls = certificates.server_config().unwrap();
     let port = TlsPort { listener, tls, metrics: connections };
-    serve(port, answer, Limits::default(), Ending::default()).await;
+    serve(port, answer, Limits::default(), ServerShutdown::default()).await;
 }
 
 fn validator(folder: &Path, others: &Others) -> Validator {
@@ -254,11 +254,11 @@ fn validator(folder: &Path, others: &Others) -> Validator {
     directory.releases.into_iter().for_each(|assembled| index.set(assembled.release));
     assert!(index.objects() > 0);
     let metrics = AdmissionMetrics::register(&mut metrics::registry());
-    let callers = Callers::default();
+    let callers = CallerSecrets::default();
     callers.accept(CallerToken::parse(TOKEN).unwrap(), Some(CallerToken::random().unwrap()));
-    let proof = if folder.ends_with(OPEN) { Proof::Certificate } else { Proof::Token };
+    let proof = if folder.ends_with(OPEN) { ApiServerProof::Certificate } else { ApiServerProof::Token };
     let setup = Setup {
-        door: Door::new(proof, callers, metrics.clone()),
+        door: CallerGate::new(proof, callers, metrics.clone()),
         source: ReleaseSource::Fixed(RwLock::new(index)),
         resolver: Arc::new(resolver(folder)),
         record_driver: RecordDriver::Secret,
@@ -279,7 +279,7 @@ fn resolver(folder: &Path) -> PolicyResolver {
         return PolicyResolver::new(defaults);
     }
     let text = fs::read_to_string(folder.with_file_name("policies.yaml")).unwrap();
-    let (accepted, flawed) = policy::read::read([("policies.yaml", text.as_str())]);
+    let (accepted, flawed) = policy::compile::read([("policies.yaml", text.as_str())]);
     assert!(flawed.is_empty(), "{flawed:?}");
     assert!(!accepted.is_empty());
     PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), accepted))
@@ -308,15 +308,15 @@ impl Others {
     }
 
     /// Makes them, in equal portions every few milliseconds.
-    fn make(&self, ledger: &Ledger) {
+    fn make(&self, ledger: &LedgerHandle) {
         const PORTION: Duration = Duration::from_millis(2);
         let patterns = patterns();
         let (mut next, mut due, mut number) = (Instant::now(), 0.0, 0_usize);
         loop {
             due += self.a_second.load(Ordering::Relaxed) as f64 * PORTION.as_secs_f64();
             while due >= 1.0 {
-                let pattern: &Row = &patterns[number % patterns.len()];
-                let row = Row { time: jiff::Timestamp::now(), ..pattern.clone() };
+                let pattern: &LedgerRow = &patterns[number % patterns.len()];
+                let row = LedgerRow { time: jiff::Timestamp::now(), ..pattern.clone() };
                 if self.are_recorded.load(Ordering::Relaxed) {
                     ledger.record(row);
                 }
@@ -329,7 +329,7 @@ impl Others {
 }
 
 /// Refusals of many releases and users.
-fn patterns() -> Vec<Row> {
+fn patterns() -> Vec<LedgerRow> {
     let row = |number: u64| {
         let (release, user) = (number * 7919 % 1000, number * 31 % 200);
         let namespace = format!("team-{}", release % 50);
@@ -340,16 +340,16 @@ fn patterns() -> Vec<Row> {
             name: format!("release-{release}-web").into(),
         };
         let shown = |tag| Some(Shown::of(&object, &"/spec/replicas".parse().unwrap(), &json!(tag)));
-        let change = Change {
+        let change = RowChange {
             path: "/spec/replicas".to_owned(),
             declared: shown(3),
             old: shown(3),
             new: shown(number),
             difference: None,
         };
-        Row {
+        LedgerRow {
             time: jiff::Timestamp::now(),
-            kind: Kind::Verdict,
+            kind: RowKind::Verdict,
             release: Some((
                 ReleaseId { namespace: namespace.into(), name: format!("release-{release}").into() },
                 7,
@@ -363,7 +363,7 @@ fn patterns() -> Vec<Row> {
             verdict: "Deny",
             reason: "drift",
             detail: String::new(),
-            fields: Changes::Listed(vec![change], 0),
+            fields: RowChanges::Listed(vec![change], 0),
             uid: format!("{number:08x}-0000-4000-8000-000000000000"),
             facts: None,
             same: None,
@@ -375,11 +375,11 @@ fn patterns() -> Vec<Row> {
 }
 
 /// A ledger that is written to, as the program has one.
-fn ledger(file: PathBuf, others: &Others) -> Ledger {
+fn ledger(file: PathBuf, others: &Others) -> LedgerHandle {
     let retention = Retention { age: Duration::MAX, rows: u64::MAX };
-    let settings = config::Ledger { url: LedgerUrl::Sqlite(file), cluster_name: None, retention };
+    let settings = config::LedgerSettings { url: LedgerUrl::Sqlite(file), cluster_name: None, retention };
     let mut registry = metrics::registry();
-    let (ledger, writer) = Ledger::new(settings, LedgerMetrics::register(&mut registry)).unwrap();
+    let (ledger, writer) = LedgerHandle::new(settings, LedgerMetrics::register(&mut registry)).unwrap();
     assert!(others.registry.set(registry).is_ok());
     let (name, named) = oneshot::channel();
     name.send("bench".to_owned()).unwrap();

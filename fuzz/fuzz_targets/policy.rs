@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubemoor_declare::catalog::Catalog;
-use kubemoor_cluster::mirror::directory::{Content, assemble};
+use kubemoor_cluster::mirror::directory::{ReleaseFile, assemble};
 use kubemoor_declare::model::{Actor, DriftMode, EditsMode, ReleaseId};
 use kubemoor_policy::Policy;
-use kubemoor_policy::allowance::Request;
+use kubemoor_policy::allowance::RequestedAllowance;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::{Pattern, PatternError};
-use kubemoor_policy::read::read;
+use kubemoor_policy::compile::read;
 use kubemoor_policy::resolver::{Labels, Policies};
 use kubemoor_policy::selector::Selector;
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ fuzz_target!(|text: &str| {
         "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 1},
         "metadata": {"name": "release", "namespace": "ns", "annotations": {"kubemoor.dev/allow": text}},
     });
-    let record = Content::Manifest(document.to_string()).into_record(&release);
+    let record = ReleaseFile::Manifest(document.to_string()).into_record(&release);
     let declarations = assemble(record, &Catalog::with_core()).release.objects;
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
     let policies = Policies::new(defaults, &Labels::new(), read([("fuzz.yaml", text)]).0);
@@ -37,7 +37,7 @@ fuzz_target!(|text: &str| {
             standing.open(now);
         }
     }
-    let _ = Request::read(text, Some(text), Some(text));
+    let _ = RequestedAllowance::read(text, Some(text), Some(text));
     let _ = Selector::parse(text);
     let Ok(pattern) = Pattern::parse(text) else { return };
     match Pattern::parse(&pattern.to_string()) {

@@ -2,13 +2,13 @@
 #![no_main]
 
 use kubemoor_declare::prune::Pruned;
-use kubemoor_guard::webhook::review::{Head, Request, object};
+use kubemoor_guard::webhook::review::{AdmissionRequest, ReviewHead, object};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
 fuzz_target!(|body: &[u8]| {
-    let head = Head::parse(body);
-    let Ok(request) = Request::parse(body) else { return };
+    let head = ReviewHead::parse(body);
+    let Ok(request) = AdmissionRequest::parse(body) else { return };
     let texts = [&request.object, &request.old_object];
     let objects = texts.map(|text| text.as_ref().and_then(|text| object(text.get()).ok()));
     if let (Some(new), Some(old)) = (&request.object, &request.old_object) {

@@ -4,9 +4,9 @@
 
 use jiff::Timestamp;
 use kubemoor_cluster::client::guarded::Remembered;
-use kubemoor_policy::agreement::Agreement;
+use kubemoor_policy::agreement::LastAgreement;
 use kubemoor_policy::guarded::GuardedRelease;
-use kubemoor_policy::order::{Order, Ticket};
+use kubemoor_policy::signing::{Ticket, TicketOrder};
 use kubemoor_policy::signing::SigningKey;
 use libfuzzer_sys::fuzz_target;
 
@@ -14,13 +14,13 @@ fuzz_target!(|text: &[u8]| {
     let Ok(guarded) = serde_json::from_slice::<GuardedRelease>(text) else { return };
     let key = SigningKey::new([7; 32]);
     let Some(release) = guarded.release() else { return };
-    let order = Order { release: &release, uid: "u", at: "now" };
+    let order = TicketOrder { release: &release, uid: "u", at: "now" };
     for ticket in guarded.metadata.annotations.iter().flatten().map(|(_, text)| text) {
         assert!(Ticket::read(ticket, &key, &order, Timestamp::UNIX_EPOCH).is_err(), "nobody has the key");
     }
     let Some(remembered) = Remembered::from_status(&guarded, &key) else { return };
     for agreement in remembered.seen.iter().filter_map(|seen| seen.agreement.as_ref()) {
-        let again = Agreement::read(&agreement.seal(), agreement.open());
+        let again = LastAgreement::read(&agreement.seal(), agreement.open());
         assert_eq!(again.as_ref(), Some(agreement));
     }
 });

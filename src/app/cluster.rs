@@ -16,41 +16,43 @@ use super::history::{
 };
 use super::registrar::{Registrar, note_unlabelled_namespaces};
 use super::{Halt, Parts, Run, Services};
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::connection::{self, Connection};
+use kubemoor_cluster::client::access;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::connection;
+use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::events::Events;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases, Remembered};
-use kubemoor_cluster::client::lease::{Election, Leadership, Place};
+use kubemoor_cluster::client::lease::{Election, Leadership, LeasePlace};
 use kubemoor_cluster::client::objects::Objects;
-use kubemoor_cluster::client::{identity, user_authority};
+use kubemoor_cluster::mirror::Progress;
 use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::arbiter::Arbiter;
-use kubemoor_cluster::mirror::autoscalers::Autoscalers;
-use kubemoor_cluster::mirror::kinds::Kinds;
-use kubemoor_cluster::mirror::namespaces::Namespaces;
+use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::policies::watch::PolicyWatch;
-use kubemoor_cluster::mirror::progress::Progress;
-use kubemoor_cluster::mirror::releases::{Health, RecordSource, Releases};
+use kubemoor_cluster::mirror::policies::Namespaces;
+use kubemoor_cluster::mirror::policies::PolicyWatch;
+use kubemoor_cluster::mirror::releases::{IndexHealth, RecordSource, Releases};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_guard::admin::Condition;
+use kubemoor_guard::admin::ReadinessCondition;
+use kubemoor_guard::guard;
 use kubemoor_guard::guard::Guard;
-use kubemoor_guard::guard::announce::Announcer;
+use kubemoor_guard::guard::LoopCommand;
+use kubemoor_guard::guard::announce::EventPublisher;
 use kubemoor_guard::guard::fleet::FleetWriter;
 use kubemoor_guard::guard::notices::Teller;
-use kubemoor_guard::guard::orders::{self, Command};
 use kubemoor_guard::guard::status::{Statuses, Witness};
-use kubemoor_guard::webhook::look::{Live, ReleaseSource};
-use kubemoor_guard::webhook::order::Orders;
+use kubemoor_guard::webhook::look::{LiveCluster, ReleaseSource};
+use kubemoor_guard::webhook::order::OrderDesk;
 use kubemoor_guard::webhook::registration::emergency;
 use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
 use kubemoor_guard::webhook::validate::Setup;
 use kubemoor_notify::Worker;
+use kubemoor_policy::agreement::SettledValues;
 use kubemoor_policy::guarded::LeaseReference;
-use kubemoor_policy::order::Verb;
-use kubemoor_policy::settled::SettledValues;
+use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::suspension::Suspended;
+use kubemoor_policy::signing::Verb;
 use kubemoor_reconcile::report::DriftKind;
 use kubemoor_runtime::callers::random_key;
 use kubemoor_runtime::config;
@@ -78,7 +80,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 struct ClusterWork {
     services: Services,
-    cluster: config::Cluster,
+    cluster: config::ClusterSettings,
     rotation: Rotation,
     renewal: Option<Renewal>,
     worker: Option<Worker>,
@@ -87,22 +89,22 @@ struct ClusterWork {
 }
 
 struct ClusterConditions {
-    records: Condition,
-    policies: Condition,
-    switch: Condition,
+    records: ReadinessCondition,
+    policies: ReadinessCondition,
+    switch: ReadinessCondition,
     /// Not waited for: it says that deletions may go unnoticed.
-    loop_listed: Condition,
+    loop_listed: ReadinessCondition,
     /// Not waited for: it says which namespaces lack a label.
-    labels: Condition,
+    labels: ReadinessCondition,
     /// Not waited for: it says how many statuses have still to be compared.
-    statuses: Condition,
+    statuses: ReadinessCondition,
 }
 
 /// The handles that the parts share once a cluster answers.
 struct ClusterHandles {
     client: kube::Client,
     uid: Option<String>,
-    kinds: Arc<Kinds>,
+    kinds: Arc<ServedKinds>,
     releases: Arc<Releases>,
     objects: Objects,
     /// None where no dry run may be made.
@@ -116,7 +118,7 @@ struct ClusterHandles {
 
 struct FollowedPolicies {
     allowances: Arc<Allowances>,
-    autoscalers: Arc<Autoscalers>,
+    autoscalers: Arc<AutoscalerMirror>,
     /// The policies and autoscalers that rows in the ledger are about.
     witnessed: Arc<Witnessed>,
     listings: Vec<watch::Receiver<Progress>>,
@@ -125,7 +127,7 @@ struct FollowedPolicies {
 impl Run {
     pub(super) async fn cluster(
         &mut self,
-        cluster: config::Cluster,
+        cluster: config::ClusterSettings,
         rotation: Rotation,
         renewal: Option<Renewal>,
     ) -> anyhow::Result<()> {
@@ -133,7 +135,7 @@ impl Run {
         let connection = connection::connect(cluster.kubeconfig.as_deref()).await?;
         let users = self.users.trust(connection.client.clone());
         let followed =
-            user_authority::follow(connection.client.clone(), users, self.services.stop.child_token());
+            access::follow_user_authority(connection.client.clone(), users, self.services.stop.child_token());
         self.parts.spawn("following the authorities of users", followed);
         let [records, policies, switch, loop_listed, labels, statuses] =
             ["records", "policies", "emergency", "loop", "labels", "statuses"]
@@ -162,7 +164,7 @@ impl Run {
 }
 
 impl ClusterWork {
-    async fn run(mut self, connection: Connection) -> anyhow::Result<()> {
+    async fn run(mut self, connection: ClusterConnection) -> anyhow::Result<()> {
         let stop = self.services.stop.clone();
         let met = tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -231,7 +233,7 @@ impl ClusterWork {
     /// Begins to follow what all else needs.
     fn link(&self, met: FirstAnswers, session: &LeaderSession, parts: &mut Parts) -> ClusterHandles {
         let Self { services, cluster, .. } = self;
-        let FirstAnswers { connection: Connection { client, .. }, kinds, uid, .. } = met;
+        let FirstAnswers { connection: ClusterConnection { client, .. }, kinds, uid, .. } = met;
         let (stop, in_force) = (&services.stop, &services.in_force);
         let releases = Releases::new(
             client.clone(),
@@ -274,7 +276,7 @@ impl ClusterWork {
     fn follow_policies(
         &self,
         client: &kube::Client,
-        kinds: &Arc<Kinds>,
+        kinds: &Arc<ServedKinds>,
         releases: &Arc<Releases>,
         leadership: &Leadership,
         parts: &mut Parts,
@@ -295,7 +297,7 @@ impl ClusterWork {
         let namespaces =
             Namespaces::new(client.clone(), Arc::clone(in_force)).keeping(keep_relabelling(ledger.clone()));
         let allowances = Allowances::new(client.clone(), Arc::clone(kinds), watched.clone(), leadership);
-        let autoscalers = Autoscalers::new(client.clone(), Arc::clone(kinds), watched.clone());
+        let autoscalers = AutoscalerMirror::new(client.clone(), Arc::clone(kinds), watched.clone());
         let listings =
             vec![policies.progress(), namespaces.progress(), allowances.progress(), autoscalers.progress()];
         parts.spawn("following the policies", policies.run(stop.clone()));
@@ -313,7 +315,7 @@ impl ClusterWork {
     fn judge(&self, link: &ClusterHandles, own_account: Option<String>) {
         let Services { answerer, resolver, metrics, ledger, notifiers, .. } = &self.services;
         let ClusterHandles { releases, policies, .. } = link;
-        let live = Live {
+        let live = LiveCluster {
             releases: Arc::clone(releases),
             arbiter: link.arbiter.clone(),
             objects: link.objects.clone(),
@@ -367,7 +369,7 @@ impl ClusterWork {
         &mut self,
         link: &ClusterHandles,
         session: &LeaderSession,
-        (suspended, key): (Suspended, SigningKey),
+        (suspended, key): (SuspendedReleases, SigningKey),
         parts: &mut Parts,
     ) -> Result<(), Halt> {
         let Services { resolver, in_force, state, metrics, ledger, stop, .. } = self.services.clone();
@@ -404,7 +406,7 @@ impl ClusterWork {
             state,
             key,
         };
-        let orders = orders::Orders { leading, commands: wishes, suspended };
+        let orders = guard::LoopInputs { leading, commands: wishes, suspended };
         parts.try_spawn("the loop", async move {
             let outcome = guard.run(orders, stop).await;
             drop(ended);
@@ -455,7 +457,7 @@ impl ClusterWork {
         parts.spawn("telling notifiers", teller.run(stop.clone()));
         if !read_only {
             let LeaderSession { leadership, identity, .. } = session;
-            let announcer = Announcer {
+            let announcer = EventPublisher {
                 state: Arc::clone(state),
                 events: Events::new(link.client.clone(), leadership.clone(), identity.clone()),
                 kinds: Arc::clone(&link.kinds),
@@ -474,7 +476,7 @@ impl ClusterWork {
         &self,
         link: &ClusterHandles,
         session: &LeaderSession,
-        (commands, suspended, key): (mpsc::Sender<Command>, Suspended, SigningKey),
+        (commands, suspended, key): (mpsc::Sender<LoopCommand>, SuspendedReleases, SigningKey),
         looped: CancellationToken,
         parts: &mut Parts,
     ) {
@@ -544,7 +546,7 @@ impl ClusterWork {
     }
 
     /// The webhook's access to the loop when a user orders a repair.
-    fn orders(&self) -> Orders {
+    fn orders(&self) -> OrderDesk {
         let state = Arc::clone(&self.services.state);
         let unconfirmed = move |release: &ReleaseId| {
             let Some(report) = state.of(release) else { return Vec::new() };
@@ -554,7 +556,10 @@ impl ClusterWork {
             let verb = |object: &ObjectId| if is_missing(object) { Verb::Create } else { Verb::Update };
             report.unconfirmed.iter().map(|object| (verb(object), object.clone())).collect()
         };
-        Orders { unconfirmed: Box::new(unconfirmed), callers: self.services.answerer.door.callers().clone() }
+        OrderDesk {
+            unconfirmed: Box::new(unconfirmed),
+            callers: self.services.answerer.door.callers().clone(),
+        }
     }
 
     /// The key with which this guard and its other replicas sign, once it is known. A read-only guard shares
@@ -570,7 +575,7 @@ impl ClusterWork {
 impl FollowedPolicies {
     /// Waits until all sources were listed, since each can turn a refusal into an allow. Meanwhile `condition` reports what
     /// is missing.
-    async fn known(&mut self, condition: &Condition) {
+    async fn known(&mut self, condition: &ReadinessCondition) {
         for listing in &mut self.listings {
             loop {
                 let reason = match &*listing.borrow_and_update() {
@@ -598,7 +603,7 @@ struct LeaderSession {
     /// Until when nothing is registered, because a person withdrew the webhooks.
     withdrawn: watch::Receiver<Option<Instant>>,
     /// The Lease that replicas share; `None` without an election.
-    place: Option<Place>,
+    place: Option<LeasePlace>,
     /// The election, until this replica takes part in it.
     election: Option<Election>,
     /// Ends the election, which gives the lead up.
@@ -607,7 +612,7 @@ struct LeaderSession {
 
 impl LeaderSession {
     /// Returns a session that knows whether there is an election. This replica is not a candidate yet.
-    fn open(client: &kube::Client, cluster: &config::Cluster, certificates: &Certificates) -> Self {
+    fn open(client: &kube::Client, cluster: &config::ClusterSettings, certificates: &Certificates) -> Self {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
         let identity = format!("{}_{}_{started:x}", host.to_string_lossy(), std::process::id());
@@ -628,7 +633,7 @@ impl LeaderSession {
             );
             return alone(Leadership::alone(), identity);
         };
-        let place = Place { namespace: service.namespace.clone(), name: service.name.clone() };
+        let place = LeasePlace { namespace: service.namespace.clone(), name: service.name.clone() };
         let election =
             Election::new(client.clone(), place.clone(), identity.clone(), certificates.ca_bundle());
         Self {
@@ -643,7 +648,7 @@ impl LeaderSession {
 
     /// The Lease that the leader renews; `None` where this guard acts alone.
     fn place(&self) -> Option<LeaseReference> {
-        let Place { namespace, name } = self.place.clone()?;
+        let LeasePlace { namespace, name } = self.place.clone()?;
         Some(LeaseReference { namespace, name })
     }
 
@@ -666,20 +671,20 @@ impl LeaderSession {
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 
 struct FirstAnswers {
-    connection: Connection,
-    kinds: Arc<Kinds>,
+    connection: ClusterConnection,
+    kinds: Arc<ServedKinds>,
     own_account: Option<String>,
     /// The uid of the namespace kube-system.
     uid: Option<String>,
 }
 
-async fn meet(connection: Connection, records: &Condition) -> FirstAnswers {
+async fn meet(connection: ClusterConnection, records: &ReadinessCondition) -> FirstAnswers {
     loop {
         let met = async {
-            let kinds = Kinds::read(connection.client.clone()).await?;
-            let own_account = identity::own_name(&connection.client, connection.claimed.clone()).await?;
-            let uid = identity::cluster_uid(&connection.client).await?;
-            Ok::<_, kubemoor_cluster::client::call::CallError>((kinds, own_account, uid))
+            let kinds = ServedKinds::read(connection.client.clone()).await?;
+            let own_account = access::own_name(&connection.client, connection.claimed.clone()).await?;
+            let uid = access::cluster_uid(&connection.client).await?;
+            Ok::<_, kubemoor_cluster::client::call::ClusterError>((kinds, own_account, uid))
         };
         match met.await {
             Ok((kinds, own_account, uid)) => {
@@ -703,7 +708,11 @@ const OUTAGE: Duration = Duration::from_secs(60);
 
 const OUTAGE_LOOK: Duration = Duration::from_secs(5);
 
-async fn meet_once(mut is_listed: watch::Receiver<bool>, condition: Condition, stop: CancellationToken) {
+async fn meet_once(
+    mut is_listed: watch::Receiver<bool>,
+    condition: ReadinessCondition,
+    stop: CancellationToken,
+) {
     tokio::select! {
         () = stop.cancelled() => {}
         () = async {
@@ -716,7 +725,11 @@ async fn meet_once(mut is_listed: watch::Receiver<bool>, condition: Condition, s
 
 /// Says through readiness when the records go unwatched for long. The last
 /// state serves meanwhile.
-async fn report_outages(mut health: watch::Receiver<Health>, records: Condition, stop: CancellationToken) {
+async fn report_outages(
+    mut health: watch::Receiver<IndexHealth>,
+    records: ReadinessCondition,
+    stop: CancellationToken,
+) {
     loop {
         let outage = health.borrow_and_update().outage.clone();
         match outage {
@@ -740,11 +753,11 @@ async fn report_outages(mut health: watch::Receiver<Health>, records: Condition,
 
 /// The guarded releases that users have suspended, once the API server answers. Without the right to read them there
 /// are none.
-async fn suspended(client: &kube::Client, cluster: &config::Cluster) -> Suspended {
+async fn suspended(client: &kube::Client, cluster: &config::ClusterSettings) -> SuspendedReleases {
     loop {
         match guarded::suspended(client, &cluster.namespaces).await {
             Ok(suspended) => return suspended,
-            Err(CallError::Refused { code: 401 | 403, .. }) => return Suspended::new(),
+            Err(ClusterError::Refused { code: 401 | 403, .. }) => return SuspendedReleases::new(),
             Err(error) => {
                 tracing::debug!("which releases are suspended cannot be read, trying again: {error}");
                 tokio::time::sleep(RETRY).await;
@@ -754,7 +767,11 @@ async fn suspended(client: &kube::Client, cluster: &config::Cluster) -> Suspende
 }
 
 /// Reports in `/readyz` how many statuses still have to be compared, if there are many.
-async fn note_due(mut counts: watch::Receiver<usize>, condition: Condition, stop: CancellationToken) {
+async fn note_due(
+    mut counts: watch::Receiver<usize>,
+    condition: ReadinessCondition,
+    stop: CancellationToken,
+) {
     loop {
         let count = *counts.borrow_and_update();
         match count {
@@ -775,7 +792,7 @@ async fn note_due(mut counts: watch::Receiver<usize>, condition: Condition, stop
 /// Passes the knowledge of an earlier guard to the loop. Returns whether that finished before `stop`.
 async fn remember(
     statuses: &Statuses,
-    first: Result<Vec<Remembered>, CallError>,
+    first: Result<Vec<Remembered>, ClusterError>,
     stop: &CancellationToken,
 ) -> bool {
     let (mut failures, mut read) = (FailureLog::default(), first);
@@ -785,7 +802,7 @@ async fn remember(
                 Ok(remembered) => {
                     for remembered in remembered {
                         // Without a loop there is no receiver.
-                        drop(statuses.commands.send(Command::Remember(remembered)).await);
+                        drop(statuses.commands.send(LoopCommand::Remember(remembered)).await);
                     }
                     return;
                 }

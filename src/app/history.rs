@@ -10,48 +10,50 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::identity;
+use kubemoor_cluster::client::access;
+use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::resource::GROUP;
 use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::autoscalers::{Autoscalers, Scaling};
-use kubemoor_cluster::mirror::namespaces::Relabelling;
+use kubemoor_cluster::mirror::autoscalers::{AutoscalerMirror, Scaling};
 use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::policies::change::{FileChange, PolicyChange, PolicyFate};
-use kubemoor_cluster::mirror::policies::files::Folder;
+use kubemoor_cluster::mirror::policies::Relabelling;
+use kubemoor_cluster::mirror::policies::{PolicyChange, PolicyFate};
+use kubemoor_cluster::mirror::policy_files::FileChange;
+use kubemoor_cluster::mirror::policy_files::Folder;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId, build};
 use kubemoor_declare::path::Path;
-use kubemoor_guard::admin::Condition;
-use kubemoor_guard::webhook::registration::emergency::{MARKER, Turn};
+use kubemoor_guard::admin::ReadinessCondition;
+use kubemoor_guard::webhook::registration::emergency::{EmergencyChange, MARKER};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::entry::{Entry, Object};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::entry::{EntryObject, LedgerEntry};
 use kubemoor_ledger::query::Filter;
-use kubemoor_ledger::row::{Act, Permitted, ReviewedEdit, Row};
+use kubemoor_ledger::row::{Act, ExceptionEvent, LedgerRow, ReviewedEdit};
 use kubemoor_notify::Notifiers;
-use kubemoor_notify::message::{Message, Subject};
+use kubemoor_notify::message::{Notification, NotificationSubject};
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_runtime::config::{self, Proof, Registration, Serve, Source};
+use kubemoor_runtime::config;
+use kubemoor_runtime::config::{CallerProof, Serve, Source, WebhookRegistration};
 use kubemoor_runtime::metrics::EmergencyMetrics;
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::CertificateSource;
-use kubemoor_verdict::circumstances::ObjectDeclaration;
+use kubemoor_verdict::edit::ObjectDeclaration;
 use kubemoor_verdict::exceptions::may_scale;
 
 /// Records the start of a guard with these `settings`, and the policy files that it read. No row holds a token, a password
 /// or a path of a secret file. A guard that is killed leaves no row about its end.
-pub(super) fn record_start(ledger: &Ledger, mut settings: Vec<String>, folder: Option<&Folder>) {
+pub(super) fn record_start(ledger: &LedgerHandle, mut settings: Vec<String>, folder: Option<&Folder>) {
     let files = folder.map(Folder::digests).unwrap_or_default();
     let files: Vec<_> = files.iter().map(|(file, digest)| format!("{file} ({digest})")).collect();
     settings.extend((!files.is_empty()).then(|| format!("policy files {}", files.join(", "))));
     record(ledger, Act::Start, settings.join("; "));
 }
 
-pub(super) fn record_stop(ledger: &Ledger, why: &str) {
+pub(super) fn record_stop(ledger: &LedgerHandle, why: &str) {
     record(ledger, Act::Stop, why.to_owned());
 }
 
@@ -59,7 +61,7 @@ pub(super) fn record_stop(ledger: &Ledger, why: &str) {
 pub(super) fn settings(config: &Serve) -> Vec<String> {
     let Serve { source, tls, callers, edits, drift, policies, cluster_labels, operation_timeout, .. } =
         config;
-    let config::Ledger { url, retention, .. } = &config.ledger;
+    let config::LedgerSettings { url, retention, .. } = &config.ledger;
     let mut settings = vec![
         format!("version {}", build::VERSION),
         format!("edits {edits:?}"),
@@ -85,19 +87,20 @@ pub(super) fn guard() -> ObjectId {
     ObjectId { group: "".into(), kind: "Guard".into(), namespace: None, name: name.into() }
 }
 
-fn record(ledger: &Ledger, act: Act, detail: String) {
-    let row = Row::act(Timestamp::now(), ReviewedEdit::watched(guard(), None), None, act);
-    ledger.record(Row { detail, ..row });
+fn record(ledger: &LedgerHandle, act: Act, detail: String) {
+    let row = LedgerRow::act(Timestamp::now(), ReviewedEdit::watched(guard(), None), None, act);
+    ledger.record(LedgerRow { detail, ..row });
 }
 
-fn of_cluster(cluster: &config::Cluster) -> Vec<String> {
-    let config::Cluster { namespaces, record_driver, read_only, own_service, registration, .. } = cluster;
+fn of_cluster(cluster: &config::ClusterSettings) -> Vec<String> {
+    let config::ClusterSettings { namespaces, record_driver, read_only, own_service, registration, .. } =
+        cluster;
     let mut settings = vec![format!("record driver {record_driver:?}").to_lowercase()];
     settings.extend(read_only.then(|| "read-only".to_owned()));
     settings.extend(own_service.as_ref().map(|it| format!("service {}/{}", it.namespace, it.name)));
     settings.push(match registration {
         None => "webhooks registered by others".to_owned(),
-        Some(Registration { select_all: true, .. }) => "registers webhooks for all objects".to_owned(),
+        Some(WebhookRegistration { select_all: true, .. }) => "registers webhooks for all objects".to_owned(),
         Some(_) => "registers webhooks for objects with Helm's label".to_owned(),
     });
     settings.push(match namespaces.as_slice() {
@@ -115,13 +118,13 @@ fn certificate(source: &CertificateSource) -> &'static str {
     }
 }
 
-fn proof(callers: &config::Callers) -> &'static str {
+fn proof(callers: &config::CallerSettings) -> &'static str {
     match (&callers.proof, &callers.client_ca) {
-        (Proof::Certificate, _) => "by certificate",
-        (Proof::File(_), None) => "by a token from a file",
-        (Proof::File(_), Some(_)) => "by a token from a file and a certificate",
-        (Proof::Kept { .. }, None) => "by a token of the guard",
-        (Proof::Kept { .. }, Some(_)) => "by a token of the guard and a certificate",
+        (CallerProof::Certificate, _) => "by certificate",
+        (CallerProof::File(_), None) => "by a token from a file",
+        (CallerProof::File(_), Some(_)) => "by a token from a file and a certificate",
+        (CallerProof::Kept { .. }, None) => "by a token of the guard",
+        (CallerProof::Kept { .. }, Some(_)) => "by a token of the guard and a certificate",
     }
 }
 
@@ -150,7 +153,12 @@ impl ClusterNaming {
 
     /// Lets the ledger's writer begin: in the given name, else in the cluster's uid, and in its URL if that may not be read
     /// for a minute. Rows wait meanwhile. Returns at `stop`: a part of the program must not end sooner.
-    pub(super) async fn find(self, connection: Connection, uid: Option<String>, stop: CancellationToken) {
+    pub(super) async fn find(
+        self,
+        connection: ClusterConnection,
+        uid: Option<String>,
+        stop: CancellationToken,
+    ) {
         let uid = match uid {
             Some(uid) => Some(uid),
             None if self.given.is_some() => None,
@@ -168,14 +176,14 @@ impl ClusterNaming {
 async fn ask(client: &kube::Client) -> Option<String> {
     for pause in PAUSES {
         tokio::time::sleep(Duration::from_secs(pause)).await;
-        if let Ok(Some(uid)) = identity::cluster_uid(client).await {
+        if let Ok(Some(uid)) = access::cluster_uid(client).await {
             return Some(uid);
         }
     }
     None
 }
 
-pub(super) fn keep_emergency(ledger: Ledger, notifiers: Notifiers) -> impl Fn(Turn) + Send {
+pub(super) fn keep_emergency(ledger: LedgerHandle, notifiers: Notifiers) -> impl Fn(EmergencyChange) + Send {
     move |turn| {
         notifiers.send(&[], emergency_message(&turn));
         ledger.record(emergency_row(turn));
@@ -186,7 +194,7 @@ pub(super) fn keep_emergency(ledger: Ledger, notifiers: Notifiers) -> impl Fn(Tu
 pub(super) async fn obey_emergency(
     mut open: watch::Receiver<Option<bool>>,
     in_force: Arc<InForce>,
-    condition: Condition,
+    condition: ReadinessCondition,
     metrics: EmergencyMetrics,
     stop: CancellationToken,
 ) {
@@ -220,14 +228,19 @@ pub(super) async fn obey_emergency(
     }
 }
 
-fn emergency_message(turn: &Turn) -> Message {
-    let subject = if turn.open { Subject::EmergencyOpened } else { Subject::EmergencyClosed };
+fn emergency_message(turn: &EmergencyChange) -> Notification {
+    let subject =
+        if turn.open { NotificationSubject::EmergencyOpened } else { NotificationSubject::EmergencyClosed };
     let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    Message { by: said(&turn.by), detail: said(&turn.reason), ..Message::new(subject, Timestamp::now()) }
+    Notification {
+        by: said(&turn.by),
+        detail: said(&turn.reason),
+        ..Notification::new(subject, Timestamp::now())
+    }
 }
 
 /// The same as the ledger keeps it: once, whichever guard sees it first.
-fn emergency_row(turn: Turn) -> Row {
+fn emergency_row(turn: EmergencyChange) -> LedgerRow {
     let act = if turn.open { Act::Open } else { Act::Close };
     let edit = ReviewedEdit {
         object: ObjectId {
@@ -241,10 +254,10 @@ fn emergency_row(turn: Turn) -> Row {
         uid: String::new(),
     };
     let same = Some(format!("{} {act:?}", turn.emergency)).filter(|_| !turn.emergency.is_empty());
-    Row { same, detail: turn.reason, ..Row::act(Timestamp::now(), edit, None, act) }
+    LedgerRow { same, detail: turn.reason, ..LedgerRow::act(Timestamp::now(), edit, None, act) }
 }
 
-pub(super) async fn keep_transitions(releases: Arc<Releases>, ledger: Ledger, stop: CancellationToken) {
+pub(super) async fn keep_transitions(releases: Arc<Releases>, ledger: LedgerHandle, stop: CancellationToken) {
     let changes = releases.changes();
     let mut told: HashMap<ReleaseId, Arc<Release>> = HashMap::new();
     loop {
@@ -256,11 +269,11 @@ pub(super) async fn keep_transitions(releases: Arc<Releases>, ledger: Ledger, st
         let row = match (release, told.remove(&id)) {
             (Some(now), before) => {
                 let row = (!before.is_some_and(|before| is_same_state(&before, &now)))
-                    .then(|| Row::transition(Timestamp::now(), &now, false));
+                    .then(|| LedgerRow::transition(Timestamp::now(), &now, false));
                 told.insert(id, now);
                 row
             }
-            (None, Some(before)) => Some(Row::transition(Timestamp::now(), &before, true)),
+            (None, Some(before)) => Some(LedgerRow::transition(Timestamp::now(), &before, true)),
             (None, None) => None,
         };
         if let Some(row) = row {
@@ -289,12 +302,12 @@ const OLD: SignedDuration = SignedDuration::from_mins(10);
 const LOOK: Duration = Duration::from_secs(60);
 
 /// The ends that are still to be announced, by the version of the allowance.
-type PendingEnds = BTreeMap<(String, i64), (Timestamp, Message)>;
+type PendingEnds = BTreeMap<(String, i64), (Timestamp, Notification)>;
 
 pub(super) struct ExceptionHistory {
     pub(super) allowances: Arc<Allowances>,
     pub(super) releases: Arc<Releases>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: LedgerHandle,
     pub(super) notifiers: Notifiers,
     pub(super) resolver: Arc<PolicyResolver>,
 }
@@ -312,7 +325,7 @@ impl ExceptionHistory {
                 () = until(next) => {
                     let now = Timestamp::now();
                     for (_, (_, message)) in ending.extract_if(.., |_, (at, _)| *at <= now) {
-                        self.send(Message { at: now, ..message });
+                        self.send(Notification { at: now, ..message });
                     }
                     continue;
                 }
@@ -321,13 +334,13 @@ impl ExceptionHistory {
             let before = told.remove(&object).unwrap_or_default();
             for allowance in before.iter().filter(|it| !open.iter().any(|other| same(it, other))) {
                 ending.remove(&allowance.version);
-                self.record(&object, allowance, Permitted::Closed);
+                self.record(&object, allowance, ExceptionEvent::Closed);
             }
             for allowance in open.iter().filter(|it| !before.iter().any(|other| same(it, other))) {
-                let Some(opened) = self.record(&object, allowance, Permitted::Opened) else { continue };
+                let Some(opened) = self.record(&object, allowance, ExceptionEvent::Opened) else { continue };
                 let at = announced_at(&opened, allowance.until);
                 if at > Timestamp::now() {
-                    let message = Message { subject: Subject::ExceptionEnding, ..opened };
+                    let message = Notification { subject: NotificationSubject::ExceptionEnding, ..opened };
                     ending.insert(allowance.version.clone(), (at, message));
                 }
             }
@@ -338,7 +351,12 @@ impl ExceptionHistory {
     }
 
     /// Records an opening or an end, and tells of it. Gives the message, unless the allowance is none for this object.
-    fn record(&self, object: &ObjectId, allowance: &Allowance, permitted: Permitted) -> Option<Message> {
+    fn record(
+        &self,
+        object: &ObjectId,
+        allowance: &Allowance,
+        permitted: ExceptionEvent,
+    ) -> Option<Notification> {
         let release = release_concerned(&self.releases, object, allowance);
         // Without a namespace it may apply to two objects, and is reported for one: that of a release, if there is one.
         let is_of_release = |other: &ObjectId| release_concerned(&self.releases, other, allowance).is_some();
@@ -351,18 +369,18 @@ impl ExceptionHistory {
         if now.duration_since(message.at) <= OLD {
             self.send(message.clone());
         }
-        self.ledger.record(Row::allowance(now, release, object, allowance, permitted));
+        self.ledger.record(LedgerRow::allowance(now, release, object, allowance, permitted));
         Some(message)
     }
 
-    fn send(&self, message: Message) {
+    fn send(&self, message: Notification) {
         let policy = message.release.as_ref().map(|release| self.resolver.of(release));
         let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
         self.notifiers.send(names, message);
     }
 }
 
-fn announced_at(opened: &Message, until: Timestamp) -> Timestamp {
+fn announced_at(opened: &Notification, until: Timestamp) -> Timestamp {
     let lead = (until.duration_since(opened.since) / 4).clamp(SignedDuration::ZERO, ENDING);
     until.checked_sub(lead).unwrap_or(until)
 }
@@ -379,17 +397,17 @@ fn exception_message(
     release: Option<(ReleaseId, u64)>,
     object: &ObjectId,
     allowance: &Allowance,
-    permitted: Permitted,
-) -> Message {
+    permitted: ExceptionEvent,
+) -> Notification {
     let Allowance { until, reason, by, version: (uid, generation), created, .. } = allowance;
     let since = created.filter(|_| *generation <= 1).unwrap_or(now);
     let (subject, at) = match permitted {
-        Permitted::Opened => (Subject::ExceptionOpened, since),
-        Permitted::Closed => (Subject::ExceptionClosed, now),
+        ExceptionEvent::Opened => (NotificationSubject::ExceptionOpened, since),
+        ExceptionEvent::Closed => (NotificationSubject::ExceptionClosed, now),
     };
     let (release, revision) = release.unzip();
     let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    Message {
+    Notification {
         since,
         release,
         revision,
@@ -399,7 +417,7 @@ fn exception_message(
         detail: said(reason),
         until: Some(*until),
         key: uid.clone(),
-        ..Message::new(subject, at)
+        ..Notification::new(subject, at)
     }
 }
 
@@ -421,28 +439,39 @@ fn release_concerned(
 /// How the detail of a row about a policy in a file begins.
 const IN_FILE: &str = "in the policy file ";
 
-pub(super) fn keep_files(ledger: Ledger) -> impl Fn(FileChange) + Send + Sync {
+pub(super) fn keep_files(ledger: LedgerHandle) -> impl Fn(FileChange) + Send + Sync {
     move |FileChange { policy, file, fate, same }| {
         let (act, edit) = policy_edit(policy, fate);
         let detail = format!("{IN_FILE}{file}");
-        ledger.record(Row { same: Some(same), detail, ..Row::act(Timestamp::now(), edit, None, act) });
+        ledger.record(LedgerRow {
+            same: Some(same),
+            detail,
+            ..LedgerRow::act(Timestamp::now(), edit, None, act)
+        });
     }
 }
 
 /// Keeps each state of a policy in the ledger, once, whichever guard sees it first. Who made it no watch tells, but for the
 /// name of the program.
-pub(super) fn keep_policy(ledger: Ledger, witnessed: Arc<Witnessed>) -> impl Fn(PolicyChange) + Send + Sync {
+pub(super) fn keep_policy(
+    ledger: LedgerHandle,
+    witnessed: Arc<Witnessed>,
+) -> impl Fn(PolicyChange) + Send + Sync {
     move |PolicyChange { name, uid, generation, fate, manager, time }| {
         let (act, edit) = policy_edit(name, fate);
         witnessed.note(WitnessedSubject { object: edit.object.clone(), autoscaler: String::new() });
         let same = Some(format!("{uid} {generation} {act:?}"));
         let detail = if manager.is_empty() { String::new() } else { format!("by field manager {manager}") };
-        ledger.record(Row { same, detail, ..Row::act(time.unwrap_or_else(Timestamp::now), edit, None, act) });
+        ledger.record(LedgerRow {
+            same,
+            detail,
+            ..LedgerRow::act(time.unwrap_or_else(Timestamp::now), edit, None, act)
+        });
     }
 }
 
 /// Keeps in the ledger that labels of a namespace change the policies that hold there.
-pub(super) fn keep_relabelling(ledger: Ledger) -> impl Fn(Relabelling) + Send + Sync {
+pub(super) fn keep_relabelling(ledger: LedgerHandle) -> impl Fn(Relabelling) + Send + Sync {
     move |Relabelling { namespace, uid, resource_version, before, after }| {
         let named = |names: &[String]| match names {
             [] => "no policy".to_owned(),
@@ -458,7 +487,11 @@ pub(super) fn keep_relabelling(ledger: Ledger) -> impl Fn(Relabelling) + Send + 
             name: namespace.into(),
         };
         let edit = ReviewedEdit::watched(object, Some(Operation::Update));
-        ledger.record(Row { same, detail, ..Row::act(Timestamp::now(), edit, None, Act::LabelNamespace) });
+        ledger.record(LedgerRow {
+            same,
+            detail,
+            ..LedgerRow::act(Timestamp::now(), edit, None, Act::LabelNamespace)
+        });
     }
 }
 
@@ -481,17 +514,17 @@ const HELD: usize = 1000;
 
 #[derive(Clone)]
 pub(super) struct ScalingHistory {
-    pub(super) autoscalers: Arc<Autoscalers>,
+    pub(super) autoscalers: Arc<AutoscalerMirror>,
     pub(super) releases: Arc<Releases>,
     pub(super) resolver: Arc<PolicyResolver>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: LedgerHandle,
     pub(super) leadership: Leadership,
     pub(super) witnessed: Arc<Witnessed>,
 }
 
 /// Rows that wait until this replica leads.
 #[derive(Default)]
-struct HeldRows(VecDeque<Row>);
+struct HeldRows(VecDeque<LedgerRow>);
 
 /// The autoscalers of each declared workload, as far as they were told.
 #[derive(Default)]
@@ -532,7 +565,7 @@ impl ScalingHistory {
         scaled
     }
 
-    fn rows(&self, workload: &ObjectId, told: &mut ToldScalings) -> Vec<Row> {
+    fn rows(&self, workload: &ObjectId, told: &mut ToldScalings) -> Vec<LedgerRow> {
         let index = self.releases.index().read();
         let Some((release, replicas)) = declaring_release(&index, workload) else {
             // What is not declared is not enforced, and the release's own rows tell when that began.
@@ -557,7 +590,7 @@ impl ScalingHistory {
 
 impl HeldRows {
     /// All rows if this replica leads. Otherwise none, and of too many the oldest are forgotten.
-    fn take(&mut self, leads: bool) -> impl Iterator<Item = Row> {
+    fn take(&mut self, leads: bool) -> impl Iterator<Item = LedgerRow> {
         let all = if leads { std::mem::take(&mut self.0) } else { VecDeque::new() };
         self.0.drain(..self.0.len().saturating_sub(HELD));
         all.into_iter()
@@ -612,7 +645,7 @@ fn scaling_row(
     release: Option<(ReleaseId, u64)>,
     replicas: &Path,
     (act, scaling, before): ScalingChange,
-) -> Row {
+) -> LedgerRow {
     let Scaling { name, uid, range, written: (manager, time), .. } = scaling;
     let (from, to) = range;
     let what = match (act, before) {
@@ -635,7 +668,7 @@ fn scaling_row(
     };
     let same = Some(format!("{uid} scales {workload} {state}"));
     let edit = ReviewedEdit::watched(workload.clone(), None);
-    Row { same, detail, ..Row::act(Timestamp::now(), edit, release, act) }
+    LedgerRow { same, detail, ..LedgerRow::act(Timestamp::now(), edit, release, act) }
 }
 
 /// The pause before a ledger that does not answer is asked again.
@@ -717,7 +750,7 @@ impl MissedEnds {
     }
 
     /// The row about a subject that is gone; `None` if it is still there, or its end has a row.
-    fn row(&self, subject: &WitnessedSubject, begun: i64) -> Option<Row> {
+    fn row(&self, subject: &WitnessedSubject, begun: i64) -> Option<LedgerRow> {
         let WitnessedSubject { object, autoscaler } = subject;
         let (act, operation, release, detail) = match autoscaler.as_str() {
             "" => {
@@ -741,13 +774,13 @@ impl MissedEnds {
         }
         let same = Some(format!("{object} {autoscaler} is gone after row {begun}"));
         let edit = ReviewedEdit::watched(object.clone(), operation);
-        Some(Row { same, detail, ..Row::act(Timestamp::now(), edit, release, act) })
+        Some(LedgerRow { same, detail, ..LedgerRow::act(Timestamp::now(), edit, release, act) })
     }
 }
 
 impl LedgerHistory {
     /// Takes a row in; of each subject the newest first.
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &LedgerEntry) {
         let is_one_of = |acts: &[Act]| acts.iter().any(|act| act.as_str() == entry.verdict);
         let Some(subject) = subject(entry) else { return };
         let newest = self.0.entry(subject).or_default();
@@ -770,8 +803,8 @@ impl LedgerHistory {
 }
 
 /// What a row is about; `None` for a policy in a file, which is there or not by the flags of the guard.
-fn subject(entry: &Entry) -> Option<WitnessedSubject> {
-    let Entry { object: Object { group, kind, namespace, name }, detail, .. } = entry;
+fn subject(entry: &LedgerEntry) -> Option<WitnessedSubject> {
+    let LedgerEntry { object: EntryObject { group, kind, namespace, name }, detail, .. } = entry;
     let is_policy = [Act::CreatePolicy, Act::ChangePolicy, Act::DeletePolicy];
     let autoscaler = match is_policy.iter().any(|act| act.as_str() == entry.verdict) {
         true if detail.starts_with(IN_FILE) => return None,

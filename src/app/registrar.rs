@@ -19,15 +19,15 @@ use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{ObjectId, Operation};
-use kubemoor_guard::admin::Condition;
+use kubemoor_guard::admin::ReadinessCondition;
 use kubemoor_guard::webhook::registration::keep::{self, Configuration, DesiredState, OutsideChange};
 use kubemoor_guard::webhook::registration::{
-    Address, NAME, NAMESPACE_NAME, Resource, Surface, configuration, emergency, left_out, mutating,
+    Address, NAME, NAMESPACE_NAME, Surface, WebhookResource, configuration, emergency, left_out, mutating,
 };
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_runtime::callers::{CallerToken, Callers};
+use kubemoor_runtime::callers::{CallerSecrets, CallerToken};
 use kubemoor_runtime::config;
 use kubemoor_runtime::tls::Certificates;
 
@@ -46,8 +46,8 @@ const CONDITIONS: (u32, u32) = (1, 28);
 
 /// The inputs that decide about the webhook configurations.
 pub(super) struct Registrar {
-    pub(super) registration: config::Registration,
-    pub(super) callers: Callers,
+    pub(super) registration: config::WebhookRegistration,
+    pub(super) callers: CallerSecrets,
     pub(super) own_namespace: Option<String>,
     pub(super) record_driver: config::RecordDriver,
     pub(super) certificates: Certificates,
@@ -59,7 +59,7 @@ pub(super) struct Registrar {
     pub(super) open: watch::Receiver<Option<bool>>,
     pub(super) leadership: Leadership,
     pub(super) in_force: Arc<InForce>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: LedgerHandle,
 }
 
 struct DesiredStates {
@@ -174,8 +174,8 @@ impl Registrar {
 
     /// Sends the configurations of all declared resources.
     fn send_present(&self, desired: &DesiredStates, surface: &Surface<'_>) {
-        let resources: BTreeSet<Resource> =
-            self.releases.index().read().resources().into_iter().map(Resource::from).collect();
+        let resources: BTreeSet<WebhookResource> =
+            self.releases.index().read().resources().into_iter().map(WebhookResource::from).collect();
         desired.send(
             DesiredState::Present(configuration(&resources, surface)),
             DesiredState::Present(mutating(&resources, surface)),
@@ -245,7 +245,7 @@ impl DesiredStates {
 pub(super) async fn note_unlabelled_namespaces(
     own: String,
     resolver: Arc<PolicyResolver>,
-    labels: Condition,
+    labels: ReadinessCondition,
     stop: CancellationToken,
 ) {
     let mut known = Vec::new();
@@ -271,7 +271,7 @@ fn unlabelled(own: &str, resolver: &PolicyResolver) -> Vec<String> {
     left_out(Some(own)).filter(|name| !is_named(name)).map(str::to_owned).collect()
 }
 
-fn note_unlabelled(names: &[String], labels: &Condition) {
+fn note_unlabelled(names: &[String], labels: &ReadinessCondition) {
     if names.is_empty() {
         return labels.met();
     }
@@ -282,7 +282,7 @@ fn note_unlabelled(names: &[String], labels: &Condition) {
     labels.noted(format!("namespaces without the label {NAMESPACE_NAME}: {names}"));
 }
 
-fn row(change: OutsideChange, time: Timestamp) -> Row {
+fn row(change: OutsideChange, time: Timestamp) -> LedgerRow {
     let OutsideChange { kind, is_deletion, managers, same, what } = change;
     let (act, operation) = match is_deletion {
         true => (Act::DeleteWebhooks, Operation::Delete),
@@ -301,7 +301,7 @@ fn row(change: OutsideChange, time: Timestamp) -> Row {
     };
     let edit = ReviewedEdit::watched(object, Some(operation));
     let same = Some(format!("{kind} {same}"));
-    Row { detail: format!("{what}{by}"), same, ..Row::act(time, edit, None, act) }
+    LedgerRow { detail: format!("{what}{by}"), same, ..LedgerRow::act(time, edit, None, act) }
 }
 
 /// Warns at the beginning of a time in which nothing is registered after a withdrawal.

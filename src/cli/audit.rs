@@ -22,14 +22,15 @@ use kubemoor_inspect::guard::ForwardedGuard;
 use kubemoor_inspect::ledger::{self, COLUMNS, LedgerSource, changes, columns, plain};
 use kubemoor_inspect::report::Sheet;
 use kubemoor_inspect::times::AgeOrTime;
-use kubemoor_ledger::entry::{Entry, Object};
+use kubemoor_ledger::entry::{EntryObject, LedgerEntry};
 use kubemoor_ledger::query::{self, Filter};
 use kubemoor_policy::resource::{IgnoreRule, MAX_PATHS, MAX_RULES, ReleaseSelector, TargetSpec};
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::edit;
 
 /// The outcomes under which an edit passes that `Deny` may refuse.
-const PASSED: [edit::Outcome; 3] = [edit::Outcome::Record, edit::Outcome::Warn, edit::Outcome::Revert];
+const PASSED: [edit::EditOutcome; 3] =
+    [edit::EditOutcome::Record, edit::EditOutcome::Warn, edit::EditOutcome::Revert];
 
 const HEAD: [&str; 8] = ["TIME", "VERDICT", "REASON", "RELEASE", "OBJECT", "OPERATION", "USER", "WHAT"];
 
@@ -181,7 +182,7 @@ async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
     let page = match would_deny {
         true => {
             filter.verdicts = PASSED.iter().map(|outcome| outcome.as_str().to_owned()).collect();
-            ledger::rows(&source, &filter, most, Entry::would_be_denied).await?
+            ledger::rows(&source, &filter, most, LedgerEntry::would_be_denied).await?
         }
         false => ledger::rows(&source, &filter, most, |_| true).await?,
     };
@@ -214,7 +215,7 @@ async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
 async fn added(
     source: &LedgerSource,
     mut filter: Filter,
-    shown: &[Entry],
+    shown: &[LedgerEntry],
     mut show: Show,
 ) -> anyhow::Result<()> {
     // Only rows within the overlap can come again.
@@ -326,7 +327,7 @@ impl Show {
         Self { form, widths: WIDTHS.to_vec(), has_head, begun: false, goes_on }
     }
 
-    fn rows(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
+    fn rows(&mut self, entries: &[LedgerEntry]) -> anyhow::Result<String> {
         match &self.form {
             OutputFormat::People(AuditFormat::Table) => Ok(self.table(entries)),
             OutputFormat::People(AuditFormat::Csv) => self.sheet(entries),
@@ -339,7 +340,7 @@ impl Show {
 
     /// The changes that passed and that mode Deny would refuse, with the policies that would permit them; in
     /// YAML and JSON only the policies.
-    fn permits(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
+    fn permits(&mut self, entries: &[LedgerEntry]) -> anyhow::Result<String> {
         let permits = permits(entries);
         let policies: Vec<_> = permits.iter().flat_map(Permit::policies).collect();
         match &self.form {
@@ -371,7 +372,7 @@ impl Show {
         }
     }
 
-    fn table(&mut self, entries: &[Entry]) -> String {
+    fn table(&mut self, entries: &[LedgerEntry]) -> String {
         let mut table = Table::at_least(&self.widths);
         if !std::mem::replace(&mut self.begun, true) && self.has_head {
             table.row(HEAD);
@@ -383,7 +384,7 @@ impl Show {
         table.text().as_str().to_owned()
     }
 
-    fn sheet(&mut self, entries: &[Entry]) -> anyhow::Result<String> {
+    fn sheet(&mut self, entries: &[LedgerEntry]) -> anyhow::Result<String> {
         let mut sheet = Sheet::new();
         if !std::mem::replace(&mut self.begun, true) && self.has_head {
             sheet.row(COLUMNS)?;
@@ -395,7 +396,7 @@ impl Show {
     }
 }
 
-fn cells(entry: &Entry) -> [String; 8] {
+fn cells(entry: &LedgerEntry) -> [String; 8] {
     let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { plain(text) };
     let release = match (&entry.release, entry.revision) {
         (Some(name), Some(revision)) => format!("{}/{name} v{revision}", entry.namespace),
@@ -414,7 +415,7 @@ fn cells(entry: &Entry) -> [String; 8] {
 }
 
 /// The fields with their old and new values, or the sentence.
-fn what(entry: &Entry, most: usize) -> String {
+fn what(entry: &LedgerEntry, most: usize) -> String {
     let mut parts = changes(entry, most);
     let more = i64::try_from(entry.fields.len().saturating_sub(most)).unwrap_or(i64::MAX);
     let more = more.saturating_add(entry.more_fields);
@@ -490,7 +491,7 @@ pub(super) struct Permit {
     pub(super) uncovered: usize,
 }
 
-pub(super) fn permits(entries: &[Entry]) -> Vec<Permit> {
+pub(super) fn permits(entries: &[LedgerEntry]) -> Vec<Permit> {
     let mut permits: BTreeMap<(String, String), Permit> = BTreeMap::new();
     for entry in entries {
         let release = entry.release.clone().unwrap_or_default();
@@ -505,7 +506,7 @@ pub(super) fn permits(entries: &[Entry]) -> Vec<Permit> {
             permit.uncovered += 1;
             continue;
         }
-        let Object { group, kind, namespace, name } = entry.object.clone();
+        let EntryObject { group, kind, namespace, name } = entry.object.clone();
         let paths = permit.objects.entry((group, kind, namespace, name)).or_default();
         paths.extend(entry.fields.iter().map(|field| field.path.clone()));
     }

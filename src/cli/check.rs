@@ -17,17 +17,19 @@ use super::{CommandOutcome, warn};
 use kubemoor_cluster::mirror::directory;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
-use kubemoor_guard::webhook::case::{Basis, Case, Subject};
-use kubemoor_guard::webhook::review::{self, Request};
+use kubemoor_guard::webhook::case::{Basis, ReviewCase, ReviewSubject};
+use kubemoor_guard::webhook::review;
+use kubemoor_guard::webhook::review::AdmissionRequest;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
-use kubemoor_policy::{Policy, read};
+use kubemoor_policy::{Policy, compile};
 use kubemoor_runtime::config::RecordDriver;
-use kubemoor_verdict::circumstances::Circumstances;
-use kubemoor_verdict::edit::{self, Evidence, Owner, Rules, Verdict};
+use kubemoor_verdict::edit;
+use kubemoor_verdict::edit::Circumstances;
+use kubemoor_verdict::edit::{DryRunEvidence, ObjectOwner, Rules, Verdict};
 
 /// The flags of `kubemoor check`.
 #[derive(Debug, clap::Args)]
@@ -104,7 +106,7 @@ pub(super) fn resolver(policies: Policies, namespace: &str, mut labels: Labels) 
 fn report(release: &Path, review: &Path, policies: Policies, now: Timestamp) -> anyhow::Result<CheckReport> {
     let cannot_read = || format!("cannot read the review {}", review.display());
     let body = fs::read(review).with_context(cannot_read)?;
-    let request = Request::parse(&body).with_context(cannot_read)?;
+    let request = AdmissionRequest::parse(&body).with_context(cannot_read)?;
 
     let content =
         directory::read(release).with_context(|| format!("cannot read the release {}", release.display()))?;
@@ -125,18 +127,18 @@ fn report(release: &Path, review: &Path, policies: Policies, now: Timestamp) -> 
 }
 
 impl Bench<'_> {
-    pub(super) fn judge(self, request: &Request<'_>) -> anyhow::Result<CheckReport> {
+    pub(super) fn judge(self, request: &AdmissionRequest<'_>) -> anyhow::Result<CheckReport> {
         let Self { release, resolver, allowances, autoscalers, now } = self;
         let operation =
             request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
         let mut index = Index::default();
         index.set(release);
         let rules = Rules { resolver, own_account: None };
-        let Some(subject) = Subject::of(&request.head, &index, RecordDriver::Secret) else {
-            let (object, verdict) = (request.head.object(), Verdict::allow(edit::Reason::NotDeclared));
+        let Some(subject) = ReviewSubject::of(&request.head, &index, RecordDriver::Secret) else {
+            let (object, verdict) = (request.head.object(), Verdict::allow(edit::VerdictReason::NotDeclared));
             return Ok(CheckReport { object, operation, verdict, message: None });
         };
-        let case = Case::of(subject, request.clone(), RecordDriver::Secret);
+        let case = ReviewCase::of(subject, request.clone(), RecordDriver::Secret);
         if case.subject.object.name.is_empty() {
             return Err(anyhow::anyhow!("it names no object"));
         }
@@ -144,14 +146,14 @@ impl Bench<'_> {
         let autoscalers = scaling.map(|(_, autoscaler)| autoscaler.clone()).collect();
         let circumstances = Circumstances { allowances, autoscalers, ..Circumstances::default() };
         let index = RwLock::new(index);
-        let (circumstances, rules, evidence) = (&circumstances, &rules, Evidence::None);
+        let (circumstances, rules, evidence) = (&circumstances, &rules, DryRunEvidence::None);
         let basis = Basis { index: &index, circumstances, rules, evidence, now };
         let mut judgement = case.judge(basis);
         if judgement.verdict.arguable {
-            judgement = case.judge(Basis { evidence: Evidence::Nowhere, ..basis });
+            judgement = case.judge(Basis { evidence: DryRunEvidence::Nowhere, ..basis });
         }
         let message = match judgement.verdict.outcome {
-            edit::Outcome::Allow => None,
+            edit::EditOutcome::Allow => None,
             outcome if outcome.is_refusal() => Some(judgement.message.denial()),
             _ => Some(judgement.message.warnings().join("\n")),
         };
@@ -161,13 +163,13 @@ impl Bench<'_> {
 
 /// The release of a manifest that does not name one: the release that the reviewed object names, else the one
 /// in the file's name, in the object's namespace.
-fn assumed_release(file: &Path, request: &Request<'_>) -> ReleaseId {
+fn assumed_release(file: &Path, request: &AdmissionRequest<'_>) -> ReleaseId {
     let object = request
         .old_object
         .as_ref()
         .or(request.object.as_ref())
         .and_then(|text| review::object(text.get()).ok());
-    if let Some(Owner::Release(id)) = object.as_ref().map(Owner::of) {
+    if let Some(ObjectOwner::Release(id)) = object.as_ref().map(ObjectOwner::of) {
         return id;
     }
     let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -234,7 +236,7 @@ pub(super) fn read_policy_files(paths: &[PathBuf]) -> anyhow::Result<Vec<Arc<Com
     for path in paths {
         texts.push((path.display().to_string(), read_text(path)?));
     }
-    let (accepted, flawed) = read::read(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let (accepted, flawed) = compile::read(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())));
     if flawed.is_empty() {
         return Ok(accepted);
     }
@@ -246,12 +248,13 @@ pub(super) fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
 }
 
-/// A file of at most [`read::MAX_FILE`] bytes.
+/// A file of at most [`compile::MAX_FILE`] bytes.
 pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     let cannot_read = || format!("cannot read {}", path.display());
     let length = fs::metadata(path).with_context(cannot_read)?.len();
-    if length > read::MAX_FILE as u64 {
-        return Err(anyhow::anyhow!("it has more than {} bytes", read::MAX_FILE)).with_context(cannot_read);
+    if length > compile::MAX_FILE as u64 {
+        return Err(anyhow::anyhow!("it has more than {} bytes", compile::MAX_FILE))
+            .with_context(cannot_read);
     }
     fs::read_to_string(path).with_context(cannot_read)
 }

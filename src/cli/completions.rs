@@ -12,7 +12,8 @@ use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::Shells;
 
 use super::{CommandOutcome, ProgramName, command, output};
-use kubemoor_cluster::client::connection::{self, Access};
+use kubemoor_cluster::client::connection;
+use kubemoor_cluster::client::connection::ClusterAccess;
 use kubemoor_cluster::client::guarded;
 use kubemoor_policy::guarded::GuardedRelease;
 
@@ -96,11 +97,11 @@ fn candidates(values: impl Iterator<Item = String>) -> Vec<CompletionCandidate> 
 /// The GuardedReleases where the words on the command line look, or `everywhere`.
 fn guarded(everywhere: bool) -> Vec<GuardedRelease> {
     let words = words();
-    let access = Access {
+    let access = ClusterAccess {
         kubeconfig: flag(&words, "--kubeconfig", None).map(PathBuf::from),
         context: flag(&words, "--context", None),
         timeout: Some(PATIENCE),
-        ..Access::default()
+        ..ClusterAccess::default()
     };
     let all = everywhere || words.iter().any(|word| word == "-A" || word == "--all-namespaces");
     let namespace = flag(&words, "--namespace", Some("-n"));

@@ -15,9 +15,10 @@ use tokio::time::timeout;
 use super::output::seconds;
 use super::serve::ConflictError;
 use super::{completions, warn};
-use kubemoor_cluster::client::connection::{self, Access, Connection};
-use kubemoor_cluster::client::lease::Place;
-use kubemoor_cluster::client::lease::pulse::pulse;
+use kubemoor_cluster::client::connection;
+use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
+use kubemoor_cluster::client::lease::LeasePlace;
+use kubemoor_cluster::client::lease::read_pulse;
 use kubemoor_cluster::client::{discovery, guarded, registrations};
 use kubemoor_declare::model;
 use kubemoor_guard::webhook::registration::emergency;
@@ -27,7 +28,7 @@ use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::telemetry;
-use kubemoor_verdict::health::reported::{Pulse, STALE_AFTER};
+use kubemoor_verdict::health::{Pulse, STALE_AFTER};
 
 pub(super) use kubemoor_inspect::failure::{failed, spoken};
 
@@ -123,7 +124,7 @@ pub(super) struct NamespacesArgs {
 
 impl ClusterArgs {
     /// Creates a client; sends no request yet.
-    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+    pub(super) async fn connect(&self) -> anyhow::Result<ClusterConnection> {
         if self.verbosity >= TELLS_REQUESTS {
             // A command may connect more than once, and logging begins once.
             let _ = telemetry::init(connection::REQUESTS);
@@ -131,17 +132,17 @@ impl ClusterArgs {
         Ok(connection::connect_by(&self.access()).await?)
     }
 
-    pub(super) fn access(&self) -> Access {
+    pub(super) fn access(&self) -> ClusterAccess {
         let Self { kubeconfig, context, cluster, account, token, user, groups, .. } = self.clone();
         let (timeout, server) = (self.request_timeout.0, None);
-        Access { kubeconfig, context, cluster, account, token, timeout, user, groups, server }
+        ClusterAccess { kubeconfig, context, cluster, account, token, timeout, user, groups, server }
     }
 }
 
 impl RecordArgs {
     pub(super) async fn reader(
         self,
-        connection: Connection,
+        connection: ClusterConnection,
         cluster: &Labels,
     ) -> anyhow::Result<ClusterReader> {
         Ok(ClusterReader::new(connection, self.record_driver, cluster).await?)
@@ -150,7 +151,7 @@ impl RecordArgs {
 
 impl PlaceArgs {
     /// Creates a client, and names the namespace that is meant; sends no request yet.
-    pub(super) async fn connect(&self) -> anyhow::Result<(Connection, String)> {
+    pub(super) async fn connect(&self) -> anyhow::Result<(ClusterConnection, String)> {
         let connection = self.cluster.connect().await?;
         let namespace = self.namespace.or_default(&connection);
         Ok((connection, namespace))
@@ -159,13 +160,13 @@ impl PlaceArgs {
 
 impl NamespaceArgs {
     /// The namespace that is meant: the one named, else the context's.
-    fn or_default(&self, connection: &Connection) -> String {
+    fn or_default(&self, connection: &ClusterConnection) -> String {
         self.namespace.clone().unwrap_or_else(|| connection.namespace.clone())
     }
 }
 
 impl NamespacesArgs {
-    pub(super) fn chosen(&self, connection: &Connection) -> Option<String> {
+    pub(super) fn chosen(&self, connection: &ClusterConnection) -> Option<String> {
         (!self.all_namespaces).then(|| self.one.or_default(connection))
     }
 
@@ -178,9 +179,9 @@ impl NamespacesArgs {
     /// names one of several.
     pub(super) async fn open(
         &self,
-        connection: Connection,
+        connection: ClusterConnection,
         cluster: Option<&str>,
-    ) -> (Connection, Option<String>) {
+    ) -> (ClusterConnection, Option<String>) {
         let namespace = self.chosen(&connection);
         warn_of_guard(&connection, namespace.as_deref(), cluster).await;
         (connection, namespace)
@@ -279,25 +280,26 @@ impl ContextsArgs {
     }
 
     /// The clusters by the names of their contexts, each once.
-    pub(super) fn clusters(&self, cluster: &ClusterArgs) -> Vec<(String, Access)> {
+    pub(super) fn clusters(&self, cluster: &ClusterArgs) -> Vec<(String, ClusterAccess)> {
         context_clusters(&self.contexts, &cluster.access())
     }
 }
 
 /// The clusters of some contexts, each once, with the credentials of `access`.
-pub(super) fn context_clusters(contexts: &[String], access: &Access) -> Vec<(String, Access)> {
-    let mut clusters: Vec<(String, Access)> = Vec::new();
+pub(super) fn context_clusters(contexts: &[String], access: &ClusterAccess) -> Vec<(String, ClusterAccess)> {
+    let mut clusters: Vec<(String, ClusterAccess)> = Vec::new();
     for context in contexts {
         if clusters.iter().all(|(known, _)| known != context) {
-            clusters.push((context.clone(), Access { context: Some(context.clone()), ..access.clone() }));
+            clusters
+                .push((context.clone(), ClusterAccess { context: Some(context.clone()), ..access.clone() }));
         }
     }
     clusters
 }
 
 /// Those clusters whose API servers answer, if only to refuse; says on standard error which ones do not.
-pub(super) async fn that_answer(clusters: Vec<(String, Access)>) -> Vec<(String, Access)> {
-    let ask = async |_: &str, access: Access| {
+pub(super) async fn that_answer(clusters: Vec<(String, ClusterAccess)>) -> Vec<(String, ClusterAccess)> {
+    let ask = async |_: &str, access: ClusterAccess| {
         let connection = connection::connect_by(&access).await?;
         match discovery::version(&connection.client).await {
             Err(error) if error.is_outage() => Err(anyhow::Error::from(error)),
@@ -310,9 +312,9 @@ pub(super) async fn that_answer(clusters: Vec<(String, Access)>) -> Vec<(String,
 /// Asks each cluster, which may take the time `within`; says on standard error which ones failed, and why. The answers
 /// are in the order of the clusters.
 pub(super) async fn each<T>(
-    clusters: Vec<(String, Access)>,
+    clusters: Vec<(String, ClusterAccess)>,
     within: Duration,
-    ask: impl AsyncFn(&str, Access) -> anyhow::Result<T>,
+    ask: impl AsyncFn(&str, ClusterAccess) -> anyhow::Result<T>,
 ) -> ClusterAnswers<T> {
     let ask = &ask;
     let asked = clusters.into_iter().map(|(name, access)| async move {
@@ -361,8 +363,8 @@ pub(super) struct GuardArgs {
 }
 
 impl GuardArgs {
-    pub(super) fn place(&self) -> Place {
-        Place { namespace: self.guard_namespace.clone(), name: NAME.to_owned() }
+    pub(super) fn place(&self) -> LeasePlace {
+        LeasePlace { namespace: self.guard_namespace.clone(), name: NAME.to_owned() }
     }
 }
 
@@ -410,14 +412,18 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Warns on standard error if an emergency is open, no guard runs, or no webhook calls it. `namespace` is the command's,
 /// `None` for all. A check that the user may not make is skipped; a cluster without Kubemoor gets no warning.
-pub(super) async fn warn_of_guard(connection: &Connection, namespace: Option<&str>, cluster: Option<&str>) {
+pub(super) async fn warn_of_guard(
+    connection: &ClusterConnection,
+    namespace: Option<&str>,
+    cluster: Option<&str>,
+) {
     if let Ok(Some(sentence)) = timeout(CHECK_PATIENCE, guard_problem(connection, namespace)).await {
         let about = cluster.map(|cluster| format!("{cluster}: ")).unwrap_or_default();
         warn(&format!("{about}{sentence}"));
     }
 }
 
-async fn guard_problem(connection: &Connection, namespace: Option<&str>) -> Option<String> {
+async fn guard_problem(connection: &ClusterConnection, namespace: Option<&str>) -> Option<String> {
     let client = &connection.client;
     let (is_open, lease) = tokio::join!(emergency::is_open(client), guarded::lease(client, namespace));
     if is_open.is_ok_and(|is_open| is_open) {
@@ -427,7 +433,7 @@ async fn guard_problem(connection: &Connection, namespace: Option<&str>) -> Opti
         );
     }
     let lease = lease.ok()??;
-    let (pulse, registered) = tokio::join!(pulse(client, &lease), registrations::are_there(client));
+    let (pulse, registered) = tokio::join!(read_pulse(client, &lease), registrations::are_there(client));
     let LeaseReference { namespace, name } = lease;
     let since = match pulse.ok()? {
         Pulse::Gone => Some("the Lease does not exist".to_owned()),

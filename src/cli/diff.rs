@@ -24,20 +24,22 @@ use super::output::{
     self, BAD, GOOD, HEAD, NOTE, OutputFormat, PLAIN, StyledText, Table, TableOnly, counted,
 };
 use super::{CommandOutcome, completions, warn};
-use kubemoor_cluster::client::connection::{self, Access, Connection};
+use kubemoor_cluster::client::connection;
+use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_inspect::comparison::{
     self, FieldDiff, FieldDiffKind, ObjectDiff, ObjectDiffState, ReleaseDiff,
 };
 use kubemoor_policy::resolver::Labels;
-use kubemoor_verdict::difference::Difference;
-use kubemoor_verdict::health::reported::ReportedHealth;
-use kubemoor_verdict::health::{Health, Reason};
+use kubemoor_verdict::health::ReportedHealth;
+use kubemoor_verdict::health::{HealthReason, ReleaseHealth};
+use kubemoor_verdict::shown::Difference;
 
 const RELEASES_AT_ONCE: usize = 4;
 
 /// The reasons for which the guard holds repairs of a whole release; its message says which and for how long.
-const HOLDING: [Reason; 4] = [Reason::Unconfirmed, Reason::Contested, Reason::Braked, Reason::Suspended];
+const HOLDING: [HealthReason; 4] =
+    [HealthReason::Unconfirmed, HealthReason::Contested, HealthReason::Braked, HealthReason::Suspended];
 
 /// The flags of `kubemoor diff`.
 #[derive(Clone, Debug, clap::Args)]
@@ -156,7 +158,7 @@ async fn compare_clusters(args: Args) -> anyhow::Result<CommandOutcome> {
     let (reports, incomplete) = match args.contexts.is_empty() {
         true => (vec![(String::new(), scope.compare(args.cluster.connect().await?, None).await?)], None),
         false => {
-            let ask = async |name: &str, access: Access| {
+            let ask = async |name: &str, access: ClusterAccess| {
                 scope.compare(connection::connect_by(&access).await?, Some(name)).await
             };
             let answers = each(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await;
@@ -206,7 +208,7 @@ impl ComparisonScope<'_> {
     /// Compares the releases of a cluster, which `cluster` names where it is one of several.
     async fn compare(
         &self,
-        connection: Connection,
+        connection: ClusterConnection,
         cluster: Option<&str>,
     ) -> anyhow::Result<Vec<ReleaseDiff>> {
         let (connection, namespace) = self.namespaces.open(connection, cluster).await;
@@ -324,7 +326,7 @@ fn preview_text(previews: &[Preview]) -> StyledText {
 impl Preview {
     fn new(release: ReleaseDiff) -> Self {
         let holds = |told: &ReportedHealth| {
-            told.is_stale() || told.reason.as_deref() == Some(Reason::Unconfirmed.as_str())
+            told.is_stale() || told.reason.as_deref() == Some(HealthReason::Unconfirmed.as_str())
         };
         let held_up = release.guard.filter(holds).map(|told| told.message);
         let changes: Vec<_> = release.objects.into_iter().filter_map(RepairPreview::new).collect();
@@ -448,7 +450,7 @@ fn add_release(text: &mut StyledText, release: &ReleaseDiff) {
     text.add(PLAIN, ": ");
     match &release.health {
         None => text.add(NOTE, "could not be compared"),
-        Some(Health { counts, .. }) => {
+        Some(ReleaseHealth { counts, .. }) => {
             let style = match (counts.drifted, counts.in_doubt) {
                 (0, 0) => GOOD,
                 (0, _) => NOTE,
@@ -483,8 +485,11 @@ fn add_release(text: &mut StyledText, release: &ReleaseDiff) {
 }
 
 /// Whether the state of a release comes from its record rather than its objects.
-fn is_of_record(reason: Reason) -> bool {
-    matches!(reason, Reason::ReleaseFailed | Reason::PendingLocked | Reason::OperationUnderway)
+fn is_of_record(reason: HealthReason) -> bool {
+    matches!(
+        reason,
+        HealthReason::ReleaseFailed | HealthReason::PendingLocked | HealthReason::OperationUnderway
+    )
 }
 
 fn add_object(text: &mut StyledText, object: &ObjectDiff) {

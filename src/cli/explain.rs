@@ -15,8 +15,8 @@ use kubemoor_inspect::explanation::{
     self, Denial, ExplainQuery, ExplainedField, Explanation, FieldState, GUARD, PolicyFacts, ReleaseFacts,
     advice_on_message, parse_path,
 };
-use kubemoor_verdict::difference::Difference;
-use kubemoor_verdict::health::reported::ReportedHealth;
+use kubemoor_verdict::health::ReportedHealth;
+use kubemoor_verdict::shown::Difference;
 
 const PASTED: u64 = 64 << 10;
 

@@ -14,11 +14,13 @@ use super::{CommandOutcome, completions, warn};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Segment;
 use kubemoor_helm::record::ApplyMethod;
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_inspect::comparison::{self, LeftBehindKey, ObjectConflict};
 use kubemoor_inspect::reading::FoundObject;
 use kubemoor_policy::resolver::Labels;
-use kubemoor_verdict::ownership::{self, Conflict, Manager, Operation, Owners};
+use kubemoor_verdict::owners::{FieldManager, ManagerOperation, Owners};
+use kubemoor_verdict::ownership;
+use kubemoor_verdict::ownership::FieldConflict;
 
 const AT_ONCE: usize = 8;
 
@@ -67,7 +69,7 @@ struct Unread {
 
 struct Living {
     id: ObjectId,
-    declared: Arc<Declared>,
+    declared: Arc<DeclaredObject>,
     object: Value,
     owners: Owners,
 }
@@ -103,7 +105,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
         let (record, reason) = (&invalid.secret, &invalid.reason);
         warn(&format!("the record {record} does not count, and an older one is looked at: {reason}"));
     }
-    let mut objects: Vec<(ObjectId, Arc<Declared>)> = release
+    let mut objects: Vec<(ObjectId, Arc<DeclaredObject>)> = release
         .objects
         .keys()
         .filter_map(|object| Some((ObjectId::clone(object), Arc::clone(release.declared(object)?))))
@@ -139,7 +141,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
 impl Forecast {
     fn new(release: &Release, living: &[Living]) -> Self {
         let method = release.state.apply_method;
-        let helm = ownership::helms(living.iter().map(|living| &living.owners), method);
+        let helm = kubemoor_verdict::owners::helms(living.iter().map(|living| &living.owners), method);
         let mut conflicts = Vec::new();
         for Living { id, declared, object, owners } in living {
             for skipped in owners.skipped() {
@@ -178,10 +180,10 @@ impl Forecast {
         }
         let mut table = Table::new(["OBJECT", "FIELD", "MANAGER", "OPERATION", "SINCE", "CONFLICTS"]);
         for ObjectConflict { object, conflict } in conflicts {
-            let Conflict { path, manager, since, differs, moved_to } = conflict;
+            let FieldConflict { path, manager, since, differs, moved_to } = conflict;
             let operation = match manager.operation {
-                Operation::Apply => "Apply",
-                Operation::Update => "Update",
+                ManagerOperation::Apply => "Apply",
+                ManagerOperation::Update => "Update",
             };
             let when = if *differs { ("always", NOTE) } else { ("when it changes", PLAIN) };
             table.styled([
@@ -213,7 +215,7 @@ impl Forecast {
 }
 
 /// A manager, with the subresource through which it wrote.
-fn named(manager: &Manager) -> String {
+fn named(manager: &FieldManager) -> String {
     match manager.subresource.as_str() {
         "" => manager.name.clone(),
         subresource => format!("{} ({subresource})", manager.name),

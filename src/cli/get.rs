@@ -11,8 +11,9 @@ use super::list::{self, Follow, InCluster, ListArgs, ListRow, SelectorArgs, Watc
 use super::output::{BAD, GOOD, NOTE, PLAIN};
 use super::{CommandOutcome, warn};
 use kubemoor_cluster::client::allowances::defined;
-use kubemoor_cluster::client::connection::{self, Access, Connection};
-use kubemoor_cluster::client::{guarded, policy_statuses};
+use kubemoor_cluster::client::connection;
+use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
+use kubemoor_cluster::client::guarded;
 use kubemoor_inspect::exceptions::{self, AllowanceState, ListedAllowance};
 use kubemoor_inspect::policies::{self, ListedPolicy};
 use kubemoor_inspect::reading::{ClusterReader, Pulses};
@@ -146,7 +147,7 @@ async fn list_policies(args: PoliciesArgs) -> anyhow::Result<CommandOutcome> {
         return print(&list, &rows, "policies", None);
     }
     let mut follow = Follow::begin(list, &rows, None)?;
-    let (resource, doing) = (policy_statuses::resource(), "watch the policies");
+    let (resource, doing) = (guarded::policy_resource(), "watch the policies");
     changes(&connection, (&resource, None, labels), doing, async |policy, is_gone| {
         follow.print(&if is_gone {
             ListedPolicy::deleted(&policy)
@@ -200,7 +201,7 @@ async fn list_everywhere(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
     if args.watch.watch {
         bail!("--watch follows one cluster: name it with --context");
     }
-    let ask = async |name: &str, access: Access| {
+    let ask = async |name: &str, access: ClusterAccess| {
         let (_, _, rows) = args.read(connection::connect_by(&access).await?, Some(name)).await?;
         Ok(rows)
     };
@@ -227,7 +228,7 @@ impl ReleasesArgs {
     /// The wanted releases of a cluster, which `name` names where it is one of several; and the one namespace.
     async fn read(
         &self,
-        connection: Connection,
+        connection: ClusterConnection,
         name: Option<&str>,
     ) -> anyhow::Result<(ClusterReader, Option<String>, Vec<ListedRelease>)> {
         let (connection, namespace) = self.namespaces.open(connection, name).await;

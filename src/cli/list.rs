@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::connect::failed;
 use super::output::{self, OutputFormat, PLAIN, Table};
 use super::{CommandOutcome, warn};
-use kubemoor_cluster::client::Resource;
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::watch::{Event, Watch};
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::connection::ClusterConnection;
+use kubemoor_cluster::client::resource::ApiResource;
+use kubemoor_cluster::client::watch::{ObjectEvent, Watch};
 use kubemoor_inspect::report::Sheet;
 
 /// The `apiVersion` of every list for programs, as in kubectl's lists.
@@ -272,8 +272,8 @@ impl Follow {
 /// Passes the existing objects of a resource and then their changes to `show`, each with whether it is gone, until `show`
 /// reports that the output is closed; `doing` completes "cannot …".
 pub(super) async fn changes(
-    connection: &Connection,
-    (resource, namespace, labels): (&Resource, Option<&str>, Option<&str>),
+    connection: &ClusterConnection,
+    (resource, namespace, labels): (&ApiResource, Option<&str>, Option<&str>),
     doing: &str,
     mut show: impl AsyncFnMut(Value, bool) -> anyhow::Result<bool>,
 ) -> anyhow::Result<CommandOutcome> {
@@ -281,15 +281,17 @@ pub(super) async fn changes(
     let mut is_broken = false;
     loop {
         let (object, is_gone) = match watch.next().await {
-            Event::Relisting | Event::Synced => continue,
-            Event::Watching => {
+            ObjectEvent::Relisting | ObjectEvent::Synced => continue,
+            ObjectEvent::Watching => {
                 is_broken = false;
                 continue;
             }
-            Event::Listed(object) | Event::Applied(object) => (object, false),
-            Event::Deleted(object) => (object, true),
-            Event::Broken(error) if is_final(&error) => return Err(failed(connection, doing, error).into()),
-            Event::Broken(error) => {
+            ObjectEvent::Listed(object) | ObjectEvent::Applied(object) => (object, false),
+            ObjectEvent::Deleted(object) => (object, true),
+            ObjectEvent::Broken(error) if is_final(&error) => {
+                return Err(failed(connection, doing, error).into());
+            }
+            ObjectEvent::Broken(error) => {
                 if !std::mem::replace(&mut is_broken, true) {
                     warn(&format!("{}, trying again", failed(connection, doing, error)));
                 }
@@ -303,8 +305,8 @@ pub(super) async fn changes(
 }
 
 /// Whether a retry cannot help: the rights or the kind are missing.
-fn is_final(error: &CallError) -> bool {
-    error.is_not_found() || matches!(error, CallError::Refused { code: 401 | 403, .. })
+fn is_final(error: &ClusterError) -> bool {
+    error.is_not_found() || matches!(error, ClusterError::Refused { code: 401 | 403, .. })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::CommandOutcome;
 use super::connect::parse_namespace;
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_guard::webhook::registration::{Address, Resource, Surface, configuration, mutating};
+use kubemoor_guard::webhook::registration::{Address, Surface, WebhookResource, configuration, mutating};
 use kubemoor_policy::guarded::GuardedRelease;
 use kubemoor_policy::resource::{DriftAllowance, DriftPolicy};
 use kubemoor_runtime::callers;
@@ -369,11 +369,11 @@ impl Webhook {
     }
 }
 
-pub(super) fn chart_resources() -> BTreeSet<Resource> {
+pub(super) fn chart_resources() -> BTreeSet<WebhookResource> {
     CHART_RESOURCES
         .iter()
         .flat_map(|&(group, version, plurals, scale)| {
-            plurals.iter().map(move |&plural| Resource {
+            plurals.iter().map(move |&plural| WebhookResource {
                 group: group.to_owned(),
                 version: version.to_owned(),
                 plural: plural.to_owned(),

@@ -19,13 +19,13 @@ use super::connect::{self, ClusterArgs, RecordArgs};
 use super::list::Items;
 use super::output::{self, BAD, GOOD, HEAD, OutputFormat, PLAIN, StyledText, counted};
 use super::{CommandOutcome, check, warn};
-use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::{guarded, policy_statuses};
+use kubemoor_cluster::client::connection::ClusterConnection;
+use kubemoor_cluster::client::guarded;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_helm::release::Release;
+use kubemoor_policy::compile;
 use kubemoor_policy::flaw::{Flaw, FlawReason};
-use kubemoor_policy::lint::{Finding, aimless, lint, targeted, unmatched};
-use kubemoor_policy::read;
+use kubemoor_policy::lint::{LintFinding, aimless, lint, targeted, unmatched};
 use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::resource::DriftPolicy;
 
@@ -274,7 +274,7 @@ fn of_files(directory: &Path) -> anyhow::Result<LintedPolicies> {
         if !text.contains("DriftPolicy") {
             continue;
         }
-        let (documents, unreadable) = read::documents(&text);
+        let (documents, unreadable) = compile::documents(&text);
         for (place, flaw) in unreadable {
             read.rows.push(LintRow::of_flaw(Some(&path), &place, flaw));
         }
@@ -294,7 +294,7 @@ fn of_files(directory: &Path) -> anyhow::Result<LintedPolicies> {
 /// The findings in the policies of a cluster, checked against its releases and their objects too.
 async fn of_cluster(cluster: ClusterArgs, records: RecordArgs) -> anyhow::Result<LintedPolicies> {
     let connection = cluster.connect().await?;
-    let found = policy_statuses::list(&connection.client, None).await.map_err(|error| {
+    let found = guarded::list_policies(&connection.client, None).await.map_err(|error| {
         match error.is_not_found() {
             true => anyhow!("there is no definition of DriftPolicy: `kubemoor manifests crds` prints it"),
             false => connect::failed(&connection, "list the policies", error).into(),
@@ -319,7 +319,7 @@ async fn of_cluster(cluster: ClusterArgs, records: RecordArgs) -> anyhow::Result
 
 /// Releases with their objects; says if one cannot be read.
 async fn declared(
-    connection: Connection,
+    connection: ClusterConnection,
     records: RecordArgs,
     releases: Vec<ReleaseId>,
 ) -> Vec<(ReleaseId, Option<Arc<Release>>)> {
@@ -341,7 +341,7 @@ async fn declared(
 }
 
 /// The guarded releases; `None` where they cannot be read.
-async fn releases(connection: &Connection) -> Option<Vec<ReleaseId>> {
+async fn releases(connection: &ClusterConnection) -> Option<Vec<ReleaseId>> {
     let why = match guarded::list(&connection.client, None).await {
         Ok(Some(listed)) => return Some(listed.iter().filter_map(|it| it.release()).collect()),
         Ok(None) => "there is no definition of GuardedRelease".to_owned(),
@@ -359,14 +359,14 @@ impl LintedPolicies {
         let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let place = file.unwrap_or(Path::new("")).to_owned();
         let first = self.all.iter().find(|(_, other)| *other == name).map(|(first, _)| first.clone());
-        let flaws = match (read::policy(document.clone()), first) {
+        let flaws = match (compile::policy(document.clone()), first) {
             (Err(flaws), _) => flaws,
             (Ok(_), Some(first)) => {
                 let message = format!("{} has a policy of this name: rename one of them", first.display());
                 let (field, reason) = ("metadata.name".to_owned(), FlawReason::DuplicateName);
                 vec![Flaw { field, reason, message }]
             }
-            (Ok(_), None) => match read::typed(document) {
+            (Ok(_), None) => match compile::typed(document) {
                 Ok(policy) => {
                     self.accepted.push(policy);
                     Vec::new()
@@ -379,8 +379,8 @@ impl LintedPolicies {
     }
 
     /// Adds findings, each with the file of its policy.
-    fn find(&mut self, findings: Vec<Finding>) {
-        for Finding { policy, field, check, message } in findings {
+    fn find(&mut self, findings: Vec<LintFinding>) {
+        for LintFinding { policy, field, check, message } in findings {
             let place = self.all.iter().find(|(_, name)| *name == policy).map(|(file, _)| file.clone());
             let file = place.filter(|file| !file.as_os_str().is_empty());
             self.rows.push(LintRow { file, policy, field, check: check.as_str(), message });

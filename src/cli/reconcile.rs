@@ -17,14 +17,15 @@ use super::connect::{
 use super::list::{Items, nothing};
 use super::output::{self, OutputArgs};
 use super::{CommandOutcome, completions, diff, warn};
-use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::guarded::{self, Setting};
+use kubemoor_cluster::client::connection::ClusterConnection;
+use kubemoor_cluster::client::guarded;
+use kubemoor_cluster::client::guarded::UserSetting;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::guard::{self, GivenOrder, LOOK, OrderOutcome};
 use kubemoor_inspect::reading::Pulses;
 use kubemoor_inspect::times::parse_duration;
+use kubemoor_policy::guarded::{MAX_REASON, Suspension};
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
-use kubemoor_policy::suspension::{MAX_REASON, Suspension};
 
 const AT_ONCE: usize = 8;
 
@@ -157,7 +158,7 @@ async fn reconcile(args: Args) -> anyhow::Result<(Vec<ReconcileAnswer>, Vec<Stri
 
 /// Orders a repair, and waits for the guard's answer; until `wait` also for the release to be in sync.
 async fn order(
-    connection: &Connection,
+    connection: &ClusterConnection,
     release: ReleaseId,
     wait: Option<Instant>,
 ) -> anyhow::Result<ReconcileAnswer> {
@@ -178,7 +179,7 @@ async fn order(
 
 /// The state of the release once it is in sync, or when the time is over.
 async fn settled(
-    connection: &Connection,
+    connection: &ClusterConnection,
     pulses: &Pulses,
     release: &ReleaseId,
     until: Instant,
@@ -288,8 +289,8 @@ pub(super) fn resume(args: ReleaseArgs) -> anyhow::Result<CommandOutcome> {
 fn steer(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<CommandOutcome> {
     let ReleaseArgs { release, output, place } = args;
     let (said, doing, setting) = match suspension.clone() {
-        Some(suspension) => (Said::Suspend, "suspend the release", Setting::Suspend(suspension)),
-        None => (Said::Resume, "resume the release", Setting::Resume),
+        Some(suspension) => (Said::Suspend, "suspend the release", UserSetting::Suspend(suspension)),
+        None => (Said::Resume, "resume the release", UserSetting::Resume),
     };
     let Suspension { until, reason } = suspension.unwrap_or_default();
     let (answer, warnings) = connect::run(async move {

@@ -23,7 +23,7 @@ use kubemoor_inspect::fleet::{ClusterRow, ReleaseRow};
 use kubemoor_inspect::policies::ListedPolicy;
 use kubemoor_inspect::releases::ListedRelease;
 use kubemoor_inspect::replay::ReplayReport;
-use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::entry::LedgerEntry;
 
 const INTRODUCTION: &str = include_str!("reference/introduction.md");
 
@@ -144,7 +144,7 @@ fn lists() -> Vec<(&'static str, Schema)> {
         list::<ListedAllowance>("get allowances"),
         list::<ListedPolicy>("get policies"),
         list::<ReleaseDiff>("diff"),
-        list::<Entry>("audit"),
+        list::<LedgerEntry>("audit"),
         list::<PermitPolicy>("audit --would-deny"),
         list::<reconcile::ReconcileAnswer>("reconcile --all"),
         list::<diff::Preview>("reconcile --dry-run"),

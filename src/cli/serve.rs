@@ -12,9 +12,10 @@ use super::connect::{collect_labels, parse_label};
 use crate::app;
 use kubemoor_declare::model::{self, DriftMode, EditsMode, is_dns_label};
 use kubemoor_inspect::times::parse_duration;
+use kubemoor_runtime::config;
 use kubemoor_runtime::config::{
-    self, Callers, Cluster, CollectorUrl, Endpoint, Ledger, LedgerUrl, LogFilter, Proof, RecordDriver,
-    Registration, Retention, ServiceRef, Source, WebhookUrl,
+    CallerProof, CallerSettings, ClusterSettings, CollectorUrl, Endpoint, LedgerSettings, LedgerUrl,
+    LogFilter, RecordDriver, Retention, ServiceRef, Source, WebhookRegistration, WebhookUrl,
 };
 use kubemoor_runtime::tls::CertificateSource;
 
@@ -144,7 +145,7 @@ impl Args {
         let callers = self.callers.settings(registration.is_some())?;
         let shutdown_delay = self.registering.shutdown_delay();
         let own_service = self.registering.service;
-        let cluster = Cluster {
+        let cluster = ClusterSettings {
             kubeconfig: self.kubeconfig,
             namespaces: self.namespace,
             record_driver: self.record_driver.unwrap_or(RecordDriver::Secret),
@@ -350,10 +351,10 @@ impl RegisterArgs {
     }
 
     /// The settings for registering the webhooks; `None` without `--register`.
-    pub(super) fn settings(&self, select_all: bool) -> Result<Option<Registration>, ConflictError> {
+    pub(super) fn settings(&self, select_all: bool) -> Result<Option<WebhookRegistration>, ConflictError> {
         match (self.register, self.endpoint()) {
             (false, _) => Ok(None),
-            (true, Some(endpoint)) => Ok(Some(Registration { endpoint, select_all })),
+            (true, Some(endpoint)) => Ok(Some(WebhookRegistration { endpoint, select_all })),
             (true, None) => Err(ConflictError::Needs("--register", "--webhook-url or --service")),
         }
     }
@@ -385,23 +386,23 @@ impl TlsArgs {
 }
 
 impl CallerArgs {
-    pub(super) fn settings(self, is_registered: bool) -> Result<Callers, ConflictError> {
+    pub(super) fn settings(self, is_registered: bool) -> Result<CallerSettings, ConflictError> {
         let Self { caller_token_file, caller_token_age, client_ca } = self;
         let proof = match caller_token_file {
-            Some(file) => Proof::File(file),
-            None if is_registered => Proof::Kept { life: caller_token_age.unwrap_or(CALLER_TOKEN_AGE) },
-            None if client_ca.is_some() => Proof::Certificate,
+            Some(file) => CallerProof::File(file),
+            None if is_registered => CallerProof::Kept { life: caller_token_age.unwrap_or(CALLER_TOKEN_AGE) },
+            None if client_ca.is_some() => CallerProof::Certificate,
             None => return Err(ConflictError::Anybody),
         };
-        Ok(Callers { proof, client_ca })
+        Ok(CallerSettings { proof, client_ca })
     }
 }
 
 impl LedgerArgs {
-    pub(super) fn settings(self) -> Ledger {
+    pub(super) fn settings(self) -> LedgerSettings {
         let Self { ledger, ledger_age, ledger_rows, cluster_name } = self;
         let retention = Retention { age: ledger_age, rows: ledger_rows };
-        Ledger { url: ledger, cluster_name, retention }
+        LedgerSettings { url: ledger, cluster_name, retention }
     }
 }
 

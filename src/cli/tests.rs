@@ -23,7 +23,7 @@ fn settings(args: &[&str]) -> Result<config::Serve, ConflictError> {
     }
 }
 
-fn cluster(config: config::Serve) -> config::Cluster {
+fn cluster(config: config::Serve) -> config::ClusterSettings {
     match config.source {
         Source::Cluster(cluster) => cluster,
         Source::Directory(path) => panic!("a directory: {path:?}"),
@@ -101,24 +101,24 @@ fn guard_that_is_routed_to_answers_for_five_seconds_after_the_stop_signal() {
 
 #[test]
 fn a_guard_that_would_answer_anybody_does_not_start() {
-    use config::{Callers, Proof};
+    use config::{CallerProof, CallerSettings};
     for args in [&[][..], &["--read-only"], &["--store", "dir:x"]] {
         assert_eq!(settings(args).unwrap_err(), ConflictError::Anybody, "{args:?}");
     }
-    let check = |args: &[&str], proof: Proof, client_ca: Option<&str>| {
-        let expected = Callers { proof, client_ca: client_ca.map(Into::into) };
+    let check = |args: &[&str], proof: CallerProof, client_ca: Option<&str>| {
+        let expected = CallerSettings { proof, client_ca: client_ca.map(Into::into) };
         assert_eq!(settings(args).unwrap().callers, expected, "{args:?}");
     };
-    let (register, kept) = (["--register", "--service", "a/b"], |hours: u64| Proof::Kept {
+    let (register, kept) = (["--register", "--service", "a/b"], |hours: u64| CallerProof::Kept {
         life: Duration::from_secs(hours * 3600),
     });
     check(&register, kept(24), None);
     check(&[&register[..], &["--caller-token-age", "2h"]].concat(), kept(2), None);
     check(&[&register[..], &["--client-ca", "ca"]].concat(), kept(24), Some("ca"));
-    let file = || Proof::File("f".into());
+    let file = || CallerProof::File("f".into());
     check(&[&register[..], &["--caller-token-file", "f"]].concat(), file(), None);
     check(&["--store", "dir:x", "--caller-token-file", "f"], file(), None);
-    check(&["--client-ca", "ca"], Proof::Certificate, Some("ca"));
+    check(&["--client-ca", "ca"], CallerProof::Certificate, Some("ca"));
     check(&["--client-ca", "ca", "--caller-token-file", "f"], file(), Some("ca"));
 }
 

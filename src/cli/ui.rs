@@ -28,16 +28,17 @@ use super::audit::parse_server;
 use super::connect::{self, GuardArgs, LabelArgs, RecordArgs, context_clusters, that_answer};
 use super::{CommandOutcome, output, warn};
 use crate::app::Signals;
-use kubemoor_cluster::client::connection::{self, Access, ApiServer};
+use kubemoor_cluster::client::connection;
+use kubemoor_cluster::client::connection::{ApiServerAddress, ClusterAccess};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_runtime::config::{LedgerUrl, LogFilter, RecordDriver};
 use kubemoor_runtime::metrics::{self, ConnectionMetrics};
-use kubemoor_runtime::server::{Ending, TlsPort, raise_descriptor_limit};
+use kubemoor_runtime::server::{ServerShutdown, TlsPort, raise_descriptor_limit};
 use kubemoor_runtime::tls::{CertificateSource, Certificates};
 use kubemoor_runtime::{callers, telemetry};
-use kubemoor_web::{ClusterSettings, GuardAddress, Page, Settings, in_cluster};
+use kubemoor_web::{ClusterSettings, GuardAddress, LoopbackSettings, WebPage, in_cluster};
 
 /// The flag, and the variable for all commands.
 const SERVER: &str = "server";
@@ -185,9 +186,9 @@ impl UiLedgerArgs {
 impl ClustersArgs {
     /// Each cluster by the name of its context, with the credentials that the flags choose. Without --context the
     /// current one comes first, and alone where it `is_one`.
-    fn named(self, is_one: bool) -> anyhow::Result<Vec<(String, Access)>> {
+    fn named(self, is_one: bool) -> anyhow::Result<Vec<(String, ClusterAccess)>> {
         let Self { kubeconfig, context: named, user, groups } = self;
-        let access = Access { kubeconfig, user, groups, ..Access::default() };
+        let access = ClusterAccess { kubeconfig, user, groups, ..ClusterAccess::default() };
         if !named.is_empty() {
             let clusters = context_clusters(&named, &access);
             return match named.len() == clusters.len() {
@@ -242,7 +243,7 @@ async fn serve(args: Args) -> anyhow::Result<CommandOutcome> {
         let store = Store::read(url).await?;
         // A file of one guard is refused before anything is shown.
         store.fleet_mark().await?;
-        return show(Settings::Database(store), port, no_browser).await;
+        return show(LoopbackSettings::Database(store), port, no_browser).await;
     }
     let labels = cluster_labels.labels()?;
     let guard = ledger.address(&guard, &clusters)?;
@@ -270,14 +271,14 @@ async fn serve(args: Args) -> anyhow::Result<CommandOutcome> {
         labels: labels.clone(),
         guard: guard.clone(),
     });
-    show(Settings::Clusters(settings.collect()), port, no_browser).await
+    show(LoopbackSettings::Clusters(settings.collect()), port, no_browser).await
 }
 
-async fn show(settings: Settings, port: u16, no_browser: bool) -> anyhow::Result<CommandOutcome> {
+async fn show(settings: LoopbackSettings, port: u16, no_browser: bool) -> anyhow::Result<CommandOutcome> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address}: choose another --port"))?;
-    let page = Page::on_loopback(settings, listener)?;
+    let page = WebPage::on_loopback(settings, listener)?;
     let address = page.address();
     let told =
         format!("The page is at {address}\nWhoever has this address acts as you. Ctrl-C ends the page.\n");
@@ -381,7 +382,7 @@ async fn serve_in_cluster(
 ) -> anyhow::Result<CommandOutcome> {
     telemetry::init(args.log.as_str())?;
     raise_descriptor_limit();
-    let server = ApiServer { url: args.api_server()?, authority: args.api_server_ca.clone() };
+    let server = ApiServerAddress { url: args.api_server()?, authority: args.api_server_ca.clone() };
     let key = match &args.session_key {
         Some(path) => read_key(path)?,
         None => callers::random_key()?,
@@ -390,17 +391,17 @@ async fn serve_in_cluster(
     let InClusterArgs { host: hosts, listen, cluster_name: name, .. } = args;
     let listener = TcpListener::bind(listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {listen}: choose another --listen"))?;
-    let access = Access { server: Some(server), ..Access::default() };
+    let access = ClusterAccess { server: Some(server), ..ClusterAccess::default() };
     let cluster = ClusterSettings { name, access, driver, labels, guard };
     let connections = ConnectionMetrics::register(&mut metrics::registry());
     let port = TlsPort { listener, tls: certificates.server_config()?, metrics: connections };
-    let ending = Ending::default();
+    let ending = ServerShutdown::default();
     let (kept, stop) = (certificates.clone(), ending.stop.clone());
     let mut parts = JoinSet::new();
     parts.spawn(async move { kept.keep(drop, stop).await });
     parts.spawn(end(Signals::new()?, ending.clone()));
     info!(address = %listen, "the page is served");
-    let settings = in_cluster::Settings { cluster, hosts, key };
+    let settings = in_cluster::InClusterSettings { cluster, hosts, key };
     tokio::select! {
         served = in_cluster::serve(settings, port, ending.clone()) => served?,
         error = broken(parts, ending.stop) => return Err(error),
@@ -465,7 +466,7 @@ async fn broken(mut parts: JoinSet<()>, stop: CancellationToken) -> anyhow::Erro
     std::future::pending().await
 }
 
-async fn end(mut signals: Signals, ending: Ending) {
+async fn end(mut signals: Signals, ending: ServerShutdown) {
     if signals.next().await == "SIGTERM" {
         ending.leaving.cancel();
         sleep(LINGER).await;

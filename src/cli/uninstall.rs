@@ -9,10 +9,11 @@ use serde::Serialize;
 use super::CommandOutcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
-use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::discovery;
+use kubemoor_guard::webhook::registration;
+use kubemoor_guard::webhook::registration::emergency;
 use kubemoor_guard::webhook::registration::keep::{self, RegistrationError};
-use kubemoor_guard::webhook::registration::{self, emergency, withdrawal};
 
 /// The flags of `kubemoor uninstall`.
 #[derive(Debug, clap::Args)]
@@ -45,7 +46,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let (found, noted, admission_policies) = connect::run(async move {
         let connection = cluster.connect().await?;
         // First, so that no guard that starts meanwhile registers again.
-        let noted = withdrawal::note(&connection.client).await;
+        let noted = keep::note_withdrawal(&connection.client).await;
         // Both, even if the first cannot be withdrawn.
         let mutating = keep::withdraw::<MutatingWebhookConfiguration>(&connection.client).await;
         let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
@@ -59,12 +60,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
 }
 
 /// Whether the API server has ValidatingAdmissionPolicies. Also if it does not say: better a command too many.
-async fn serves_admission_policies(connection: &Connection) -> bool {
+async fn serves_admission_policies(connection: &ClusterConnection) -> bool {
     let Ok(kinds) = discovery::discover(&connection.client).await else { return true };
     kinds.iter().any(|kind| kind.kind == "ValidatingAdmissionPolicy")
 }
 
-fn withdraw_error(connection: &Connection, error: RegistrationError) -> anyhow::Error {
+fn withdraw_error(connection: &ClusterConnection, error: RegistrationError) -> anyhow::Error {
     match error {
         RegistrationError::Get(kind, error) => failed(connection, &format!("read the {kind}"), error).into(),
         RegistrationError::Write(kind, error) | RegistrationError::Delete(kind, error) => {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::connect::{self, ClusterArgs, GuardArgs};
 use super::output::{self, OutputArgs, seconds};
 use super::{CommandOutcome, warn};
-use kubemoor_cluster::client::lease::leader_info::LeaderInfo;
+use kubemoor_cluster::client::lease::LeaderInfo;
 use kubemoor_declare::model::build;
 use kubemoor_inspect::guard;
 

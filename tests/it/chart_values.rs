@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kubemoor_declare::model::{Gvk, ObjectId};
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_helm::record::{ChartSource, Packed};
-use kubemoor_helm::values::{Candidate, Question, candidates};
+use kubemoor_helm::record::{ChartSource, PackedRecord};
+use kubemoor_helm::values::{Candidate, ValueQuestion, candidates};
 use serde_json::{Value, json};
 
 use crate::support::{Chart, ControlPlane, Helm, Identity, SOON, Scene, eventually, folder};
@@ -217,7 +217,7 @@ async fn measure(helm: &Helm, control_plane: &ControlPlane, chart: &Chart) -> Ta
 async fn source(client: kube::Client, namespace: &str) -> ChartSource {
     let record =
         Api::<Secret>::namespaced(client, namespace).get("sh.helm.release.v1.shop.v1").await.unwrap();
-    Packed::of(&serde_json::to_value(record).unwrap()).unwrap().source().unwrap()
+    PackedRecord::of(&serde_json::to_value(record).unwrap()).unwrap().source().unwrap()
 }
 
 fn ask(
@@ -235,7 +235,7 @@ fn ask(
         name: parts[2].into(),
     };
     let path = Path(steps.iter().cloned().map(Segment::Field).collect());
-    candidates(std::slice::from_ref(source), Question { object: &object, path: &path, place: None, new })
+    candidates(std::slice::from_ref(source), ValueQuestion { object: &object, path: &path, place: None, new })
 }
 
 impl Subject<'_> {

@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use kubemoor_cluster::client::allowances::{AllowanceRequest, Ensured, MakeError, resource};
 use kubemoor_cluster::client::connection::connect;
 use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_cluster::mirror::Progress;
 use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::kinds::Kinds;
-use kubemoor_cluster::mirror::progress::Progress;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::{Actor, ObjectId, ReleaseId};
 use kubemoor_policy::resource::DriftAllowance;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ struct Followed {
     admin: Caller,
     namespace: String,
     client: kube::Client,
-    kinds: Arc<Kinds>,
+    kinds: Arc<ServedKinds>,
     allowances: Arc<Allowances>,
     stop: CancellationToken,
     tasks: [JoinHandle<()>; 2],
@@ -46,7 +46,7 @@ impl Followed {
         let admin = Caller::new(control_plane, Identity::Admin).await;
         let namespace = control_plane.namespace("granted").await;
         let client = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap().client;
-        let kinds = Kinds::read(client.clone()).await.unwrap();
+        let kinds = ServedKinds::read(client.clone()).await.unwrap();
         let stop = CancellationToken::new();
         let (following, stopping) = (Arc::clone(&kinds), stop.clone());
         let kinds_task = tokio::spawn(async move { following.run(stopping).await });

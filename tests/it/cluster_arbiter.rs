@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use kubemoor_cluster::client::objects::Objects;
-use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, Question};
-use kubemoor_declare::digest::Digest;
+use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, DryRunQuestion};
+use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::ObjectId;
 use serde_json::json;
 
@@ -42,7 +42,7 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
     };
     let target = watched.kinds.target(&deployment, "v1").unwrap();
     let before = objects.sight(&target).await.unwrap().unwrap();
-    let question = Question {
+    let question = DryRunQuestion {
         object: deployment.clone(),
         uid: before.uid.clone(),
         release: release_id(&namespace, "web"),
@@ -66,13 +66,13 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
     let managers = live.whole().unwrap()["metadata"]["managedFields"].to_string();
     assert!(!managers.contains("kubemoor-probe"), "{managers}");
 
-    let unknown = Question { object: config_map(&namespace, "nothing"), ..question.clone() };
+    let unknown = DryRunQuestion { object: config_map(&namespace, "nothing"), ..question.clone() };
     let error = arbiter.canonical(&unknown, SOON).await.unwrap_err();
     assert!(matches!(error, ArbiterError::NotDeclared { .. }), "{error:?}");
-    let rewritten = Question { digest: Digest::of(&json!({})), ..question.clone() };
+    let rewritten = DryRunQuestion { digest: Digest::of(&json!({})), ..question.clone() };
     let error = arbiter.canonical(&rewritten, SOON).await.unwrap_err();
     assert!(matches!(error, ArbiterError::Changed { .. }), "{error:?}");
-    let unrecorded = Question { revision: 9, ..question };
+    let unrecorded = DryRunQuestion { revision: 9, ..question };
     let error = arbiter.canonical(&unrecorded, SOON).await.unwrap_err();
     assert!(matches!(error, ArbiterError::NoRecord { .. }), "{error:?}");
 }
@@ -99,7 +99,7 @@ async fn refused_dry_run_and_timeout_are_distinct_errors() {
     };
     let release = release_id(&namespace, "web");
     let digest = digest(&watched, &object, &namespace);
-    let question = Question { object, uid: "unknown".to_owned(), release, revision: 1, digest };
+    let question = DryRunQuestion { object, uid: "unknown".to_owned(), release, revision: 1, digest };
     let refused = arbiter.canonical(&question, SOON).await.unwrap_err();
     assert!(matches!(refused, ArbiterError::DryRun { .. }), "{refused:?}");
     let late = arbiter.canonical(&question, Duration::from_millis(1)).await.unwrap_err();

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kubemoor_cluster::client::connection::connect;
-use kubemoor_cluster::mirror::autoscalers::Autoscalers;
-use kubemoor_cluster::mirror::kinds::Kinds;
-use kubemoor_cluster::mirror::progress::Progress;
+use kubemoor_cluster::mirror::Progress;
+use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::{Autoscaler, ObjectId};
 use kubemoor_helm::index::Index;
 use parking_lot::RwLock;
@@ -44,8 +44,8 @@ async fn autoscalers_are_known_from_when_they_come_until_they_go() {
     admin.post(&path, &autoscaler("web", "web", None, 5)).await.done().unwrap();
 
     let client = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap().client;
-    let kinds = Kinds::read(client.clone()).await.unwrap();
-    let autoscalers = Autoscalers::new(client, kinds, Vec::new());
+    let kinds = ServedKinds::read(client.clone()).await.unwrap();
+    let autoscalers = AutoscalerMirror::new(client, kinds, Vec::new());
     let changes = autoscalers.changes();
     let (following, stop) = (Arc::clone(&autoscalers), CancellationToken::new());
     let stopping = stop.clone();
@@ -98,8 +98,8 @@ async fn autoscalers_are_followed_in_a_version_that_is_served() {
     let path = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
     admin.post(&path, &autoscaler("web", "web", None, 5)).await.done().unwrap();
     let client = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap().client;
-    let kinds = Kinds::read(client.clone()).await.unwrap();
-    let autoscalers = Autoscalers::new(client, Arc::clone(&kinds), Vec::new());
+    let kinds = ServedKinds::read(client.clone()).await.unwrap();
+    let autoscalers = AutoscalerMirror::new(client, Arc::clone(&kinds), Vec::new());
     // Discovery is from before the versions changed, and the first listing from after it.
     control_plane.kill_apiserver();
     let removed = if control_plane.minor() < 23 { "autoscaling/v1" } else { "autoscaling/v2" };

@@ -2,8 +2,8 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kubemoor_cluster::client::Resource;
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::client::resource::ApiResource;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::{Gvk, ObjectId, ReleaseId};
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ fn is_keyed(watched: &Watched, release: &ReleaseId, ship: &ObjectId) -> Option<b
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn every_kind_has_its_place() {
-    let kinds = Kinds::read(ControlPlane::get().client(Identity::Admin).await).await.unwrap();
+    let kinds = ServedKinds::read(ControlPlane::get().client(Identity::Admin).await).await.unwrap();
     let cases = [
         (gvk("apps", "v1", "Deployment"), Some(("v1", "deployments"))),
         (gvk("", "v1", "ConfigMap"), Some(("v1", "configmaps"))),
@@ -77,7 +77,7 @@ async fn every_kind_has_its_place() {
     ];
     for (asked, place) in cases {
         let expected =
-            place.map(|(version, plural)| Resource::new(&asked.group, version, &asked.kind, plural));
+            place.map(|(version, plural)| ApiResource::new(&asked.group, version, &asked.kind, plural));
         assert_eq!(kinds.resource(&asked), expected, "{asked:?}");
     }
     let catalog = kinds.catalog();
@@ -115,7 +115,7 @@ async fn custom_kinds_are_learned_when_definitions_appear_or_change() {
     .await;
     assert_eq!(
         watched.kinds.resource(&gvk("kinds.test", "v1", "Ship")),
-        Some(Resource::new("kinds.test", "v1", "Ship", "ships"))
+        Some(ApiResource::new("kinds.test", "v1", "Ship", "ships"))
     );
     let release = watched.release(&fleet).unwrap();
     let scale = release.declared(&ship).unwrap().scale().cloned();

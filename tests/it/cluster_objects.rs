@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kubemoor_cluster::client::Resource;
-use kubemoor_cluster::client::call::{CallError, RefusalKind};
+use kubemoor_cluster::client::access::own_name;
+use kubemoor_cluster::client::call::{ClusterError, RefusalKind};
 use kubemoor_cluster::client::connection::connect;
-use kubemoor_cluster::client::identity::own_name;
-use kubemoor_cluster::client::objects::{Objects, Target};
-use kubemoor_reconcile::live::Manager;
+use kubemoor_cluster::client::objects::{ObjectTarget, Objects};
+use kubemoor_cluster::client::resource::ApiResource;
+use kubemoor_reconcile::event::HelmManager;
 use serde_json::{Value, json};
 
 use crate::cluster_releases::{config_map, release_id};
@@ -20,12 +20,12 @@ async fn objects(control_plane: &ControlPlane, identity: Identity) -> Objects {
     Objects::new(connection.client, NonZeroU32::new(100).unwrap())
 }
 
-fn config_maps() -> Resource {
-    Resource::new("", "v1", "ConfigMap", "configmaps")
+fn config_maps() -> ApiResource {
+    ApiResource::new("", "v1", "ConfigMap", "configmaps")
 }
 
-fn target(resource: Resource, namespace: &str, name: &str) -> Target {
-    Target { resource, namespace: Some(namespace.to_owned()), name: name.to_owned() }
+fn target(resource: ApiResource, namespace: &str, name: &str) -> ObjectTarget {
+    ObjectTarget { resource, namespace: Some(namespace.to_owned()), name: name.to_owned() }
 }
 
 fn object(namespace: &str, color: &str) -> Value {
@@ -57,7 +57,7 @@ async fn an_object_is_created_read_and_deleted_by_uid() {
     assert_eq!(sighting.id, config_map(&namespace, "settings"));
     assert_eq!(sighting.uid, uid);
     assert_eq!(sighting.release, Some(release_id(&namespace, "web")));
-    assert_eq!(sighting.managers, [Manager { name: "helm".to_owned(), applies: false }]);
+    assert_eq!(sighting.managers, [HelmManager { name: "helm".to_owned(), applies: false }]);
     assert!(!sighting.deleting);
 
     let stale = objects.delete(&settings, "00000000-0000-4000-8000-000000000000").await;
@@ -80,7 +80,7 @@ async fn api_server_names_an_object_that_does_not_exist() {
         "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/nobody".to_owned(),
     ] {
         let request = http::Request::get(&path).body(Vec::new()).unwrap();
-        let error = CallError::from(client.request_text(request).await.unwrap_err());
+        let error = ClusterError::from(client.request_text(request).await.unwrap_err());
         assert!(error.proves_absence(), "{path}: {error}");
     }
 }
@@ -94,10 +94,10 @@ async fn an_apply_keeps_to_field_ownership_unless_it_is_forced() {
     let settings = target(config_maps(), &namespace, "settings");
     objects.apply(&settings, &object(&namespace, "red"), "helm", false).await.unwrap();
     let sighting = objects.sight(&settings).await.unwrap().unwrap();
-    assert_eq!(sighting.managers, [Manager { name: "helm".to_owned(), applies: true }]);
+    assert_eq!(sighting.managers, [HelmManager { name: "helm".to_owned(), applies: true }]);
 
     let conflict = objects.apply(&settings, &object(&namespace, "blue"), "somebody", false).await;
-    let Err(CallError::Refused { code: 409, message, .. }) = conflict else { panic!("{conflict:?}") };
+    let Err(ClusterError::Refused { code: 409, message, .. }) = conflict else { panic!("{conflict:?}") };
     assert!(message.contains("conflict with \"helm\""), "{message}");
     let forced = objects.apply(&settings, &object(&namespace, "blue"), "somebody", true).await.unwrap();
     assert_eq!(forced["data"]["color"], "blue");
@@ -112,7 +112,9 @@ async fn failures_are_told_apart_with_the_servers_reason() {
     let mut bad = object(&namespace, "red");
     bad["data"] = json!({"not a key!": "x"});
     let invalid = objects.create(&target(config_maps(), &namespace, "settings"), &bad, "helm").await;
-    let Err(CallError::Refused { code: 422, message, causes, .. }) = invalid else { panic!("{invalid:?}") };
+    let Err(ClusterError::Refused { code: 422, message, causes, .. }) = invalid else {
+        panic!("{invalid:?}")
+    };
     assert!(message.contains("not a key!"), "{message}");
     assert!(causes.iter().any(|cause| cause.field.contains("data")), "{causes:?}");
 
@@ -120,16 +122,16 @@ async fn failures_are_told_apart_with_the_servers_reason() {
     let missing = objects.create(&nowhere, &object("no-such-namespace", "red"), "helm").await;
     assert_eq!(missing.unwrap_err().refusal(), Some(RefusalKind::NotFound));
 
-    let unserved = Resource::new("nobody.example", "v1", "Thing", "things");
+    let unserved = ApiResource::new("nobody.example", "v1", "Thing", "things");
     let unknown = objects.read(&target(unserved, &namespace, "settings")).await;
-    assert!(matches!(unknown, Err(CallError::Unserved)), "{unknown:?}");
+    assert!(matches!(unknown, Err(ClusterError::Unserved)), "{unknown:?}");
     assert!(!unknown.unwrap_err().proves_absence());
 
     // The horizontal pod autoscaler's account may not write ConfigMaps.
     let other = self::objects(control_plane, Identity::Autoscaler).await;
     let settings = target(config_maps(), &namespace, "settings");
     let forbidden = other.create(&settings, &object(&namespace, "red"), "helm").await;
-    let Err(CallError::Refused { code: 403, message, .. }) = forbidden else { panic!("{forbidden:?}") };
+    let Err(ClusterError::Refused { code: 403, message, .. }) = forbidden else { panic!("{forbidden:?}") };
     assert!(message.contains("horizontal-pod-autoscaler"), "{message}");
 }
 
@@ -169,7 +171,7 @@ async fn no_error_quotes_a_secrets_values() {
     let control_plane = ControlPlane::get();
     let namespace = control_plane.namespace("quotes").await;
     let objects = objects(control_plane, Identity::Admin).await;
-    let secrets = Resource::new("", "v1", "Secret", "secrets");
+    let secrets = ApiResource::new("", "v1", "Secret", "secrets");
     let place = target(secrets, &namespace, "login");
     let secret = |data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "data": data});
     for data in [json!({"pin": 424_242}), json!({"pin": "424242!"}), json!("424242")] {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kubemoor_cluster::mirror::releases::LookError;
-use kubemoor_helm::record::Status;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_runtime::config::RecordDriver;
 use serde_json::json;
 
@@ -25,15 +25,15 @@ async fn the_last_state_serves_while_the_api_server_is_away() {
     let mut health = watched.releases.health();
     let broken = soon("the outage is noticed", health.wait_for(|health| health.outage.is_some())).await;
     assert!(broken.unwrap().indexed, "what was indexed stays so");
-    assert_eq!(watched.state(&web), Some((1, Status::Deployed)));
+    assert_eq!(watched.state(&web), Some((1, ReleaseStatus::Deployed)));
     let look = watched.releases.fresh(&web, Duration::from_secs(2)).await;
-    assert!(matches!(look, Err(LookError::Records { .. })), "{look:?}");
+    assert!(matches!(look, Err(ClusterError::Records { .. })), "{look:?}");
 
     control_plane.start_apiserver();
     soon("the outage is over", health.wait_for(|health| health.outage.is_none())).await.unwrap();
     let helm = Helm::start(&control_plane, Identity::Deployer);
     helm.upgrade(&namespace, "web", &settings("web"), values("blue")).await.unwrap();
-    watched.until(&web, Some((2, Status::Deployed))).await;
+    watched.until(&web, Some((2, ReleaseStatus::Deployed))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +53,7 @@ async fn release_index_waits_if_api_server_is_down_at_start() {
     assert!(!broken.unwrap().indexed);
     control_plane.start_apiserver();
     soon("the index is whole", health.wait_for(|health| health.indexed)).await.unwrap();
-    assert_eq!(watched.state(&release_id(&namespace, "web")), Some((1, Status::Deployed)));
+    assert_eq!(watched.state(&release_id(&namespace, "web")), Some((1, ReleaseStatus::Deployed)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,8 +68,8 @@ async fn a_look_at_a_silent_api_server_ends_in_time() {
     control_plane.pause_apiserver();
     let within = Duration::from_millis(500);
     let look = watched.releases.fresh(&web, within).await;
-    let source = Box::new(LookError::Late { within });
-    assert_eq!(look, Err(LookError::Records { release: web.clone(), source }));
+    let source = Box::new(ClusterError::Late { within });
+    assert_eq!(look, Err(ClusterError::Records { release: web.clone(), source }));
     control_plane.resume_apiserver();
     eventually("looks work again", SOON, || async { watched.releases.fresh(&web, within).await }).await;
 }
@@ -87,11 +87,11 @@ async fn a_look_sees_a_restored_state_before_the_watch_does() {
     helm.upgrade(&namespace, "web", &settings("web"), values("blue")).await.unwrap();
     let watched = Watched::of(&control_plane, &namespace).await;
     let web = release_id(&namespace, "web");
-    assert_eq!(watched.state(&web), Some((2, Status::Deployed)));
+    assert_eq!(watched.state(&web), Some((2, ReleaseStatus::Deployed)));
     control_plane.restore_etcd(&snapshot);
     eventually("a look succeeds", SOON, || async {
         watched.releases.fresh(&web, Duration::from_secs(2)).await
     })
     .await;
-    assert_eq!(watched.state(&web), Some((1, Status::Deployed)));
+    assert_eq!(watched.state(&web), Some((1, ReleaseStatus::Deployed)));
 }

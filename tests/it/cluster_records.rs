@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_runtime::config::RecordDriver;
 use serde_json::{Value, json};
 
@@ -82,17 +82,17 @@ async fn invalid_record_affects_only_its_own_release() {
     };
     let reason = invalid("a latest record that does not decode is noticed").await;
     assert_eq!(reason.secret, "sh.helm.release.v1.web.v2");
-    assert_eq!(watched.state(&web), Some((1, Status::Deployed)), "the last good record stays");
+    assert_eq!(watched.state(&web), Some((1, ReleaseStatus::Deployed)), "the last good record stays");
     assert!(watched.declares(&config_map(&namespace, "settings")));
 
     // A guard that starts now has seen no good record before.
     let restarted = Watched::of(&control_plane, &namespace).await;
-    assert_eq!(restarted.state(&web), Some((1, Status::Deployed)));
+    assert_eq!(restarted.state(&web), Some((1, ReleaseStatus::Deployed)));
     assert!(restarted.release(&web).unwrap().invalid.is_some());
     assert!(restarted.declares(&config_map(&namespace, "settings")));
 
     assert_contradictions_are_noticed(&watched, &secrets, payload).await;
-    assert_eq!(watched.state(&db), Some((1, Status::Deployed)));
+    assert_eq!(watched.state(&db), Some((1, ReleaseStatus::Deployed)));
     assert_eq!(watched.release(&db).unwrap().invalid, None);
 
     let forged = ListParams::default().labels("name=web,version!=1");
@@ -204,8 +204,8 @@ async fn records_in_force_are_read_in_pages_at_first() {
     }
     assert_eq!(watched.counted("kubemoor_records_undecodable_total{reason=\"encoding\"}"), 1);
     let state = |name: &str| watched.state(&release_id(&namespace, name));
-    assert_eq!(state("many-30"), Some((2, Status::Deployed)));
-    assert_eq!(state("many-20"), Some((2, Status::Failed)));
+    assert_eq!(state("many-30"), Some((2, ReleaseStatus::Deployed)));
+    assert_eq!(state("many-20"), Some((2, ReleaseStatus::Failed)));
     admin.get(&format!("/api/v1/namespaces/{namespace}/secrets/last")).await;
     let read = || {
         let events = control_plane.audit_events();
@@ -238,7 +238,7 @@ async fn records_in_config_maps_are_followed_as_well() {
     let kubeconfig = control_plane.kubeconfig(Identity::Admin);
     let watched = Watched::start(&kubeconfig, RecordDriver::Configmap, &[&namespace]).await;
     watched.until_indexed().await;
-    assert_eq!(watched.state(&release_id(&namespace, "web")), Some((1, Status::Deployed)));
+    assert_eq!(watched.state(&release_id(&namespace, "web")), Some((1, ReleaseStatus::Deployed)));
     assert!(watched.declares(&config_map(&namespace, "settings")));
 }
 

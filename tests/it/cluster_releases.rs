@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
-use kubemoor_cluster::client::connection::{Connection, connect};
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::client::connection::{ClusterConnection, connect};
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::releases::{RecordSource, Releases};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{Appearance, Release};
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{RecordMetrics, registry};
@@ -33,8 +33,8 @@ data:
 
 /// The releases of a cluster under watch, until this is dropped.
 pub(crate) struct Watched {
-    pub(crate) connection: Connection,
-    pub(crate) kinds: Arc<Kinds>,
+    pub(crate) connection: ClusterConnection,
+    pub(crate) kinds: Arc<ServedKinds>,
     pub(crate) releases: Arc<Releases>,
     metrics: Registry,
     stop: CancellationToken,
@@ -58,7 +58,7 @@ impl Watched {
     pub(crate) async fn prepare(kubeconfig: &Path, driver: RecordDriver, namespaces: &[&str]) -> Self {
         let connection = connect(Some(kubeconfig)).await.unwrap();
         let client = connection.client.clone();
-        let kinds = Kinds::read(client.clone()).await.unwrap();
+        let kinds = ServedKinds::read(client.clone()).await.unwrap();
         let mut metrics = registry();
         let counted = RecordMetrics::register(&mut metrics, Vec::<(&'static str, u64)>::new);
         let namespaces = namespaces.iter().map(|&namespace| namespace.to_owned()).collect();
@@ -98,11 +98,11 @@ impl Watched {
     }
 
     /// The latest revision in the index, with its status.
-    pub(crate) fn state(&self, release: &ReleaseId) -> Option<(u64, Status)> {
+    pub(crate) fn state(&self, release: &ReleaseId) -> Option<(u64, ReleaseStatus)> {
         self.release(release).map(|release| (release.state.revision, release.state.status))
     }
 
-    pub(crate) async fn until(&self, release: &ReleaseId, state: Option<(u64, Status)>) {
+    pub(crate) async fn until(&self, release: &ReleaseId, state: Option<(u64, ReleaseStatus)>) {
         eventually(&format!("release {release} is {state:?}"), SOON, || async {
             let seen = self.state(release);
             if seen == state { Ok(()) } else { Err(format!("{seen:?}")) }
@@ -169,26 +169,26 @@ async fn releases_come_change_and_go() {
     helm.install(&namespace, "old", &settings("old"), color("red")).await.unwrap();
 
     let watched = Watched::of(control_plane, &namespace).await;
-    assert_eq!(watched.state(&old), Some((1, Status::Deployed)));
+    assert_eq!(watched.state(&old), Some((1, ReleaseStatus::Deployed)));
     assert_eq!(watched.release(&old).unwrap().state.appearance, Appearance::Listed);
     assert!(watched.declares(&config_map(&namespace, "settings")));
 
     let other = Chart::new("new").template("other.yaml", &CONFIG_MAP.replace("settings", "other"));
     helm.install(&namespace, "new", &other, color("red")).await.unwrap();
-    watched.until(&new, Some((1, Status::Deployed))).await;
+    watched.until(&new, Some((1, ReleaseStatus::Deployed))).await;
     let appeared = watched.release(&new).unwrap().state.appearance;
-    assert_eq!(appeared, Appearance::Seen(Status::PendingInstall));
+    assert_eq!(appeared, Appearance::Seen(ReleaseStatus::PendingInstall));
     assert!(watched.declares(&config_map(&namespace, "other")));
 
     helm.upgrade(&namespace, "new", &Chart::new("new"), color("blue")).await.unwrap();
-    watched.until(&new, Some((2, Status::Deployed))).await;
+    watched.until(&new, Some((2, ReleaseStatus::Deployed))).await;
     assert!(!watched.declares(&config_map(&namespace, "other")), "the upgrade dropped it");
     helm.rollback(&namespace, "new", json!({})).await.unwrap();
-    watched.until(&new, Some((3, Status::Deployed))).await;
+    watched.until(&new, Some((3, ReleaseStatus::Deployed))).await;
     assert!(watched.declares(&config_map(&namespace, "other")));
     helm.uninstall(&namespace, "new", json!({})).await.unwrap();
     watched.until(&new, None).await;
-    assert_eq!(watched.state(&old), Some((1, Status::Deployed)), "nothing else has changed");
+    assert_eq!(watched.state(&old), Some((1, ReleaseStatus::Deployed)), "nothing else has changed");
     assert_eq!(watched.releases.count(), (1, 1));
 }
 
@@ -199,16 +199,16 @@ async fn a_fresh_look_overtakes_a_lagging_watch() {
 
     lag.hold();
     helm.upgrade(&namespace, "web", &settings("web"), color("blue")).await.unwrap();
-    assert_eq!(watched.state(&web), Some((1, Status::Deployed)), "the watch lags");
+    assert_eq!(watched.state(&web), Some((1, ReleaseStatus::Deployed)), "the watch lags");
     assert_eq!(watched.releases.fresh(&web, SOON).await, Ok(true));
-    assert_eq!(watched.state(&web), Some((2, Status::Deployed)));
+    assert_eq!(watched.state(&web), Some((2, ReleaseStatus::Deployed)));
     assert_eq!(watched.releases.fresh(&web, SOON).await, Ok(false));
 
     let changes = watched.releases.changes();
     assert_eq!(changes.next().await, web);
     lag.release();
     helm.upgrade(&namespace, "web", &settings("web"), color("green")).await.unwrap();
-    watched.until(&web, Some((3, Status::Deployed))).await;
+    watched.until(&web, Some((3, ReleaseStatus::Deployed))).await;
     assert_eq!(watched.counted("kubemoor_fresh_looks_total{outcome=\"changed\"}"), 1);
     assert_eq!(watched.counted("kubemoor_fresh_looks_total{outcome=\"unchanged\"}"), 1);
 
@@ -235,7 +235,7 @@ async fn a_look_that_is_given_up_leaves_the_release_to_the_index() {
     // The watch tells nothing that the look has not listed.
     lag.release();
     lag.stall(&[]);
-    watched.until(&web, Some((2, Status::Deployed))).await;
+    watched.until(&web, Some((2, ReleaseStatus::Deployed))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,16 +254,20 @@ async fn events_that_a_look_has_overtaken_change_nothing() {
     helm.install(&namespace, "web", &settings("web"), values.clone()).await.unwrap();
     helm.upgrade(&namespace, "web", &settings("web"), values).await.unwrap();
     assert_eq!(watched.releases.fresh(&web, SOON).await, Ok(true));
-    assert_eq!(watched.state(&web), Some((2, Status::Deployed)));
+    assert_eq!(watched.state(&web), Some((2, ReleaseStatus::Deployed)));
     let changes = watched.releases.changes();
     assert_eq!(changes.next().await, web);
 
     lag.release();
     helm.install(&namespace, "marker", &Chart::new("marker"), json!({})).await.unwrap();
-    watched.until(&marker, Some((1, Status::Deployed))).await;
-    assert_eq!(watched.state(&web), Some((2, Status::Deployed)));
+    watched.until(&marker, Some((1, ReleaseStatus::Deployed))).await;
+    assert_eq!(watched.state(&web), Some((2, ReleaseStatus::Deployed)));
     let appeared = watched.release(&web).unwrap().state.appearance;
-    assert_eq!(appeared, Appearance::Seen(Status::PendingUpgrade), "the late events told how it appeared");
+    assert_eq!(
+        appeared,
+        Appearance::Seen(ReleaseStatus::PendingUpgrade),
+        "the late events told how it appeared"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,12 +11,11 @@ use jiff::Timestamp;
 use kubemoor::cli::Cli;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_ledger::query::verdicts;
+use kubemoor_runtime::metrics;
 use kubemoor_runtime::metrics::{
     AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, EventFate,
-    GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics, Repair,
-    StatusWrite, Webhook, Written, declarations, registry,
-    releases::{self, Standing},
-    serving::{self, Serving},
+    GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics,
+    ReleaseStanding, RepairResult, ServingState, StatusWrite, Webhook, Written, registry,
 };
 use prometheus_client::encoding::text::encode;
 
@@ -130,14 +129,14 @@ fn scrape() -> String {
     let connections = ConnectionMetrics::register(&mut registry);
     let admission = AdmissionMetrics::register(&mut registry);
     let records = RecordMetrics::register(&mut registry, || [("deployed", 1)]);
-    declarations::register(&mut registry, || [1, 1]);
+    metrics::register_declarations(&mut registry, || [1, 1]);
     let validity = Some((Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH));
-    serving::register(&mut registry, move || Serving { is_ready: true, validity });
+    metrics::register_serving(&mut registry, move || ServingState { is_ready: true, validity });
     let guard = GuardMetrics::register(&mut registry);
     let notices = NoticeMetrics::register(&mut registry);
     let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
-    releases::register(&mut registry, true, move || {
-        [Standing { release: release.clone(), reason: "Drifted", drifted: 1 }]
+    metrics::register_releases(&mut registry, true, move || {
+        [ReleaseStanding { release: release.clone(), reason: "Drifted", drifted: 1 }]
     });
     EmergencyMetrics::register(&mut registry).open(true);
     let ledger = LedgerMetrics::register(&mut registry);
@@ -158,7 +157,7 @@ fn scrape() -> String {
     notices.notification(NotificationFate::Delivered);
     notices.missed(1);
     guard.found(DriftFound::Missing);
-    guard.repaired(DriftFound::Missing, Repair::Repaired);
+    guard.repaired(DriftFound::Missing, RepairResult::Repaired);
     guard.repaired_after(DriftFound::Missing, jiff::SignedDuration::from_millis(1));
     guard.detected_after(jiff::SignedDuration::from_millis(1));
     ledger.written(Written::Database, 1);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use kubemoor_notify::file;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::read::{read, typed};
+use kubemoor_policy::compile::{read, typed};
 use serde_json::{Value, json};
 
 use crate::support::{

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor_policy::Policy;
+use kubemoor_policy::compile::read;
 use kubemoor_policy::flaw::FlawReason;
-use kubemoor_policy::read::read;
 use kubemoor_policy::resolver::{Labels, Policies};
 
 use crate::support::{Document, names, root};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use kubemoor_declare::catalog;
 use kubemoor_declare::declare::declare;
-use kubemoor_declare::embedded;
 use kubemoor_declare::model::Gvk;
 use kubemoor_declare::openapi::Reduction;
 use kubemoor_declare::schema::KindSchema;
@@ -52,7 +52,7 @@ async fn object_with_server_defaults_matches_its_manifest() {
             let live = admin.get(&format!("{collection}/{name}")).await.done().unwrap();
             let wanted = gvk(&object);
             let schemas =
-                [embedded::core().schema(&wanted), published(document.as_bytes(), &wanted).map(Arc::new)];
+                [catalog::core().schema(&wanted), published(document.as_bytes(), &wanted).map(Arc::new)];
             for schema in schemas.iter().flatten() {
                 checked += 1;
                 let fields = declare(&object, Some(schema));

@@ -9,24 +9,24 @@ use kubemoor_cluster::client::events::Events;
 use kubemoor_cluster::client::guarded::GuardedReleases;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::objects::Objects;
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::{RecordSource, Releases};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
-use kubemoor_guard::guard::announce::Announcer;
-use kubemoor_guard::guard::orders::Command;
-use kubemoor_guard::guard::state::State;
+use kubemoor_guard::guard::LoopCommand;
+use kubemoor_guard::guard::announce::EventPublisher;
+use kubemoor_guard::guard::state::LoopState;
 use kubemoor_guard::guard::status::Statuses;
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::{Agreement, SeenAlive};
+use kubemoor_policy::agreement::{LastAgreement, SeenAlive};
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
 use kubemoor_policy::resolver::{Labels, PolicyResolver};
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::suspension::{Suspended, Suspension};
-use kubemoor_reconcile::report::{DriftKind, Drifted, Happening, Incident, ReleaseReport};
+use kubemoor_reconcile::report::{DriftKind, Drifted, Happening, Incident, LoopReport};
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{NoticeMetrics, RecordMetrics, registry};
-use kubemoor_verdict::health::{Control, Reason, RecordFacts, RecordState};
+use kubemoor_verdict::health::{Control, HealthReason, RecordHealth, RecordState};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -39,8 +39,8 @@ use crate::support::{Caller, Identity, RELEASE, SOON, Scene, charts, eventually,
 struct Told {
     scene: Scene,
     release: ReleaseId,
-    state: Arc<State>,
-    commands: mpsc::Receiver<Command>,
+    state: Arc<LoopState>,
+    commands: mpsc::Receiver<LoopCommand>,
     guarded: GuardedReleases,
     stop: CancellationToken,
 }
@@ -50,8 +50,8 @@ async fn followed(
     client: &kube::Client,
     registry: &mut Registry,
     stop: &CancellationToken,
-) -> (Arc<Kinds>, Arc<Releases>) {
-    let kinds = Kinds::read(client.clone()).await.unwrap();
+) -> (Arc<ServedKinds>, Arc<Releases>) {
+    let kinds = ServedKinds::read(client.clone()).await.unwrap();
     let following = Arc::clone(&kinds);
     let ending = stop.clone();
     tokio::spawn(async move { following.run(ending).await });
@@ -76,7 +76,7 @@ impl Told {
         let mut registry = registry();
         let (kinds, releases) = followed(&client, &mut registry, &stop).await;
         let metrics = NoticeMetrics::register(&mut registry);
-        let state = Arc::new(State::default());
+        let state = Arc::new(LoopState::default());
         let resolver = Arc::new(PolicyResolver::new(Policy::new(
             EditsMode::Deny,
             DriftMode::Repair,
@@ -93,7 +93,7 @@ impl Told {
             state: Arc::clone(&state),
             in_force: Arc::clone(&in_force),
             commands: sender,
-            suspended: Suspended::new(),
+            suspended: SuspendedReleases::new(),
             leadership: leadership.clone(),
             metrics: metrics.clone(),
             key: SigningKey::new([7; 32]),
@@ -104,7 +104,7 @@ impl Told {
             seen: mpsc::channel(1).0,
         };
         tokio::spawn(statuses.run(stop.clone()));
-        let announcer = Announcer {
+        let announcer = EventPublisher {
             state: Arc::clone(&state),
             events: Events::new(client.clone(), leadership.clone(), "test".to_owned()),
             kinds,
@@ -144,13 +144,13 @@ impl Told {
 
     fn seen(&self) -> SeenAlive {
         let seal = "AAECAwQFBgcICQoLDA0ODw";
-        let agreement = Agreement::read(seal, &["/data/open".to_owned()]);
+        let agreement = LastAgreement::read(seal, &["/data/open".to_owned()]);
         SeenAlive { object: self.drifted().object, agreement: Some(agreement.unwrap()), settled: None }
     }
 
-    fn report(&self, reason: Reason) -> ReleaseReport {
-        let drifted = if reason == Reason::InSync { Vec::new() } else { vec![self.drifted()] };
-        ReleaseReport {
+    fn report(&self, reason: HealthReason) -> LoopReport {
+        let drifted = if reason == HealthReason::InSync { Vec::new() } else { vec![self.drifted()] };
+        LoopReport {
             release: self.release.clone(),
             record: Some("u7".to_owned()),
             digest: [7; 32],
@@ -163,7 +163,7 @@ impl Told {
             foreign: Vec::new(),
             unwatched: Vec::new(),
             excused: Vec::new(),
-            records: RecordFacts { revision: 1, deployed: None, state: RecordState::Deployed },
+            records: RecordHealth { revision: 1, deployed: None, state: RecordState::Deployed },
             control: Control::of(DriftMode::Repair),
             manager: None,
             leads: true,
@@ -214,23 +214,24 @@ impl Told {
             .unwrap();
         assert_eq!(
             self.commands.recv().await.unwrap(),
-            Command::Suspend(self.release.clone(), Some(Suspension::default()))
+            LoopCommand::Suspend(self.release.clone(), Some(Suspension::default()))
         );
-        let order = Command::Reconcile { release: self.release.clone(), at: "now".to_owned(), ticket: None };
+        let order =
+            LoopCommand::Reconcile { release: self.release.clone(), at: "now".to_owned(), ticket: None };
         assert_eq!(self.commands.recv().await.unwrap(), order);
-        let status = self.wait_for_condition("Unknown", "Suspended").await;
+        let status = self.wait_for_condition("Unknown", "SuspendedReleases").await;
         assert_eq!(status["lastReconcileAt"], Value::Null, "the order is not carried out yet");
         assert_eq!(status["observedGeneration"], 2);
         self.wait_for_writes(3).await;
         self.scene.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
-        assert_eq!(self.commands.recv().await.unwrap(), Command::Suspend(self.release.clone(), None));
+        assert_eq!(self.commands.recv().await.unwrap(), LoopCommand::Suspend(self.release.clone(), None));
         self.wait_for_condition("False", "Drifted").await;
         let answer = OrderAnswer {
             at: "now".to_owned(),
             result: OrderResult::Refused,
             message: "1 object stays as it is".to_owned(),
         };
-        self.state.publish(ReleaseReport { answer: Some(answer), ..self.report(Reason::Drifted) });
+        self.state.publish(LoopReport { answer: Some(answer), ..self.report(HealthReason::Drifted) });
         eventually("the order is answered", SOON, || async {
             let status = self.status().await;
             let is_done = status["lastReconcileAt"] == "now" && status["order"]["result"] == "Refused";
@@ -245,7 +246,7 @@ impl Told {
 #[ignore = "slow: make test-all"]
 async fn status_is_written_only_when_known_state_changes() {
     let mut told = Told::new().await;
-    told.state.publish(told.report(Reason::InSync));
+    told.state.publish(told.report(HealthReason::InSync));
     let status = told.wait_for_condition("True", "InSync").await;
     assert_eq!(
         (&status["edits"], &status["drift"], &status["declared"]),
@@ -262,13 +263,13 @@ async fn status_is_written_only_when_known_state_changes() {
         ["NAMESPACE", "NAME", "READY", "REASON", "REVISION", "DRIFTED", "EDITS", "DRIFT", "AGE"]
     );
 
-    told.state.publish(told.report(Reason::Drifted));
+    told.state.publish(told.report(HealthReason::Drifted));
     let status = told.wait_for_condition("False", "Drifted").await;
     assert_eq!(status["drifts"][0]["by"], "kubectl-edit");
     told.wait_for_writes(2).await;
     // The same again, and another release's noise: nothing is written.
     for _ in 0..3 {
-        told.state.publish(told.report(Reason::Drifted));
+        told.state.publish(told.report(HealthReason::Drifted));
         let touch = json!({"metadata": {"annotations": {"touched": Timestamp::now().to_string()}}});
         told.scene.admin.merge(&told.scene.guarded_release(RELEASE), &touch).await.done().unwrap();
     }
@@ -342,12 +343,12 @@ async fn an_event_stands_on_the_object_and_on_its_release() {
 #[ignore = "slow: make test-all"]
 async fn statuses_are_written_again_after_the_api_server_was_away() {
     let mut told = Told::new().await;
-    told.state.publish(told.report(Reason::InSync));
+    told.state.publish(told.report(HealthReason::InSync));
     told.wait_for_condition("True", "InSync").await;
     told.scene.control_plane.kill_apiserver();
     told.scene.control_plane.start_apiserver();
     told.scene.admin = Caller::new(&told.scene.control_plane, Identity::Admin).await;
-    told.state.publish(told.report(Reason::Drifted));
+    told.state.publish(told.report(HealthReason::Drifted));
     told.wait_for_condition("False", "Drifted").await;
     told.stop.cancel();
 }
@@ -356,9 +357,9 @@ async fn statuses_are_written_again_after_the_api_server_was_away() {
 async fn what_the_loop_has_seen_is_written_before_the_guard_ends() {
     let told = Told::new().await;
     let report = |seal: &str| {
-        let agreement = Agreement::read(seal, &[]).unwrap();
+        let agreement = LastAgreement::read(seal, &[]).unwrap();
         let seen_alive = vec![SeenAlive { agreement: Some(agreement), ..told.seen() }];
-        ReleaseReport { seen_alive, ..told.report(Reason::InSync) }
+        LoopReport { seen_alive, ..told.report(HealthReason::InSync) }
     };
     let agreed = async || told.status().await["seen"][0]["agreed"].clone();
     let seals = ["AQECAwQFBgcICQoLDA0ODw", "AgECAwQFBgcICQoLDA0ODw", "AwECAwQFBgcICQoLDA0ODw"];

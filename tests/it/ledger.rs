@@ -4,11 +4,11 @@ use std::{sync::atomic::AtomicUsize, sync::atomic::Ordering::Relaxed, time::Dura
 
 use jiff::{SignedDuration, Timestamp};
 use kubemoor_declare::model::{Actor, ObjectId, ReleaseId};
-use kubemoor_ledger::entry::Entry;
-use kubemoor_ledger::query::{Filter, Page};
-use kubemoor_ledger::row::{Change, GuardedObject, Kind, Permitted, Repaired, Row};
+use kubemoor_ledger::entry::LedgerEntry;
+use kubemoor_ledger::query::{EntryPage, Filter};
+use kubemoor_ledger::row::{ExceptionEvent, GuardedObject, LedgerRow, Repaired, RowChange, RowKind};
 use kubemoor_ledger::store::Store;
-use kubemoor_ledger::{Ledger, Writer};
+use kubemoor_ledger::{LedgerHandle, LedgerWriter};
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_runtime::config::{self, LedgerUrl, Retention};
 use kubemoor_runtime::metrics::LedgerMetrics;
@@ -24,15 +24,16 @@ pub(crate) const FOREVER: Retention = Retention { age: Duration::MAX, rows: u64:
 
 /// A ledger that is written to.
 pub(crate) struct Written {
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: LedgerHandle,
     closing: CancellationToken,
     writing: JoinHandle<()>,
 }
 
 impl Written {
     pub(crate) fn start(url: &LedgerUrl, cluster: &str, retention: Retention) -> Self {
-        let settings = config::Ledger { url: url.clone(), cluster_name: None, retention };
-        let (ledger, writer): (Ledger, Writer) = Ledger::new(settings, LedgerMetrics::default()).unwrap();
+        let settings = config::LedgerSettings { url: url.clone(), cluster_name: None, retention };
+        let (ledger, writer): (LedgerHandle, LedgerWriter) =
+            LedgerHandle::new(settings, LedgerMetrics::default()).unwrap();
         let (name, named) = oneshot::channel();
         name.send(cluster.to_owned()).unwrap();
         let closing = CancellationToken::new();
@@ -66,14 +67,14 @@ fn release(namespace: &str, name: &str) -> ReleaseId {
 }
 
 /// A row of `user`, this many seconds after some time in the past.
-pub(crate) fn row(seconds: i64, namespace: &str, name: &str, user: &str, verdict: &'static str) -> Row {
+pub(crate) fn row(seconds: i64, namespace: &str, name: &str, user: &str, verdict: &'static str) -> LedgerRow {
     let time = begin() + SignedDuration::from_secs(seconds);
     let (id, object) = (release(namespace, name), object("Deployment", namespace, name));
     let detail = format!("row {seconds}");
     let of = GuardedObject { release: &id, revision: 7, object: &object };
-    let row = Row::repair(time, of, Repaired::Recreated, Vec::new(), &detail);
+    let row = LedgerRow::repair(time, of, Repaired::Recreated, Vec::new(), &detail);
     let actor = Actor { user: user.to_owned(), groups: vec!["people".to_owned()], ..Actor::default() };
-    Row { verdict, actor, ..row }
+    LedgerRow { verdict, actor, ..row }
 }
 
 pub(crate) fn begin() -> Timestamp {
@@ -97,11 +98,11 @@ fn allowance(object: &ObjectId) -> Allowance {
     Allowance::compile(&serde_json::from_value(resource).unwrap()).unwrap()
 }
 
-pub(crate) fn details(page: &Page) -> Vec<&str> {
+pub(crate) fn details(page: &EntryPage) -> Vec<&str> {
     page.items.iter().map(|entry| entry.detail.as_str()).collect()
 }
 
-async fn everything(url: &LedgerUrl) -> Vec<Entry> {
+async fn everything(url: &LedgerUrl) -> Vec<LedgerEntry> {
     let store = Store::read(url).await.unwrap();
     let page = store.page(&Filter::default()).await.unwrap();
     store.close().await;
@@ -114,7 +115,7 @@ async fn a_row_comes_back_as_it_was_recorded() {
         let written = Written::start(&url, "east", FOREVER);
         let config = object("ConfigMap", "shop", "settings");
         let shown = |value: &str| Some(Shown::of(&config, &"/data/a".parse().unwrap(), &json!(value)));
-        let fields = vec![Change {
+        let fields = vec![RowChange {
             path: "/data/a".to_owned(),
             declared: shown("1"),
             old: shown("1"),
@@ -124,13 +125,13 @@ async fn a_row_comes_back_as_it_was_recorded() {
         let id = release("shop", "web");
         let time = begin() + SignedDuration::from_micros(123_456);
         let of = GuardedObject { release: &id, revision: 7, object: &config };
-        let failed = Row::repair(time, of, Repaired::Failed, fields, "the server said \0no");
+        let failed = LedgerRow::repair(time, of, Repaired::Failed, fields, "the server said \0no");
         written.ledger.record(failed);
         let node = ObjectId { namespace: None, ..object("Node", "", "n1") };
         let allowance = allowance(&node);
         // Whoever sees it, and however often.
         for now in [time, time + SignedDuration::from_secs(60)] {
-            written.ledger.record(Row::allowance(now, None, &node, &allowance, Permitted::Opened));
+            written.ledger.record(LedgerRow::allowance(now, None, &node, &allowance, ExceptionEvent::Opened));
         }
         written.close().await;
 
@@ -172,7 +173,7 @@ async fn every_writer_of_a_ledger_seals_with_its_one_key() {
         for value in ["aHVudGVyMg==", "aHVudGVyMg==", "b3RoZXI="] {
             let written = Written::start(&url, "east", FOREVER);
             let new = Some(Shown::of(&secret, &"/data/password".parse().unwrap(), &json!(value)));
-            let fields = vec![Change {
+            let fields = vec![RowChange {
                 path: "/data/password".to_owned(),
                 declared: None,
                 old: None,
@@ -181,7 +182,7 @@ async fn every_writer_of_a_ledger_seals_with_its_one_key() {
             }];
             let id = release("shop", "db");
             let of = GuardedObject { release: &id, revision: 1, object: &secret };
-            written.ledger.record(Row::repair(Timestamp::now(), of, Repaired::Restored, fields, ""));
+            written.ledger.record(LedgerRow::repair(Timestamp::now(), of, Repaired::Restored, fields, ""));
             written.close().await;
         }
         let hashes: Vec<_> =
@@ -199,8 +200,10 @@ async fn event_seen_by_every_replica_is_stored_once() {
     for url in both().await {
         for _ in 0..2 {
             let written = Written::start(&url, "east", FOREVER);
-            let seen =
-                Row { same: Some("uid 17 deployed".to_owned()), ..row(1, "shop", "web", "", "deployed") };
+            let seen = LedgerRow {
+                same: Some("uid 17 deployed".to_owned()),
+                ..row(1, "shop", "web", "", "deployed")
+            };
             written.ledger.record(seen);
             written.close().await;
         }
@@ -218,12 +221,12 @@ async fn event_seen_by_replicas_at_different_times_is_stored_once() {
         for seconds in [60, 63] {
             let written = Written::start(&url, "east", FOREVER);
             let now = begin() + SignedDuration::from_secs(seconds);
-            written.ledger.record(Row::allowance(now, None, &node, &allowance, Permitted::Closed));
+            written.ledger.record(LedgerRow::allowance(now, None, &node, &allowance, ExceptionEvent::Closed));
             written.close().await;
         }
         // Another cluster's is another, though it be named the same.
         let written = Written::start(&url, "west", FOREVER);
-        written.ledger.record(Row::allowance(begin(), None, &node, &allowance, Permitted::Closed));
+        written.ledger.record(LedgerRow::allowance(begin(), None, &node, &allowance, ExceptionEvent::Closed));
         written.close().await;
         let found: Vec<_> =
             everything(&url).await.into_iter().map(|row| (row.cluster, row.verdict, row.time)).collect();
@@ -234,7 +237,7 @@ async fn event_seen_by_replicas_at_different_times_is_stored_once() {
 }
 
 /// A column by which rows are asked for, in a filter and in a row.
-type Asked = (fn(&mut Filter, String), fn(&Entry) -> &str, [&'static str; 3]);
+type Asked = (fn(&mut Filter, String), fn(&LedgerEntry) -> &str, [&'static str; 3]);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn filters_together_find_what_each_of_them_finds() {
@@ -275,7 +278,7 @@ async fn filters_together_find_what_each_of_them_finds() {
         // Each column asked for one of its three names, or not at all.
         for choice in 0..4_usize.pow(4) {
             let mut filter = Filter::default();
-            let mut expected: Vec<&Entry> = all.iter().collect();
+            let mut expected: Vec<&LedgerEntry> = all.iter().collect();
             for (place, (ask, of, names)) in (0..).zip(&columns) {
                 let Some(name) = names.get(choice / 4_usize.pow(place) % 4) else { continue };
                 ask(&mut filter, (*name).to_owned());
@@ -292,7 +295,7 @@ async fn filters_together_find_what_each_of_them_finds() {
 async fn old_and_surplus_rows_go_while_others_are_written() {
     for url in both().await {
         let now = Timestamp::now();
-        let at = |age: i64, user: &str| Row {
+        let at = |age: i64, user: &str| LedgerRow {
             time: now - SignedDuration::from_secs(age),
             ..row(age, "shop", "web", user, "Deny")
         };
@@ -368,7 +371,7 @@ async fn equal_refusals_within_a_minute_are_one_row_with_a_count() {
         let written = Written::start(&url, "east", FOREVER);
         let refusal = |seconds, user| {
             let row = row(seconds, "shop", "web", user, "Deny");
-            Row { kind: Kind::Verdict, detail: String::new(), ..row }
+            LedgerRow { kind: RowKind::Verdict, detail: String::new(), ..row }
         };
         for second in 0..50 {
             written.ledger.record(refusal(second, "mallory"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, ToSpan as _, civil::Date, tz::TimeZone};
 use kubemoor_ledger::query::Filter;
-use kubemoor_ledger::row::Row;
+use kubemoor_ledger::row::LedgerRow;
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::{LedgerUrl, Retention};
 
@@ -65,7 +65,7 @@ impl Shared {
     }
 
     /// Has a guard of `cluster` write these rows.
-    async fn record(&self, cluster: &str, rows: impl IntoIterator<Item = Row>) {
+    async fn record(&self, cluster: &str, rows: impl IntoIterator<Item = LedgerRow>) {
         let written = self.open(cluster, FOREVER).await;
         rows.into_iter().for_each(|row| written.ledger.record(row));
         written.close().await;
@@ -155,8 +155,8 @@ fn noon(months: i32) -> Timestamp {
     TimeZone::UTC.to_timestamp(day.at(0, 0, 0, 0)).unwrap() + SignedDuration::from_hours(36)
 }
 
-fn at(time: Timestamp, detail: &str) -> Row {
-    Row { time, detail: detail.to_owned(), ..row(0, "shop", "web", "alice", "Deny") }
+fn at(time: Timestamp, detail: &str) -> LedgerRow {
+    LedgerRow { time, detail: detail.to_owned(), ..row(0, "shop", "web", "alice", "Deny") }
 }
 
 fn kept_for(days: u64) -> Retention {
@@ -206,7 +206,7 @@ async fn rows_from_the_future_move_into_their_month_once_made() {
 async fn mark_seen_by_two_guards_across_months_is_one_row() {
     let shared = Shared::start().await;
     let edge = TimeZone::UTC.to_timestamp(month_of(noon(1)).at(0, 0, 0, 0)).unwrap();
-    let marked = |seconds, same: &str, detail: &str| Row {
+    let marked = |seconds, same: &str, detail: &str| LedgerRow {
         same: Some(same.to_owned()),
         ..at(edge + SignedDuration::from_secs(seconds), detail)
     };
@@ -239,7 +239,7 @@ async fn month_that_no_cluster_keeps_is_dropped_despite_silent_cluster() {
     shared.make_months_since(first);
     let months: Vec<_> = (-5..0).map(|month| name(month_of(noon(month)))).collect();
     let rows = |cluster: &str| {
-        let marked = |month: i32| Row {
+        let marked = |month: i32| LedgerRow {
             same: Some(format!("{cluster} {month}")),
             ..at(noon(month), &format!("{cluster} {month}"))
         };
@@ -301,14 +301,14 @@ async fn cluster_of_an_older_guard_holds_its_rows_while_heard() {
 async fn two_guards_at_once_update_older_tables() {
     let shared = Shared::start().await;
     let rows = [at(noon(-3), "old"), at(noon(0), "now"), at(noon(2), "ahead"), at(noon(13), "far ahead")];
-    let marked = Row { same: Some("seen".to_owned()), ..at(noon(-1), "marked") };
+    let marked = LedgerRow { same: Some("seen".to_owned()), ..at(noon(-1), "marked") };
     shared.record("east", rows.into_iter().chain([marked.clone()])).await;
     shared.make_older(3);
     let guards = [Written::start(&shared.url, "east", FOREVER), Written::start(&shared.url, "west", FOREVER)];
     for guard in &guards {
         guard.ledger.record(at(noon(0), "new"));
         // That is there already.
-        guard.ledger.record(Row { time: noon(0), ..marked.clone() });
+        guard.ledger.record(LedgerRow { time: noon(0), ..marked.clone() });
     }
     for guard in guards {
         guard.close().await;
@@ -326,7 +326,8 @@ async fn two_guards_at_once_update_older_tables() {
 #[ignore = "slow: make test-all"]
 async fn tenant_reads_only_its_rows_after_older_tables_are_updated() {
     let shared = Shared::start().await;
-    let of = |namespace: &str| Row { detail: String::new(), ..row(1, namespace, "web", "alice", "Deny") };
+    let of =
+        |namespace: &str| LedgerRow { detail: String::new(), ..row(1, namespace, "web", "alice", "Deny") };
     shared.record("prod-eu", [of("shop"), of("bank")]).await;
     shared.record("prod-us", [of("shop")]).await;
     shared.make_older(3);

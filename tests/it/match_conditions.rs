@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use kubemoor_guard::webhook::registration::{Address, Resource, Surface, configuration, mutating};
+use kubemoor_guard::webhook::registration::{Address, Surface, WebhookResource, configuration, mutating};
 use kubemoor_runtime::config::{Endpoint, RecordDriver};
 
 use crate::support::{Answer, Caller, ControlPlane, Identity, SOON, eventually};
@@ -15,7 +15,7 @@ const CONDITIONS: u32 = 28;
 
 /// Both webhook configurations for some kinds, under `Fail`.
 fn configurations() -> [(&'static str, Value); 2] {
-    let resource = |group: &str, plural: &str, scale: bool| Resource {
+    let resource = |group: &str, plural: &str, scale: bool| WebhookResource {
         group: group.to_owned(),
         version: "v1".to_owned(),
         plural: plural.to_owned(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use kubemoor_ledger::query::Filter;
-use kubemoor_ledger::row::Row;
+use kubemoor_ledger::row::LedgerRow;
 use kubemoor_ledger::store::Store;
 use serde_json::{Value, json};
 
@@ -111,9 +111,9 @@ async fn permitted_change_is_stored_once_an_hour_for_stricter_replay() {
 async fn facts_come_back_only_where_they_are_asked_for() {
     for url in both().await {
         let written = Written::start(&url, "east", FOREVER);
-        let facts = |row: Row, facts: &str| Row { facts: Some(facts.to_owned()), ..row };
-        let verdict = |seconds| Row {
-            kind: kubemoor_ledger::row::Kind::Verdict,
+        let facts = |row: LedgerRow, facts: &str| LedgerRow { facts: Some(facts.to_owned()), ..row };
+        let verdict = |seconds| LedgerRow {
+            kind: kubemoor_ledger::row::RowKind::Verdict,
             ..row(seconds, "shop", "web", "alice", "Warn")
         };
         written.ledger.record(facts(verdict(1), "\"cut\""));
@@ -140,8 +140,8 @@ async fn rows_without_facts_are_counted_and_not_judged() {
     let url: kubemoor_runtime::config::LedgerUrl = format!("sqlite:{}", path.display()).parse().unwrap();
     let written = Written::start(&url, "east", FOREVER);
     for seconds in 0..3 {
-        let kind = kubemoor_ledger::row::Kind::Verdict;
-        written.ledger.record(Row { kind, ..row(seconds, "shop", "web", "alice", "Warn") });
+        let kind = kubemoor_ledger::row::RowKind::Verdict;
+        written.ledger.record(LedgerRow { kind, ..row(seconds, "shop", "web", "alice", "Warn") });
     }
     written.close().await;
     let ledger = format!("--ledger=sqlite:{}", path.display());

@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_guard::webhook::registration::keep::{DesiredState, WriteOutcome, keep, maintain, withdraw};
-use kubemoor_guard::webhook::registration::{Address, NAME, Resource, Surface, configuration};
+use kubemoor_guard::webhook::registration::{Address, NAME, Surface, WebhookResource, configuration};
 use kubemoor_runtime::config::{Endpoint, RecordDriver};
 
 use crate::support::{ControlPlane, Identity, SOON, eventually, soon};
 
 fn desired(plurals: &[&str]) -> ValidatingWebhookConfiguration {
-    let resource = |plural: &&str| Resource {
+    let resource = |plural: &&str| WebhookResource {
         group: "apps".to_owned(),
         version: "v1".to_owned(),
         plural: (*plural).to_owned(),

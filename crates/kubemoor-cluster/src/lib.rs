@@ -24,32 +24,7 @@ pub mod client {
 
     pub use discovery::by_short_name;
     pub use resource::ApiResource;
-    pub use resource::ApiResource as Resource; // alias
     pub use watch::ObjectEvent;
-    pub use watch::ObjectEvent as Event; // alias
-
-    // Former paths.
-    pub mod definition {
-        pub use super::discovery::confirm_absence; // alias
-    }
-    pub mod event_list {
-        pub use super::events::{EventRecord as Told, about}; // alias
-    }
-    pub mod guard_api {
-        pub use super::call::read as get; // alias
-    }
-    pub mod identity {
-        pub use super::access::{cluster_uid, own_name}; // alias
-    }
-    pub mod labelled {
-        pub use super::objects::{LabelOrigin as Origin, NamedReleases as Named, named_releases as named}; // alias
-    }
-    pub mod policy_statuses {
-        pub use super::guarded::{list_policies as list, policy_resource as resource}; // alias
-    }
-    pub mod user_authority {
-        pub use super::access::follow_user_authority as follow; // alias
-    }
 }
 
 /// The known state of a cluster, as far as verdicts and repairs need it, followed by list and watch. A failed or slow API
@@ -70,17 +45,6 @@ pub mod mirror {
 
     pub use reflect::{ChangeAnnouncer as Announcer, ChangeQueue as Changes};
     pub use reflect::{ChangeAnnouncer, ChangeQueue, GuardedWatch, Progress};
-
-    // Former paths.
-    pub mod guarded {
-        pub use super::reflect::GuardedWatch as Watching; // alias
-    }
-    pub mod namespaces {
-        pub use super::policies::{Namespaces, Relabelling}; // alias
-    }
-    pub mod progress {
-        pub use super::reflect::Progress; // alias
-    }
 }
 
 #[cfg(test)]

@@ -18,8 +18,6 @@ use super::schema::{ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 
 mod moved;
 
-pub use AdditionScope as Scope; // alias
-
 #[derive(Clone, Copy)]
 pub(crate) enum Found<'v> {
     None,

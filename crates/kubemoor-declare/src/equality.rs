@@ -17,9 +17,6 @@ mod elements;
 mod known;
 mod whole;
 
-pub use FieldAgreement as Agreement; // alias
-pub use FieldPlace as Place; // alias
-
 /// Counts the work of a comparison, for the tests which check that it grows no faster than the compared values. Costs
 /// nothing outside of unit tests.
 pub(super) mod work {

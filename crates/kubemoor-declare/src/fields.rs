@@ -11,8 +11,6 @@ use super::equality::{Family, FieldAgreement, FieldPlace, is_granular};
 use super::path::{Path, PathLookup, Segment, Trail, TrailStep};
 use super::schema::{ListKey, ListKind, Shape, TypeId, Types};
 
-pub use DeclaredFields as Fields; // alias
-
 #[derive(Clone, PartialEq)]
 pub struct DeclaredFields {
     pub(super) types: Arc<Types>,

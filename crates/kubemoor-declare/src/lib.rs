@@ -20,15 +20,5 @@ pub mod path;
 pub mod prune;
 pub mod schema;
 
-pub use catalog as embedded; // alias
-pub use compare as additions; // alias
-pub use declare as digest; // alias
-pub use declare as document; // alias
-pub use declare as outputs; // alias
-pub use fields as ambiguous; // alias
-pub use model as sweep; // alias
-pub use packed as compressed; // alias
-pub use path as lookup; // alias
-
 #[cfg(test)]
 pub(crate) mod samples;

@@ -16,8 +16,6 @@ use super::declare::declare;
 use super::fields::DeclaredFields;
 use super::schema::{KindSchema, TypeId, Types};
 
-pub use PackedFields as Packed; // alias
-
 /// Fields that take more than this are kept as they are: to read them again would cost a verdict a millisecond.
 pub const HEAVY: usize = 256 << 10;
 

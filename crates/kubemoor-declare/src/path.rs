@@ -13,8 +13,6 @@ use smallvec::SmallVec;
 
 use super::schema::ListKey;
 
-pub use PathLookup as Lookup; // alias
-
 #[derive(Clone, Debug, PartialEq)]
 pub enum Segment {
     /// The entry of a map: `spec`.

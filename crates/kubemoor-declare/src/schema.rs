@@ -7,10 +7,6 @@ use std::sync::{Arc, LazyLock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use ScalarType as Scalar; // alias
-pub use StructField as Field; // alias
-pub use TypeBuilder as Builder; // alias
-
 /// The nesting below which nothing is declared or compared. It is the limit of the JSON parsers in this program.
 pub const MAX_DEPTH: usize = 128;
 

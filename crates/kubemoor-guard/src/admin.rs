@@ -30,16 +30,14 @@ use tower::timeout::error::Elapsed;
 use tower::{Service, ServiceBuilder};
 
 use kubemoor_cluster::client::access::{self, Right};
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_declare::model::Actor;
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::query::{self, Filter, PAGE, Page};
-use kubemoor_runtime::server::{self, Ending, Limits, Peer, TlsPort};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::query;
+use kubemoor_ledger::query::{EntryPage, Filter, PAGE};
+use kubemoor_runtime::server;
+use kubemoor_runtime::server::{Limits, Peer, ServerShutdown, TlsPort};
 use kubemoor_runtime::tls::UserAuthority;
-
-pub use LedgerApi as LedgerReader; // alias
-pub use MetricsApi as Metrics; // alias
-pub use ReadinessCondition as Condition; // alias
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -88,7 +86,7 @@ pub fn router(readiness: Readiness, metrics: MetricsApi, api: LedgerApi) -> Rout
 }
 
 /// Serves `router` on `port` until `ending` tells it to stop.
-pub async fn serve(port: TlsPort, router: Router, ending: Ending) {
+pub async fn serve(port: TlsPort, router: Router, ending: ServerShutdown) {
     let answer = move |peer: Peer, mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         let answered = router.clone().call(request);
@@ -324,7 +322,7 @@ impl Permission<'_> {
         }
     }
 
-    async fn is_given(self, client: &kube::Client, actor: &Actor) -> Result<bool, CallError> {
+    async fn is_given(self, client: &kube::Client, actor: &Actor) -> Result<bool, ClusterError> {
         match self {
             Self::Ledger { namespace } => {
                 let (group, resource) = ("kubemoor.dev", "guardedreleases");
@@ -384,7 +382,7 @@ const LEDGER_READS: usize = 4;
 
 #[derive(Clone)]
 pub struct LedgerApi {
-    ledger: Ledger,
+    ledger: LedgerHandle,
     users: Authenticator,
     reads: Arc<Semaphore>,
 }
@@ -409,7 +407,7 @@ struct LedgerQuery {
 
 impl LedgerApi {
     /// The ledger; refused until its users can be authenticated.
-    pub fn new(ledger: Ledger, users: Authenticator) -> Self {
+    pub fn new(ledger: LedgerHandle, users: Authenticator) -> Self {
         Self { ledger, users, reads: Arc::new(Semaphore::new(LEDGER_READS)) }
     }
 }
@@ -431,7 +429,7 @@ async fn ledger_page(
     peer: &Peer,
     headers: &HeaderMap,
     asked: Result<Query<LedgerQuery>, QueryRejection>,
-) -> Result<Page, ReadRefusal> {
+) -> Result<EntryPage, ReadRefusal> {
     let Query(asked) = asked.map_err(|error| ReadRefusal::Malformed(error.body_text()))?;
     let permission = Permission::Ledger { namespace: asked.namespace.as_deref() };
     api.users.permit(peer, headers, permission).await?;

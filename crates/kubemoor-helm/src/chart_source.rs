@@ -13,8 +13,6 @@ use super::record::{ChartVersion, PackedRecord, RecordError, json_error};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
 
-pub use LeftBehindKey as LeftBehind; // alias
-
 /// The most bytes of JSON of a record that is read whole.
 const CAP: usize = 16 << 20;
 

@@ -13,8 +13,6 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_declare::path::Path;
 
-pub use ClaimingReleases as Claims; // alias
-
 /// All releases, and the objects that they declare.
 #[derive(Debug, Default)]
 pub struct Index {

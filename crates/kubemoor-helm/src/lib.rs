@@ -13,9 +13,6 @@ pub mod storage;
 pub mod values;
 mod yaml;
 
-pub use chart_source as left_behind; // alias
-pub use index as claims; // alias
-
 // The samples name this crate as the tests of other crates do.
 #[cfg(test)]
 extern crate self as kubemoor_helm;

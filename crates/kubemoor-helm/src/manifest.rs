@@ -16,8 +16,6 @@ use kubemoor_declare::model::{
     Gvk, MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY, ReleaseId,
 };
 
-pub use SkippedDocument as Skipped; // alias
-
 /// The memory limit for the objects of one manifest, in bytes, where they are held together. A manifest that
 /// fits into a Secret stays far below it.
 const MEMORY: usize = 128 << 20;

@@ -26,9 +26,6 @@ pub use super::chart_source::ChartSource;
 
 mod filter;
 
-pub use PackedRecord as Packed; // alias
-pub use ReleaseStatus as Status; // alias
-
 /// The most bytes of JSON that a record may hold after decompression. Helm's
 /// own limit is what a Secret holds, about 768 KiB compressed.
 pub const DEFAULT_CAP: usize = 64 << 20;

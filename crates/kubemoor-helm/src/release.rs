@@ -25,12 +25,6 @@ use kubemoor_declare::packed::{FieldsCache, PackedFields};
 use kubemoor_declare::path::Path;
 use kubemoor_declare::schema::KindSchema;
 
-pub use DeclaredObject as Declared; // alias
-pub use ObjectDeclarations as Declarations; // alias
-pub use RecordHead as Head; // alias
-pub use RecordWriter as Writer; // alias
-pub use ReleaseState as State; // alias
-
 #[derive(Clone, Debug)]
 pub struct Release {
     /// The release, as the annotations of its objects name it.

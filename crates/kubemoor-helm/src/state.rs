@@ -12,8 +12,6 @@ use super::record::ReleaseStatus;
 use super::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_declare::model::{ObjectId, RESOURCE_POLICY};
 
-pub use ReleaseClaim as Standing; // alias
-
 /// For how long after a failed operation Helm may still delete what that
 /// operation created (`--cleanup-on-fail` runs after the record says failed).
 pub const CLEANUP: SignedDuration = SignedDuration::from_mins(10);

@@ -17,9 +17,6 @@ use kubemoor_declare::path::{Path, Segment};
 mod place;
 mod template;
 
-pub use ValueEvidence as Evidence; // alias
-pub use ValueQuestion as Question; // alias
-
 const MOST: usize = 5;
 
 /// The score from which a candidate is named. By the charts of `tests/it/chart_values.rs` fewer than one in twenty that
@@ -68,7 +65,7 @@ pub struct Candidate {
 /// What speaks for a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "kind")]
-#[schemars(rename = "Evidence")]
+#[schemars(rename = "ValueEvidence")]
 pub enum ValueEvidence {
     /// The template that renders the object names it where the field stands.
     Template {

@@ -15,27 +15,32 @@ use super::failure::spoken;
 use super::reading::{ClusterReader, FoundObject, ReleaseInputs, is_repaired};
 use kubemoor_cluster::mirror::arbiter::ArbiterError;
 use kubemoor_declare::compare::{Move, is_alternative};
-use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_helm::left_behind::{self, is_secret};
-use kubemoor_helm::record::{ApplyMethod, Status};
+use kubemoor_helm::chart_source;
+use kubemoor_helm::chart_source::is_secret;
+use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state;
-use kubemoor_helm::values::{self, Candidate, Question};
+use kubemoor_helm::values;
+use kubemoor_helm::values::{Candidate, ValueQuestion};
 use kubemoor_policy::Policy;
 use kubemoor_policy::guarded::{DriftedObject, ObjectCounts};
-use kubemoor_verdict::difference::{Difference, Values};
-use kubemoor_verdict::drift::{self, Drift, Live};
-use kubemoor_verdict::edit::{Evidence, Owner};
-use kubemoor_verdict::health::reported::ReportedHealth;
-use kubemoor_verdict::health::{Control, Facts, Health, ObjectFacts, ObjectState, RecordFacts};
+use kubemoor_verdict::drift;
+use kubemoor_verdict::drift::{LiveDrift, LiveVerdict};
+use kubemoor_verdict::edit::{DryRunEvidence, ObjectOwner};
+use kubemoor_verdict::health::ReportedHealth;
+use kubemoor_verdict::health::{Control, HealthFacts, ObjectFacts, ObjectState, RecordHealth, ReleaseHealth};
+use kubemoor_verdict::owners::{FieldManager, Owners, Votes};
+use kubemoor_verdict::ownership;
 use kubemoor_verdict::ownership::{
-    self, Conflict, Effect, Inquiry, Manager, NextUpgrade, Owners, Standing, Taken, Votes,
+    Effect, FieldConflict, FieldInquiry, FieldStanding, NextUpgrade, TakenFields,
 };
 use kubemoor_verdict::shown::Shown;
-use kubemoor_verdict::{deletion, sealed};
+use kubemoor_verdict::shown::{Difference, ShownValues};
+use kubemoor_verdict::{claims, sealed};
 
 const OBJECTS_AT_ONCE: usize = 8;
 
@@ -62,7 +67,7 @@ pub struct ReleaseDiff {
     pub guard: Option<ReportedHealth>,
     /// How the release stands by this comparison.
     #[serde(skip)]
-    pub health: Option<Health>,
+    pub health: Option<ReleaseHealth>,
     /// What could not be read and may spare some of what is reported, or declare otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_considered: Vec<String>,
@@ -199,7 +204,7 @@ impl FieldDiff {
     pub(crate) fn new(object: &ObjectId, field: FieldChange, owners: &Owners, next: &NextUpgrade) -> Self {
         let next_upgrade = next.effect(inquiry(object, &field));
         let values = [field.declared.as_ref(), None, field.new.as_ref()];
-        let Values { declared, new, difference, .. } = Values::of(object, &field.path, values);
+        let ShownValues { declared, new, difference, .. } = ShownValues::of(object, &field.path, values);
         let what = match (field.path.0.last(), &field.new) {
             (Some(Segment::Element(_)), _) => FieldDiffKind::ElementRemoved,
             (Some(Segment::Key(_)), None) if field.declared.is_none() => FieldDiffKind::ElementRemoved,
@@ -215,7 +220,7 @@ impl FieldDiff {
             declared,
             live: new,
             difference,
-            doubt: field.agreement == Agreement::Doubt,
+            doubt: field.agreement == FieldAgreement::Doubt,
             owners: owners.of_path(&field.path).into_iter().map(|manager| manager.name.clone()).collect(),
             path: field.path.to_string(),
             next_upgrade,
@@ -225,13 +230,13 @@ impl FieldDiff {
 }
 
 /// The question what the next upgrade does to a field: the same in `diff`, `explain` and on the page.
-pub(crate) fn inquiry<'a>(object: &ObjectId, field: &'a FieldChange) -> Inquiry<'a> {
+pub(crate) fn inquiry<'a>(object: &ObjectId, field: &'a FieldChange) -> FieldInquiry<'a> {
     let standing = match field.agreement {
-        _ if !sealed::is_declared(object, field) || is_alternative(field) => Standing::Undeclared,
-        Agreement::Agrees => Standing::AsDeclared,
-        _ => Standing::Differs,
+        _ if !sealed::is_declared(object, field) || is_alternative(field) => FieldStanding::Undeclared,
+        FieldAgreement::Agrees => FieldStanding::AsDeclared,
+        _ => FieldStanding::Differs,
     };
-    Inquiry { path: &field.path, declared: field.declared.as_ref(), live: field.new.as_ref(), standing }
+    FieldInquiry { path: &field.path, declared: field.declared.as_ref(), live: field.new.as_ref(), standing }
 }
 
 // A conflict of the next upgrade. Its documentation in the schema is that of the conflict.
@@ -240,7 +245,7 @@ pub(crate) fn inquiry<'a>(object: &ObjectId, field: &'a FieldChange) -> Inquiry<
 pub struct ObjectConflict {
     pub object: ObjectId,
     #[serde(flatten)]
-    pub conflict: Conflict,
+    pub conflict: FieldConflict,
 }
 
 /// A key that a chart dropped from a Secret's `stringData`, and that no upgrade removes.
@@ -327,15 +332,15 @@ pub async fn compare(
     if let Some(guard) = told {
         add_reasons(&mut objects, guard, &drifts, &release.id.namespace);
     }
-    let facts = Facts {
+    let facts = HealthFacts {
         release: release.id.clone(),
-        record: RecordFacts::of(release, policy.operation_timeout, now),
+        record: RecordHealth::of(release, policy.operation_timeout, now),
         control: Control::of(if is_repaired { DriftMode::Repair } else { DriftMode::Report }),
         declared: compared,
         objects: objects.iter().map(|it| ObjectFacts::new(it.object.clone(), it.state.health())).collect(),
         unwatched: Vec::new(),
     };
-    let health = Health::of(&facts);
+    let health = ReleaseHealth::of(&facts);
     ReleaseDiff {
         release: release.id.clone(),
         revision: Some(release.state.revision),
@@ -414,7 +419,7 @@ impl ComparedObject {
     fn report(
         self,
         release: &Release,
-        by: (Option<&Manager>, ApplyMethod),
+        by: (Option<&FieldManager>, ApplyMethod),
     ) -> (Option<ObjectDiff>, Vec<ObjectConflict>) {
         let Self { object, mut report, live, changes } = self;
         let (Some(declared), Some(live)) = (release.declared(&object), &live) else {
@@ -427,7 +432,7 @@ impl ComparedObject {
             report.fields = changes.into_iter().map(field).collect();
         }
         let of_object =
-            |conflict: &Conflict| ObjectConflict { object: object.clone(), conflict: conflict.clone() };
+            |conflict: &FieldConflict| ObjectConflict { object: object.clone(), conflict: conflict.clone() };
         let conflicts = next.conflicts().iter().map(of_object).collect();
         (report, conflicts)
     }
@@ -441,7 +446,7 @@ impl ReleaseObjects<'_> {
         let standing = state::standing(self.release, object, timeout, self.now)?;
         let version = self.release.declared(object).map(|declared| declared.version.clone())?;
         let circumstances = self.surroundings.circumstances(self.release, object);
-        let subject = drift::Subject {
+        let subject = drift::LiveSubject {
             object,
             standing: &standing,
             policy: self.policy,
@@ -467,28 +472,28 @@ impl ReleaseObjects<'_> {
         }
         let (stands, reason) = self.settled(&subject, found.as_ref()).await;
         let look = match stands {
-            Live::AsDeclared(agreed) => {
+            LiveVerdict::AsDeclared(agreed) => {
                 let permitted = agreed.map(|agreed| agreed.permitted).unwrap_or_default();
                 self.agreement(&subject, found.as_ref(), permitted)
             }
-            Live::AsBefore | Live::Dropped => ComparedObject::in_sync(object),
-            Live::OptedOut => report(ObjectDiffState::OptedOut, None),
-            Live::BeingDeleted => report(ObjectDiffState::BeingDeleted, None),
-            Live::Awaited if self.release.state.status == Status::Failed => {
+            LiveVerdict::AsBefore | LiveVerdict::Dropped => ComparedObject::in_sync(object),
+            LiveVerdict::OptedOut => report(ObjectDiffState::OptedOut, None),
+            LiveVerdict::BeingDeleted => report(ObjectDiffState::BeingDeleted, None),
+            LiveVerdict::Awaited if self.release.state.status == ReleaseStatus::Failed => {
                 report(ObjectDiffState::NotCreated, None)
             }
-            Live::Awaited => report(ObjectDiffState::Awaited, None),
-            Live::Allowed => report(ObjectDiffState::Allowed, None),
-            Live::Expired => {
+            LiveVerdict::Awaited => report(ObjectDiffState::Awaited, None),
+            LiveVerdict::Allowed => report(ObjectDiffState::Allowed, None),
+            LiveVerdict::Expired => {
                 let reason = "its ttlSecondsAfterFinished removes it after it has finished";
                 report(ObjectDiffState::Allowed, Some(reason.to_owned()))
             }
-            Live::Missing => report(ObjectDiffState::Missing, None),
-            Live::Drifted(drift) => {
+            LiveVerdict::Missing => report(ObjectDiffState::Missing, None),
+            LiveVerdict::Drifted(drift) => {
                 let state =
                     if drift.is_doubt() { ObjectDiffState::InDoubt } else { ObjectDiffState::Drifted };
                 // The guard does not repair an object that is being deleted.
-                let is_going = found.as_ref().is_some_and(deletion::is_underway);
+                let is_going = found.as_ref().is_some_and(claims::is_being_deleted);
                 let reason = reason.or_else(|| is_going.then(|| "it is being deleted".to_owned()));
                 let repairable = found.as_ref().filter(|_| !is_going);
                 let restored = repairable.and_then(|live| restored(&subject, &drift, live));
@@ -507,19 +512,19 @@ impl ReleaseObjects<'_> {
     /// manager may own some of its fields.
     fn agreement(
         &self,
-        subject: &drift::Subject<'_, '_>,
+        subject: &drift::LiveSubject<'_, '_>,
         live: Option<&Value>,
         permitted: Vec<FieldChange>,
     ) -> ComparedObject {
         let report = |state, reason| ComparedObject::with_state(subject.object, state, reason);
-        let taken = live.filter(|_| self.is_repaired && self.release.state.status == Status::Deployed);
+        let taken = live.filter(|_| self.is_repaired && self.release.state.status == ReleaseStatus::Deployed);
         let taken = taken.and_then(|live| {
             let declared = self.release.declared(subject.object)?;
             let spared = subject.exceptions(declared).mask(live);
             ownership::taken(&declared.fields(), live, self.release.state.apply_method, &spared)
         });
         let look = match taken {
-            Some(Taken { by, paths, .. }) => {
+            Some(TakenFields { by, paths, .. }) => {
                 let paths: Vec<_> = paths.iter().take(PATHS).map(ToString::to_string).collect();
                 let reason = format!("field manager {by} owns {}", paths.join(", "));
                 report(ObjectDiffState::Ownership, Some(reason))
@@ -533,7 +538,7 @@ impl ReleaseObjects<'_> {
     /// The other release that owns a live object: its annotations name it, and it declares
     /// the object. The guard holds the object to that one alone.
     async fn other_owner(&self, object: &ObjectId, live: Option<&Value>) -> Option<ReleaseId> {
-        let owner = Owner::of(live?).release().filter(|owner| *owner != self.release.id)?;
+        let owner = ObjectOwner::of(live?).release().filter(|owner| *owner != self.release.id)?;
         let other = self.reader.release(&owner).await.ok()?;
         other.declared(object).is_some().then_some(owner)
     }
@@ -542,24 +547,25 @@ impl ReleaseObjects<'_> {
     /// error if it could not be asked.
     async fn settled<'r>(
         &self,
-        subject: &drift::Subject<'_, 'r>,
+        subject: &drift::LiveSubject<'_, 'r>,
         live: Option<&Value>,
-    ) -> (Live<'r>, Option<String>) {
-        let stands = drift::compare(subject, live, Evidence::None);
-        let in_doubt = matches!(&stands, Live::Drifted(drift) if drift.has_doubt());
+    ) -> (LiveVerdict<'r>, Option<String>) {
+        let stands = drift::compare(subject, live, DryRunEvidence::None);
+        let in_doubt = matches!(&stands, LiveVerdict::Drifted(drift) if drift.has_doubt());
         let Some(found) = live.filter(|_| self.settle && in_doubt) else { return (stands, None) };
         match self.reader.canonical(self.release, subject.object, found).await {
-            Ok(canonical) => (drift::compare(subject, live, Evidence::Canonical(&canonical)), None),
+            Ok(canonical) => (drift::compare(subject, live, DryRunEvidence::Canonical(&canonical)), None),
             Err(error) => {
                 // What the API server refuses to make of the object is not what it already is.
                 let mut stands = match error.is_refusal() {
-                    true => drift::compare(subject, live, Evidence::Unavailable),
+                    true => drift::compare(subject, live, DryRunEvidence::Unavailable),
                     false => stands,
                 };
-                if let (Live::Drifted(drift), ArbiterError::Obstructed { .. }) = (&mut stands, &error) {
+                if let (LiveVerdict::Drifted(drift), ArbiterError::Obstructed { .. }) = (&mut stands, &error)
+                {
                     drift::settle_obstructed(&mut drift.changes);
                 }
-                let is_settled = matches!(&stands, Live::Drifted(drift) if !drift.is_doubt());
+                let is_settled = matches!(&stands, LiveVerdict::Drifted(drift) if !drift.is_doubt());
                 (stands, (!is_settled).then(|| error.to_string()))
             }
         }
@@ -568,14 +574,18 @@ impl ReleaseObjects<'_> {
 
 /// The object with its certain differences restored, and the JSON Patch for that; `None` where it changes
 /// nothing, or would show a secret.
-fn restored(subject: &drift::Subject<'_, '_>, drift: &Drift<'_>, live: &Value) -> Option<(Value, Patch)> {
-    let certain = || drift.changes.iter().filter(|field| field.agreement > Agreement::Doubt);
+fn restored(
+    subject: &drift::LiveSubject<'_, '_>,
+    drift: &LiveDrift<'_>,
+    live: &Value,
+) -> Option<(Value, Patch)> {
+    let certain = || drift.changes.iter().filter(|field| field.agreement > FieldAgreement::Doubt);
     let mut restored = live.clone();
     let mask = subject.exceptions(drift.declared).mask(live);
     let mut moves = drift.declared.fields().moved(live);
     let is_undone = |it: &Move| !it.is_of_field() || certain().any(|field| it.concerns(&field.path));
     moves.retain(|it| !mask.covers(&it.live) && is_undone(it));
-    Fields::put_back(&moves, &mut restored);
+    DeclaredFields::put_back(&moves, &mut restored);
     drift.declared.fields().restore(certain().map(|field| &field.path), live, &mut restored);
     mask.carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
@@ -633,7 +643,7 @@ pub async fn add_chart_values(reader: &ClusterReader, release: &Release, report:
             if began.elapsed() > BUDGET {
                 return (found, false);
             }
-            let question = Question { object: &object, path: &path, place: below.as_deref(), new: None };
+            let question = ValueQuestion { object: &object, path: &path, place: below.as_deref(), new: None };
             found.push((place, values::likeliest(values::candidates(&sources, question))));
         }
         (found, true)
@@ -683,12 +693,12 @@ pub async fn left_behind(
         data.is_some_and(|data| data.keys().any(|key| !is_declared(key)))
     };
     let secrets: Vec<_> = living.into_iter().filter(has_others).collect();
-    if secrets.is_empty() || release.state.revision < 2 || release.state.status != Status::Deployed {
+    if secrets.is_empty() || release.state.revision < 2 || release.state.status != ReleaseStatus::Deployed {
         return Vec::new();
     }
     let sources = reader.sources(release, &mut Vec::new()).await;
     let of_object = |(object, live): (&ObjectId, &Value)| {
-        left_behind::left_behind(&sources, object, live)
+        chart_source::left_behind(&sources, object, live)
             .into_iter()
             .map(|it| LeftBehindKey {
                 object: object.clone(),
@@ -715,15 +725,6 @@ impl LeftBehindKey {
             object.name,
         )
     }
-}
-
-// alias: the former paths of these types.
-pub use self::{FieldDiff as FieldReport, ObjectDiff as ObjectReport, ReleaseDiff as ReleaseReport};
-pub mod object {
-    pub use super::{FieldDiff as FieldReport, FieldDiffKind as What, ObjectDiffState as State}; // alias
-}
-pub mod chart_values {
-    pub use super::add_chart_values as add; // alias
 }
 
 #[cfg(test)]

@@ -8,18 +8,19 @@ use serde_json::Value;
 
 use super::failure::{InspectError, failed, forbidden};
 use super::reading::{self, resolve_object};
+use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::allowances::{self, AllowanceRequest, Ensured, MakeError};
-use kubemoor_cluster::client::call::{self, CallError};
-use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::definition::confirm_absence;
-use kubemoor_cluster::client::identity;
-use kubemoor_cluster::client::objects::Target;
+use kubemoor_cluster::client::call;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::connection::ClusterConnection;
+use kubemoor_cluster::client::discovery::confirm_absence;
+use kubemoor_cluster::client::objects::ObjectTarget;
 use kubemoor_cluster::client::resource::segment;
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::{Actor, Gvk, NamedObject, ObjectId};
-use kubemoor_policy::allowance::{Allowance, Request};
+use kubemoor_policy::allowance::{Allowance, RequestedAllowance};
+use kubemoor_policy::allowance::{DELETE, Grant};
 use kubemoor_policy::flaw::Flaw;
-use kubemoor_policy::grant::{DELETE, Grant};
 use kubemoor_policy::resource::{AllowedObject, DriftAllowance};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -57,7 +58,7 @@ pub struct Allowed {
 
 /// Plans the allowance; writes nothing.
 pub async fn plan(
-    connection: &Connection,
+    connection: &ClusterConnection,
     asked: &ExceptionRequest<'_>,
     now: Timestamp,
 ) -> Result<ExceptionPlan, InspectError> {
@@ -66,7 +67,7 @@ pub async fn plan(
     let kinds = reading::kinds(connection).await?;
     let object = resolve_object(object, connection, &kinds, namespace).await?;
     let unchecked = check_existence(connection, &kinds, &object, &request.grant).await?;
-    let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
+    let user = access::own_name(&connection.client, connection.claimed.clone()).await;
     let user = user.map_err(|error| failed(connection, "ask who you are", error))?;
     let by = user.map(|user| Actor { user, ..Actor::default() });
     let patterns = request.grant.mask.0.iter().map(ToString::to_string);
@@ -88,15 +89,15 @@ pub fn request(
     until: Timestamp,
     reason: Option<&str>,
     now: Timestamp,
-) -> Result<Request, InspectError> {
-    let request = Request::read(&paths.join(","), Some(&until.to_string()), reason);
+) -> Result<RequestedAllowance, InspectError> {
+    let request = RequestedAllowance::read(&paths.join(","), Some(&until.to_string()), reason);
     let request = request.map_err(|flaws| flaws_error(&flaws))?;
     request.until_from(now).map_err(|flaw| flaws_error(&[flaw]))?;
     Ok(request)
 }
 
 impl ExceptionPlan {
-    pub async fn make(self, connection: &Connection) -> Result<Allowed, InspectError> {
+    pub async fn make(self, connection: &ClusterConnection) -> Result<Allowed, InspectError> {
         let Self { resource, object, unchecked } = self;
         let ensured = allowances::make(&connection.client, &resource, PATIENCE).await;
         let ensured = ensured.map_err(|error| match error {
@@ -116,7 +117,11 @@ impl ExceptionPlan {
     }
 }
 
-pub async fn end(connection: &Connection, namespace: &str, names: &[String]) -> Result<(), InspectError> {
+pub async fn end(
+    connection: &ClusterConnection,
+    namespace: &str,
+    names: &[String],
+) -> Result<(), InspectError> {
     for name in names {
         let deleted = allowances::delete(&connection.client, namespace, name, None).await;
         if !deleted.map_err(|error| failed(connection, "delete the allowance", error))? {
@@ -129,7 +134,7 @@ pub async fn end(connection: &Connection, namespace: &str, names: &[String]) -> 
 }
 
 pub async fn end_one(
-    connection: &Connection,
+    connection: &ClusterConnection,
     namespace: &str,
     name: &str,
     uid: &str,
@@ -156,7 +161,7 @@ pub fn gone(namespace: &str, name: &str, is_replaced: bool) -> InspectError {
 }
 
 pub async fn names(
-    connection: &Connection,
+    connection: &ClusterConnection,
     what: &str,
     namespace: &str,
 ) -> Result<Vec<String>, InspectError> {
@@ -182,7 +187,7 @@ pub async fn names(
 /// Fails where the guard would not count another one in its namespace. Without the right to list them only
 /// the guard finds that out.
 async fn check_room(
-    connection: &Connection,
+    connection: &ClusterConnection,
     wanted: &DriftAllowance,
     now: Timestamp,
 ) -> Result<(), InspectError> {
@@ -203,12 +208,12 @@ fn flaws_error(flaws: &[Flaw]) -> InspectError {
 /// Refuses an exception for an object or a field that certainly does not exist: the API server reports the object as
 /// absent, or the types of its kind do not have the field. Gives what could not be checked.
 async fn check_existence(
-    connection: &Connection,
-    kinds: &Kinds,
+    connection: &ClusterConnection,
+    kinds: &ServedKinds,
     object: &ObjectId,
     grant: &Grant,
 ) -> Result<Option<String>, InspectError> {
-    let read = async |target: Target| {
+    let read = async |target: ObjectTarget| {
         let path =
             format!("{}/{}", target.resource.path(target.namespace.as_deref())?, segment(&target.name)?);
         call::fetch::<Value>(&connection.client, call::get(&path)?, call::PATIENCE).await
@@ -219,7 +224,7 @@ async fn check_existence(
     };
     let note = match read {
         Some(Ok(_)) => None,
-        Some(Err(CallError::Refused { code: 403, message, .. })) => {
+        Some(Err(ClusterError::Refused { code: 403, message, .. })) => {
             Some(format!("nobody can tell whether there is a {object}: {}", forbidden(&message)))
         }
         Some(Err(error)) if !error.proves_absence() => {
@@ -280,7 +285,7 @@ pub enum AllowanceState {
 }
 
 pub async fn read(
-    connection: &Connection,
+    connection: &ClusterConnection,
     namespace: Option<&str>,
     labels: Option<&str>,
     now: Timestamp,
@@ -304,7 +309,7 @@ pub fn rows(found: Vec<DriftAllowance>, now: Timestamp) -> Vec<ListedAllowance> 
 }
 
 pub async fn one(
-    connection: &Connection,
+    connection: &ClusterConnection,
     namespace: &str,
     name: &str,
     now: Timestamp,
@@ -341,7 +346,3 @@ impl ListedAllowance {
         }
     }
 }
-
-pub use self::{
-    AllowanceState as State, ExceptionPlan as Plan, ExceptionRequest as Asked, ListedAllowance as Row,
-}; // alias

@@ -14,28 +14,31 @@ pub use self::pasted::{Denial, advice as advice_on_message};
 use super::comparison::inquiry;
 use super::failure::InspectError;
 use super::reading::{ClusterReader, FoundObject, is_repaired, resolve_object};
-use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Autoscaler, NamedObject, ObjectId, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Path;
-use kubemoor_helm::record::{ChartSource, Status, parse_record_name};
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::record::{ChartSource, ReleaseStatus, parse_record_name};
+use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_helm::{state, values};
 use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::allowance::{AllowanceOrigin, StandingAllowance};
 use kubemoor_policy::mask::Mask;
+use kubemoor_policy::mask::Seal;
 use kubemoor_policy::pattern::Pattern;
-use kubemoor_policy::seal::Seal;
-use kubemoor_policy::standing::{Origin, Standing};
-use kubemoor_policy::{Policy, Source};
-use kubemoor_verdict::difference::{Difference, Values};
-use kubemoor_verdict::drift::{self, Live};
-use kubemoor_verdict::edit::{Evidence, Reason};
-use kubemoor_verdict::exceptions::{Exceptions, Source as ExceptionSource};
-use kubemoor_verdict::health::reported::ReportedHealth;
-use kubemoor_verdict::message::{self, LiveWriters, Owner, Upgrade};
-use kubemoor_verdict::ownership::{self, Manager, NextUpgrade, Owners, Taken};
+use kubemoor_policy::{Policy, ValueSource};
+use kubemoor_verdict::drift;
+use kubemoor_verdict::drift::LiveVerdict;
+use kubemoor_verdict::edit::{DryRunEvidence, VerdictReason};
+use kubemoor_verdict::exceptions::{ExceptionSource, ObjectExceptions};
+use kubemoor_verdict::health::ReportedHealth;
+use kubemoor_verdict::owners::{FieldManager, Owners};
+use kubemoor_verdict::ownership;
+use kubemoor_verdict::ownership::{NextUpgrade, TakenFields};
+use kubemoor_verdict::remedy::{LiveWriters, Upgrade, Upgrader};
 use kubemoor_verdict::shown::Shown;
+use kubemoor_verdict::shown::{Difference, ShownValues};
 use kubemoor_verdict::{additions, sealed};
 
 /// What may not be read where a right is missing.
@@ -208,12 +211,12 @@ async fn explain_declared(
     let (mut fields, mut taken) = (Vec::new(), None);
     if let (Some(standing), Some(declared)) = (&standing, declared) {
         let (object, policy, circumstances) = (&object, &*policy, &circumstances);
-        let subject = drift::Subject { object, standing, policy, circumstances, now };
+        let subject = drift::LiveSubject { object, standing, policy, circumstances, now };
         let explained = ExplainedObject::new(subject, declared, live.as_ref(), &sources);
-        let stands = drift::compare(&subject, live.as_ref(), Evidence::None);
+        let stands = drift::compare(&subject, live.as_ref(), DryRunEvidence::None);
         (state, fields, exceptions) =
             (state_of(&stands, release), explained.fields(&patterns), explained.exceptions());
-        if is_repaired(guard.as_ref(), policy) && matches!(stands, Live::AsDeclared(_)) {
+        if is_repaired(guard.as_ref(), policy) && matches!(stands, LiveVerdict::AsDeclared(_)) {
             taken = explained.taken();
         }
         if taken.is_some() {
@@ -223,7 +226,7 @@ async fn explain_declared(
     let text = live.as_ref().map(Value::to_string);
     let writers = || text.as_deref().map(|text| LiveWriters::of(&Excerpt::of(text))).unwrap_or_default();
     let record = Some(&*release.latest);
-    let owner = declared.map_or(Owner::Helm, |declared| Owner::of(&declared.fields(), record, writers));
+    let owner = declared.map_or(Upgrader::Helm, |declared| Upgrader::of(&declared.fields(), record, writers));
     let upgrade = Upgrade { release: release.id.clone(), owner, chart: release.state.chart.clone() };
     let mut explanation = Explanation {
         state,
@@ -284,9 +287,9 @@ impl ReleaseFacts {
 
 impl PolicyFacts {
     fn new(policy: &Policy) -> Self {
-        let by_policy = |source: &Source, value: String| match source {
-            Source::Default => None,
-            Source::Policy(name) => Some(format!("{value} (policy {name})")),
+        let by_policy = |source: &ValueSource, value: String| match source {
+            ValueSource::Default => None,
+            ValueSource::Policy(name) => Some(format!("{value} (policy {name})")),
         };
         Self {
             matched: policy.matched().map(str::to_owned).collect(),
@@ -296,21 +299,23 @@ impl PolicyFacts {
     }
 }
 
-fn state_of(live: &Live<'_>, release: &Release) -> &'static str {
+fn state_of(live: &LiveVerdict<'_>, release: &Release) -> &'static str {
     match live {
-        Live::OptedOut => "opted out by its manifest",
-        Live::BeingDeleted => "being deleted",
-        Live::Awaited if release.state.status == Status::Failed => "not created: the Helm operation failed",
-        Live::Awaited => "not there yet",
-        Live::Dropped => "absent: the latest manifest does not declare it",
-        Live::Allowed => "missing, as an exception allows",
-        Live::Expired => "missing, as its ttlSecondsAfterFinished demands",
-        Live::Missing => MISSING,
-        Live::AsDeclared(Some(agreed)) if !agreed.permitted.is_empty() => ALLOWED_TO_DIFFER,
-        Live::AsDeclared(_) => "as declared",
-        Live::AsBefore => "as declared before the operation under way",
-        Live::Drifted(drift) if drift.is_doubt() => "in doubt",
-        Live::Drifted(_) => "drifted",
+        LiveVerdict::OptedOut => "opted out by its manifest",
+        LiveVerdict::BeingDeleted => "being deleted",
+        LiveVerdict::Awaited if release.state.status == ReleaseStatus::Failed => {
+            "not created: the Helm operation failed"
+        }
+        LiveVerdict::Awaited => "not there yet",
+        LiveVerdict::Dropped => "absent: the latest manifest does not declare it",
+        LiveVerdict::Allowed => "missing, as an exception allows",
+        LiveVerdict::Expired => "missing, as its ttlSecondsAfterFinished demands",
+        LiveVerdict::Missing => MISSING,
+        LiveVerdict::AsDeclared(Some(agreed)) if !agreed.permitted.is_empty() => ALLOWED_TO_DIFFER,
+        LiveVerdict::AsDeclared(_) => "as declared",
+        LiveVerdict::AsBefore => "as declared before the operation under way",
+        LiveVerdict::Drifted(drift) if drift.is_doubt() => "in doubt",
+        LiveVerdict::Drifted(_) => "drifted",
     }
 }
 
@@ -328,7 +333,7 @@ pub struct ExplainedField {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Box<Difference>>,
     /// Who owns it by `managedFields`.
-    pub managers: Vec<Manager>,
+    pub managers: Vec<FieldManager>,
     /// The chart values that probably set it, the likeliest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<values::Candidate>,
@@ -354,10 +359,10 @@ pub enum FieldState {
 }
 
 struct ExplainedObject<'a> {
-    subject: drift::Subject<'a, 'a>,
-    declared: &'a Arc<Declared>,
+    subject: drift::LiveSubject<'a, 'a>,
+    declared: &'a Arc<DeclaredObject>,
     live: Option<&'a Value>,
-    exceptions: Exceptions<'a>,
+    exceptions: ObjectExceptions<'a>,
     next_upgrade: Option<NextUpgrade>,
     /// What the latest revisions were rendered from, newest first.
     sources: &'a [ChartSource],
@@ -365,26 +370,26 @@ struct ExplainedObject<'a> {
 
 impl<'a> ExplainedObject<'a> {
     fn new(
-        subject: drift::Subject<'a, 'a>,
-        declared: &'a Arc<Declared>,
+        subject: drift::LiveSubject<'a, 'a>,
+        declared: &'a Arc<DeclaredObject>,
         live: Option<&'a Value>,
         sources: &'a [ChartSource],
     ) -> Self {
         let method = subject.standing.release.state.apply_method;
         let next_upgrade = live.map(|live| {
             // One object shows which field manager Helm uses.
-            let helm = ownership::helms([&Owners::of(live)], method);
+            let helm = kubemoor_verdict::owners::helms([&Owners::of(live)], method);
             NextUpgrade::of(subject.object, &declared.fields(), live, (helm.as_ref(), method))
         });
         Self { exceptions: subject.exceptions(declared), subject, declared, live, next_upgrade, sources }
     }
 
     fn is_deployed(&self) -> bool {
-        self.subject.standing.release.state.status == Status::Deployed
+        self.subject.standing.release.state.status == ReleaseStatus::Deployed
     }
 
     /// The fields that another field manager than Helm's owns.
-    fn taken(&self) -> Option<Taken> {
+    fn taken(&self) -> Option<TakenFields> {
         let live = self.live.filter(|_| self.is_deployed())?;
         let method = self.subject.standing.release.state.apply_method;
         ownership::taken(&self.declared.fields(), live, method, &self.exceptions.mask(live))
@@ -407,7 +412,7 @@ impl<'a> ExplainedObject<'a> {
     /// All that differs, additions included, each path once.
     fn drift(&self, live: &Value) -> Vec<FieldChange> {
         let (object, fields) = (self.subject.object, &self.declared.fields());
-        let mut changes = drift::of_fields(fields, live, self.is_deployed());
+        let mut changes = kubemoor_verdict::diff::of_fields(fields, live, self.is_deployed());
         for mut more in [
             sealed::drift(object, fields, live),
             additions::drift(object, fields, self.exceptions.sealed(), live),
@@ -427,7 +432,7 @@ impl<'a> ExplainedObject<'a> {
             path,
             declared: Some(value),
             old: None,
-            agreement: Agreement::Agrees,
+            agreement: FieldAgreement::Agrees,
         });
         unchanged.collect()
     }
@@ -441,7 +446,7 @@ impl<'a> ExplainedObject<'a> {
     ) -> Vec<values::Candidate> {
         let object = self.subject.object;
         let of = |place: Option<&str>, new| {
-            values::candidates(self.sources, values::Question { object, path: &change.path, place, new })
+            values::candidates(self.sources, values::ValueQuestion { object, path: &change.path, place, new })
         };
         let is_secret = object.group.is_empty() && object.kind == "Secret";
         match difference {
@@ -458,8 +463,8 @@ impl<'a> ExplainedObject<'a> {
         let FieldChange { path, declared, new, agreement, .. } = change;
         let state = match agreement {
             _ if self.live.is_none() => FieldState::Absent,
-            Agreement::Doubt => FieldState::InDoubt,
-            Agreement::Agrees => FieldState::AsDeclared,
+            FieldAgreement::Doubt => FieldState::InDoubt,
+            FieldAgreement::Agrees => FieldState::AsDeclared,
             _ => FieldState::Drifted,
         };
         let spared = self.exceptions.sources().into_iter();
@@ -467,7 +472,8 @@ impl<'a> ExplainedObject<'a> {
         let spared_by: Vec<_> = spared.flat_map(|source| self.words_for(source, Some(path))).collect();
         let next_upgrade = self.next_upgrade.as_ref().filter(|_| !spared_by.is_empty());
         let values = [declared.as_ref(), None, new.as_ref()];
-        let Values { declared, new, difference, .. } = Values::of(self.subject.object, path, values);
+        let ShownValues { declared, new, difference, .. } =
+            ShownValues::of(self.subject.object, path, values);
         let difference = difference.filter(|_| state != FieldState::AsDeclared);
         ExplainedField {
             path: path.to_string(),
@@ -492,7 +498,7 @@ impl<'a> ExplainedObject<'a> {
             ExceptionSource::Ignored(mask) | ExceptionSource::Allowance(_, mask) => covers(mask),
             ExceptionSource::Standing(standing) => covers(&standing.grant.mask),
             ExceptionSource::Autoscaler(_, replicas) => {
-                **replicas == *path && (!differs || excused == Some(Reason::Autoscaled))
+                **replicas == *path && (!differs || excused == Some(VerdictReason::Autoscaled))
             }
         }
     }
@@ -534,11 +540,11 @@ impl<'a> ExplainedObject<'a> {
             .collect()
     }
 
-    fn words_for_standing(&self, standing: &Standing) -> String {
-        let Standing { origin, grant, schedule, until, subjects } = standing;
+    fn words_for_standing(&self, standing: &StandingAllowance) -> String {
+        let StandingAllowance { origin, grant, schedule, until, subjects } = standing;
         let origin = match origin {
-            Origin::Policy { policy, name } => format!("allowed by policy {policy}, rule {name}"),
-            Origin::Manifest { .. } => "allowed by the chart's own annotation".to_owned(),
+            AllowanceOrigin::Policy { policy, name } => format!("allowed by policy {policy}, rule {name}"),
+            AllowanceOrigin::Manifest { .. } => "allowed by the chart's own annotation".to_owned(),
         };
         let what =
             if grant.deletes { format!("{} and its deletion", at(&grant.mask)) } else { at(&grant.mask) };
@@ -597,24 +603,30 @@ fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'static str {
         return "the Helm operation is stuck: changes to its values or to those of the revision before are allowed, and nothing is repaired";
     }
     match release.state.status {
-        Status::Deployed | Status::Superseded => "its manifest says what the guard protects",
-        Status::PendingInstall | Status::PendingUpgrade | Status::PendingRollback => {
+        ReleaseStatus::Deployed | ReleaseStatus::Superseded => "its manifest says what the guard protects",
+        ReleaseStatus::PendingInstall | ReleaseStatus::PendingUpgrade | ReleaseStatus::PendingRollback => {
             "a Helm operation is in progress: what it writes is allowed"
         }
-        Status::Uninstalling => "Helm uninstalls it: its deletions are allowed",
-        Status::Failed if release.baseline.is_none() => {
+        ReleaseStatus::Uninstalling => "Helm uninstalls it: its deletions are allowed",
+        ReleaseStatus::Failed if release.baseline.is_none() => {
             "its installation failed: correct the cause and run `helm upgrade --install`, or `helm uninstall`"
         }
-        Status::Failed => {
+        ReleaseStatus::Failed => {
             "its last operation failed: objects may match it or the revision deployed before; `helm upgrade` or `helm rollback` ends that, with `--force-conflicts` if Helm reports a conflict"
         }
-        Status::Uninstalled | Status::Unknown => "it manages nothing",
+        ReleaseStatus::Uninstalled | ReleaseStatus::Unknown => "it manages nothing",
     }
 }
 
 impl Explanation {
     /// Adds what to do; `sealed` holds the fields of the object that policies seal.
-    fn advise(&mut self, upgrade: &Upgrade, patterns: &[Pattern], sealed: &Seal, taken: Option<&Taken>) {
+    fn advise(
+        &mut self,
+        upgrade: &Upgrade,
+        patterns: &[Pattern],
+        sealed: &Seal,
+        taken: Option<&TakenFields>,
+    ) {
         let ReleaseId { namespace, name } = &upgrade.release;
         let is_managed = |pattern: &&Pattern| {
             let mut paths = self.fields.iter().filter_map(|field| field.path.parse::<Path>().ok());
@@ -637,14 +649,14 @@ impl Explanation {
         {
             advice.extend(self.ways_to_change(upgrade, patterns));
         }
-        if let Some(Taken { by, paths, .. }) = taken {
+        if let Some(TakenFields { by, paths, .. }) = taken {
             let first = paths.first().map(ToString::to_string).unwrap_or_default();
             advice.push(format!(
                 "Field manager {by} owns {first}, so the next helm upgrade may fail with a conflict. To return it to Helm: kubectl moor reconcile {name} -n {namespace}"
             ));
         }
         if self.guard.is_some() {
-            let audit = message::audit(&self.object, &upgrade.release);
+            let audit = kubemoor_verdict::remedy::audit(&self.object, &upgrade.release);
             advice.push(format!("To see who changed it in the last month: {audit}"));
         }
         self.advice = advice;
@@ -672,18 +684,9 @@ impl Explanation {
             if paths.is_empty() {
                 paths.push(if self.state == MISSING { "delete" } else { "PATH" }.to_owned());
             }
-            let allow = message::allow(object, &upgrade.release, &paths);
+            let allow = kubemoor_verdict::remedy::allow(object, &upgrade.release, &paths);
             advice.push(format!("To change it for a while: {allow}"));
         }
         advice
     }
-}
-
-// alias: the former paths of these types.
-pub use self::ExplainQuery as Question;
-pub mod fields {
-    pub use super::{ExplainedField as Field, FieldState}; // alias
-}
-pub mod report {
-    pub use super::{Explanation as Report, PolicyFacts, ReleaseFacts}; // alias
 }

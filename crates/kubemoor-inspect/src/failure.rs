@@ -4,9 +4,8 @@
 //! value of a Secret.
 
 use kubemoor_cluster::client::allowances::MakeError;
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::connection::{ConnectError, Connection};
-use kubemoor_cluster::mirror::releases::LookError;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::connection::{ClusterConnection, ConnectError};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_ledger::store::StoreError;
 
@@ -17,12 +16,12 @@ pub enum InspectError {
         /// What was tried; completes "cannot …".
         doing: String,
         url: String,
-        error: Box<CallError>,
+        error: Box<ClusterError>,
     },
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
-    Records(#[from] LookError),
+    Records(#[from] ClusterError),
     #[error(transparent)]
     Make(Box<MakeError>),
     #[error(transparent)]
@@ -61,7 +60,7 @@ impl InspectError {
 }
 
 /// The failure of a call; `doing` completes "cannot …".
-pub fn failed(connection: &Connection, doing: &str, error: CallError) -> InspectError {
+pub fn failed(connection: &ClusterConnection, doing: &str, error: ClusterError) -> InspectError {
     InspectError::Call { doing: doing.to_owned(), url: connection.url.clone(), error: Box::new(error) }
 }
 
@@ -89,20 +88,18 @@ pub(crate) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> Insp
     })
 }
 
-fn reason(url: &str, error: &CallError) -> String {
+fn reason(url: &str, error: &ClusterError) -> String {
     match error {
-        CallError::Refused { code: 401, .. } => {
+        ClusterError::Refused { code: 401, .. } => {
             format!("{url} does not accept these credentials: log in again, or choose others with --context")
         }
-        CallError::Refused { code: 403, message, .. } => forbidden(message),
-        CallError::Unreachable { reason } | CallError::Untrusted { reason } => {
+        ClusterError::Refused { code: 403, message, .. } => forbidden(message),
+        ClusterError::Unreachable { reason } | ClusterError::Untrusted { reason } => {
             format!("{url} cannot be reached: {reason}: check --context and the network")
         }
-        CallError::Late { within } => {
+        ClusterError::Late { within } => {
             format!("{url} did not answer within {} s: try again", within.as_secs())
         }
         _ => error.to_string(),
     }
 }
-
-pub use self::InspectError as Failure; // alias

@@ -9,12 +9,13 @@ use serde::Serialize;
 use super::failure::InspectError;
 use super::releases::{ListedRelease, ReleaseFilter};
 use kubemoor_cluster::client::guarded;
-use kubemoor_cluster::client::lease::Place;
-use kubemoor_cluster::client::lease::leader_info::{self, LeaderInfo};
+use kubemoor_cluster::client::lease;
+use kubemoor_cluster::client::lease::LeaderInfo;
+use kubemoor_cluster::client::lease::LeasePlace;
 use kubemoor_ledger::fleet::{ClusterView, FleetFilter, FleetSearch, ReleaseView, StateCount};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::guarded::LeaseReference;
-use kubemoor_verdict::health::reported::STALE_AFTER;
+use kubemoor_verdict::health::STALE_AFTER;
 
 /// The state of every release with drift.
 pub const DRIFTED: &str = "Drifted";
@@ -153,7 +154,7 @@ fn compare(rows: &mut [ReleaseRow]) {
 /// The data of the guard's leader, where the user may read it.
 async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderInfo> {
     let LeaseReference { namespace, name } = guarded::lease(client, namespace).await.ok()??;
-    leader_info::read(client, &Place { namespace, name }).await.ok()?
+    lease::read_leader_info(client, &LeasePlace { namespace, name }).await.ok()?
 }
 
 impl FleetQuery {
@@ -259,8 +260,6 @@ impl From<ReleaseView> for ReleaseRow {
         }
     }
 }
-
-pub use self::FleetQuery as Wanted; // alias
 
 #[cfg(test)]
 mod tests;

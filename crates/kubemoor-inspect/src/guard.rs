@@ -14,13 +14,15 @@ use tokio::time::{Instant, sleep};
 
 use super::failure::{InspectError, failed, spoken};
 use super::reading::Pulses;
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::connection::{Access, Connection};
+use kubemoor_cluster::client::call;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
 use kubemoor_cluster::client::forward::{self, ForwardError};
-use kubemoor_cluster::client::guard_api;
-use kubemoor_cluster::client::guarded::{self, Setting};
-use kubemoor_cluster::client::lease::Place;
-use kubemoor_cluster::client::lease::leader_info::{self, LeaderInfo};
+use kubemoor_cluster::client::guarded;
+use kubemoor_cluster::client::guarded::UserSetting;
+use kubemoor_cluster::client::lease;
+use kubemoor_cluster::client::lease::LeaderInfo;
+use kubemoor_cluster::client::lease::LeasePlace;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
 
@@ -31,11 +33,11 @@ const PAUSE: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_secs(30);
 
 pub struct ForwardedGuard {
-    connection: Connection,
-    place: Place,
+    connection: ClusterConnection,
+    place: LeasePlace,
     /// The CA of its certificate, in place of the one that its Lease names.
     authority: Option<PathBuf>,
-    access: Access,
+    access: ClusterAccess,
     way: Mutex<GuardConnection>,
     /// Why rows of a pod are missing, by pod, and whether the user was told.
     unheard: parking_lot::Mutex<BTreeMap<String, (String, bool)>>,
@@ -54,14 +56,19 @@ struct Replicas {
     lacking: Option<(Instant, Vec<String>)>,
 }
 
-type PodAnswer = Result<Vec<u8>, CallError>;
+type PodAnswer = Result<Vec<u8>, ClusterError>;
 
 /// The bodies of the pods that answered, and a sentence about each other one.
-type PodAnswers = (Result<Vec<Vec<u8>>, CallError>, Vec<String>);
+type PodAnswers = (Result<Vec<Vec<u8>>, ClusterError>, Vec<String>);
 
 impl ForwardedGuard {
     /// The guard whose Lease lies at `place`. Nobody is asked yet.
-    pub fn new(connection: Connection, place: Place, authority: Option<PathBuf>, access: Access) -> Self {
+    pub fn new(
+        connection: ClusterConnection,
+        place: LeasePlace,
+        authority: Option<PathBuf>,
+        access: ClusterAccess,
+    ) -> Self {
         let (way, unheard) = (Mutex::new(GuardConnection::Unknown), parking_lot::Mutex::default());
         Self { connection, place, authority, access, way, unheard }
     }
@@ -76,7 +83,7 @@ impl ForwardedGuard {
         let (mut replicas, is_new) = self.replicas().await?;
         let mut answers = replicas.ask(path, within).await;
         let is_broken = |answer: &PodAnswer| {
-            matches!(answer, Err(CallError::Unreachable { .. } | CallError::Untrusted { .. }))
+            matches!(answer, Err(ClusterError::Unreachable { .. } | ClusterError::Untrusted { .. }))
         };
         // A connection ends with the pod that it leads to.
         if !is_new && answers.iter().any(is_broken) {
@@ -85,7 +92,8 @@ impl ForwardedGuard {
             answers = replicas.ask(path, within).await;
         }
         // A connection that works is kept, and no other.
-        if answers.iter().any(|answer| is_broken(answer) || matches!(answer, Err(CallError::Late { .. }))) {
+        if answers.iter().any(|answer| is_broken(answer) || matches!(answer, Err(ClusterError::Late { .. })))
+        {
             self.forget(&replicas).await;
         }
         Ok(self.gather(&replicas, answers))
@@ -108,7 +116,7 @@ impl ForwardedGuard {
         for ((pod, _), answer) in replicas.clients.iter().zip(answers) {
             match answer {
                 Ok(body) => bodies.push(body),
-                Err(error @ CallError::Refused { code: 400 | 401 | 403, .. }) => {
+                Err(error @ ClusterError::Refused { code: 400 | 401 | 403, .. }) => {
                     return (Err(error), Vec::new());
                 }
                 Err(error) => failed.push((pod.clone(), error)),
@@ -193,7 +201,7 @@ impl ForwardedGuard {
 
 impl Replicas {
     async fn ask(&self, path: &str, within: Duration) -> Vec<PodAnswer> {
-        join_all(self.clients.iter().map(|(_, client)| guard_api::get(client, path, within))).await
+        join_all(self.clients.iter().map(|(_, client)| call::read(client, path, within))).await
     }
 
     fn is_stale(&self) -> bool {
@@ -202,8 +210,8 @@ impl Replicas {
 }
 
 /// What the guard whose Lease lies at `place` tells everybody.
-pub async fn info(connection: &Connection, place: &Place) -> Result<LeaderInfo, InspectError> {
-    match leader_info::read(&connection.client, place).await {
+pub async fn info(connection: &ClusterConnection, place: &LeasePlace) -> Result<LeaderInfo, InspectError> {
+    match lease::read_leader_info(&connection.client, place).await {
         Ok(Some(info)) => Ok(info),
         Ok(None) => Err(absent(place, "")),
         Err(error) => Err(unread(connection, place, error)),
@@ -215,15 +223,15 @@ fn unshown(pod: &str, reason: &str) -> String {
 }
 
 /// The sentence for a guard that is not there; `otherwise` names further ways.
-fn absent(place: &Place, otherwise: &str) -> InspectError {
-    let Place { namespace, name } = place;
+fn absent(place: &LeasePlace, otherwise: &str) -> InspectError {
+    let LeasePlace { namespace, name } = place;
     InspectError::Named(format!(
         "there is no guard in namespace {namespace}, which has no Lease {name}: name the guard's namespace with \
          --guard-namespace{otherwise}"
     ))
 }
 
-fn unread(connection: &Connection, place: &Place, error: CallError) -> InspectError {
+fn unread(connection: &ClusterConnection, place: &LeasePlace, error: ClusterError) -> InspectError {
     let is_forbidden = error.is_forbidden();
     let doing = format!("read the Lease {} in namespace {}", place.name, place.namespace);
     let failure = failed(connection, &doing, error);
@@ -236,7 +244,7 @@ fn unread(connection: &Connection, place: &Place, error: CallError) -> InspectEr
     }
 }
 
-fn unreached(connection: &Connection, error: ForwardError) -> InspectError {
+fn unreached(connection: &ClusterConnection, error: ForwardError) -> InspectError {
     match error {
         ForwardError::Connect(error) => error.into(),
         ForwardError::FindGuard(place) => {
@@ -287,9 +295,9 @@ pub enum OrderOutcome {
 
 /// Changes a setting in a GuardedRelease; returns the API server's warnings.
 pub async fn set(
-    connection: &Connection,
+    connection: &ClusterConnection,
     release: &ReleaseId,
-    setting: &Setting,
+    setting: &UserSetting,
     doing: &str,
 ) -> Result<Vec<String>, InspectError> {
     match guarded::set(&connection.client, release, setting, PATIENCE).await {
@@ -305,12 +313,12 @@ pub async fn set(
 
 /// Orders a repair now, and waits for the guard's answer.
 pub async fn reconcile(
-    connection: &Connection,
+    connection: &ClusterConnection,
     pulses: &Pulses,
     release: &ReleaseId,
 ) -> Result<GivenOrder, InspectError> {
     let at = Timestamp::now().to_string();
-    let setting = Setting::Reconcile(at.clone());
+    let setting = UserSetting::Reconcile(at.clone());
     let warnings = set(connection, release, &setting, "have the release reconciled").await?;
     let answered = answer(connection, pulses, release, &at).await;
     Ok(GivenOrder { answered, warnings })
@@ -318,7 +326,12 @@ pub async fn reconcile(
 
 /// Waits for the guard's answer to the order of `at`; of one that has to wait for
 /// something else no longer than its first answer.
-async fn answer(connection: &Connection, pulses: &Pulses, release: &ReleaseId, at: &str) -> OrderOutcome {
+async fn answer(
+    connection: &ClusterConnection,
+    pulses: &Pulses,
+    release: &ReleaseId,
+    at: &str,
+) -> OrderOutcome {
     let until = Instant::now() + WAIT;
     let mut last = None;
     loop {
@@ -367,5 +380,3 @@ impl OrderOutcome {
         }
     }
 }
-
-pub use self::{GivenOrder as Given, OrderOutcome as Answered}; // alias

@@ -9,12 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::failure::InspectError;
 use super::guard::ForwardedGuard;
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::connection::{self, Access};
-use kubemoor_cluster::client::guard_api;
+use kubemoor_cluster::client::call;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::connection;
+use kubemoor_cluster::client::connection::ClusterAccess;
 use kubemoor_declare::model::text::one_line;
-use kubemoor_ledger::entry::{Entry, Field, Object};
-use kubemoor_ledger::query::{Filter, PAGE, Page};
+use kubemoor_ledger::entry::{EntryField, EntryObject, LedgerEntry};
+use kubemoor_ledger::query::{EntryPage, Filter, PAGE};
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::LedgerUrl;
 
@@ -37,14 +38,14 @@ impl LedgerSource {
     pub async fn guard(
         server: &http::Uri,
         authority: Option<&Path>,
-        access: &Access,
+        access: &ClusterAccess,
     ) -> Result<Self, InspectError> {
         let client = connection::connect_to(server, authority, access).await?;
         Ok(Self::Guard { name: format!("the guard at {server}"), client })
     }
 
     /// Passes every row to `take`, newest first, with at most one page of them in memory.
-    pub async fn each(&self, filter: Filter, mut take: impl FnMut(Entry)) -> Result<(), InspectError> {
+    pub async fn each(&self, filter: Filter, mut take: impl FnMut(LedgerEntry)) -> Result<(), InspectError> {
         self.each_page(filter, async |rows| rows.into_iter().for_each(&mut take)).await
     }
 
@@ -52,7 +53,7 @@ impl LedgerSource {
     pub async fn each_page(
         &self,
         mut filter: Filter,
-        mut take: impl AsyncFnMut(Vec<Entry>),
+        mut take: impl AsyncFnMut(Vec<LedgerEntry>),
     ) -> Result<(), InspectError> {
         filter.limit = Some(PAGE);
         let mut page = self.page(&filter).await?;
@@ -65,11 +66,11 @@ impl LedgerSource {
         Ok(())
     }
 
-    pub async fn page(&self, filter: &Filter) -> Result<Page, InspectError> {
+    pub async fn page(&self, filter: &Filter) -> Result<EntryPage, InspectError> {
         let (name, otherwise, answers, missing) = match self {
             Self::Database(store) => return Ok(store.page(filter).await?),
             Self::Guard { name, client } => {
-                let answer = guard_api::get(client, &path(filter), PATIENCE).await;
+                let answer = call::read(client, &path(filter), PATIENCE).await;
                 let otherwise = "leave --server out to reach a guard through the API server";
                 (name.clone(), otherwise, answer.map(|body| vec![body]), Vec::new())
             }
@@ -81,12 +82,12 @@ impl LedgerSource {
         };
         let bodies = answers.map_err(|error| guard_error(&name, otherwise, &error))?;
         let read = |body: &Vec<u8>| {
-            serde_json::from_slice::<Page>(body).map_err(|error| {
+            serde_json::from_slice::<EntryPage>(body).map_err(|error| {
                 InspectError::Named(format!("{name} is no guard: its answer is no ledger's: {error}"))
             })
         };
         let pages: Vec<_> = bodies.iter().map(read).collect::<Result<_, _>>()?;
-        Ok(Page { missing, ..Page::merge(pages, filter) })
+        Ok(EntryPage { missing, ..EntryPage::merge(pages, filter) })
     }
 
     /// Sentences about replicas whose rows are missing, each once.
@@ -103,8 +104,8 @@ pub async fn rows(
     source: &LedgerSource,
     filter: &Filter,
     limit: usize,
-    keep: impl Fn(&Entry) -> bool,
-) -> Result<Page, InspectError> {
+    keep: impl Fn(&LedgerEntry) -> bool,
+) -> Result<EntryPage, InspectError> {
     let (mut entries, mut missing) = (Vec::new(), Vec::new());
     let mut filter = filter.clone();
     loop {
@@ -115,7 +116,7 @@ pub async fn rows(
         add_new(&mut missing, page.missing);
         match page.next {
             Some(next) if entries.len() < limit => filter.before = Some(place(&next)?),
-            next => return Ok(Page { items: entries, next, missing }),
+            next => return Ok(EntryPage { items: entries, next, missing }),
         }
     }
 }
@@ -170,25 +171,27 @@ fn path(filter: &Filter) -> String {
     format!("/api/v1/ledger?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
-fn guard_error(guard: &str, otherwise: &str, error: &CallError) -> InspectError {
+fn guard_error(guard: &str, otherwise: &str, error: &ClusterError) -> InspectError {
     InspectError::Named(match error {
-        CallError::Refused { code: 403, .. } => {
+        ClusterError::Refused { code: 403, .. } => {
             return InspectError::Forbidden(
                 "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
                  in the namespace, and in all namespaces with -A"
                     .to_owned(),
             );
         }
-        CallError::Refused { code: 401, .. } => format!(
+        ClusterError::Refused { code: 401, .. } => format!(
             "{guard} does not know you: it takes a token that the API server takes, or a client certificate of the \
              cluster; choose others with --context, or name a database with --ledger"
         ),
-        CallError::Refused { code: 400 | 503, message, .. } => format!("{guard} does not answer: {message}"),
-        CallError::Refused { code, .. } => format!("{guard} is none of this version: it answers {code}"),
-        CallError::Untrusted { reason } => format!(
+        ClusterError::Refused { code: 400 | 503, message, .. } => {
+            format!("{guard} does not answer: {message}")
+        }
+        ClusterError::Refused { code, .. } => format!("{guard} is none of this version: it answers {code}"),
+        ClusterError::Untrusted { reason } => format!(
             "{guard} cannot be trusted ({reason}): name the CA of its certificate with --certificate-authority"
         ),
-        CallError::Unreachable { .. } | CallError::Late { .. } => {
+        ClusterError::Unreachable { .. } | ClusterError::Late { .. } => {
             format!("{guard} does not answer: try again, or {otherwise}")
         }
         other => format!("{guard} gives no usable answer: {other}"),
@@ -203,8 +206,8 @@ pub const COLUMNS: [&str; 21] = [
     "moreFields", "uid", "id", "repeats",
 ];
 
-pub fn columns(entry: &Entry) -> [String; 21] {
-    let Entry { id, time, kind, cluster, namespace, release, revision, object, .. } = entry;
+pub fn columns(entry: &LedgerEntry) -> [String; 21] {
+    let LedgerEntry { id, time, kind, cluster, namespace, release, revision, object, .. } = entry;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     [
         time.to_string(),
@@ -232,13 +235,13 @@ pub fn columns(entry: &Entry) -> [String; 21] {
 }
 
 /// The first fields, with old and new values.
-pub fn changes(entry: &Entry, most: usize) -> Vec<String> {
+pub fn changes(entry: &LedgerEntry, most: usize) -> Vec<String> {
     let value = |value: &Option<String>| value.as_deref().map_or_else(|| "absent".to_owned(), plain);
     // Only a change has an old and a new value; the loop finds one value.
     let is_edit = entry.kind == "verdict";
-    let field = |field: &Field| {
+    let field = |field: &EntryField| {
         // Of long values the place at which they differ.
-        let Field { path, declared, old, new, line, .. } = field.difference.as_deref().unwrap_or(field);
+        let EntryField { path, declared, old, new, line, .. } = field.difference.as_deref().unwrap_or(field);
         let place = line.map_or_else(|| plain(path), |line| format!("{} line {line}", plain(path)));
         match (old, new, declared) {
             (None, None, None) => place,
@@ -264,16 +267,16 @@ const TWICE: SignedDuration = SignedDuration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct RepeatFilter(VecDeque<(Timestamp, ChangeKey)>);
 
-type ChangeKey = (Object, String, Option<String>, String, Vec<Field>);
+type ChangeKey = (EntryObject, String, Option<String>, String, Vec<EntryField>);
 
 impl RepeatFilter {
     /// Notes a change. Gives whether it is another one than those just before.
-    pub(crate) fn note_first(&mut self, entry: &Entry) -> bool {
+    pub(crate) fn note_first(&mut self, entry: &LedgerEntry) -> bool {
         let is_over = |(time, _): &(Timestamp, ChangeKey)| time.duration_since(entry.time) > TWICE;
         while self.0.front().is_some_and(is_over) {
             self.0.pop_front();
         }
-        let Entry { object, user, operation, verdict, fields, .. } = entry;
+        let LedgerEntry { object, user, operation, verdict, fields, .. } = entry;
         let is_same = |known: &ChangeKey| {
             (&known.0, &known.1, &known.2, &known.3, &known.4) == (object, user, operation, verdict, fields)
         };
@@ -284,11 +287,6 @@ impl RepeatFilter {
         }
         is_first
     }
-}
-
-pub use self::LedgerSource as Source; // alias
-pub mod columns {
-    pub use super::{COLUMNS, changes, columns, plain}; // alias
 }
 
 #[cfg(test)]

@@ -17,13 +17,6 @@ pub mod replay;
 pub mod report;
 pub mod times;
 
-// alias: the former paths of modules.
-pub use exceptions as allowances;
-pub use guard as orders;
-pub use reading as pulses;
-pub use report as chart;
-pub use report as sheet;
-
 #[cfg(test)]
 #[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]
 #[path = "../../kubemoor-policy/src/samples.rs"]

@@ -7,14 +7,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::{InspectError, failed};
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::connection::ClusterConnection;
+use kubemoor_cluster::client::guarded;
 use kubemoor_cluster::client::pages::Pages;
-use kubemoor_cluster::client::policy_statuses;
-use kubemoor_cluster::client::Resource;
+use kubemoor_cluster::client::resource::ApiResource;
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_policy::lint::{Finding, lint, unmatched};
-use kubemoor_policy::read as from_text;
+use kubemoor_policy::compile as from_text;
+use kubemoor_policy::lint::{LintFinding, lint, unmatched};
 use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::resource::DriftPolicy;
 
@@ -43,7 +43,10 @@ pub struct ListedPolicy {
 }
 
 /// The policies that have these labels, the first to count first.
-pub async fn read(connection: &Connection, labels: Option<&str>) -> Result<Vec<ListedPolicy>, InspectError> {
+pub async fn read(
+    connection: &ClusterConnection,
+    labels: Option<&str>,
+) -> Result<Vec<ListedPolicy>, InspectError> {
     let found = list(connection, labels).await?;
     let mut rows: Vec<_> = found.iter().map(ListedPolicy::from_resource).collect();
     rows.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
@@ -53,9 +56,9 @@ pub async fn read(connection: &Connection, labels: Option<&str>) -> Result<Vec<L
 /// The rules without effect in the accepted policies; also checked against the releases, where these are
 /// known.
 pub async fn findings(
-    connection: &Connection,
+    connection: &ClusterConnection,
     releases: Option<&[ReleaseId]>,
-) -> Result<Vec<Finding>, InspectError> {
+) -> Result<Vec<LintFinding>, InspectError> {
     let accepted = |mut document: Value| -> Option<DriftPolicy> {
         document.as_object_mut()?.remove("status");
         from_text::policy(document.clone()).ok()?;
@@ -68,14 +71,14 @@ pub async fn findings(
 }
 
 /// All namespaces with their labels, by which policies select them.
-pub async fn namespaces(client: &kube::Client) -> Result<Vec<(String, Labels)>, CallError> {
-    let resource = Resource::new("", "v1", "Namespace", "namespaces");
+pub async fn namespaces(client: &kube::Client) -> Result<Vec<(String, Labels)>, ClusterError> {
+    let resource = ApiResource::new("", "v1", "Namespace", "namespaces");
     let found = Pages::metadata(client, &resource, None)?.all().await?;
     Ok(found.into_iter().map(|it| (it.metadata.name, it.metadata.labels.unwrap_or_default())).collect())
 }
 
-async fn list(connection: &Connection, labels: Option<&str>) -> Result<Vec<Value>, InspectError> {
-    match policy_statuses::list(&connection.client, labels).await {
+async fn list(connection: &ClusterConnection, labels: Option<&str>) -> Result<Vec<Value>, InspectError> {
+    match guarded::list_policies(&connection.client, labels).await {
         Ok(found) => Ok(found),
         Err(error) if error.is_not_found() => {
             let undefined = "there is no definition of DriftPolicy: `kubemoor manifests crds` prints it";
@@ -121,5 +124,3 @@ impl ListedPolicy {
         }
     }
 }
-
-pub use self::ListedPolicy as Row; // alias

@@ -12,15 +12,16 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::failure::{InspectError, failed, forbidden, spoken, unknown_release};
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::lease::pulse::pulse;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::connection::ClusterConnection;
+use kubemoor_cluster::client::lease::read_pulse;
 use kubemoor_cluster::client::objects::Objects;
 use kubemoor_cluster::client::{by_short_name, guarded};
-use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, Question};
-use kubemoor_cluster::mirror::kinds::Kinds;
-use kubemoor_cluster::mirror::policies::once::{self, Autoscaled};
-use kubemoor_cluster::mirror::releases::{Closed, LookError, Releases};
+use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, DryRunQuestion};
+use kubemoor_cluster::mirror::kinds::ServedKinds;
+use kubemoor_cluster::mirror::policies;
+use kubemoor_cluster::mirror::policies::Autoscaled;
+use kubemoor_cluster::mirror::releases::{Closed, Releases};
 use kubemoor_declare::catalog::{Catalog, KindFacts};
 use kubemoor_declare::model::{DriftMode, EditsMode, NamedObject, ObjectId, ReleaseId};
 use kubemoor_helm::record::ChartSource;
@@ -29,10 +30,10 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::guarded::{DriftedObject, GuardedReleaseStatus, LeaseReference};
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
-use kubemoor_policy::resource::Autoscalers;
+use kubemoor_policy::resource::AllowedAutoscalers;
 use kubemoor_runtime::config::RecordDriver;
-use kubemoor_verdict::circumstances::Circumstances;
-use kubemoor_verdict::health::reported::{Pulse, ReportedHealth};
+use kubemoor_verdict::edit::Circumstances;
+use kubemoor_verdict::health::{Pulse, ReportedHealth};
 
 /// How long a pending record may stay untouched: the default of `serve`.
 pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -50,8 +51,8 @@ const AT_ONCE: usize = 8;
 const SOURCES: usize = 5;
 
 pub struct ClusterReader {
-    pub connection: Connection,
-    pub(crate) kinds: Arc<Kinds>,
+    pub connection: ClusterConnection,
+    pub(crate) kinds: Arc<ServedKinds>,
     releases: Arc<Releases>,
     objects: Objects,
     arbiter: Arbiter,
@@ -92,7 +93,7 @@ impl ClusterReader {
     /// Learns which kinds the cluster serves and which policies are in force
     /// where clusters have the labels `cluster`.
     pub async fn new(
-        connection: Connection,
+        connection: ClusterConnection,
         driver: RecordDriver,
         cluster: &Labels,
     ) -> Result<Self, InspectError> {
@@ -102,8 +103,8 @@ impl ClusterReader {
 
     /// The same where it is known which kinds the cluster serves.
     pub async fn of_kinds(
-        connection: Connection,
-        kinds: Arc<Kinds>,
+        connection: ClusterConnection,
+        kinds: Arc<ServedKinds>,
         driver: RecordDriver,
         cluster: &Labels,
     ) -> Self {
@@ -112,7 +113,7 @@ impl ClusterReader {
         let objects = Objects::new(client, DRY_RUNS);
         let arbiter = Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS);
         let mut unread = None;
-        let policies = once::policies(&connection.client).await.unwrap_or_else(|error| {
+        let policies = policies::read_policies(&connection.client).await.unwrap_or_else(|error| {
             unread = Some(format!(
                 "policies cannot be read, those that trust records in another namespace included: {error}"
             ));
@@ -173,7 +174,7 @@ impl ClusterReader {
         match self.objects.get(&target).await {
             Ok(Some(live)) => FoundObject::Object(live),
             Ok(None) => FoundObject::Absent,
-            Err(CallError::Refused { code: 403, message, .. }) => FoundObject::Unread(forbidden(&message)),
+            Err(ClusterError::Refused { code: 403, message, .. }) => FoundObject::Unread(forbidden(&message)),
             Err(error) => FoundObject::Unread(error.to_string()),
         }
     }
@@ -205,7 +206,7 @@ impl ClusterReader {
         live: &Value,
     ) -> Result<Arc<Value>, ArbiterError> {
         let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        let question = Question {
+        let question = DryRunQuestion {
             object: object.clone(),
             uid: uid.to_owned(),
             release: release.id.clone(),
@@ -227,8 +228,8 @@ impl ClusterReader {
         let mut notes = Vec::new();
         let policy = self.resolver.of(&release.id);
         let asks = match policy.autoscalers {
-            Some(Autoscalers::Any) => false,
-            Some(Autoscalers::Declared) => true,
+            Some(AllowedAutoscalers::Any) => false,
+            Some(AllowedAutoscalers::Declared) => true,
             None => policy.edits >= EditsMode::Revert,
         };
         if asks {
@@ -265,7 +266,7 @@ impl ClusterReader {
         let failed = |what: &str, error| failed(&self.connection, &format!("read {what}"), error);
         let read = match self.releases.read_once(id).await {
             Ok(read) => read,
-            Err(LookError::Records { release, source }) => {
+            Err(ClusterError::Records { release, source }) => {
                 return Err(failed(&format!("the records of release {}", spoken(&release)), *source));
             }
             Err(error) => return Err(error.into()),
@@ -299,19 +300,21 @@ impl ClusterReader {
         }
         let client = &self.connection.client;
         let mut unread = Vec::new();
-        let mut note = |what: &str, error: CallError| unread.push(format!("{what} cannot be read: {error}"));
-        match once::labels(client, namespace).await {
+        let mut note =
+            |what: &str, error: ClusterError| unread.push(format!("{what} cannot be read: {error}"));
+        match policies::read_labels(client, namespace).await {
             Ok(labels) => drop(self.resolver.set_namespace(namespace, Some(labels))),
             Err(error) => note("the namespace's labels", error),
         }
-        let allowances = once::allowances(client, namespace).await.unwrap_or_else(|error| {
+        let allowances = policies::read_allowances(client, namespace).await.unwrap_or_else(|error| {
             note("allowances", error);
             Vec::new()
         });
-        let autoscalers = once::autoscaled(client, &self.kinds, namespace).await.unwrap_or_else(|error| {
-            note("autoscalers", error);
-            Vec::new()
-        });
+        let autoscalers =
+            policies::autoscaled(client, &self.kinds, namespace).await.unwrap_or_else(|error| {
+                note("autoscalers", error);
+                Vec::new()
+            });
         let allowances = allowances.into_iter().map(Arc::new).collect();
         let place = Arc::new(NamespaceInputs { allowances, autoscalers, unread });
         known.insert(namespace.to_owned(), Arc::clone(&place));
@@ -336,8 +339,8 @@ impl ReleaseInputs {
     }
 }
 
-pub async fn kinds(connection: &Connection) -> Result<Arc<Kinds>, InspectError> {
-    let read = Kinds::read(connection.client.clone()).await;
+pub async fn kinds(connection: &ClusterConnection) -> Result<Arc<ServedKinds>, InspectError> {
+    let read = ServedKinds::read(connection.client.clone()).await;
     read.map_err(|error| failed(connection, "list the API's kinds", error))
 }
 
@@ -366,7 +369,7 @@ impl Pulses {
     pub async fn status(
         &self,
         release: &ReleaseId,
-    ) -> Result<Option<(ReportedHealth, Vec<DriftedObject>)>, CallError> {
+    ) -> Result<Option<(ReportedHealth, Vec<DriftedObject>)>, ClusterError> {
         let guarded = guarded::get(&self.client, release).await?;
         let Some(status) = guarded.and_then(|guarded| guarded.status) else { return Ok(None) };
         let drifts = status.drifts.clone();
@@ -397,7 +400,7 @@ impl Pulses {
         let mut known = self.known.lock().await;
         let key = (lease.namespace.clone(), lease.name.clone());
         if !known.contains_key(&key) {
-            let read = pulse(&self.client, lease).await.map_err(|error| error.to_string());
+            let read = read_pulse(&self.client, lease).await.map_err(|error| error.to_string());
             known.insert(key.clone(), read);
         }
         known.get(&key).and_then(|read| read.clone().ok()).unwrap_or(Pulse::Unknown)
@@ -410,8 +413,8 @@ const LEGACY: &str = "extensions";
 /// The object with this name; `namespace` applies where its kind is namespaced.
 pub(crate) async fn resolve_object(
     named: &NamedObject,
-    connection: &Connection,
-    kinds: &Kinds,
+    connection: &ClusterConnection,
+    kinds: &ServedKinds,
     namespace: &str,
 ) -> Result<ObjectId, InspectError> {
     let catalog = kinds.catalog();
@@ -473,8 +476,6 @@ fn with_kind(named: &NamedObject, kind: &KindFacts, namespace: &str) -> ObjectId
         name: named.name.clone().into(),
     }
 }
-
-pub use self::{ClusterReader as Reader, FoundObject as Found}; // alias
 
 #[cfg(test)]
 mod tests;

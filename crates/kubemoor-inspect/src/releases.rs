@@ -10,13 +10,14 @@ use serde::Serialize;
 use super::failure::{InspectError, failed};
 use super::reading::{ClusterReader, Pulses};
 use kubemoor_cluster::client::guarded;
-use kubemoor_cluster::client::labelled::{self, Origin};
+use kubemoor_cluster::client::objects;
+use kubemoor_cluster::client::objects::LabelOrigin;
 use kubemoor_declare::model::{Gvk, ReleaseId};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
+use kubemoor_policy::guarded::Suspension;
 use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts};
-use kubemoor_policy::suspension::Suspension;
-use kubemoor_verdict::health::Reason;
-use kubemoor_verdict::health::reported::ReportedHealth;
+use kubemoor_verdict::health::HealthReason;
+use kubemoor_verdict::health::ReportedHealth;
 
 /// Releases whose records are read at once, where no guard speaks of them.
 const READ_AT_ONCE: usize = 8;
@@ -37,7 +38,7 @@ pub enum ReleaseFilter {
     Stale,
     /// The guard has not looked at it yet, or its word cannot be read.
     Unknown,
-    Reason(Reason),
+    Reason(HealthReason),
 }
 
 /// One release.
@@ -132,7 +133,7 @@ pub async fn why_not(reader: &ClusterReader, release: &ReleaseId, is_defined: bo
         Err(error) => format!("its records cannot be read: {error}"),
         Ok(read) => match &read.invalid {
             Some(invalid) => format!("its record {} cannot be believed: {}", invalid.secret, invalid.reason),
-            None if read.state.status == Status::Uninstalled => {
+            None if read.state.status == ReleaseStatus::Uninstalled => {
                 "it is uninstalled; its history was kept".to_owned()
             }
             None if is_defined => "no guard that runs covers its namespace".to_owned(),
@@ -203,13 +204,13 @@ impl ReleaseFilter {
         match self {
             Self::NotGuarded => Some(NOT_GUARDED),
             Self::Unknown => Some(UNKNOWN),
-            Self::Stale | Self::Reason(Reason::Drifted) => None,
+            Self::Stale | Self::Reason(HealthReason::Drifted) => None,
             Self::Reason(reason) => Some(reason.as_str()),
         }
     }
 
     pub(crate) fn is_drifted(self) -> bool {
-        self == Self::Reason(Reason::Drifted)
+        self == Self::Reason(HealthReason::Drifted)
     }
 
     pub fn is_of(self, row: &ListedRelease) -> bool {
@@ -224,7 +225,7 @@ impl ReleaseFilter {
             Self::Stale => is_stale,
             Self::Unknown => reason == UNKNOWN,
             // However its drift is dealt with.
-            Self::Reason(Reason::Drifted) => drifted > 0,
+            Self::Reason(HealthReason::Drifted) => drifted > 0,
             Self::Reason(wanted) => reason == wanted.as_str(),
         }
     }
@@ -233,7 +234,7 @@ impl ReleaseFilter {
 /// A state as people write it: `in-sync` and `InSync` are the same.
 pub fn parse_state(text: &str) -> Result<ReleaseFilter, String> {
     let plain = |text: &str| text.replace('-', "").to_lowercase();
-    let states = Reason::ALL.map(|reason| (reason.as_str(), ReleaseFilter::Reason(reason)));
+    let states = HealthReason::ALL.map(|reason| (reason.as_str(), ReleaseFilter::Reason(reason)));
     let others = [
         (NOT_GUARDED, ReleaseFilter::NotGuarded),
         (STALE, ReleaseFilter::Stale),
@@ -241,7 +242,7 @@ pub fn parse_state(text: &str) -> Result<ReleaseFilter, String> {
     ];
     let mut known = states.into_iter().chain(others);
     known.find(|(name, _)| plain(name) == plain(text)).map(|(_, state)| state).ok_or_else(|| {
-        let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        let names: Vec<_> = HealthReason::ALL.iter().map(|reason| reason.as_str()).collect();
         format!("there is no state {text:?}: use some of {}, NotGuarded, Stale, Unknown", names.join(", "))
     })
 }
@@ -258,7 +259,7 @@ const KINDS: [(&str, &str, &str); 5] = [
 #[derive(Debug, Default)]
 pub struct Unrecorded {
     /// All releases that objects name, also those with records.
-    pub releases: BTreeMap<ReleaseId, Origin>,
+    pub releases: BTreeMap<ReleaseId, LabelOrigin>,
     /// The places that were not searched, with the reason: a sentence each.
     pub notes: Vec<String>,
 }
@@ -271,7 +272,7 @@ pub async fn find_unrecorded(reader: &ClusterReader, namespace: Option<&str>) ->
         kind: kind.to_owned(),
     });
     let lists = kinds.iter().filter_map(|kind| reader.kinds.resource(kind)).map(|resource| async move {
-        let named = labelled::named(&reader.connection.client, &resource, namespace).await;
+        let named = objects::named_releases(&reader.connection.client, &resource, namespace).await;
         (resource.plural, named)
     });
     let mut found = Unrecorded::default();
@@ -312,25 +313,20 @@ pub async fn find_unrecorded(reader: &ClusterReader, namespace: Option<&str>) ->
     found
 }
 
-pub fn why_unrecorded(origin: Origin, release: &ReleaseId) -> String {
+pub fn why_unrecorded(origin: LabelOrigin, release: &ReleaseId) -> String {
     let namespace = &release.namespace;
     match origin {
-        Origin::Helm => format!(
+        LabelOrigin::Helm => format!(
             "no record: Helm's annotations name it, but its record is not in namespace {namespace} (SQL driver, \
              another --record-driver, deleted, or in another namespace that no policy trusts or that you may not read)"
         ),
-        Origin::ArgoCd => "no record: Argo CD renders it".to_owned(),
-        Origin::Unknown => {
+        LabelOrigin::ArgoCd => "no record: Argo CD renders it".to_owned(),
+        LabelOrigin::Unknown => {
             "no record: its objects have Helm's label without Helm's annotations (Argo CD, `helm template`)"
                 .to_owned()
         }
     }
 }
-
-pub mod unrecorded {
-    pub use super::{Unrecorded, find_unrecorded as find, why_unrecorded as why}; // alias
-}
-pub use self::{ListedRelease as Row, ReleaseFilter as State, ReleaseList as Listing}; // alias
 
 #[cfg(test)]
 mod tests;

@@ -15,15 +15,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::failure::InspectError;
 use super::ledger::RepeatFilter;
 use kubemoor_declare::model::{Actor, ObjectId};
-use kubemoor_helm::release::Declared;
-use kubemoor_ledger::entry::{Entry, Object};
+use kubemoor_helm::release::DeclaredObject;
+use kubemoor_ledger::entry::{EntryObject, LedgerEntry};
 use kubemoor_ledger::query::parse_operation;
 use kubemoor_policy::Policy;
 use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::mask::Mask;
-use kubemoor_verdict::edit::{Outcome, Reason};
-use kubemoor_verdict::recorded::RecordedFacts;
+use kubemoor_verdict::edit::{EditOutcome, VerdictReason};
 use kubemoor_verdict::records::Falsified;
+use kubemoor_verdict::replay::RecordedFacts;
 use kubemoor_verdict::replay::{PastEdit, Replay, Replayed};
 
 /// The maximum number of different changes of verdicts that are listed.
@@ -36,8 +36,14 @@ const WAITING: usize = 2;
 pub const REFUSED: [&str; 2] = ["Deny", "Revert"];
 
 /// The reasons of rows about a request as a whole, without fields.
-const WHOLE: [Reason; 6] =
-    [Reason::TooLarge, Reason::TooDeep, Reason::Busy, Reason::Late, Reason::Request, Reason::Dependants];
+const WHOLE: [VerdictReason; 6] = [
+    VerdictReason::TooLarge,
+    VerdictReason::TooDeep,
+    VerdictReason::Busy,
+    VerdictReason::Late,
+    VerdictReason::Request,
+    VerdictReason::Dependants,
+];
 
 /// Why changes could not be judged again, in words.
 const WHY: [(&str, &str); 11] = [
@@ -110,7 +116,7 @@ pub struct VerdictKey {
 
 /// A replay that takes rows, and judges them while the next ones are read. It ends when it is dropped.
 pub struct ReplayRun {
-    pages: mpsc::Sender<Vec<Entry>>,
+    pages: mpsc::Sender<Vec<LedgerEntry>>,
     found: JoinHandle<ReplayReport>,
     /// Ends the judging of pages that wait, once nobody wants the result.
     left: DropGuard,
@@ -126,7 +132,7 @@ struct ReplayTally {
 impl ReplayRun {
     /// Starts a replay of rows since some time; `defaults` apply where no policy sets a value.
     pub fn start(defaults: Policy, accepted: Vec<Arc<Compiled>>, since: Timestamp) -> Self {
-        let (pages, mut waiting) = mpsc::channel::<Vec<Entry>>(WAITING);
+        let (pages, mut waiting) = mpsc::channel::<Vec<LedgerEntry>>(WAITING);
         let left = CancellationToken::new();
         let is_left = left.clone();
         let found = spawn_blocking(move || {
@@ -140,7 +146,7 @@ impl ReplayRun {
     }
 
     /// Takes rows that are older than those before.
-    pub async fn add(&self, rows: Vec<Entry>) {
+    pub async fn add(&self, rows: Vec<LedgerEntry>) {
         // If nobody takes them any more, `finish` fails.
         let _ = self.pages.send(rows).await;
     }
@@ -162,7 +168,7 @@ impl ReplayTally {
     }
 
     /// Takes rows that are older than those before.
-    fn add(&mut self, rows: &[Entry]) {
+    fn add(&mut self, rows: &[LedgerEntry]) {
         for row in rows.iter().filter(|row| row.kind == "verdict") {
             let was_refused = REFUSED.contains(&row.verdict.as_str());
             if was_refused && !self.repeats.note_first(row) {
@@ -183,10 +189,10 @@ impl ReplayTally {
         }
     }
 
-    fn add_changes(&mut self, row: &Entry, object: &ObjectId, replayed: &Replayed) {
+    fn add_changes(&mut self, row: &LedgerEntry, object: &ObjectId, replayed: &Replayed) {
         let outcome = replayed.verdict.outcome;
         // A revert that would leave nothing of the change is a denial.
-        let is_denied_revert = REFUSED.contains(&row.verdict.as_str()) && outcome == Outcome::Revert;
+        let is_denied_revert = REFUSED.contains(&row.verdict.as_str()) && outcome == EditOutcome::Revert;
         if outcome.as_str() == row.verdict || is_denied_revert {
             return;
         }
@@ -229,14 +235,14 @@ impl ReplayTally {
     }
 }
 
-fn judge(replay: &mut Replay, entry: &Entry) -> Result<(ObjectId, Replayed), &'static str> {
+fn judge(replay: &mut Replay, entry: &LedgerEntry) -> Result<(ObjectId, Replayed), &'static str> {
     let Some(facts) = &entry.facts else {
         let is_whole = entry.verdict == "Error" || WHOLE.iter().any(|it| it.as_str() == entry.reason);
         return Err(if is_whole { "whole" } else { "unrecorded" });
     };
     let facts: RecordedFacts = serde_json::from_str(facts).map_err(|_| "unknown")?;
     let operation = entry.operation.as_deref().and_then(|it| parse_operation(it).ok()).ok_or("unknown")?;
-    let Object { group, kind, namespace, name } = entry.object.clone();
+    let EntryObject { group, kind, namespace, name } = entry.object.clone();
     let object = ObjectId {
         group: group.into(),
         kind: kind.into(),
@@ -261,21 +267,23 @@ fn rule(replayed: &Replayed, object: &ObjectId, field: &str) -> String {
     let Some(policy) = policy else { return String::new() };
     let by_mode = || format!("edits: {:?} ({})", policy.edits, policy.sources.edits);
     match verdict.reason {
-        Reason::Exempt => "exempt".to_owned(),
-        Reason::Allowed => "exception".to_owned(),
-        Reason::Autoscaled => "autoscalers".to_owned(),
-        Reason::Record | Reason::RecordIntact if *falsified == Some(Falsified::Stranger) => {
+        VerdictReason::Exempt => "exempt".to_owned(),
+        VerdictReason::Allowed => "exception".to_owned(),
+        VerdictReason::Autoscaled => "autoscalers".to_owned(),
+        VerdictReason::Record | VerdictReason::RecordIntact if *falsified == Some(Falsified::Stranger) => {
             "operators".to_owned()
         }
-        Reason::Ignored => match declared.as_ref().and_then(|it| ignoring(policy, object, it, field)) {
-            Some(name) => format!("ignore (policy {name})"),
-            None => "ignore".to_owned(),
-        },
+        VerdictReason::Ignored => {
+            match declared.as_ref().and_then(|it| ignoring(policy, object, it, field)) {
+                Some(name) => format!("ignore (policy {name})"),
+                None => "ignore".to_owned(),
+            }
+        }
         _ => by_mode(),
     }
 }
 
-fn ignoring(policy: &Policy, object: &ObjectId, declared: &Declared, field: &str) -> Option<String> {
+fn ignoring(policy: &Policy, object: &ObjectId, declared: &DeclaredObject, field: &str) -> Option<String> {
     let path = field.parse().ok()?;
     let about = |mask: &Mask| mask.covers(&path) || mask.reaches_below(&path);
     policy.ignoring(object, declared).find(|(_, mask)| about(mask)).map(|(name, _)| name.to_owned())
@@ -288,8 +296,6 @@ impl ReplayReport {
         })
     }
 }
-
-pub use self::{ChangedVerdict as Changed, ReplayReport as Report, ReplayRun as Judging}; // alias
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use plotters::prelude::*;
 use super::failure::InspectError;
 use super::ledger::RepeatFilter;
 use kubemoor_declare::model::text::{is_unprintable, one_line};
-use kubemoor_ledger::entry::{Entry, Object};
+use kubemoor_ledger::entry::{EntryObject, LedgerEntry};
 
 #[rustfmt::skip]
 pub const VERDICTS: [&str; 12] = [
@@ -91,7 +91,7 @@ impl ReportBuilder {
     }
 
     /// Takes a row that is older than those before.
-    pub fn add(&mut self, entry: &Entry) {
+    pub fn add(&mut self, entry: &LedgerEntry) {
         self.spans.add(entry);
         match entry.kind.as_str() {
             "verdict" if self.repeats.note_first(entry) => self.add_change(entry),
@@ -115,7 +115,7 @@ impl ReportBuilder {
         report
     }
 
-    fn add_change(&mut self, entry: &Entry) {
+    fn add_change(&mut self, entry: &LedgerEntry) {
         let excepted = entry.verdict != "Deny" && EXCEPTIONS.contains(&entry.reason.as_str());
         let outcome = if excepted { "Exception" } else { entry.verdict.as_str() };
         *self.report.changes.entry(outcome.to_owned()).or_default() += 1;
@@ -126,7 +126,7 @@ impl ReportBuilder {
         }
     }
 
-    fn add_exception(&mut self, entry: &Entry) {
+    fn add_exception(&mut self, entry: &LedgerEntry) {
         if self.report.exceptions.len() >= MOST_EXCEPTIONS {
             self.report.more_exceptions += 1;
             return;
@@ -143,7 +143,7 @@ impl ReportBuilder {
 }
 
 impl BreakdownCounts {
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &LedgerEntry) {
         self.total += 1;
         *self.releases.entry(ReportedRelease::from_entry(entry).to_string()).or_default() += 1;
         *self.users.entry(user(entry)).or_default() += 1;
@@ -209,7 +209,7 @@ pub fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-fn user(entry: &Entry) -> String {
+fn user(entry: &LedgerEntry) -> String {
     if entry.user.is_empty() { "unknown".to_owned() } else { entry.user.clone() }
 }
 
@@ -242,8 +242,8 @@ struct DriftEnd {
 
 impl Spans {
     /// Takes a row that is older than those before.
-    pub(crate) fn add(&mut self, entry: &Entry) {
-        let Object { group, kind, namespace, name } = entry.object.clone();
+    pub(crate) fn add(&mut self, entry: &LedgerEntry) {
+        let EntryObject { group, kind, namespace, name } = entry.object.clone();
         let key = (ReportedRelease::from_entry(entry), (group, kind, namespace, name));
         match (entry.kind.as_str(), entry.verdict.as_str()) {
             ("repair", "Recreated" | "Restored" | "Ended") => {
@@ -290,7 +290,7 @@ impl Spans {
 }
 
 impl ReportedRelease {
-    fn from_entry(entry: &Entry) -> Self {
+    fn from_entry(entry: &LedgerEntry) -> Self {
         Self { namespace: entry.namespace.clone(), name: entry.release.clone().unwrap_or_default() }
     }
 }

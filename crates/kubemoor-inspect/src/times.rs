@@ -50,7 +50,5 @@ fn positive(text: &str) -> Result<Option<Duration>, jiff::Error> {
     Ok(Duration::try_from(signed).ok().filter(|duration| !duration.is_zero()))
 }
 
-pub use self::AgeOrTime as Moment; // alias
-
 #[cfg(test)]
 mod tests;

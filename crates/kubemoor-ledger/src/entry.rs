@@ -4,14 +4,10 @@
 use super::id;
 use super::row::{LedgerRow, RowChange, RowKind};
 use jiff::Timestamp;
-use kubemoor_verdict::difference::Difference;
-use kubemoor_verdict::edit::{Outcome, Reason};
+use kubemoor_verdict::edit::{EditOutcome, VerdictReason};
+use kubemoor_verdict::shown::Difference;
 use kubemoor_verdict::shown::{SealingKey, Shown};
 use serde::{Deserialize, Serialize};
-
-pub use EntryField as Field; // alias
-pub use EntryObject as Object; // alias
-pub use LedgerEntry as Entry; // alias
 
 /// The most bytes of the fields of one entry, as JSON.
 const FIELDS_CAP: usize = 4 << 10;
@@ -26,20 +22,20 @@ const MORE: &str = "… ";
 const TEXT_CAP: usize = 600;
 
 /// Why edits are refused under `Deny`. Other reasons let an edit pass in every mode.
-const REFUSED: [Reason; 7] = [
-    Reason::Request,
-    Reason::Drift,
-    Reason::Deletion,
-    Reason::Dependants,
-    Reason::Record,
-    Reason::TooLarge,
-    Reason::TooDeep,
+const REFUSED: [VerdictReason; 7] = [
+    VerdictReason::Request,
+    VerdictReason::Drift,
+    VerdictReason::Deletion,
+    VerdictReason::Dependants,
+    VerdictReason::Record,
+    VerdictReason::TooLarge,
+    VerdictReason::TooDeep,
 ];
 
 /// One row of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "Entry")]
+#[schemars(rename = "LedgerEntry")]
 pub struct LedgerEntry {
     /// The id, which orders rows by time; a text, because JSON numbers cannot hold it exactly.
     #[serde(with = "id_text")]
@@ -92,7 +88,7 @@ pub struct LedgerEntry {
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[schemars(rename = "Object")]
+#[schemars(rename = "EntryObject")]
 pub struct EntryObject {
     /// The API group; empty for the core group.
     pub group: String,
@@ -106,7 +102,7 @@ pub struct EntryObject {
 
 /// A field, with the values of Secrets as keyed hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[schemars(rename = "Field")]
+#[schemars(rename = "EntryField")]
 pub struct EntryField {
     /// The path.
     pub path: String,
@@ -188,12 +184,12 @@ impl LedgerEntry {
 
     /// Whether the edit passed under a milder mode and `Deny` would have refused it.
     pub fn would_be_denied(&self) -> bool {
-        let is = |outcomes: &[Outcome]| outcomes.iter().any(|outcome| outcome.as_str() == self.verdict);
-        let because = |reasons: &[Reason]| reasons.iter().any(|reason| reason.as_str() == self.reason);
+        let is = |outcomes: &[EditOutcome]| outcomes.iter().any(|outcome| outcome.as_str() == self.verdict);
+        let because = |reasons: &[VerdictReason]| reasons.iter().any(|reason| reason.as_str() == self.reason);
         // Nobody is warned of an edit that passes in every mode, unless it stays in doubt.
         self.kind == RowKind::Verdict.as_str()
-            && (is(&[Outcome::Warn]) && !because(&[Reason::Unsettled])
-                || is(&[Outcome::Record, Outcome::Revert]) && because(&REFUSED))
+            && (is(&[EditOutcome::Warn]) && !because(&[VerdictReason::Unsettled])
+                || is(&[EditOutcome::Record, EditOutcome::Revert]) && because(&REFUSED))
     }
 }
 

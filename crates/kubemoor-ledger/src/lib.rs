@@ -16,6 +16,4 @@ pub mod query;
 pub mod row;
 pub mod store;
 
-pub use writer::LedgerHandle as Ledger; // alias
-pub use writer::LedgerWriter as Writer; // alias
 pub use writer::{LedgerHandle, LedgerWriter};

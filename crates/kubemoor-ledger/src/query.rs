@@ -4,11 +4,9 @@ use super::entry::LedgerEntry;
 use super::row::{Act, ExceptionEvent, Repaired};
 use jiff::Timestamp;
 use kubemoor_declare::model::{NamedObject, Operation};
-use kubemoor_helm::record::Status;
-use kubemoor_verdict::edit::Outcome;
+use kubemoor_helm::record::ReleaseStatus;
+use kubemoor_verdict::edit::EditOutcome;
 use serde::{Deserialize, Serialize};
-
-pub use EntryPage as Page; // alias
 
 /// The most rows of one page.
 pub const PAGE: u32 = 1000;
@@ -87,24 +85,24 @@ pub fn parse_operation(text: &str) -> Result<Operation, String> {
 
 /// Of edits; `Error` where the webhook's `failurePolicy` decided.
 const EDITS: [&str; 6] = [
-    Outcome::Deny.as_str(),
-    Outcome::Revert.as_str(),
-    Outcome::Warn.as_str(),
-    Outcome::Record.as_str(),
-    Outcome::Allow.as_str(),
+    EditOutcome::Deny.as_str(),
+    EditOutcome::Revert.as_str(),
+    EditOutcome::Warn.as_str(),
+    EditOutcome::Record.as_str(),
+    EditOutcome::Allow.as_str(),
     "Error",
 ];
 
 const RECORDS: [&str; 11] = [
-    Status::Deployed.as_str(),
-    Status::Failed.as_str(),
-    Status::PendingInstall.as_str(),
-    Status::PendingUpgrade.as_str(),
-    Status::PendingRollback.as_str(),
-    Status::Superseded.as_str(),
-    Status::Uninstalled.as_str(),
-    Status::Uninstalling.as_str(),
-    Status::Unknown.as_str(),
+    ReleaseStatus::Deployed.as_str(),
+    ReleaseStatus::Failed.as_str(),
+    ReleaseStatus::PendingInstall.as_str(),
+    ReleaseStatus::PendingUpgrade.as_str(),
+    ReleaseStatus::PendingRollback.as_str(),
+    ReleaseStatus::Superseded.as_str(),
+    ReleaseStatus::Uninstalled.as_str(),
+    ReleaseStatus::Uninstalling.as_str(),
+    ReleaseStatus::Unknown.as_str(),
     "record-invalid",
     "gone",
 ];

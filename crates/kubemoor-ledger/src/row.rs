@@ -8,18 +8,12 @@ use jiff::Timestamp;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_verdict::difference::{Difference, Values};
-use kubemoor_verdict::edit::{Finding, Grounds, Verdict};
-use kubemoor_verdict::facts::ChangeFacts;
+use kubemoor_verdict::diff::FieldDiff;
+use kubemoor_verdict::edit::{FieldFinding, Grounds, Verdict};
 #[cfg(doc)]
-use kubemoor_verdict::recorded;
+use kubemoor_verdict::replay;
 use kubemoor_verdict::shown::Shown;
-
-pub use ExceptionEvent as Permitted; // alias
-pub use LedgerRow as Row; // alias
-pub use RowChange as Change; // alias
-pub use RowChanges as Changes; // alias
-pub use RowKind as Kind; // alias
+use kubemoor_verdict::shown::{Difference, ShownValues};
 
 /// An enum whose variants are the words of rows.
 macro_rules! words {
@@ -116,7 +110,7 @@ pub struct LedgerRow {
     pub detail: String,
     /// The declared fields that it hung on.
     pub fields: RowChanges,
-    /// The changes of an edit, in the form of [`recorded::text`], so that other policies can judge them.
+    /// The changes of an edit, in the form of [`replay::text`], so that other policies can judge them.
     pub facts: Option<String>,
     /// The uid of the admission request; may be empty.
     pub uid: String,
@@ -371,10 +365,13 @@ pub struct RowChange {
 
 impl RowChanges {
     /// The changes of a passing edit of `object`; only the first of many are kept.
-    pub fn passing(object: &ObjectId, changes: &[ChangeFacts]) -> Self {
-        let of = |ChangeFacts { change, .. }: &ChangeFacts| {
+    pub fn passing(object: &ObjectId, changes: &[FieldDiff]) -> Self {
+        let of = |FieldDiff { change, .. }: &FieldDiff| {
             let values = [&change.declared, &change.old, &change.new].map(Option::as_ref);
-            RowChange::of(&Finding::of(change.path.clone(), Values::of(object, &change.path, values)))
+            RowChange::of(&FieldFinding::of(
+                change.path.clone(),
+                ShownValues::of(object, &change.path, values),
+            ))
         };
         Self::Listed(changes.iter().take(FIELDS).map(of).collect(), changes.len().saturating_sub(FIELDS))
     }
@@ -404,8 +401,8 @@ impl Default for RowChanges {
 
 impl RowChange {
     /// The change that an edit makes to a field.
-    pub fn of(finding: &Finding) -> Self {
-        let Finding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
+    pub fn of(finding: &FieldFinding) -> Self {
+        let FieldFinding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
         let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
         Self { path: path.pointer().to_owned(), declared, old, new, difference: difference.clone() }
     }

@@ -24,7 +24,7 @@ use crate::row::{LedgerRow, RowKind};
 use crate::store::{self, ClusterFleet, ClusterNumber, Store, StoreError};
 use kubemoor_runtime::config::{self, LedgerUrl, Retention};
 use kubemoor_runtime::metrics::{LedgerMetrics, Written};
-use kubemoor_verdict::edit::Outcome;
+use kubemoor_verdict::edit::EditOutcome;
 use kubemoor_verdict::shown::SealingKey;
 
 const QUEUE: usize = 8192;
@@ -38,16 +38,19 @@ pub struct LedgerHandle {
 
 impl LedgerHandle {
     /// A ledger with these settings, and its writer. Opens nothing yet.
-    pub fn new(settings: config::Ledger, metrics: LedgerMetrics) -> Result<(Self, LedgerWriter), StoreError> {
+    pub fn new(
+        settings: config::LedgerSettings,
+        metrics: LedgerMetrics,
+    ) -> Result<(Self, LedgerWriter), StoreError> {
         Self::spilling_to(io::stdout(), settings, metrics)
     }
 
     fn spilling_to<W: io::Write + Send + 'static>(
         out: W,
-        settings: config::Ledger,
+        settings: config::LedgerSettings,
         metrics: LedgerMetrics,
     ) -> Result<(Self, LedgerWriter), StoreError> {
-        let config::Ledger { url, cluster_name: _, retention } = settings;
+        let config::LedgerSettings { url, cluster_name: _, retention } = settings;
         store::check(&url)?;
         let is_shared = matches!(url, LedgerUrl::Postgres(_));
         let (sender, queue) = mpsc::channel(QUEUE);
@@ -498,7 +501,7 @@ impl Refusals {
 
     /// The id of the row that `entry` repeats; `None` for one that is a row of its own.
     fn note(&mut self, entry: &LedgerEntry) -> Option<i64> {
-        if entry.kind != RowKind::Verdict.as_str() || entry.verdict != Outcome::Deny.as_str() {
+        if entry.kind != RowKind::Verdict.as_str() || entry.verdict != EditOutcome::Deny.as_str() {
             return None;
         }
         // Everything but their times, the uids of their reviews, and the facts for a replay, which follow from the rest.

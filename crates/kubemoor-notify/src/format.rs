@@ -17,9 +17,9 @@ use serde_json::{Map, json};
 use crate::message::{ConditionPhase, Notification, NotificationSubject, digest};
 use kubemoor_declare::model::text::is_unprintable;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_verdict::difference::Values;
-use kubemoor_verdict::edit::Finding;
+use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::shown::Shown;
+use kubemoor_verdict::shown::ShownValues;
 
 /// The most bytes of a template, and of what it makes.
 const SOURCE: usize = 64 << 10;
@@ -397,8 +397,8 @@ fn place(error: &minijinja::Error) -> String {
 
 fn samples() -> impl Iterator<Item = Notification> {
     let field = |path: &str| {
-        let values = Values { declared: None, old: None, new: None, difference: None };
-        Finding::of(path.parse().unwrap_or_default(), values)
+        let values = ShownValues { declared: None, old: None, new: None, difference: None };
+        FieldFinding::of(path.parse().unwrap_or_default(), values)
     };
     let bare = |subject| Notification::new(subject, Timestamp::UNIX_EPOCH);
     let full = move |subject| Notification {

@@ -8,10 +8,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_verdict::edit::Finding;
-
-pub use Notification as Message; // alias
-pub use NotificationSubject as Subject; // alias
+use kubemoor_verdict::edit::FieldFinding;
 
 /// The subjects of messages: each with the type of its CloudEvent below `dev.kubemoor.` (also its name in templates), its
 /// topic, and whether a condition begins or ends.
@@ -110,7 +107,7 @@ pub struct Notification {
     /// What is wrong with the object, in one word.
     pub drift: Option<&'static str>,
     /// Its fields that are not as declared.
-    pub fields: Vec<Finding>,
+    pub fields: Vec<FieldFinding>,
     /// The field manager or user that did it.
     pub by: Option<String>,
     /// Until when it lasts, where that is known.

@@ -13,11 +13,9 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use crate::signing::{Declaration, SigningKey};
-use kubemoor_declare::digest::Digest;
+use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
-
-pub use self::LastAgreement as Agreement; // alias
 
 /// The most open paths of one object, and the most characters of one path; beyond that, their common parents are
 /// open.

@@ -20,14 +20,10 @@ use crate::pattern::Pattern;
 use crate::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS, ScheduleSpec};
 use crate::selector::PolicySubject;
 use crate::spelling::{self, UnknownField};
-use kubemoor_declare::fields::Fields;
+use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
 use kubemoor_declare::schema::KindSchema;
-use kubemoor_helm::release::{AllowAnnotations, Declared};
-
-pub use self::AllowanceOrigin as Origin; // alias
-pub use self::RequestedAllowance as Request; // alias
-pub use self::StandingAllowance as Standing; // alias
+use kubemoor_helm::release::{AllowAnnotations, DeclaredObject};
 
 /// The word that grants the deletion.
 pub const DELETE: &str = "delete";
@@ -333,7 +329,7 @@ impl fmt::Display for AllowanceOrigin {
 ///
 /// # Errors
 /// What is wrong with them; then they allow nothing.
-pub fn of_manifest(declared: &Declared) -> Result<Option<Arc<StandingAllowance>>, Vec<Flaw>> {
+pub fn of_manifest(declared: &DeclaredObject) -> Result<Option<Arc<StandingAllowance>>, Vec<Flaw>> {
     let Some(AllowAnnotations { allow: Some(allow), until, reason }) = declared.allow.as_deref() else {
         return Ok(None);
     };
@@ -344,7 +340,7 @@ pub fn of_manifest(declared: &Declared) -> Result<Option<Arc<StandingAllowance>>
 }
 
 /// The allowance for one object, with keys in place of the positions of list elements.
-pub(crate) fn placed(standing: &Arc<StandingAllowance>, fields: &Fields) -> Arc<StandingAllowance> {
+pub(crate) fn placed(standing: &Arc<StandingAllowance>, fields: &DeclaredFields) -> Arc<StandingAllowance> {
     let Cow::Owned(mask) = standing.grant.mask.placed(fields) else { return Arc::clone(standing) };
     let grant = Grant { mask, deletes: standing.grant.deletes };
     Arc::new(StandingAllowance { grant, ..StandingAllowance::clone(standing) })

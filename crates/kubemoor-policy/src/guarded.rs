@@ -16,8 +16,6 @@ use crate::resource::StatusCondition;
 use crate::signing::SigningKey;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 
-pub use self::SuspendedReleases as Suspended; // alias
-
 /// What people say of a guarded release.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(

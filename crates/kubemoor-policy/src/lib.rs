@@ -21,19 +21,6 @@ pub mod signing;
 pub mod spelling;
 
 // Former paths of other crates' `use` lines.
-pub use self::agreement as settled; // alias
-pub use self::allowance as grant; // alias
-pub use self::allowance as standing; // alias
-pub use self::compile as read; // alias
-pub use self::guarded as suspension; // alias
-pub use self::mask as seal; // alias
-pub use self::pattern as pattern_trie; // alias
-pub use self::resolver as conflict; // alias
-pub use self::selector as glob; // alias
-pub use self::selector as subject; // alias
-pub use self::selector as target; // alias
-pub use self::signing as declaration; // alias
-pub use self::signing as order; // alias
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
@@ -53,10 +40,7 @@ use crate::resource::AllowedAutoscalers;
 use crate::selector::{PolicySubject, RuleTarget};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_declare::path::Path;
-use kubemoor_helm::release::Declared;
-
-pub use self::ValueSource as Source; // alias
-pub use self::ValueSources as Sources; // alias
+use kubemoor_helm::release::DeclaredObject;
 
 /// The number of kept rules above which those of dropped declarations are removed.
 const MANY: usize = 64;
@@ -136,7 +120,7 @@ pub struct ObjectRules {
 }
 
 /// Rules, and the declaration that they are for.
-type RulesOf = (Weak<Declared>, Arc<ObjectRules>);
+type RulesOf = (Weak<DeclaredObject>, Arc<ObjectRules>);
 
 /// The rules of a policy for objects, each kept for one declaration, by its identity, and dropped with it. A copy
 /// starts empty.
@@ -167,7 +151,7 @@ impl Policy {
     }
 
     /// The rules for one object of the release, by its declaration. Computed once for each declaration.
-    pub fn rules(&self, object: &ObjectId, declared: &Arc<Declared>) -> Arc<ObjectRules> {
+    pub fn rules(&self, object: &ObjectId, declared: &Arc<DeclaredObject>) -> Arc<ObjectRules> {
         let may_have_rules =
             declared.allow.is_some() || self.matched.iter().any(|policy| policy.has_object_rules());
         match may_have_rules {
@@ -194,7 +178,7 @@ impl Policy {
     pub fn ignoring<'p>(
         &'p self,
         object: &ObjectId,
-        declared: &Declared,
+        declared: &DeclaredObject,
     ) -> impl Iterator<Item = (&'p str, Mask)> {
         let fields = &*declared.fields();
         let of = |policy: &Compiled| {
@@ -206,7 +190,7 @@ impl Policy {
         masks.into_iter().filter(|(_, mask)| !mask.is_empty())
     }
 
-    fn resolve(&self, object: &ObjectId, declared: &Declared) -> ObjectRules {
+    fn resolve(&self, object: &ObjectId, declared: &DeclaredObject) -> ObjectRules {
         let mut rules = ObjectRules::default();
         let fields = LazyCell::new(|| declared.fields());
         for policy in &self.matched {
@@ -260,7 +244,7 @@ impl ObjectRules {
 }
 
 impl RuleCache {
-    fn get(&self, declared: &Arc<Declared>, resolve: impl FnOnce() -> ObjectRules) -> Arc<ObjectRules> {
+    fn get(&self, declared: &Arc<DeclaredObject>, resolve: impl FnOnce() -> ObjectRules) -> Arc<ObjectRules> {
         let key = Arc::as_ptr(declared).addr();
         let known =
             self.kept.read().get(&key).filter(|(of, _)| of.as_ptr() == Arc::as_ptr(declared)).cloned();

@@ -18,8 +18,6 @@ use crate::spelling::{misspelled, rules, unknown_fields};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_helm::release::Release;
 
-pub use self::LintFinding as Finding; // alias
-
 /// Something in a policy that a person should look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LintFinding {

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::pattern::{Pattern, PatternStep};
-use kubemoor_declare::additions::Scope;
-use kubemoor_declare::fields::Fields;
+use kubemoor_declare::compare::AdditionScope;
+use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::HELM_MARKS;
 use kubemoor_declare::path::{Path, Segment};
 
@@ -73,7 +73,7 @@ impl Mask {
     }
 
     /// The mask for one object, in which keys replace the positions of elements in the manifest's lists.
-    pub fn placed(&self, fields: &Fields) -> Cow<'_, Self> {
+    pub fn placed(&self, fields: &DeclaredFields) -> Cow<'_, Self> {
         if !self.0.iter().any(Pattern::has_places) {
             return Cow::Borrowed(self);
         }
@@ -363,13 +363,13 @@ impl Seal {
     }
 
     /// Adds a rule's seal for an object with these fields.
-    pub fn add(&mut self, mask: &Mask, fields: &Fields) {
+    pub fn add(&mut self, mask: &Mask, fields: &DeclaredFields) {
         self.placed.extend(mask.0.iter().map(|pattern| pattern.placed(fields)));
         self.written.extend(mask.0.iter().cloned());
     }
 }
 
-impl Scope for SealScope<'_> {
+impl AdditionScope for SealScope<'_> {
     fn step(&self, segment: &Segment) -> Option<Self> {
         let below = |steps: &&[PatternStep]| match steps.split_first() {
             None => true,

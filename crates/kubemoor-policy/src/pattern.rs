@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use kubemoor_declare::fields::Fields;
+use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::path::{Path, PathError, Segment};
 
 /// The longest text of a pattern, in bytes.
@@ -108,7 +108,7 @@ impl Pattern {
     }
 
     /// The pattern with keys in place of positions in the manifest's lists, as in `/containers/0/image`.
-    pub(crate) fn placed(&self, fields: &Fields) -> Self {
+    pub(crate) fn placed(&self, fields: &DeclaredFields) -> Self {
         let mut above: Option<Vec<Segment>> = Some(Vec::new());
         let steps = self.0.iter().map(|step| {
             let place = above.as_ref().and_then(|above| fields.element_at(above, step.index()?));

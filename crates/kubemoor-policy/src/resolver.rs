@@ -14,11 +14,9 @@ use crate::mask::Mask;
 use crate::pattern::{Pattern, PatternStep};
 use crate::selector::RuleTarget;
 use crate::{Policy, Tie, ValueSource};
+use kubemoor_declare::model::Sweep;
 use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
-use kubemoor_declare::sweep::Sweep;
 use kubemoor_helm::storage::Storage;
-
-pub use self::PolicyConflict as Conflict; // alias
 
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;

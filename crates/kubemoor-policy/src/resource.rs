@@ -12,9 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use kubemoor_declare::model::{DriftMode, EditsMode};
 
-pub use self::AllowedAutoscalers as Autoscalers; // alias
-pub use self::StatusCondition as Condition; // alias
-
 /// The most rules of one list, subjects of one rule, and globs of one list.
 pub const MAX_RULES: usize = 100;
 

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use kubemoor_declare::declare::Digest;
 use kubemoor_declare::declare::declare;
-use kubemoor_declare::digest::Digest;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
-use kubemoor_helm::release::{AllowAnnotations, Declared, gvk};
+use kubemoor_helm::release::{AllowAnnotations, DeclaredObject, gvk};
 use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::resolver::{Labels, Policies};
-use kubemoor_policy::{Policy, read};
+use kubemoor_policy::{Policy, compile};
 
 /// A policy from the YAML of its spec.
 pub(crate) fn policy(name: &str, spec: &str) -> Arc<Compiled> {
@@ -24,7 +24,7 @@ pub(crate) fn policy(name: &str, spec: &str) -> Arc<Compiled> {
 /// A policy, or its flaws.
 pub(crate) fn try_policy(name: &str, spec: &str) -> Result<Arc<Compiled>, Vec<Flaw>> {
     let spec: Value = serde_saphyr::from_str(spec).unwrap();
-    read::policy(json!({
+    compile::policy(json!({
         "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec
     }))
     .map(Arc::new)
@@ -37,7 +37,7 @@ pub(crate) fn policies(accepted: impl IntoIterator<Item = Arc<Compiled>>) -> Pol
 }
 
 /// An object as a manifest declares it, from YAML.
-pub(crate) fn declared(yaml: &str) -> (ObjectId, Declared) {
+pub(crate) fn declared(yaml: &str) -> (ObjectId, DeclaredObject) {
     let document: Value = serde_saphyr::from_str(yaml).unwrap();
     let gvk = gvk(&document);
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
@@ -47,7 +47,7 @@ pub(crate) fn declared(yaml: &str) -> (ObjectId, Declared) {
         namespace: text("/metadata/namespace").map(Into::into),
         name: text("/metadata/name").unwrap().into(),
     };
-    let declared = Declared {
+    let declared = DeclaredObject {
         packed: declare(&document, None).into(),
         allow: AllowAnnotations::of(&document).map(Box::new),
         version: gvk.version.as_str().into(),

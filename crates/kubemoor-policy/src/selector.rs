@@ -12,9 +12,7 @@ use serde_json::Value;
 use crate::flaw::{Flaw, FlawReason, Flaws};
 use crate::resource::{LabelSelector, MAX_RULES, SelectorOperator, SubjectKind, SubjectSpec, TargetSpec};
 use kubemoor_declare::model::{Actor, ObjectId};
-use kubemoor_helm::release::Declared;
-
-pub use self::PolicySubject as Subject; // alias
+use kubemoor_helm::release::DeclaredObject;
 
 /// The most requirements of one selector.
 const MAX_REQUIREMENTS: usize = 64;
@@ -275,7 +273,7 @@ pub struct RuleTarget {
 
 impl RuleTarget {
     /// Whether the rule applies to this object, as the manifest declares it.
-    pub fn selects(&self, object: &ObjectId, declared: &Declared) -> bool {
+    pub fn selects(&self, object: &ObjectId, declared: &DeclaredObject) -> bool {
         let entry =
             |map: &'static str| move |key: &str| text(declared.fields().get(&["metadata", map, key])?);
         self.kind.matches(&object.kind)

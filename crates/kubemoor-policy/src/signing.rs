@@ -14,11 +14,8 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use crate::guarded::ObjectReference;
-use kubemoor_declare::digest::Digest;
+use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-
-pub use self::OrderGrant as Grant; // alias
-pub use self::TicketOrder as Order; // alias
 
 /// The secret key that all replicas of a guard share. Cheap to clone.
 #[derive(Clone)]

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value};
 
 use kubemoor_declare::compare::Move;
-use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{Cause, ObjectId};
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_policy::mask::Mask;
@@ -16,7 +16,7 @@ use kubemoor_verdict::{additions, sealed};
 #[derive(Clone, Copy)]
 pub(crate) struct Restoration<'a> {
     pub(crate) object: &'a ObjectId,
-    pub(crate) fields: &'a Fields,
+    pub(crate) fields: &'a DeclaredFields,
     pub(crate) changes: &'a [FieldChange],
     pub(crate) moved: &'a [Move],
 }
@@ -43,7 +43,7 @@ impl Restoration<'_> {
     pub(crate) fn merged(&self, live: &Value, canonical: Option<&Value>, masked: &Mask) -> Option<Value> {
         let Self { object, fields, changes, moved } = *self;
         let mut restored = live.clone();
-        Fields::put_back(moved, &mut restored);
+        DeclaredFields::put_back(moved, &mut restored);
         let is_declared =
             |change: &&FieldChange| !is_sealed(object, change) && !change.agreement.is_addition();
         let paths = changes.iter().filter(is_declared).map(|change| &change.path);
@@ -76,7 +76,7 @@ pub(crate) fn leave_out(path: &Path, document: &mut Value) {
 /// them: parts of values that server-side apply replaces as a whole, and fields that Helm's manager owns, which
 /// `abandons` asks of a body.
 pub(crate) fn applied(
-    (document, fields): (&Value, &Fields),
+    (document, fields): (&Value, &DeclaredFields),
     live: &Value,
     masked: &Mask,
     abandons: impl Fn(&Value) -> bool,
@@ -138,7 +138,7 @@ pub(crate) fn set_version(body: &mut Value, live: &Value) {
 fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
     // A change within an addition stays: without it, the addition of a webhook may not even be
     // valid.
-    let is_added = |change: &&FieldChange| change.agreement == Agreement::Added;
+    let is_added = |change: &&FieldChange| change.agreement == FieldAgreement::Added;
     additions::take_away(changes.iter().filter(is_added).map(|change| &change.path), from);
     let of_sealed = |change: &&FieldChange| !change.agreement.is_addition() && is_sealed(object, change);
     changes.iter().filter(of_sealed).for_each(|change| sealed::undo(&change.path, from));

@@ -19,17 +19,17 @@ use crate::event::HelmManager;
 use crate::note_effort;
 use crate::report::{DriftKind, Drifted};
 use crate::waits::growing;
+use kubemoor_declare::model::Sweep;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
-use kubemoor_declare::sweep::Sweep;
-use kubemoor_helm::record::{ApplyMethod, Status};
-use kubemoor_helm::release::{Declarations, Declared, Release};
-use kubemoor_policy::agreement::{Agreement, SeenAlive};
-use kubemoor_policy::declaration::Declaration;
+use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
+use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
+use kubemoor_policy::agreement::{LastAgreement, SeenAlive};
+use kubemoor_policy::signing::Declaration;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_verdict::claims::is_local;
 use kubemoor_verdict::drift;
-use kubemoor_verdict::edit::Finding;
+use kubemoor_verdict::edit::FieldFinding;
 
 pub(crate) struct Drifts {
     key: SigningKey,
@@ -56,7 +56,7 @@ pub(crate) struct Drifts {
     touched: HashSet<ReleaseId>,
 }
 
-fn same(a: Option<&Arc<Declared>>, b: Option<&Arc<Declared>>) -> bool {
+fn same(a: Option<&Arc<DeclaredObject>>, b: Option<&Arc<DeclaredObject>>) -> bool {
     a.zip(b).is_some_and(|(a, b)| a.is_alike(b))
 }
 
@@ -80,7 +80,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 pub struct ObjectDrift {
     pub kind: DriftKind,
     pub since: Timestamp,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<FieldFinding>,
     pub by: Option<String>,
     /// Only the arbiter can tell whether this is drift, and it has not been asked yet.
     pub doubt: bool,
@@ -162,7 +162,7 @@ pub(crate) struct LastSeen {
     pub(crate) judged: Option<ManifestMark>,
     pub(crate) allowed: bool,
     /// Its last agreement. Only such values are ever written to it.
-    pub(crate) agreed: Option<Agreement>,
+    pub(crate) agreed: Option<LastAgreement>,
     /// The text of the seal that its policy puts on it; `None` for most objects.
     pub(crate) seal: Option<Arc<String>>,
 }
@@ -215,7 +215,7 @@ impl LastSeen {
     pub(crate) fn is_with(
         &self,
         key: &SigningKey,
-        agreement: &Agreement,
+        agreement: &LastAgreement,
         declaration: &Declaration<'_>,
     ) -> bool {
         let is_with = |seal| agreement.is_with(key, &Declaration { seal, ..*declaration });
@@ -276,25 +276,25 @@ impl Suspect {
 
 /// The declaration that an object agrees with.
 pub(crate) struct AgreedDeclaration {
-    pub(crate) declared: Arc<Declared>,
+    pub(crate) declared: Arc<DeclaredObject>,
     pub(crate) spared: Vec<Path>,
     pub(crate) allowed: bool,
     pub(crate) has_additions: bool,
 }
 
 impl AgreedDeclaration {
-    pub(crate) fn compared(found: drift::Agreed<'_>) -> Self {
-        let drift::Agreed { declared, spared, permitted, has_additions } = found;
+    pub(crate) fn compared(found: drift::MatchedDeclaration<'_>) -> Self {
+        let drift::MatchedDeclaration { declared, spared, permitted, has_additions } = found;
         Self { declared: Arc::clone(declared), spared, allowed: !permitted.is_empty(), has_additions }
     }
 
     /// An agreement with all of a declaration, by an object that holds additions below sealed paths.
-    pub(crate) fn but_for_additions(declared: &Arc<Declared>) -> Self {
+    pub(crate) fn but_for_additions(declared: &Arc<DeclaredObject>) -> Self {
         Self { declared: Arc::clone(declared), spared: Vec::new(), allowed: false, has_additions: true }
     }
 }
 
-fn same_leaves(then: &Declared, now: &Declared) -> HashSet<String> {
+fn same_leaves(then: &DeclaredObject, now: &DeclaredObject) -> HashSet<String> {
     let then: HashMap<String, Value> =
         then.fields().leaves().into_iter().map(|(path, value)| (path.to_string(), value)).collect();
     let now = now.fields().leaves().into_iter().map(|(path, value)| (path.to_string(), value));
@@ -494,7 +494,7 @@ impl Drifts {
     ) {
         self.touch(id);
         // The record of an uninstalled release may be kept, and declares nothing.
-        let standing = release.filter(|release| release.state.status != Status::Uninstalled);
+        let standing = release.filter(|release| release.state.status != ReleaseStatus::Uninstalled);
         let Some(release) = standing else { return self.forget_release(id, before) };
         // An invalid record has no manifest.
         if release.invalid.is_none() {
@@ -787,8 +787,8 @@ impl Drifts {
         &self,
         release: &ReleaseId,
         object: &ObjectId,
-        declared: &Declared,
-    ) -> Option<&Agreement> {
+        declared: &DeclaredObject,
+    ) -> Option<&LastAgreement> {
         let agreement = self.life(object).filter(|life| *life.release == *release)?.agreed.as_ref()?;
         self.is_with(agreement, release, object, declared).then_some(agreement)
     }
@@ -806,7 +806,7 @@ impl Drifts {
         &self,
         release: &ReleaseId,
         object: &ObjectId,
-        declared: &Declared,
+        declared: &DeclaredObject,
     ) -> bool {
         let life = self.life(object).filter(|life| *life.release == *release && life.seal.is_some());
         let Some((life, digest)) = life.zip(declared.digest.as_ref()) else { return false };
@@ -836,7 +836,7 @@ impl Drifts {
             return false;
         };
         // The knowledge that it was once seen without additions is kept.
-        let is_known = |it: &Agreement| self.is_with(it, &release.id, object, &seen.declared);
+        let is_known = |it: &LastAgreement| self.is_with(it, &release.id, object, &seen.declared);
         if seen.has_additions && before.as_ref().is_some_and(|it| is_known(it) && it.open().is_empty()) {
             return false;
         }
@@ -847,7 +847,7 @@ impl Drifts {
         let seal = seal.as_deref().filter(|_| !seen.has_additions).map(String::as_str);
         let declaration = Declaration { release: &release.id, object, digest, seal };
         let agreement =
-            Some(Agreement::after(before.as_ref(), &self.key, &declaration, &seen.spared, is_same));
+            Some(LastAgreement::after(before.as_ref(), &self.key, &declaration, &seen.spared, is_same));
         let is_new = agreement != before;
         if let Some(life) = self.lives.get_mut(object).filter(|_| is_new) {
             life.agreed = agreement;
@@ -873,8 +873,9 @@ impl Drifts {
         let seen = seen.into_iter().filter(counts);
         for SeenAlive { object, agreement, settled: _ } in seen {
             let declared = release.declared(&object);
-            let wants = |it: &Option<Agreement>| {
-                let with = |it: &&Agreement| declared.is_some_and(|now| self.is_with(it, id, &object, now));
+            let wants = |it: &Option<LastAgreement>| {
+                let with =
+                    |it: &&LastAgreement| declared.is_some_and(|now| self.is_with(it, id, &object, now));
                 it.as_ref().filter(with).map(|it| it.open().is_empty())
             };
             // None: something else; false: with what is declared now, but for some of it.
@@ -894,10 +895,10 @@ impl Drifts {
 
     fn is_with(
         &self,
-        agreement: &Agreement,
+        agreement: &LastAgreement,
         release: &ReleaseId,
         object: &ObjectId,
-        declared: &Declared,
+        declared: &DeclaredObject,
     ) -> bool {
         let Some(digest) = &declared.digest else { return false };
         let declaration = Declaration { release, object, digest, seal: None };
@@ -913,10 +914,10 @@ impl Drifts {
         &'d self,
         release: &'d Release,
         object: &ObjectId,
-        agreement: &Agreement,
-    ) -> Option<&'d Arc<Declared>> {
+        agreement: &LastAgreement,
+    ) -> Option<&'d Arc<DeclaredObject>> {
         let declarations = release.objects.get(object).into_iter();
-        let known = declarations.flat_map(Declarations::all);
+        let known = declarations.flat_map(ObjectDeclarations::all);
         let held = self.held.get(&release.id).and_then(|held| held.declared(object));
         known.chain(held).find(|declared| self.is_with(agreement, &release.id, object, declared))
     }
@@ -1031,8 +1032,6 @@ impl Drifts {
         }
     }
 }
-
-pub use ObjectDrift as Drift; // alias
 
 #[cfg(test)]
 mod tests;

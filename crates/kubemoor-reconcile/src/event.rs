@@ -14,16 +14,16 @@ use crate::brake::{Drifting, Reach};
 use crate::drifts::{First, ObjectDrift, ResourceVersion};
 use crate::report::{DriftKind, LoopReport};
 use crate::scopes::WatchScope;
-use kubemoor_declare::digest::Digest;
+use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
-use kubemoor_helm::record::{ApplyMethod, Status};
+use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::SeenAlive;
-use kubemoor_policy::order::Ticket;
-use kubemoor_policy::settled::Settled;
-use kubemoor_policy::suspension::Suspension;
-use kubemoor_verdict::circumstances::Circumstances;
+use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::guarded::Suspension;
+use kubemoor_policy::signing::Ticket;
+use kubemoor_verdict::edit::Circumstances;
 
 #[derive(Debug)]
 pub enum LoopEvent {
@@ -44,11 +44,11 @@ pub enum LoopEvent {
     Order(LoopOrder),
     /// This replica became the leader, or lost the lead.
     Leads(bool),
-    /// The time of the last [`Action::SetTimer`] has come.
+    /// The time of the last [`LoopAction::SetTimer`] has come.
     Due,
     /// The loop has to stop: running work is finished, and nothing new begins.
     Stop,
-    /// The outcome of an [`Action::Do`].
+    /// The outcome of an [`LoopAction::Do`].
     Outcome(WorkId, WorkOutcome),
 }
 
@@ -116,7 +116,7 @@ pub enum LoopAction {
     Relist,
     /// Do this for an object of this release, and return the outcome.
     Do(WorkId, ReleaseId, ApiWork),
-    /// Send [`Event::Due`] at this time; earlier timers are dropped.
+    /// Send [`LoopEvent::Due`] at this time; earlier timers are dropped.
     SetTimer(Option<Timestamp>),
     /// Everything that was declared at the start has been listed, or cannot be.
     AllListed,
@@ -209,7 +209,7 @@ pub enum WorkOutcome {
 
 #[derive(Debug)]
 pub struct ManifestDocument {
-    pub status: Status,
+    pub status: ReleaseStatus,
     pub apply_method: ApplyMethod,
     pub digest: [u8; 32],
     pub object: Option<Secret>,
@@ -417,13 +417,3 @@ impl fmt::Debug for LiveObject {
 }
 
 pub use ApiWork as Work;
-pub use HelmManager as Manager; // alias
-pub use LiveObject as Live; // alias
-pub use LoopAction as Action; // alias
-pub use LoopEvent as Event; // alias
-pub use LoopOrder as Order; // alias
-pub use ManifestDocument as Document; // alias
-pub use ObjectFate as Fate; // alias
-pub use ObjectSurroundings as Surroundings; // alias
-pub use WorkFailure as Failure; // alias
-pub use WorkOutcome as Outcome; // alias // alias

@@ -9,19 +9,22 @@ use serde_json::Value;
 use crate::drifts::{AgreedDeclaration, Drifts, ObjectDrift};
 use crate::event::{HelmManager, LiveObject};
 use crate::report::{DriftKind, SHOWN_FIELDS};
-use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{DriftMode, ObjectId};
 use kubemoor_declare::path::Path;
-use kubemoor_helm::record::{ApplyMethod, Status};
-use kubemoor_helm::release::{Declarations, Declared, Release};
+use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
+use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::mask::Mask;
-use kubemoor_verdict::circumstances::Circumstances;
-use kubemoor_verdict::drift::{self, Subject, findings};
-use kubemoor_verdict::edit::{Evidence, Finding};
-use kubemoor_verdict::ownership::{self, Operation, Owners, Taken, is_controller};
+use kubemoor_verdict::drift;
+use kubemoor_verdict::drift::{LiveSubject, findings};
+use kubemoor_verdict::edit::Circumstances;
+use kubemoor_verdict::edit::{DryRunEvidence, FieldFinding};
+use kubemoor_verdict::owners::{ManagerOperation, Owners};
+use kubemoor_verdict::ownership;
+use kubemoor_verdict::ownership::{TakenFields, is_controller};
 use kubemoor_verdict::sealed;
 
 pub(crate) enum ObjectStanding {
@@ -37,7 +40,7 @@ pub(crate) enum ObjectStanding {
     Underway,
     Drifts(DriftKind, Vec<FieldChange>),
     /// It matches, and Helm's next upgrade would fail because of its field managers.
-    Taken(Taken, Option<AgreedDeclaration>),
+    Taken(TakenFields, Option<AgreedDeclaration>),
 }
 
 impl ObjectStanding {
@@ -54,7 +57,7 @@ pub(crate) fn weigh(
     policy: &Policy,
     circumstances: &Circumstances,
     now: Timestamp,
-    evidence: Evidence<'_>,
+    evidence: DryRunEvidence<'_>,
 ) -> ObjectStanding {
     let object = &live.sighting.id;
     if policy.drift == DriftMode::Ignore {
@@ -73,33 +76,33 @@ pub(crate) fn weigh(
             false => off(DriftKind::Unreadable, Vec::new()),
         };
     };
-    let subject = Subject { object, standing: &standing, policy, circumstances, now };
+    let subject = LiveSubject { object, standing: &standing, policy, circumstances, now };
     // The managers of sealed fields are in `managedFields`.
     let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
     let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
     let value = whole.as_ref().unwrap_or(value);
     let mut found = drift::compare(&subject, Some(value), evidence);
-    if let (drift::Live::Drifted(drift), None) = (&found, &whole)
+    if let (drift::LiveVerdict::Drifted(drift), None) = (&found, &whole)
         && drift.hangs_on_managers()
         && let Some(whole) = live.whole()
     {
         found = drift::compare(&subject, Some(&whole), evidence);
     }
     let agreed = match found {
-        drift::Live::OptedOut => return ObjectStanding::AsDeclared { agreed: None, for_now: false },
-        drift::Live::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
-        drift::Live::AsBefore => return ObjectStanding::Underway,
+        drift::LiveVerdict::OptedOut => return ObjectStanding::AsDeclared { agreed: None, for_now: false },
+        drift::LiveVerdict::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
+        drift::LiveVerdict::AsBefore => return ObjectStanding::Underway,
         // The guard does not write to it, whatever differs.
-        drift::Live::Drifted(drift) if live.sighting.deleting => {
+        drift::LiveVerdict::Drifted(drift) if live.sighting.deleting => {
             return off(DriftKind::Terminating, drift.changes);
         }
-        drift::Live::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
-        drift::Live::AsDeclared(agreed) => agreed,
-        drift::Live::Awaited
-        | drift::Live::Dropped
-        | drift::Live::Allowed
-        | drift::Live::Expired
-        | drift::Live::Missing => None,
+        drift::LiveVerdict::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
+        drift::LiveVerdict::AsDeclared(agreed) => agreed,
+        drift::LiveVerdict::Awaited
+        | drift::LiveVerdict::Dropped
+        | drift::LiveVerdict::Allowed
+        | drift::LiveVerdict::Expired
+        | drift::LiveVerdict::Missing => None,
     };
     let agreed = agreed.map(AgreedDeclaration::compared);
     if policy.drift != DriftMode::Repair {
@@ -111,7 +114,7 @@ pub(crate) fn weigh(
     let spared = subject.exceptions(declared).mask(value);
     match taken(live, declared, release.state.apply_method, &spared) {
         // An operation under way may take the fields back, and a failed one is followed by another.
-        Some(_) if release.state.status != Status::Deployed => {
+        Some(_) if release.state.status != ReleaseStatus::Deployed => {
             ObjectStanding::AsDeclared { agreed, for_now: true }
         }
         Some(taken) => ObjectStanding::Taken(taken, agreed),
@@ -153,12 +156,13 @@ pub(crate) fn record(
         }
         ObjectStanding::Taken(taken, _) => {
             let mut drift = ObjectDrift::new(DriftKind::Ownership, now);
-            drift.findings = taken.paths.into_iter().map(Finding::untouched).take(SHOWN_FIELDS).collect();
+            drift.findings =
+                taken.paths.into_iter().map(FieldFinding::untouched).take(SHOWN_FIELDS).collect();
             drift.by = Some(taken.by);
             drifts.record_drift(id, object, drift)
         }
         ObjectStanding::Drifts(kind, changes) => {
-            let is_doubt = |change: &FieldChange| change.agreement == Agreement::Doubt;
+            let is_doubt = |change: &FieldChange| change.agreement == FieldAgreement::Doubt;
             let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
             let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
             let drift = ObjectDrift { doubt, ..ObjectDrift::new(kind, now) };
@@ -170,8 +174,8 @@ pub(crate) fn record(
 
 /// The agreement of an object with additions below sealed paths; `None` where an exception lets a declared field
 /// differ, because the guard has not seen that field's declared value then.
-pub(crate) fn as_declared_beside(declared: &Arc<Declared>, value: &Value) -> Option<AgreedDeclaration> {
-    let is_whole = drift::of_fields(&declared.fields(), value, false).is_empty();
+pub(crate) fn as_declared_beside(declared: &Arc<DeclaredObject>, value: &Value) -> Option<AgreedDeclaration> {
+    let is_whole = kubemoor_verdict::diff::of_fields(&declared.fields(), value, false).is_empty();
     is_whole.then(|| AgreedDeclaration::but_for_additions(declared))
 }
 
@@ -194,8 +198,8 @@ pub(crate) fn seen(
 
 /// Whether an object that is as declared, `by` this declaration, is so by the release's latest one. After a failed
 /// operation it may be as the revision before declares it: then the next revision has to judge it again.
-fn is_settled(release: &Release, object: &ObjectId, by: Option<&Arc<Declared>>) -> bool {
-    let Some(Declarations { latest: Some(latest), baseline: Some(baseline), .. }) =
+fn is_settled(release: &Release, object: &ObjectId, by: Option<&Arc<DeclaredObject>>) -> bool {
+    let Some(ObjectDeclarations { latest: Some(latest), baseline: Some(baseline), .. }) =
         release.objects.get(object)
     else {
         return true;
@@ -225,8 +229,10 @@ pub(crate) fn is_set_by_another<'p>(
     is_helm: impl Fn(&str) -> bool,
 ) -> bool {
     let owners = live.whole().map(|whole| Owners::of(&whole)).unwrap_or_default();
-    let is_other = |manager: &&ownership::Manager| {
-        manager.operation == Operation::Update && !is_helm(&manager.name) && !is_controller(&manager.name)
+    let is_other = |manager: &&kubemoor_verdict::owners::FieldManager| {
+        manager.operation == ManagerOperation::Update
+            && !is_helm(&manager.name)
+            && !is_controller(&manager.name)
     };
     paths.any(|path| owners.of_path(path).iter().any(is_other))
 }
@@ -235,10 +241,10 @@ pub(crate) fn is_set_by_another<'p>(
 /// [`ownership::taken`].
 pub(crate) fn taken(
     live: &LiveObject,
-    declared: &Declared,
+    declared: &DeclaredObject,
     method: ApplyMethod,
     spared: &Mask,
-) -> Option<Taken> {
+) -> Option<TakenFields> {
     // Most objects have no other writer, so the whole object is not read.
     if method != ApplyMethod::ServerSide || live.sighting.updaters.iter().all(|name| is_controller(name)) {
         return None;
@@ -247,7 +253,11 @@ pub(crate) fn taken(
 }
 
 /// The merge patch that returns fields to Helm if the object is unchanged; `None` if there is nothing to return.
-pub(crate) fn returned(whole: &Value, helm: &ownership::Manager, paths: &[Path]) -> Option<Value> {
+pub(crate) fn returned(
+    whole: &Value,
+    helm: &kubemoor_verdict::owners::FieldManager,
+    paths: &[Path],
+) -> Option<Value> {
     let managed = ownership::returned(whole, helm, paths)?;
     let version = whole.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     Some(serde_json::json!({"metadata": {"managedFields": managed, "resourceVersion": version}}))
@@ -255,7 +265,7 @@ pub(crate) fn returned(whole: &Value, helm: &ownership::Manager, paths: &[Path])
 
 /// Whether an autoscaler of Kubernetes set the replicas of a workload last, and no other manager owns them. Before
 /// Kubernetes 1.22, the API server does not record who scaled the workload.
-pub(crate) fn is_autoscaled(live: &LiveObject, declared: &Declared) -> bool {
+pub(crate) fn is_autoscaled(live: &LiveObject, declared: &DeclaredObject) -> bool {
     if !live.sighting.updaters.iter().any(|name| name == AUTOSCALERS) {
         return false;
     }
@@ -263,5 +273,7 @@ pub(crate) fn is_autoscaled(live: &LiveObject, declared: &Declared) -> bool {
     let owners = Owners::of(&whole);
     let by = owners.of_path(replicas);
     !by.is_empty()
-        && by.iter().all(|manager| manager.name == AUTOSCALERS && manager.operation == Operation::Update)
+        && by
+            .iter()
+            .all(|manager| manager.name == AUTOSCALERS && manager.operation == ManagerOperation::Update)
 }

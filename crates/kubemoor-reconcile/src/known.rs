@@ -11,11 +11,11 @@ use crate::event::{Departure, GovernedRelease, ObjectSurroundings};
 use crate::note_effort;
 use crate::waits::elapsed;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_helm::claims::{ClaimTable, Claims};
+use kubemoor_helm::index::{ClaimTable, ClaimingReleases};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
-use kubemoor_policy::settled::{Settled, Settlements};
-use kubemoor_verdict::circumstances::Circumstances;
+use kubemoor_policy::agreement::{Settled, Settlements};
+use kubemoor_verdict::edit::Circumstances;
 
 #[derive(Debug, Default)]
 pub(crate) struct LoopKnowledge {
@@ -63,7 +63,7 @@ impl LoopKnowledge {
     }
 
     /// The releases that declare an object, in the order in which they came to do so.
-    pub(crate) fn claims(&self, object: &ObjectId) -> Claims<'_> {
+    pub(crate) fn claims(&self, object: &ObjectId) -> ClaimingReleases<'_> {
         self.claims.of(object)
     }
 

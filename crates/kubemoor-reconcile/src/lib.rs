@@ -22,11 +22,6 @@ mod rollout;
 pub mod scopes;
 pub mod waits;
 
-pub use event as departure; // alias
-pub use event as live; // alias
-pub use event as occurrence; // alias
-pub use waits as backoff; // alias
-
 /// Counts visited objects or releases: tests check that the work is proportional to the changes. Called by every walk
 /// over objects or releases.
 #[cfg(not(test))]

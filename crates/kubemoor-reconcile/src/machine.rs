@@ -25,19 +25,20 @@ use crate::report::DriftKind;
 use crate::scopes::{Scopes, WatchScope};
 use crate::waits::{Suspensions, Timetable, is_set_back};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
-use kubemoor_helm::record::Status;
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::record::ReleaseStatus;
+use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
-use kubemoor_policy::settled::Settled;
+use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::suspension::Suspended;
-use kubemoor_verdict::circumstances::ObjectDeclaration;
+use kubemoor_verdict::claims;
 use kubemoor_verdict::claims::is_local;
-use kubemoor_verdict::deletion;
-use kubemoor_verdict::drift::{self, Subject};
-use kubemoor_verdict::edit::Evidence;
-use kubemoor_verdict::exceptions::Exceptions;
+use kubemoor_verdict::drift;
+use kubemoor_verdict::drift::LiveSubject;
+use kubemoor_verdict::edit::DryRunEvidence;
+use kubemoor_verdict::edit::ObjectDeclaration;
+use kubemoor_verdict::exceptions::ObjectExceptions;
 
 #[derive(Clone)]
 pub struct LoopSettings {
@@ -86,7 +87,7 @@ pub struct Reconciler {
 
 impl Reconciler {
     /// An empty state; the repairs of these releases are suspended until an order resumes them.
-    pub fn new(settings: LoopSettings, suspended: Suspended) -> Self {
+    pub fn new(settings: LoopSettings, suspended: SuspendedReleases) -> Self {
         Self {
             drifts: Drifts::new(settings.key.clone()),
             settings,
@@ -386,16 +387,16 @@ impl Reconciler {
             let standing = state::standing(release, &object, policy.operation_timeout, self.now);
             let (Some(_), Some(standing)) = (declared, standing) else { continue };
             let circumstances = self.known.circumstances(release, &object);
-            let subject = Subject {
+            let subject = LiveSubject {
                 object: &object,
                 standing: &standing,
                 policy: &policy,
                 circumstances: &circumstances,
                 now: self.now,
             };
-            let agreed = match drift::compare(&subject, Some(&value), Evidence::None) {
-                drift::Live::AsDeclared(Some(agreed)) => Some(AgreedDeclaration::compared(agreed)),
-                drift::Live::Drifted(drift) if are_additions(&drift.changes) => {
+            let agreed = match drift::compare(&subject, Some(&value), DryRunEvidence::None) {
+                drift::LiveVerdict::AsDeclared(Some(agreed)) => Some(AgreedDeclaration::compared(agreed)),
+                drift::LiveVerdict::Drifted(drift) if are_additions(&drift.changes) => {
                     as_declared_beside(drift.declared, &value)
                 }
                 _ => None,
@@ -512,7 +513,9 @@ impl Reconciler {
 
     /// Marks the declared objects of a kind that were absent from its listing to be read.
     fn suspect_never_seen(&mut self, scope: &WatchScope) {
-        let counts = |release: &Release| matches!(release.state.status, Status::Deployed | Status::Failed);
+        let counts = |release: &Release| {
+            matches!(release.state.status, ReleaseStatus::Deployed | ReleaseStatus::Failed)
+        };
         let releases = self.known.releases().filter(|release| counts(release)).cloned().collect();
         self.suspect_declared(releases, |this, _, object, _| {
             scope.holds(object) && !this.drifts.life(object).is_some_and(|life| life.alive)
@@ -535,7 +538,7 @@ impl Reconciler {
             true => changed.iter().filter_map(|id| self.known.release(id)).cloned().collect(),
             false => self.known.releases().cloned().collect(),
         };
-        let releases = releases.into_iter().filter(|release| release.state.status == Status::Deployed);
+        let releases = releases.into_iter().filter(|release| release.state.status == ReleaseStatus::Deployed);
         self.suspect_declared(releases.collect(), |this, release, object, declared| {
             (declared.plural().is_none() || this.is_unserved(object))
                 && !this.drifts.is_known(&release.id, object)
@@ -546,7 +549,7 @@ impl Reconciler {
     fn suspect_declared(
         &mut self,
         releases: Vec<Arc<Release>>,
-        is_meant: impl Fn(&Self, &Release, &ObjectId, &Declared) -> bool,
+        is_meant: impl Fn(&Self, &Release, &ObjectId, &DeclaredObject) -> bool,
     ) {
         let mut meant: BTreeSet<(ReleaseId, Arc<ObjectId>)> = BTreeSet::new();
         for release in &releases {
@@ -656,9 +659,14 @@ impl Reconciler {
         let standing = state::standing(release, object, policy.operation_timeout, self.now);
         let circumstances = self.known.circumstances(release, object);
         let stands = standing.as_ref().filter(|_| policy.drift != DriftMode::Ignore).map(|standing| {
-            let subject =
-                Subject { object, standing, policy: &policy, circumstances: &circumstances, now: self.now };
-            drift::compare(&subject, None, Evidence::None)
+            let subject = LiveSubject {
+                object,
+                standing,
+                policy: &policy,
+                circumstances: &circumstances,
+                now: self.now,
+            };
+            drift::compare(&subject, None, DryRunEvidence::None)
         });
         let drifts = &mut self.drifts;
         // An earlier guard may have seen it under this seal, and this one has never seen it alive.
@@ -668,14 +676,18 @@ impl Reconciler {
         match stands {
             // An object that only the failed operation declares was never created; one that an operation under way may
             // still create is judged after it.
-            None | Some(drift::Live::OptedOut | drift::Live::Dropped | drift::Live::Awaited) => {
+            None
+            | Some(
+                drift::LiveVerdict::OptedOut | drift::LiveVerdict::Dropped | drift::LiveVerdict::Awaited,
+            ) => {
                 drifts.record_missing(&release.id, object, since);
                 drifts.clear_drift(&release.id, object);
             }
             Some(stands) => {
                 drifts.record_missing(&release.id, object, since);
                 if let Some(drift) = drifts.get_mut(&release.id, object) {
-                    drift.allowed = matches!(stands, drift::Live::Allowed | drift::Live::Expired);
+                    drift.allowed =
+                        matches!(stands, drift::LiveVerdict::Allowed | drift::LiveVerdict::Expired);
                 }
             }
         }
@@ -708,12 +720,12 @@ impl Reconciler {
         let Some(policy) = self.known.policy(&release.id).cloned() else { return false };
         let circumstances = self.known.circumstances(release, object);
         let of = ObjectDeclaration { object, release: &release.id, declared };
-        let exceptions = Exceptions::new(of, &policy, &circumstances, None, now);
-        let blocks = live.object.as_ref().and_then(deletion::deadline).filter(|at| *at > now);
+        let exceptions = ObjectExceptions::new(of, &policy, &circumstances, None, now);
+        let blocks = live.object.as_ref().and_then(claims::finalizer_deadline).filter(|at| *at > now);
         let again = exceptions.next_change().into_iter().chain(blocks).min();
         self.alarms.set(&(release.id.clone(), object.clone()), again);
         let (policy, circumstances) = (&*policy, &circumstances);
-        let standing = weigh(release, live, policy, circumstances, now, Evidence::None);
+        let standing = weigh(release, live, policy, circumstances, now, DryRunEvidence::None);
         let is_unknown =
             matches!(&standing, ObjectStanding::Drifts(DriftKind::Changed, _) | ObjectStanding::Underway);
         if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
@@ -775,7 +787,7 @@ impl Reconciler {
     /// Forgets what a release has ceased to declare. Another one that declares it judges it from now on.
     fn forget_dropped(&mut self, id: &ReleaseId, before: Option<&Release>, now: Option<&Release>) {
         // The record of an uninstalled release may be kept, and declares nothing.
-        let standing = now.filter(|now| now.state.status != Status::Uninstalled);
+        let standing = now.filter(|now| now.state.status != ReleaseStatus::Uninstalled);
         let is_declared = |object: &ObjectId| standing.is_some_and(|it| it.objects.contains_key(object));
         let dropped = before.into_iter().flat_map(|before| before.objects.keys());
         for object in dropped.filter(|object| !is_declared(object)) {
@@ -838,8 +850,6 @@ fn life(known: &LoopKnowledge, sighting: &Sighting, before: Option<&LastSeen>) -
         (vouched, true, ResourceVersion::parse(&sighting.resource_version));
     Some(life)
 }
-
-pub use LoopSettings as Settings; // alias
 
 #[cfg(test)]
 mod tests;

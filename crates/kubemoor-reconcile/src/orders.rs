@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
-use kubemoor_policy::order::Ticket;
+use kubemoor_policy::signing::Ticket;
 use kubemoor_verdict::health::named;
 
 #[derive(Debug, Default)]

@@ -20,10 +20,10 @@ use crate::report::DriftKind;
 use crate::restore::{TargetError, Towards};
 use crate::waits::{Timetable, elapsed, growing};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::Release;
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
-use kubemoor_verdict::health::{RecordFacts, RecordState};
+use kubemoor_verdict::health::{RecordHealth, RecordState};
 
 /// The number of releases with a pass at the same time.
 const RELEASES_AT_ONCE: usize = 8;
@@ -193,7 +193,7 @@ impl Reconciler {
         }
         let release = Arc::clone(self.known.release(id)?);
         self.answer_at_once(&release);
-        if release.state.status.is_pending() || release.state.status == Status::Uninstalling {
+        if release.state.status.is_pending() || release.state.status == ReleaseStatus::Uninstalling {
             if let Some(left) = self.until_locked(&release) {
                 self.put_off(id, left);
             }
@@ -280,7 +280,7 @@ impl Reconciler {
         match pass.phase {
             PassPhase::Looking => {
                 pass.phase = PassPhase::Choosing;
-                if pass.order.is_some() && pass.release.state.status == Status::Failed {
+                if pass.order.is_some() && pass.release.state.status == ReleaseStatus::Failed {
                     return match Towards::question(&pass.release) {
                         Ok(work) => PassStep::HandOut(work, Job::Choose),
                         Err(error) => self.end_without_target(pass, error),
@@ -534,8 +534,8 @@ impl Reconciler {
         let id = &release.id;
         let Some(at) = self.asked.waits(id) else { return };
         let Some(policy) = self.known.policy(id) else { return };
-        let RecordFacts { revision, deployed, state } =
-            RecordFacts::of(release, policy.operation_timeout, self.now);
+        let RecordHealth { revision, deployed, state } =
+            RecordHealth::of(release, policy.operation_timeout, self.now);
         let (name, namespace) = (&id.name, &id.namespace);
         let (result, message) = match state {
             RecordState::Underway => (

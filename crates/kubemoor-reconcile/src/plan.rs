@@ -7,9 +7,9 @@ use crate::drifts::LastSeen;
 use crate::report::DriftKind;
 use kubemoor_declare::model::{DriftMode, ObjectId};
 use kubemoor_declare::path::Path;
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{Appearance, Release};
-use kubemoor_policy::agreement::Agreement;
+use kubemoor_policy::agreement::LastAgreement;
 use kubemoor_policy::{Policy, RepairRights};
 use kubemoor_verdict::claims::is_local;
 
@@ -61,7 +61,7 @@ pub(crate) struct PlanInput<'a> {
     /// A person who may write the object themself ordered the repair.
     pub(crate) ordered: bool,
     /// The agreement of the live object with the declaration; `None` if there never was one.
-    pub(crate) agreement: Option<&'a Agreement>,
+    pub(crate) agreement: Option<&'a LastAgreement>,
     /// The replicas, where an autoscaler sets them.
     pub(crate) scaled: Option<&'a Path>,
     pub(crate) is_unserved: bool,
@@ -76,7 +76,7 @@ pub(crate) fn plan(case: &PlanInput<'_>, now: Timestamp) -> RepairPlan {
     if release.invalid.is_some() {
         return RepairPlan::Report("its release's latest record cannot be believed");
     }
-    if release.state.status != Status::Deployed {
+    if release.state.status != ReleaseStatus::Deployed {
         return RepairPlan::Wait;
     }
     match case.kind {
@@ -94,7 +94,7 @@ pub(crate) fn plan(case: &PlanInput<'_>, now: Timestamp) -> RepairPlan {
     if case.first_digest != Some(release.state.digest) {
         return RepairPlan::Report("the manifest of its release's revision has changed");
     }
-    if release.state.appearance == Appearance::Seen(Status::Deployed) && !case.asked {
+    if release.state.appearance == Appearance::Seen(ReleaseStatus::Deployed) && !case.asked {
         let age = now.duration_since(release.state.created);
         if age < HOLD {
             return RepairPlan::Hold(HOLD - age);

@@ -20,9 +20,9 @@ use crate::plan::RepairPlan;
 use crate::repair::{AGAIN, AttemptResult, RETRY, RepairStep, Situation, Task, api_version};
 use crate::report::DriftKind;
 use crate::waits::elapsed;
-use kubemoor_declare::digest::Digest;
-use kubemoor_declare::document::prepare;
-use kubemoor_declare::embedded;
+use kubemoor_declare::catalog;
+use kubemoor_declare::declare::Digest;
+use kubemoor_declare::declare::prepare;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
@@ -83,7 +83,7 @@ impl Reconciler {
             }
             (Recreate::Reading(_), WorkOutcome::Object { live: None, version }) => {
                 // A kind that is built into every API server has no definition.
-                if embedded::core().facts(&task.object.group, &task.object.kind).is_some() {
+                if catalog::core().facts(&task.object.group, &task.object.kind).is_some() {
                     return read_records(task, version);
                 }
                 let work = ApiWork::ReadDefinition { object: task.object.clone() };

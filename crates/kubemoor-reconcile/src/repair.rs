@@ -22,18 +22,18 @@ use crate::report::DriftKind;
 use crate::restore::{JudgedObject, Restore, Towards};
 use crate::rollout::Rollouts;
 use crate::waits::Backoff;
-use kubemoor_declare::equality::Agreement as FieldAgreement;
+use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
-use kubemoor_helm::record::{ApplyMethod, Status};
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
+use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::Agreement;
-use kubemoor_policy::declaration::Declaration;
-use kubemoor_policy::order::{Ticket, Verb};
-use kubemoor_verdict::circumstances::{Circumstances, ObjectDeclaration};
-use kubemoor_verdict::exceptions::Exceptions;
+use kubemoor_policy::agreement::LastAgreement;
+use kubemoor_policy::signing::Declaration;
+use kubemoor_policy::signing::{Ticket, Verb};
+use kubemoor_verdict::edit::{Circumstances, ObjectDeclaration};
+use kubemoor_verdict::exceptions::ObjectExceptions;
 
 /// The wait before another look at an object whose release changed meanwhile.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
@@ -181,13 +181,13 @@ const HELM: &str = "helm";
 #[derive(Clone)]
 pub(crate) struct Situation {
     pub(crate) release: Arc<Release>,
-    pub(crate) declared: Arc<Declared>,
+    pub(crate) declared: Arc<DeclaredObject>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) circumstances: Circumstances,
     pub(crate) life: Option<LastSeen>,
     pub(crate) drift: ObjectDrift,
     pub(crate) plan: RepairPlan,
-    pub(crate) agreement: Option<Agreement>,
+    pub(crate) agreement: Option<LastAgreement>,
     /// The person who ordered the repair and may write the object themself.
     pub(crate) ordered_by: Option<String>,
     /// The object was seen with nothing added below sealed paths.
@@ -195,10 +195,10 @@ pub(crate) struct Situation {
 }
 
 impl Situation {
-    pub(crate) fn exceptions<'s>(&'s self, object: &'s ObjectId, now: Timestamp) -> Exceptions<'s> {
+    pub(crate) fn exceptions<'s>(&'s self, object: &'s ObjectId, now: Timestamp) -> ObjectExceptions<'s> {
         let Self { release, declared, policy, circumstances, .. } = self;
         let of = ObjectDeclaration { object, release: &release.id, declared };
-        Exceptions::new(of, policy, circumstances, None, now).of_live(of, release)
+        ObjectExceptions::new(of, policy, circumstances, None, now).of_live(of, release)
     }
 
     /// Whether the declared values of these fields were seen in the live object, or are ordered by a person who may
@@ -228,7 +228,7 @@ impl Situation {
 }
 
 impl Task {
-    pub(crate) fn read_object(&self, declared: &Declared) -> ApiWork {
+    pub(crate) fn read_object(&self, declared: &DeclaredObject) -> ApiWork {
         ApiWork::ReadObject { object: self.object.clone(), version: Arc::clone(&declared.version) }
     }
 
@@ -241,12 +241,12 @@ impl Task {
         ApiWork::ReadDocument { revision: release.state.revision, object: self.object.clone() }
     }
 
-    pub(crate) fn write(&self, declared: &Declared, write: Write) -> ApiWork {
+    pub(crate) fn write(&self, declared: &DeclaredObject, write: Write) -> ApiWork {
         ApiWork::Write { object: self.object.clone(), version: Arc::clone(&declared.version), write }
     }
 
-    pub(crate) fn is_to_write(&self, status: Status) -> bool {
-        status == Status::Deployed || (self.towards.is_some() && status == Status::Superseded)
+    pub(crate) fn is_to_write(&self, status: ReleaseStatus) -> bool {
+        status == ReleaseStatus::Deployed || (self.towards.is_some() && status == ReleaseStatus::Superseded)
     }
 }
 
@@ -368,7 +368,7 @@ impl Reconciler {
         let policy = Arc::clone(self.known.policy(id)?);
         let circumstances = self.known.circumstances(&release, object);
         let of = ObjectDeclaration { object, release: &release.id, declared: &declared };
-        let exceptions = Exceptions::new(of, &policy, &circumstances, None, self.now);
+        let exceptions = ObjectExceptions::new(of, &policy, &circumstances, None, self.now);
         let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired();
         let scaled = exceptions.is_autoscaled().then_some(declared.scale()).flatten();
         let agreement = self.drifts.agreement(id, object, &declared).cloned();
@@ -493,7 +493,7 @@ impl Reconciler {
 
     fn count_drifting(&self, id: &ReleaseId) -> usize {
         let Some((release, policy)) = self.known.release(id).zip(self.known.policy(id)) else { return 0 };
-        if release.state.status != Status::Deployed || policy.drift != DriftMode::Repair {
+        if release.state.status != ReleaseStatus::Deployed || policy.drift != DriftMode::Repair {
             return 0;
         }
         let is_confirmed = |object: &ObjectId, life: &LastSeen| {

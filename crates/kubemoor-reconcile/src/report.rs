@@ -1,5 +1,5 @@
 //! What is published of a release. Nothing before all objects that were declared at the start have been listed, and never
-//! that all objects match while some of them have not been looked for. Values only as [`Finding`]s, which redact.
+//! that all objects match while some of them have not been looked for. Values only as [`FieldFinding`]s, which redact.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use crate::event::{LoopAction, Occurrence};
 use crate::machine::Reconciler;
 use crate::note_effort;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_helm::record::Status;
-use kubemoor_helm::release::{Declarations, Declared, Release};
+use kubemoor_helm::record::ReleaseStatus;
+use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::guarded::OrderAnswer;
-use kubemoor_policy::{Policy, standing};
-use kubemoor_verdict::deletion;
-use kubemoor_verdict::edit::Finding;
+use kubemoor_policy::{Policy, allowance};
+use kubemoor_verdict::claims;
+use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::health::{
-    Control, Facts, Health, ObjectFacts, ObjectState, Reason, RecordFacts, RecordState, Unwatched,
+    Control, HealthFacts, HealthReason, ObjectFacts, ObjectState, RecordHealth, RecordState, ReleaseHealth,
+    Unwatched,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +51,7 @@ pub struct LoopReport {
     /// Objects that may differ or are not judged: allowed, opted out, outside of the release's namespace, owned by
     /// another release, not created by a failed operation; in the order of objects.
     pub excused: Vec<ObjectFacts>,
-    pub records: RecordFacts,
+    pub records: RecordHealth,
     pub control: Control,
     /// The field manager with which Helm writes its objects; `None` if no object has ever shown it.
     pub manager: Option<SmolStr>,
@@ -64,7 +65,7 @@ pub struct LoopReport {
 pub struct Drifted {
     pub object: Arc<ObjectId>,
     pub kind: DriftKind,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<FieldFinding>,
     /// The field manager that wrote the changes, as far as the object records it.
     pub by: Option<String>,
     pub since: Timestamp,
@@ -146,14 +147,14 @@ impl Drifted {
     }
 
     fn held(&self) -> Option<String> {
-        let finalizers = self.findings.iter().find(|it| deletion::finishes(&self.object, &it.path))?;
+        let finalizers = self.findings.iter().find(|it| claims::is_of_finalizers(&self.object, &it.path))?;
         let names = finalizers.new.as_ref().map(ToString::to_string).unwrap_or_default();
         Some(format!("it is being deleted, and held by the finalizers {names}"))
     }
 }
 
 impl LoopReport {
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> HealthFacts {
         let objects = self.drifted.iter().map(|it| ObjectFacts {
             kept: match it.kind {
                 DriftKind::Terminating => it.held(),
@@ -163,7 +164,7 @@ impl LoopReport {
             unconfirmed: it.unconfirmed,
             ..ObjectFacts::new(ObjectId::clone(&it.object), it.state())
         });
-        Facts {
+        HealthFacts {
             release: self.release.clone(),
             record: self.records,
             control: self.control.clone(),
@@ -173,8 +174,8 @@ impl LoopReport {
         }
     }
 
-    pub fn health(&self) -> Health {
-        Health::of(&self.facts())
+    pub fn health(&self) -> ReleaseHealth {
+        ReleaseHealth::of(&self.facts())
     }
 }
 
@@ -198,7 +199,8 @@ impl Reconciler {
                 self.drifts.note_manager(&release);
                 let report = self.report_of(&release, &policy);
                 // Suspects may have another state, and are about to be read.
-                let is_judged = matches!(release.state.status, Status::Deployed | Status::Failed);
+                let is_judged =
+                    matches!(release.state.status, ReleaseStatus::Deployed | ReleaseStatus::Failed);
                 if self.drifts.has_untried(id) && all_match(&report.health())
                     || is_judged && self.drifts.has_outdated(id)
                 {
@@ -231,7 +233,7 @@ impl Reconciler {
     /// Whether nobody has looked for an object of a release yet: the first listing of its watch is not complete, or its
     /// watch is about to be opened.
     fn is_unseen(&self, release: &Release, object: &ObjectId) -> bool {
-        let is_judged = matches!(release.state.status, Status::Deployed | Status::Failed);
+        let is_judged = matches!(release.state.status, ReleaseStatus::Deployed | ReleaseStatus::Failed);
         is_judged
             && release.declared(object).is_some()
             && self.drifts.life(object).is_none()
@@ -244,7 +246,7 @@ impl Reconciler {
     fn report_of(&self, release: &Release, policy: &Policy) -> LoopReport {
         let id = &release.id;
         note_effort(release.objects.len());
-        let records = RecordFacts::of(release, policy.operation_timeout, self.now);
+        let records = RecordHealth::of(release, policy.operation_timeout, self.now);
         let mut drifts_of: Vec<(Arc<ObjectId>, ObjectDrift)> = self.drifts.of_release(id);
         drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
         let declared = release.objects.values().filter(|it| in_force(it, records.state).is_some()).count();
@@ -298,7 +300,7 @@ impl Reconciler {
         state: RecordState,
         foreign: &[(ObjectId, ReleaseId)],
     ) -> Vec<ObjectFacts> {
-        let state_of = |object: &ObjectId, declarations: &Declarations| {
+        let state_of = |object: &ObjectId, declarations: &ObjectDeclarations| {
             let declared = in_force(declarations, state)?;
             let life = self.drifts.life(object);
             if declared.opted_out {
@@ -326,7 +328,7 @@ impl Reconciler {
             }
             life.is_some_and(|life| life.alive && life.allowed).then_some(ObjectState::Allowed)
         };
-        let facts = |(object, it): (&Arc<ObjectId>, &Declarations)| {
+        let facts = |(object, it): (&Arc<ObjectId>, &ObjectDeclarations)| {
             state_of(object, it).map(|state| ObjectFacts::new(ObjectId::clone(object), state))
         };
         let mut excused: Vec<_> = release.objects.iter().filter_map(facts).collect();
@@ -335,15 +337,15 @@ impl Reconciler {
     }
 }
 
-fn all_match(health: &Health) -> bool {
+fn all_match(health: &ReleaseHealth) -> bool {
     match health.reason {
-        Reason::ReleaseFailed => health.counts.drifted == 0,
-        reason => reason == Reason::InSync,
+        HealthReason::ReleaseFailed => health.counts.drifted == 0,
+        reason => reason == HealthReason::InSync,
     }
 }
 
 /// The declaration of an object that is in force in this state of the record.
-fn in_force(declarations: &Declarations, state: RecordState) -> Option<&Arc<Declared>> {
+fn in_force(declarations: &ObjectDeclarations, state: RecordState) -> Option<&Arc<DeclaredObject>> {
     // Agreeing with either manifest is enough then.
     let or_before = declarations.baseline.as_ref().filter(|_| state == RecordState::Failed);
     declarations.latest.as_ref().or(or_before)
@@ -353,12 +355,10 @@ fn in_force(declarations: &Declarations, state: RecordState) -> Option<&Arc<Decl
 fn flaws(release: &Release) -> Vec<(ObjectId, Flaw)> {
     let declared = release.objects.iter().filter_map(|(object, it)| Some((object, it.latest.as_ref()?)));
     let flawed = declared.filter_map(|(object, declared)| {
-        let flaw = standing::of_manifest(declared).err()?.into_iter().next()?;
+        let flaw = allowance::of_manifest(declared).err()?.into_iter().next()?;
         Some((ObjectId::clone(object), flaw))
     });
     let mut flaws: Vec<_> = flawed.collect();
     flaws.sort_by(|(a, _), (b, _)| a.cmp(b));
     flaws
 }
-
-pub use LoopReport as ReleaseReport; // alias

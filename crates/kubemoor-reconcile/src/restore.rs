@@ -21,22 +21,25 @@ use crate::report::DriftKind;
 use crate::rollout::touches_template;
 use crate::waits::elapsed;
 use kubemoor_declare::compare::Move;
-use kubemoor_declare::digest::Digest;
-use kubemoor_declare::document::prepare;
-use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::declare::Digest;
+use kubemoor_declare::declare::prepare;
+use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Cause, DriftMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state;
-use kubemoor_policy::declaration::Declaration;
+use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
-use kubemoor_policy::settled::Settled;
-use kubemoor_verdict::drift::{self, Subject, settle_obstructed};
-use kubemoor_verdict::edit::Evidence;
-use kubemoor_verdict::ownership::{self, Operation, Owners, Replacement, Taken, abandons, set_beside};
+use kubemoor_policy::signing::Declaration;
+use kubemoor_verdict::drift;
+use kubemoor_verdict::drift::{LiveSubject, settle_obstructed};
+use kubemoor_verdict::edit::DryRunEvidence;
+use kubemoor_verdict::owners::{ManagerOperation, Owners, abandons};
+use kubemoor_verdict::ownership;
+use kubemoor_verdict::ownership::{Replacement, TakenFields, set_beside};
 use kubemoor_verdict::sealed;
 
 /// The number of immediate restarts after writes by others.
@@ -149,11 +152,11 @@ impl DryRunAnswer {
         }
     }
 
-    fn evidence(&self) -> Evidence<'_> {
+    fn evidence(&self) -> DryRunEvidence<'_> {
         match self {
-            Self::Canonical(value) => Evidence::Canonical(&value.0),
-            Self::Refused { .. } => Evidence::Unavailable,
-            Self::Unasked | Self::Unknown(_) => Evidence::None,
+            Self::Canonical(value) => DryRunEvidence::Canonical(&value.0),
+            Self::Refused { .. } => DryRunEvidence::Unavailable,
+            Self::Unasked | Self::Unknown(_) => DryRunEvidence::None,
         }
     }
 }
@@ -235,7 +238,7 @@ impl Sending {
 
     /// Whether a change stays: a doubt alone leads to no write.
     fn stays(&self, change: &FieldChange) -> bool {
-        let is_doubt = change.agreement == Agreement::Doubt && self.judged.answer.unknown().is_some();
+        let is_doubt = change.agreement == FieldAgreement::Doubt && self.judged.answer.unknown().is_some();
         is_doubt || self.fixed.contains(&change.path)
     }
 
@@ -429,7 +432,7 @@ impl Reconciler {
         if situation.plan != RepairPlan::Repair {
             return RepairStep::again(AGAIN);
         }
-        let standing = self.weigh(&situation, &seen, Evidence::None);
+        let standing = self.weigh(&situation, &seen, DryRunEvidence::None);
         let answer = DryRunAnswer::Unasked;
         let mut judged = Box::new(JudgedObject { situation, seen, changes: Vec::new(), answer, start });
         if !doubts(&standing).is_empty() {
@@ -455,7 +458,7 @@ impl Reconciler {
             other => return self.leave_as_found(task, situation, seen, other),
         }
         if let Some(why) = answer.unknown()
-            && changes.iter().all(|change| change.agreement == Agreement::Doubt)
+            && changes.iter().all(|change| change.agreement == FieldAgreement::Doubt)
         {
             return self.leave(task, &situation.release, why);
         }
@@ -549,7 +552,7 @@ impl Reconciler {
         seen: ObjectRead,
         reason: &'static str,
     ) -> RepairStep {
-        if doubts(&self.weigh(&situation, &seen, Evidence::None)).is_empty() {
+        if doubts(&self.weigh(&situation, &seen, DryRunEvidence::None)).is_empty() {
             return self.settle_doubt(task, &situation, &seen, &DryRunAnswer::Unasked, reason);
         }
         if !self.settings.dry_runs {
@@ -574,7 +577,7 @@ impl Reconciler {
         let standing = self.weigh_answered(task, situation, seen, answer);
         let is_certain = matches!(
             &standing,
-            ObjectStanding::Drifts(_, changes) if changes.iter().any(|it| it.agreement != Agreement::Doubt)
+            ObjectStanding::Drifts(_, changes) if changes.iter().any(|it| it.agreement != FieldAgreement::Doubt)
         );
         if let (Some(why), false) = (answer.unknown(), is_certain) {
             return self.leave(task, &situation.release, why);
@@ -598,7 +601,7 @@ impl Reconciler {
         &self,
         situation: &Situation,
         seen: &ObjectRead,
-        evidence: Evidence<'_>,
+        evidence: DryRunEvidence<'_>,
     ) -> ObjectStanding {
         let Situation { release, policy, circumstances, .. } = situation;
         weigh(release, &seen.live, policy, circumstances, self.now, evidence)
@@ -626,7 +629,7 @@ impl Reconciler {
             ObjectStanding::Drifts(_, changes) => changes.as_slice(),
             _ => &[],
         };
-        let before = doubts(&self.weigh(situation, seen, Evidence::None));
+        let before = doubts(&self.weigh(situation, seen, DryRunEvidence::None));
         let declaration = Declaration { release: &task.id, object: &task.object, digest, seal: None };
         let settled = before.iter().filter(|doubt| left.iter().all(|it| it.path != doubt.path));
         let settled = settled.map(|doubt| (&doubt.path, doubt.new.as_ref()));
@@ -729,8 +732,11 @@ impl Reconciler {
             }
             WriteStage::Applied { moved: true } => {
                 let name = sending.manager.clone();
-                let helm =
-                    ownership::Manager { name, operation: Operation::Apply, subresource: String::new() };
+                let helm = kubemoor_verdict::owners::FieldManager {
+                    name,
+                    operation: ManagerOperation::Apply,
+                    subresource: String::new(),
+                };
                 let Some(live) = &sending.judged.seen.live.object else {
                     return self.conclude_nothing(task);
                 };
@@ -905,7 +911,7 @@ impl Reconciler {
             self.repairs.rollouts.begin(&task.id, &task.object, now, self.now);
         }
         let mut left = self.left_after(task, &sending.judged, now);
-        left.retain(|change| change.agreement > Agreement::Doubt);
+        left.retain(|change| change.agreement > FieldAgreement::Doubt);
         let (left, added): (Vec<_>, Vec<_>) = left.into_iter().partition(|change| situation.removes(change));
         let (known, open): (Vec<_>, Vec<_>) =
             left.into_iter().partition(|it| sending.fixed.contains(&it.path));
@@ -948,16 +954,16 @@ impl Reconciler {
         let timeout = situation.policy.operation_timeout;
         let standing = state::standing(&situation.release, &task.object, timeout, self.now);
         let stands = standing.map(|standing| {
-            let subject = Subject {
+            let subject = LiveSubject {
                 object: &task.object,
                 standing: &standing,
                 policy: &situation.policy,
                 circumstances: &situation.circumstances,
                 now: self.now,
             };
-            let evidence = answer.canonical().map_or(Evidence::None, Evidence::Canonical);
+            let evidence = answer.canonical().map_or(DryRunEvidence::None, DryRunEvidence::Canonical);
             match drift::compare(&subject, Some(now), evidence) {
-                drift::Live::Drifted(drift) => drift.changes,
+                drift::LiveVerdict::Drifted(drift) => drift.changes,
                 _ => Vec::new(),
             }
         });
@@ -987,7 +993,7 @@ impl Reconciler {
         let mut policy = (*situation.policy).clone();
         policy.drift = DriftMode::Repair;
         let Situation { release, circumstances, .. } = situation;
-        match weigh(release, &seen.live, &policy, circumstances, self.now, Evidence::None) {
+        match weigh(release, &seen.live, &policy, circumstances, self.now, DryRunEvidence::None) {
             ObjectStanding::Taken(taken, _) => self.give_back(task, situation, seen, &taken),
             _ => RepairStep::settled(),
         }
@@ -999,7 +1005,7 @@ impl Reconciler {
         task: &Task,
         situation: &Situation,
         seen: &ObjectRead,
-        taken: &Taken,
+        taken: &TakenFields,
     ) -> RepairStep {
         let record = &situation.release.latest.uid;
         // The guard may finish its own incomplete return.
@@ -1054,7 +1060,7 @@ fn fixed_fields<'p>(paths: impl IntoIterator<Item = &'p Path>) -> String {
 pub(crate) fn doubts(standing: &ObjectStanding) -> Vec<FieldChange> {
     match standing {
         ObjectStanding::Drifts(_, changes) => {
-            changes.iter().filter(|it| it.agreement == Agreement::Doubt).cloned().collect()
+            changes.iter().filter(|it| it.agreement == FieldAgreement::Doubt).cloned().collect()
         }
         _ => Vec::new(),
     }

@@ -191,5 +191,3 @@ fn by_kind<'s>(scopes: impl Iterator<Item = &'s WatchScope>) -> ScopesByKind {
     }
     kinds
 }
-
-pub use WatchScope as Scope; // alias

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::note_effort;
+use kubemoor_declare::model::Sweep;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_declare::sweep::Sweep;
-use kubemoor_policy::suspension::{Suspended, Suspension};
+use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
 
 /// The time by which one task's `now` can be behind another's.
 const TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
@@ -199,7 +199,7 @@ pub(crate) struct Suspensions {
 }
 
 impl Suspensions {
-    pub(crate) fn new(suspended: Suspended) -> Self {
+    pub(crate) fn new(suspended: SuspendedReleases) -> Self {
         let mut suspensions = Self::default();
         for (release, suspension) in suspended {
             suspensions.set(release, Some(suspension));

@@ -348,9 +348,5 @@ impl TokenFile {
     }
 }
 
-pub use CallerSecrets as Callers; // alias
-pub use NextToken as Turn; // alias
-pub use SharedCallerSecret as Kept; // alias
-
 #[cfg(test)]
 mod tests;

@@ -313,12 +313,7 @@ impl fmt::Display for CollectorUrl {
     }
 }
 
-pub use CallerProof as Proof; // alias
-pub use CallerSettings as Callers; // alias
-pub use ClusterSettings as Cluster; // alias
-pub use LedgerSettings as Ledger; // alias
 pub use ReleaseLocation as Source;
-pub use WebhookRegistration as Registration; // alias // alias
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_verdict::edit::Reason;
+use kubemoor_verdict::edit::VerdictReason;
 
 /// Declares a label's values and how each is written.
 macro_rules! label {
@@ -275,19 +275,19 @@ fn request_seconds() -> Histogram {
 }
 
 /// The webhooks at which an edit is refused, and why.
-const REFUSING: [(Webhook, Reason); 5] = [
-    (Webhook::Edits, Reason::Drift),
-    (Webhook::Edits, Reason::Deletion),
-    (Webhook::Scale, Reason::Drift),
-    (Webhook::Deletes, Reason::Dependants),
-    (Webhook::Records, Reason::Record),
+const REFUSING: [(Webhook, VerdictReason); 5] = [
+    (Webhook::Edits, VerdictReason::Drift),
+    (Webhook::Edits, VerdictReason::Deletion),
+    (Webhook::Scale, VerdictReason::Drift),
+    (Webhook::Deletes, VerdictReason::Dependants),
+    (Webhook::Records, VerdictReason::Record),
 ];
 
 /// The webhooks whose reviews may remain unjudged.
 const JUDGING: [Webhook; 4] = [Webhook::Edits, Webhook::Scale, Webhook::Deletes, Webhook::Records];
 
 /// Why they remain so: the guard is overloaded.
-const OVERLOADED: [Reason; 2] = [Reason::Busy, Reason::Late];
+const OVERLOADED: [VerdictReason; 2] = [VerdictReason::Busy, VerdictReason::Late];
 
 /// The reason of a verdict that the webhook's `failurePolicy` makes.
 pub const UNREACHED: &str = "unreached";
@@ -300,7 +300,7 @@ fn expected_verdicts() -> impl Iterator<Item = VerdictLabels> {
     let refused = REFUSING.into_iter().flat_map(move |(webhook, reason)| {
         by_mode.into_iter().map(move |decision| labels(webhook, decision, reason.as_str()))
     });
-    let reverted = labels(Webhook::Reverts, Decision::Revert, Reason::Drift.as_str());
+    let reverted = labels(Webhook::Reverts, Decision::Revert, VerdictReason::Drift.as_str());
     let unjudged = JUDGING.into_iter().flat_map(move |webhook| {
         let decisions = [Decision::Allow].into_iter().chain(by_mode);
         decisions.flat_map(move |decision| {
@@ -683,21 +683,6 @@ where
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         (self.0)(encoder)
     }
-}
-
-pub use RepairResult as Repair; // alias
-
-/// Aliases.
-pub mod declarations {
-    pub use super::register_declarations as register;
-}
-
-pub mod releases {
-    pub use super::{ReleaseStanding as Standing, register_releases as register};
-}
-
-pub mod serving {
-    pub use super::{ServingState as Serving, register_serving as register};
 }
 
 #[cfg(test)]

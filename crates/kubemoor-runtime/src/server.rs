@@ -411,7 +411,5 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-pub use ServerShutdown as Ending; // alias
-
 #[cfg(test)]
 pub(crate) mod tests;

@@ -436,22 +436,5 @@ pub fn write_file(path: &Path, text: &str, is_private: bool) -> Result<(), TlsEr
     write().map_err(|source| TlsError::WriteFile { path: path.to_owned(), source })
 }
 
-/// Aliases.
-pub mod files {
-    use std::path::Path;
-
-    pub use super::{lock_directory as lock, read_file_if_there as read_if_there};
-
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Access {
-        Public,
-        Private,
-    }
-
-    pub fn write(path: &Path, text: &str, access: Access) -> Result<(), super::TlsError> {
-        super::write_file(path, text, access == Access::Private)
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -11,12 +11,13 @@ use serde_json::{Map, Value};
 use crate::owners::{Holding, Holdings, ManagerOperation, Owners};
 use crate::ownership::is_controller;
 use crate::sealed;
-use kubemoor_declare::additions::Addition;
-use kubemoor_declare::equality::{self, Agreement};
-use kubemoor_declare::fields::{FieldChange, Fields};
-use kubemoor_declare::lookup::Lookup;
+use kubemoor_declare::compare::Addition;
+use kubemoor_declare::declare;
+use kubemoor_declare::equality;
+use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{self, HELM_MARKS, ObjectId};
-use kubemoor_declare::outputs;
+use kubemoor_declare::path::PathLookup;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_policy::mask::Seal;
 
@@ -45,7 +46,7 @@ static ABSENT: Value = Value::Null;
 /// The additions of an edit from `old` (`None` for a new object) to `new` below sealed paths.
 pub(crate) fn of_edit<'v>(
     object: &ObjectId,
-    fields: &Fields,
+    fields: &DeclaredFields,
     seal: &Seal,
     old: Option<&'v Value>,
     new: &'v Value,
@@ -78,7 +79,7 @@ pub(crate) fn drop_servers(
         return;
     }
     let owners = Owners::of(canonical);
-    let (holdings, mut lookup) = (Holdings::new(&owners), Lookup::new(canonical));
+    let (holdings, mut lookup) = (Holdings::new(&owners), PathLookup::new(canonical));
     found.retain(|it| {
         let wanted = lookup.get(&it.path);
         let is_same = wanted.contains(&it.new);
@@ -90,14 +91,14 @@ pub(crate) fn drop_servers(
 
 /// The additions of a live object below sealed paths, as far as its `managedFields` show who made them; without
 /// `managedFields`, all list elements and map entries that are not declared.
-pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> Vec<FieldChange> {
+pub fn drift(object: &ObjectId, fields: &DeclaredFields, seal: &Seal, live: &Value) -> Vec<FieldChange> {
     let found = candidates(object, fields, seal, None, live);
     if found.is_empty() {
         return Vec::new();
     }
     let owners = Owners::of(live);
-    let (holdings, mut lookup) = (Holdings::new(&owners), Lookup::new(live));
-    let change = |path: Path, new: &Value, agreement: Agreement| FieldChange {
+    let (holdings, mut lookup) = (Holdings::new(&owners), PathLookup::new(live));
+    let change = |path: Path, new: &Value, agreement: FieldAgreement| FieldChange {
         path,
         declared: None,
         old: None,
@@ -108,12 +109,12 @@ pub fn drift(object: &ObjectId, fields: &Fields, seal: &Seal, live: &Value) -> V
     for it in found {
         let is_drift = if owners.is_empty() { it.is_member } else { is_somebodys(&holdings, &it) };
         if is_drift {
-            changes.push(change(it.path, it.new, Agreement::Added));
+            changes.push(change(it.path, it.new, FieldAgreement::Added));
             continue;
         }
         for path in changed_parts(&holdings, &it) {
             let new = lookup.get(&path);
-            changes.extend(new.first().map(|new| change(path, new, Agreement::Within)));
+            changes.extend(new.first().map(|new| change(path, new, FieldAgreement::Within)));
         }
     }
     changes
@@ -127,7 +128,7 @@ pub fn undo(path: &Path, old: &Value, object: &mut Value) {
 
 fn candidates<'v>(
     object: &ObjectId,
-    fields: &Fields,
+    fields: &DeclaredFields,
     seal: &Seal,
     old: Option<&'v Value>,
     new: &'v Value,
@@ -137,7 +138,7 @@ fn candidates<'v>(
     }
     let mut found = fields.additions(&seal.scope(), old, new);
     found.retain(|it| {
-        let is_output = || outputs::is_undeclared_output(object, fields, &it.path);
+        let is_output = || declare::is_undeclared_output(object, fields, &it.path);
         is_judged(&it.path) && !sealed::is_sealed(object, &it.path) && !is_output()
     });
     found

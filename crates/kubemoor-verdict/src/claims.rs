@@ -14,7 +14,7 @@ use crate::edit::{DryRunEvidence, Edit, EditOutcome, Grounds, ObjectOwner, Rules
 use crate::exceptions::exempting;
 use crate::judge::judge as judge_edit;
 use crate::{identities, sealed};
-use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{MANAGED_BY, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
@@ -24,14 +24,6 @@ use kubemoor_helm::state::{self, Deletion};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::selector::PolicySubject;
-
-pub use self::DeletedAlong as Taken; // alias
-pub use self::deleted_along as taken; // alias
-pub use self::dependants as of; // alias
-pub use self::finalizer_deadline as deadline; // alias
-pub use self::is_being_deleted as is_underway; // alias
-pub use self::is_of_finalizers as finishes; // alias
-pub use self::judge_deletion as judge; // alias
 
 /// The claims that count: of releases in the object's namespace, and of the release that the object's annotations
 /// name.
@@ -143,7 +135,7 @@ pub(crate) fn blocking_finalizers(object: &ObjectId, live: &Value, now: Timestam
         let held = live.get(above)?.get(name)?;
         held.as_array().filter(|held| !held.is_empty())?;
         let path = Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect());
-        let agreement = Agreement::Differs;
+        let agreement = FieldAgreement::Differs;
         Some(FieldChange { path, declared: None, old: None, new: Some(held.clone()), agreement })
     })
 }

@@ -13,25 +13,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::claims::adopts;
-use crate::edit::{Circumstances, ObjectDeclaration, DryRunEvidence, Edit, VerdictReason};
+use crate::edit::{Circumstances, DryRunEvidence, Edit, ObjectDeclaration, VerdictReason};
 use crate::owners::Owners;
 use crate::records::RecordFacts;
 use crate::sealed::SealedChange;
 use crate::{additions, claims, exceptions, identities, sealed};
-use kubemoor_declare::additions::Addition;
-use kubemoor_declare::ambiguous::AmbiguousElements;
+use kubemoor_declare::compare::Addition;
 use kubemoor_declare::compare::{Settler, is_alternative};
-use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::fields::AmbiguousElements;
+use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{ObjectId, Operation, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
-use kubemoor_helm::release::Declared;
-use kubemoor_helm::state::Standing;
+use kubemoor_helm::release::DeclaredObject;
+use kubemoor_helm::state::ReleaseClaim;
 use kubemoor_policy::mask::Seal;
-
-pub use self::FieldDiff as ChangeFacts; // alias
-pub use self::JudgedFacts as Facts; // alias
 
 /// The effects of an edit of any object.
 #[derive(Clone, Debug)]
@@ -69,8 +66,8 @@ pub struct ClaimFacts {
 /// holds.
 #[derive(Clone, Debug)]
 pub struct Diff {
-    pub declared: Arc<Declared>,
-    pub fields: Arc<Fields>,
+    pub declared: Arc<DeclaredObject>,
+    pub fields: Arc<DeclaredFields>,
     pub changes: Vec<FieldDiff>,
     /// The reason why an edit is allowed if nothing differs.
     pub reason: VerdictReason,
@@ -141,8 +138,8 @@ const ELEMENTS: usize = 32;
 /// A manifest's declaration of an object, and all that decides about doubts.
 pub(crate) struct ObjectComparison<'a> {
     pub(crate) object: &'a ObjectId,
-    pub(crate) standing: &'a Standing<'a>,
-    pub(crate) declared: &'a Arc<Declared>,
+    pub(crate) standing: &'a ReleaseClaim<'a>,
+    pub(crate) declared: &'a Arc<DeclaredObject>,
     pub(crate) circumstances: &'a Circumstances,
     pub(crate) evidence: DryRunEvidence<'a>,
     pub(crate) seal: &'a Seal,
@@ -159,7 +156,7 @@ pub(crate) struct EditChanges<'v> {
 impl<'v> EditChanges<'v> {
     pub(crate) fn new(
         object: &ObjectId,
-        fields: &Fields,
+        fields: &DeclaredFields,
         seal: &Seal,
         (old, is_adopted): (Option<&'v Value>, bool),
         new: &'v Value,
@@ -181,7 +178,7 @@ impl<'v> EditChanges<'v> {
 }
 
 impl Diff {
-    pub(crate) fn empty(declared: &Arc<Declared>, reason: VerdictReason, seal: Option<String>) -> Self {
+    pub(crate) fn empty(declared: &Arc<DeclaredObject>, reason: VerdictReason, seal: Option<String>) -> Self {
         let fields = declared.fields();
         Self { declared: Arc::clone(declared), fields, changes: Vec::new(), reason, seal }
     }
@@ -217,10 +214,10 @@ impl ObjectComparison<'_> {
                 continue;
             }
             let kind = if deletion { ChangeKind::Owner } else { ChangeKind::Sealed };
-            diff.push(beside(path, old, new, Agreement::Differs), kind);
+            diff.push(beside(path, old, new, FieldAgreement::Differs), kind);
         }
         for Addition { path, old, new, .. } in self.wanted_additions(edit.operation, added) {
-            diff.push(beside(path, old, Some(new), Agreement::Added), ChangeKind::Added);
+            diff.push(beside(path, old, Some(new), FieldAgreement::Added), ChangeKind::Added);
         }
         diff
     }
@@ -240,10 +237,10 @@ impl ObjectComparison<'_> {
             if is_being_deleted && claims::is_of_finalizers(object, &change.path) {
                 continue;
             }
-            if let (Agreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
+            if let (FieldAgreement::Doubt, Some(settler)) = (change.agreement, &mut settler) {
                 change.agreement = settler.settle(&change);
             }
-            if change.agreement != Agreement::Agrees && !self.have_settled(&change) {
+            if change.agreement != FieldAgreement::Agrees && !self.have_settled(&change) {
                 diff.push(change, ChangeKind::Declared);
             }
         }
@@ -280,7 +277,7 @@ impl ObjectComparison<'_> {
                 continue;
             }
             let agreement = settled(&change, standing, settler.as_mut());
-            if agreement == Agreement::Agrees || self.have_settled(&change) {
+            if agreement == FieldAgreement::Agrees || self.have_settled(&change) {
                 continue;
             }
             let ambiguous = ambiguous.get_or_insert_with(|| self.ambiguous(edit.old, &fields));
@@ -310,12 +307,17 @@ impl ObjectComparison<'_> {
     /// Whether an earlier dry run has settled that the new value of a field is the declared one.
     fn have_settled(&self, change: &FieldChange) -> bool {
         let Self { object, standing, declared, circumstances, .. } = *self;
-        circumstances.have_settled(ObjectDeclaration { object, release: &standing.release.id, declared }, change)
+        circumstances
+            .have_settled(ObjectDeclaration { object, release: &standing.release.id, declared }, change)
     }
 
     /// The list elements that the merge of a running client-side operation cannot tell apart: Helm compares the
     /// manifest before with this one, and with the object as it is.
-    fn ambiguous<'o>(&self, old: Option<&'o Value>, fields: &Fields) -> Option<AmbiguousElements<'o>> {
+    fn ambiguous<'o>(
+        &self,
+        old: Option<&'o Value>,
+        fields: &DeclaredFields,
+    ) -> Option<AmbiguousElements<'o>> {
         let Self { object, standing, .. } = self;
         let old = old.filter(|_| standing.pending)?;
         let release = standing.release;
@@ -327,7 +329,7 @@ impl ObjectComparison<'_> {
         Some(AmbiguousElements::new([fields].into_iter().chain(before.as_deref()), old))
     }
 
-    fn settler<'s>(&'s self, fields: &'s Fields) -> Option<Settler<'s>> {
+    fn settler<'s>(&'s self, fields: &'s DeclaredFields) -> Option<Settler<'s>> {
         match self.evidence {
             DryRunEvidence::Canonical(canonical) => Some(fields.settler(canonical)),
             DryRunEvidence::None | DryRunEvidence::Unavailable | DryRunEvidence::Nowhere => None,
@@ -335,7 +337,7 @@ impl ObjectComparison<'_> {
     }
 }
 
-fn beside(path: Path, old: Option<&Value>, new: Option<&Value>, agreement: Agreement) -> FieldChange {
+fn beside(path: Path, old: Option<&Value>, new: Option<&Value>, agreement: FieldAgreement) -> FieldChange {
     FieldChange { path, declared: None, old: old.cloned(), new: new.cloned(), agreement }
 }
 
@@ -357,10 +359,14 @@ fn element(change: &FieldChange, old: Option<&Value>, new: &Value) -> Option<Box
 ///
 /// During a Helm operation the arbiter overrides even a plain difference: a mutating webhook may rewrite Helm's
 /// request, and the dry run passes through the same webhooks.
-fn settled(change: &FieldChange, standing: &Standing<'_>, settler: Option<&mut Settler<'_>>) -> Agreement {
+fn settled(
+    change: &FieldChange,
+    standing: &ReleaseClaim<'_>,
+    settler: Option<&mut Settler<'_>>,
+) -> FieldAgreement {
     match (change.agreement, settler) {
-        (Agreement::Doubt | Agreement::Missing, Some(settler)) => settler.settle(change),
-        (Agreement::Altered | Agreement::Differs, Some(settler)) if standing.pending => {
+        (FieldAgreement::Doubt | FieldAgreement::Missing, Some(settler)) => settler.settle(change),
+        (FieldAgreement::Altered | FieldAgreement::Differs, Some(settler)) if standing.pending => {
             settler.settle(change)
         }
         (agreement, _) => agreement,
@@ -373,22 +379,22 @@ fn settled(change: &FieldChange, standing: &Standing<'_>, settler: Option<&mut S
 /// Unless an operation is under way (`settled`), a field with another value that only Helm has written is a doubt
 /// too, except for permissions: a mutating webhook may have rewritten it. So is an undeclared field in the place of a
 /// declared one that no manager set. `managedFields` show this; without them it is a difference.
-pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChange> {
+pub fn of_fields(fields: &DeclaredFields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
     let settled = settled && !fields.grant_rights();
     let may_be = |change: &FieldChange| {
-        change.agreement == Agreement::Missing || (settled && may_be_rewritten(change))
+        change.agreement == FieldAgreement::Missing || (settled && may_be_rewritten(change))
     };
     if changes.iter().any(may_be) {
         let owners = Owners::of(live);
         for change in changes.iter_mut().filter(|change| may_be(change)) {
             let are_helms = match change.agreement {
-                Agreement::Missing => owners.are_helms(&change.path),
+                FieldAgreement::Missing => owners.are_helms(&change.path),
                 _ if is_alternative(change) => !owners.is_empty() && owners.of_path(&change.path).is_empty(),
                 _ => owners.are_helms_alone(&change.path),
             };
             if are_helms {
-                change.agreement = Agreement::Doubt;
+                change.agreement = FieldAgreement::Doubt;
             }
         }
     }
@@ -398,6 +404,6 @@ pub fn of_fields(fields: &Fields, live: &Value, settled: bool) -> Vec<FieldChang
 /// Whether a field exists with another value than the declared one, or stands in the place of a declared one.
 pub(crate) fn may_be_rewritten(change: &FieldChange) -> bool {
     let is_field = || matches!(change.path.0.last(), Some(Segment::Field(_)));
-    change.agreement > Agreement::Doubt
+    change.agreement > FieldAgreement::Doubt
         && (is_alternative(change) || (change.declared.is_some() && is_field()))
 }

@@ -13,30 +13,24 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::claims;
-pub use crate::diff::of_fields; // alias
 use crate::diff::{ChangeKind, FieldDiff, ObjectComparison, may_be_rewritten};
-use crate::edit::{Circumstances, ObjectDeclaration, DryRunEvidence, FieldFinding, VerdictReason};
+use crate::edit::{Circumstances, DryRunEvidence, FieldFinding, ObjectDeclaration, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use crate::shown::ShownValues;
-use kubemoor_declare::equality::Agreement;
+use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_helm::record::Status;
-use kubemoor_helm::release::Declared;
-use kubemoor_helm::state::Standing;
+use kubemoor_helm::record::ReleaseStatus;
+use kubemoor_helm::release::DeclaredObject;
+use kubemoor_helm::state::ReleaseClaim;
 use kubemoor_policy::Policy;
-
-pub use self::LiveDrift as Drift; // alias
-pub use self::LiveSubject as Subject; // alias
-pub use self::LiveVerdict as Live; // alias
-pub use self::MatchedDeclaration as Agreed; // alias
 
 /// A declared object, and everything that its verdict depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveSubject<'a, 'r> {
     pub object: &'a ObjectId,
-    pub standing: &'a Standing<'r>,
+    pub standing: &'a ReleaseClaim<'r>,
     pub policy: &'a Policy,
     pub circumstances: &'a Circumstances,
     pub now: Timestamp,
@@ -67,7 +61,7 @@ pub enum LiveVerdict<'r> {
 /// The declaration that a live object agrees with.
 #[derive(Clone, Debug)]
 pub struct MatchedDeclaration<'r> {
-    pub declared: &'r Arc<Declared>,
+    pub declared: &'r Arc<DeclaredObject>,
     /// The declared paths at which the object differs, or possibly differs, and is allowed to.
     pub spared: Vec<Path>,
     /// The fields at which an allowance permits the object to differ.
@@ -80,7 +74,7 @@ pub struct MatchedDeclaration<'r> {
 #[derive(Clone, Debug)]
 pub struct LiveDrift<'r> {
     /// The declaration that it is compared with: among several, the nearest one.
-    pub declared: &'r Arc<Declared>,
+    pub declared: &'r Arc<DeclaredObject>,
     /// The declared paths at which it differs, or possibly differs. In each, `new` is the live value; `old` is
     /// `None`.
     pub changes: Vec<FieldChange>,
@@ -134,8 +128,8 @@ pub fn compare<'r>(
 /// Settles doubts about a live object because of which the API server refuses the manifest: something of it is no
 /// form of what is declared. Where no change is certain, those in doubt are the only ones that it can be.
 pub fn settle_obstructed(changes: &mut [FieldChange]) {
-    if changes.iter().all(|change| change.agreement <= Agreement::Doubt) {
-        changes.iter_mut().for_each(|change| change.agreement = Agreement::Differs);
+    if changes.iter().all(|change| change.agreement <= FieldAgreement::Doubt) {
+        changes.iter_mut().for_each(|change| change.agreement = FieldAgreement::Differs);
     }
 }
 
@@ -144,14 +138,14 @@ pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<FieldFinding>
     let finding = |change: &FieldChange| {
         let FieldChange { path, declared, new, agreement, .. } = change;
         let values = ShownValues::of(object, path, [declared.as_ref(), None, new.as_ref()]);
-        let (doubt, added) = (*agreement == Agreement::Doubt, agreement.is_addition());
+        let (doubt, added) = (*agreement == FieldAgreement::Doubt, agreement.is_addition());
         FieldFinding { doubt, added, ..FieldFinding::of(path.clone(), values) }
     };
     changes.iter().map(finding).collect()
 }
 
 impl<'a> LiveSubject<'a, '_> {
-    pub fn exceptions(&self, declared: &'a Arc<Declared>) -> ObjectExceptions<'a> {
+    pub fn exceptions(&self, declared: &'a Arc<DeclaredObject>) -> ObjectExceptions<'a> {
         let of = ObjectDeclaration { object: self.object, release: &self.standing.release.id, declared };
         let exceptions = ObjectExceptions::new(of, self.policy, self.circumstances, None, self.now);
         exceptions.of_live(of, self.standing.release)
@@ -160,17 +154,17 @@ impl<'a> LiveSubject<'a, '_> {
 
 impl LiveDrift<'_> {
     pub fn is_doubt(&self) -> bool {
-        self.changes.iter().all(|change| change.agreement == Agreement::Doubt)
+        self.changes.iter().all(|change| change.agreement == FieldAgreement::Doubt)
     }
 
     /// Whether some change is a doubt, which only the arbiter can settle.
     pub fn has_doubt(&self) -> bool {
-        self.changes.iter().any(|change| change.agreement == Agreement::Doubt)
+        self.changes.iter().any(|change| change.agreement == FieldAgreement::Doubt)
     }
 
     /// Whether `managedFields` decide if a change is only a doubt.
     pub fn hangs_on_managers(&self) -> bool {
-        self.changes.iter().any(|it| it.agreement == Agreement::Missing || may_be_rewritten(it))
+        self.changes.iter().any(|it| it.agreement == FieldAgreement::Missing || may_be_rewritten(it))
     }
 
     /// The distance of an object from a declaration: doubts weigh least.
@@ -180,8 +174,8 @@ impl LiveDrift<'_> {
 }
 
 /// The declaration from before a running operation, if an edit may not agree with it.
-fn before<'r>(subject: &LiveSubject<'_, 'r>) -> Option<&'r Arc<Declared>> {
-    let Standing { release, alternatives, pending, .. } = subject.standing;
+fn before<'r>(subject: &LiveSubject<'_, 'r>) -> Option<&'r Arc<DeclaredObject>> {
+    let ReleaseClaim { release, alternatives, pending, .. } = subject.standing;
     let baseline = release.objects.get(subject.object)?.baseline.as_ref()?;
     (*pending && !alternatives.iter().any(|known| Arc::ptr_eq(known, baseline))).then_some(baseline)
 }
@@ -191,7 +185,7 @@ fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
     let release = standing.release;
     let declarations = release.objects.get(subject.object);
     let is_of_baseline = || declarations.is_some_and(|it| it.baseline.is_some());
-    if standing.pending || (release.state.status == Status::Failed && !is_of_baseline()) {
+    if standing.pending || (release.state.status == ReleaseStatus::Failed && !is_of_baseline()) {
         return LiveVerdict::Awaited;
     }
     // Absence agrees with the latest manifest, as the object may agree with the baseline.
@@ -211,7 +205,7 @@ fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
 /// The differences that are not allowed, and what is.
 fn changes<'r>(
     subject: &LiveSubject<'_, 'r>,
-    declared: &'r Arc<Declared>,
+    declared: &'r Arc<DeclaredObject>,
     live: &Value,
     evidence: DryRunEvidence<'_>,
 ) -> (Vec<FieldChange>, MatchedDeclaration<'r>) {
@@ -245,7 +239,7 @@ fn changes<'r>(
 }
 
 /// Adds to missing list elements the element that replaced them.
-fn show_moved(changes: &mut [FieldChange], declared: &Declared, live: &Value) {
+fn show_moved(changes: &mut [FieldChange], declared: &DeclaredObject, live: &Value) {
     let is_missing = |change: &FieldChange| {
         matches!(change.path.0.last(), Some(Segment::Key(_)))
             && change.declared.is_none()

@@ -10,18 +10,12 @@ use crate::shown::{Difference, Shown, ShownValues};
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Actor, Autoscaler, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::path::Path;
-use kubemoor_helm::release::Declared;
+use kubemoor_helm::release::DeclaredObject;
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::signing::Declaration;
-
-pub use self::DryRunEvidence as Evidence; // alias
-pub use self::EditOutcome as Outcome; // alias
-pub use self::FieldFinding as Finding; // alias
-pub use self::ObjectOwner as Owner; // alias
-pub use self::VerdictReason as Reason; // alias
 
 #[derive(Clone, Debug)]
 pub struct Edit<'a> {
@@ -89,7 +83,7 @@ pub struct Verdict {
 
 /// What becomes of an edit. Ordered from lenient to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
-#[schemars(rename = "Outcome")]
+#[schemars(rename = "EditOutcome")]
 pub enum EditOutcome {
     /// It passes, unrecorded.
     Allow,
@@ -107,7 +101,7 @@ pub enum EditOutcome {
 /// Why an edit is judged as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(rename = "Reason")]
+#[schemars(rename = "VerdictReason")]
 pub enum VerdictReason {
     /// No release declares the object.
     NotDeclared,
@@ -176,7 +170,7 @@ pub struct Grounds {
 
 /// One field that drifts.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-#[schemars(rename = "Finding")]
+#[schemars(rename = "FieldFinding")]
 pub struct FieldFinding {
     /// The field.
     #[serde(serialize_with = "displayed")]
@@ -316,7 +310,7 @@ pub(crate) fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Res
 pub struct ObjectDeclaration<'a> {
     pub object: &'a ObjectId,
     pub release: &'a ReleaseId,
-    pub declared: &'a Arc<Declared>,
+    pub declared: &'a Arc<DeclaredObject>,
 }
 
 /// The present knowledge about one object, besides its releases.

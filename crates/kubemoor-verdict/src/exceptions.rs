@@ -17,7 +17,7 @@ use kubemoor_declare::equality;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Actor, Autoscaler, EditsMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::allowance::StandingAllowance;
 use kubemoor_policy::mask::Mask;
@@ -27,9 +27,6 @@ use kubemoor_policy::pattern::PatternTrie;
 use kubemoor_policy::resource::AllowedAutoscalers;
 use kubemoor_policy::selector::PolicySubject;
 use kubemoor_policy::{ObjectRules, Policy};
-
-pub use self::ExceptionSource as Source; // alias
-pub use self::ObjectExceptions as Exceptions; // alias
 
 /// The number of grant patterns above which they are looked up by a trie.
 const MANY: usize = 64;
@@ -334,7 +331,7 @@ impl<'a> ObjectExceptions<'a> {
 }
 
 /// The declared number of replicas, if it is at a path of plain names.
-fn declared_count(declared: &Declared) -> Option<i64> {
+fn declared_count(declared: &DeclaredObject) -> Option<i64> {
     let mut names = Vec::new();
     for segment in declared.scale()?.0.iter() {
         let Segment::Field(name) = segment else { return None };
@@ -415,7 +412,7 @@ pub(crate) fn fills(
 
 /// The values of a Secret that are declared empty in a release with a ServiceAccount of its own. A live object does
 /// not show which account has filled them.
-pub(crate) fn filled_by(release: &Release, object: &ObjectId, declared: &Arc<Declared>) -> Vec<Path> {
+pub(crate) fn filled_by(release: &Release, object: &ObjectId, declared: &Arc<DeclaredObject>) -> Vec<Path> {
     if !is_secret(object) || accounts(release).next().is_none() {
         return Vec::new();
     }
@@ -425,7 +422,7 @@ pub(crate) fn filled_by(release: &Release, object: &ObjectId, declared: &Arc<Dec
 }
 
 /// Whether the object is a Job that is declared to be removed some time after it has finished.
-pub(crate) fn expires(object: &ObjectId, declared: &Declared) -> bool {
+pub(crate) fn expires(object: &ObjectId, declared: &DeclaredObject) -> bool {
     object.group == "batch"
         && object.kind == "Job"
         && declared.fields().get(&["spec", "ttlSecondsAfterFinished"]).is_some_and(|it| it.is_number())

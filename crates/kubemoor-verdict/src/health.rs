@@ -10,18 +10,10 @@ use serde::Serialize;
 
 use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state::is_locked;
 use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference, ObjectCounts, Suspension};
-
-pub use crate::health as reported; // alias
-
-pub use self::HealthCounts as Counts; // alias
-pub use self::HealthFacts as Facts; // alias
-pub use self::HealthReason as Reason; // alias
-pub use self::RecordHealth as RecordFacts; // alias
-pub use self::ReleaseHealth as Health; // alias
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthFacts {
@@ -143,11 +135,11 @@ impl RecordHealth {
             RecordState::Invalid
         } else if is_locked(release, operation_timeout, now) {
             RecordState::Locked
-        } else if status.is_pending() || status == Status::Uninstalling {
+        } else if status.is_pending() || status == ReleaseStatus::Uninstalling {
             RecordState::Underway
-        } else if status == Status::Failed {
+        } else if status == ReleaseStatus::Failed {
             RecordState::Failed
-        } else if status == Status::Uninstalled {
+        } else if status == ReleaseStatus::Uninstalled {
             RecordState::Gone
         } else {
             RecordState::Deployed

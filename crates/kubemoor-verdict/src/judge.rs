@@ -10,16 +10,18 @@ use jiff::Timestamp;
 use crate::claims::counting;
 use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, ObjectComparison};
 use crate::edit::{
-    ObjectDeclaration, DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, Rules, Verdict, VerdictReason,
+    DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, ObjectDeclaration, Rules, Verdict,
+    VerdictReason,
 };
 use crate::exceptions::{ObjectExceptions, exempting};
 use crate::shown::ShownValues;
 use crate::{claims, identities};
-use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{EditsMode, ObjectId, Operation, PROBE_MANAGER};
 use kubemoor_helm::release::Release;
-use kubemoor_helm::state::{self, Standing};
+use kubemoor_helm::state;
+use kubemoor_helm::state::ReleaseClaim;
 use kubemoor_policy::Policy;
 
 /// Judges one edit by the releases that declare its object (`claims`, the one
@@ -67,7 +69,7 @@ pub fn judge_with_facts(
     if edit.dry_run && edit.field_manager == PROBE_MANAGER {
         return plain(VerdictReason::Probe);
     }
-    let claimed: Vec<(Standing<'_>, Arc<Policy>)> = counting(claims, edit.object, &edit.owner)
+    let claimed: Vec<(ReleaseClaim<'_>, Arc<Policy>)> = counting(claims, edit.object, &edit.owner)
         .filter_map(|release| {
             let policy = rules.resolver.of(&release.id);
             let standing = state::standing(release, edit.object, policy.operation_timeout, now)?;
@@ -114,7 +116,7 @@ pub fn judge_with_facts(
 /// The verdict of one release that declares the object, by the policy of that release.
 fn judge_claim(
     edit: &Edit<'_>,
-    standing: &Standing<'_>,
+    standing: &ReleaseClaim<'_>,
     policy: &Policy,
     evidence: DryRunEvidence<'_>,
     now: Timestamp,
@@ -334,8 +336,8 @@ fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> W
     for (it, excused) in exceptions.excuse(&diff.changes) {
         let FieldDiff { change, kind, .. } = it;
         if excused.is_none() && *kind != ChangeKind::Added {
-            weighed.certain |= change.agreement == Agreement::Differs && *kind != ChangeKind::Merged;
-            weighed.in_doubt &= matches!(change.agreement, Agreement::Doubt | Agreement::Missing);
+            weighed.certain |= change.agreement == FieldAgreement::Differs && *kind != ChangeKind::Merged;
+            weighed.in_doubt &= matches!(change.agreement, FieldAgreement::Doubt | FieldAgreement::Missing);
         }
         weighed.merged &= excused.is_some() || *kind == ChangeKind::Merged;
         match excused {
@@ -353,7 +355,7 @@ fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> W
     weighed
 }
 
-fn finding(object: &ObjectId, diff: &FieldDiff, fields: &Fields) -> FieldFinding {
+fn finding(object: &ObjectId, diff: &FieldDiff, fields: &DeclaredFields) -> FieldFinding {
     let FieldDiff { change: FieldChange { path, declared, old, new, agreement }, kind, element } = diff;
     let values = match element {
         // A change of an element's existence holds only its keys.
@@ -363,7 +365,7 @@ fn finding(object: &ObjectId, diff: &FieldDiff, fields: &Fields) -> FieldFinding
         }
         None => ShownValues::of(object, path, [declared.as_ref(), old.as_ref(), new.as_ref()]),
     };
-    let (doubt, added) = (*agreement == Agreement::Doubt, *kind == ChangeKind::Added);
+    let (doubt, added) = (*agreement == FieldAgreement::Doubt, *kind == ChangeKind::Added);
     FieldFinding { doubt, added, ..FieldFinding::of(path.clone(), values) }
 }
 

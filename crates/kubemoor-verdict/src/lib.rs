@@ -27,14 +27,6 @@ pub mod sealed;
 pub mod shown;
 
 // Former paths of other crates' `use` lines.
-pub use self::claims as adoption; // alias
-pub use self::claims as deletion; // alias
-pub use self::claims as dependants; // alias
-pub use self::diff as facts; // alias
-pub use self::edit as circumstances; // alias
-pub use self::message as patch; // alias
-pub use self::replay as recorded; // alias
-pub use self::shown as difference; // alias
 
 #[cfg(test)]
 #[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]

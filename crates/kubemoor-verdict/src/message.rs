@@ -15,8 +15,9 @@ use smallvec::{SmallVec, smallvec};
 use crate::claims::Dependant;
 use crate::edit::{FieldFinding, Grounds, Verdict, VerdictReason};
 use crate::records::{self, Falsified};
-pub use crate::remedy::{LiveWriters, Upgrade, allow}; // alias: `use` without `pub`
-pub use crate::remedy::{Owner, audit}; // alias
+use crate::remedy::LiveWriters;
+use crate::remedy::Upgrade;
+use crate::remedy::allow;
 use crate::remedy::{Remedy, RemedyKind, Upgrader, argument, details};
 use crate::revert::SetBack;
 use crate::shown::{Difference, Shown};
@@ -24,13 +25,10 @@ use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{ALLOW, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Segment;
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_helm::values::Candidate;
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::{Policy, ValueSource};
-
-pub use self::EditMessage as Message; // alias
-pub use self::MessageContext as Context; // alias
 
 /// Room for most denials, in bytes.
 const ROOM: usize = 2048;
@@ -64,7 +62,7 @@ pub struct MessageContext<'a> {
     /// The policy that decides; `None` where it is not known.
     pub policy: Option<&'a Policy>,
     /// The object as the release declares it; `None` where it is not known.
-    pub declared: Option<&'a Arc<Declared>>,
+    pub declared: Option<&'a Arc<DeclaredObject>>,
     /// The release that declares it; `None` where it is not known.
     pub release: Option<&'a Release>,
     /// The live object before and after the edit; `None` if the object did not exist or does not stay.
@@ -88,7 +86,7 @@ impl MessageContext<'_> {
                 ..EditMessage::about(self.object, grounds)
             };
         }
-        Message {
+        EditMessage {
             what: "this change would overwrite fields that the release manages".to_owned(),
             denied: format!("This change is not allowed{by}"),
             listed: MessageList::Fields(Arc::clone(grounds)),
@@ -102,7 +100,7 @@ impl MessageContext<'_> {
     pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> EditMessage {
         let Some(grounds) = &verdict.grounds else { return EditMessage::default() };
         let upgrade = self.upgrade(&grounds.release);
-        Message {
+        EditMessage {
             what: "these fields were reverted to the release's values".to_owned(),
             listed: MessageList::set_back(fields),
             ways: upgrade.for_fields(self.object, fields.iter().map(|field| &field.path)),
@@ -269,7 +267,7 @@ pub fn of_record(object: &ObjectId, falsified: Falsified) -> EditMessage {
     let revision = records::names(object)
         .map(|(release, revision)| format!("revision {revision} of Helm release {:?}", release.name));
     let revision = revision.unwrap_or_else(|| "a Helm release".to_owned());
-    Message {
+    EditMessage {
         what: what.to_owned(),
         denied: format!("This change is not allowed: {what}"),
         ..EditMessage::with_remedies(
@@ -292,7 +290,7 @@ pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Depe
         let others = if dependants.len() > 1 { ", and the others in the same way" } else { "" };
         Remedy::from(format!("Uninstall these releases first: helm uninstall {name} -n {namespace}{others}"))
     });
-    Message {
+    EditMessage {
         what: "this would also delete objects that Helm releases manage".to_owned(),
         denied: "This would also delete objects that Helm releases manage".to_owned(),
         listed: MessageList::objects(dependants.iter().map(named)),
@@ -305,7 +303,7 @@ pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Depe
 
 /// The message for an edit that is too large or too deep to be judged.
 pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> EditMessage {
-    Message {
+    EditMessage {
         denied: "This change is too large or too deeply nested to be checked: send a smaller one".to_owned(),
         what: "this change is too large or too deeply nested to be checked".to_owned(),
         ..of_unread(object, is_record)
@@ -314,7 +312,7 @@ pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> EditMessage {
 
 /// The message for an edit for which the guard had no room.
 pub fn of_no_room(object: &ObjectId, is_record: bool) -> EditMessage {
-    Message {
+    EditMessage {
         denied: "Too many large changes arrive at once: try again".to_owned(),
         what: "too many large changes arrive at once to check this one".to_owned(),
         ..of_unread(object, is_record)
@@ -637,7 +635,7 @@ pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> EditMess
     let claim =
         format!("{} is managed by Helm release {}", named(object, release), of_release(object, release));
     let way = allow(object, release, &["PATH".to_owned()]);
-    Message {
+    EditMessage {
         what: format!("its annotation {ALLOW} requests an exception that is not granted: {reason}"),
         denied: format!("Its annotation {ALLOW} requests an exception that is not granted: {reason}"),
         ..EditMessage::with_remedies(

@@ -15,12 +15,8 @@ use serde_json::{Map, Value};
 use kubemoor_declare::equality;
 use kubemoor_declare::model::{HELM_MARKS, MANAGED_BY, RELEASE_NAME};
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_declare::schema::Scalar;
+use kubemoor_declare::schema::ScalarType;
 use kubemoor_helm::record::ApplyMethod;
-
-pub use self::FieldManager as Manager; // alias
-pub use self::ManagerOperation as Operation; // alias
-pub use self::UnreadableEntry as Skipped; // alias
 
 /// The most entries of one object that are read. The API server merges all but ten of the managers that update;
 /// managers that apply are few.
@@ -29,7 +25,7 @@ pub(crate) const MAX_ENTRIES: usize = 1000;
 /// Who wrote: what tells one entry of `managedFields` from another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "Manager")]
+#[schemars(rename = "FieldManager")]
 pub struct FieldManager {
     /// The name, such as `helm` or `kubectl-set`.
     #[serde(rename = "manager")]
@@ -44,7 +40,7 @@ pub struct FieldManager {
 
 /// How a field manager wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
-#[schemars(rename = "Operation")]
+#[schemars(rename = "ManagerOperation")]
 pub enum ManagerOperation {
     /// By server-side apply.
     Apply,
@@ -355,7 +351,7 @@ impl Prefix {
     }
 
     pub(crate) fn then(self, segment: &Segment) -> Self {
-        let class = |value| equality::class(Scalar::IntOrString, value);
+        let class = |value| equality::class(ScalarType::IntOrString, value);
         let own = match segment {
             Segment::Field(name) => hash(&("f", name)),
             Segment::Element(value) => hash(&("v", class(value))),
@@ -466,7 +462,7 @@ fn entry<'t>(tree: &'t Tree, segment: &Segment) -> Option<(&'t str, &'t Value)> 
 }
 
 fn is_same(a: &Value, b: &Value) -> bool {
-    equality::is_same_scalar(Scalar::IntOrString, a, b)
+    equality::is_same_scalar(ScalarType::IntOrString, a, b)
 }
 
 /// A segment with its values as texts and as what these are the texts of.

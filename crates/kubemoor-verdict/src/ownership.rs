@@ -14,22 +14,17 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::edit::displayed;
+use crate::owners::Owners;
+use crate::owners::helms;
 use crate::owners::{FieldManager, Holdings, ManagerOperation, prefixes, stands_for_text};
-pub use crate::owners::{Manager, Operation, Skipped, Votes, abandons}; // alias
-pub use crate::owners::{Owners, helms}; // alias: `use` without `pub`
 use kubemoor_declare::compare::Move;
-use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::Fields;
-use kubemoor_declare::lookup::Lookup;
+use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::ObjectId;
+use kubemoor_declare::path::PathLookup;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_policy::mask::Mask;
-
-pub use self::FieldConflict as Conflict; // alias
-pub use self::FieldInquiry as Inquiry; // alias
-pub use self::FieldStanding as Standing; // alias
-pub use self::TakenFields as Taken; // alias
 
 /// The name under which Flux's controller runs Helm. It always forces its applies, so it meets no conflict.
 const FLUX: &str = "helm-controller";
@@ -78,7 +73,7 @@ pub struct PartUndone<'a> {
 /// when it changes them: those with an owner other than `helm`; without a `helm`, those with any owner. What lies
 /// below an empty map is not declared. Empty for client-side releases, and for Flux, which forces its applies.
 pub fn conflicts(
-    fields: &Fields,
+    fields: &DeclaredFields,
     live: &Value,
     owners: &Owners,
     helm: Option<&FieldManager>,
@@ -88,11 +83,11 @@ pub fn conflicts(
         return Vec::new();
     }
     let drift = fields.drift(live);
-    let drift = drift.iter().filter(|it| it.agreement > Agreement::Doubt);
+    let drift = drift.iter().filter(|it| it.agreement > FieldAgreement::Doubt);
     let drift: HashSet<u64> = drift.filter_map(|it| prefixes(&it.path).last()).collect();
     let holdings = Holdings::new(owners);
     let own = helm.and_then(|helm| owners.entry(helm));
-    let (mut found, mut lookup) = (Vec::new(), Lookup::new(live));
+    let (mut found, mut lookup) = (Vec::new(), PathLookup::new(live));
     let empties: HashSet<u64> =
         fields.granular_empties().iter().filter_map(|it| prefixes(it).last()).collect();
     for (path, declared) in fields.leaves() {
@@ -137,7 +132,7 @@ pub fn conflicts(
 ///
 /// Meant for fields with their declared values; where the value is another one, Helm's next apply sets it.
 pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Value> {
-    let (mut owners, mut lookup) = (Owners::of(live), Lookup::new(live));
+    let (mut owners, mut lookup) = (Owners::of(live), PathLookup::new(live));
     for path in paths.iter().filter(|path| !lookup.get(path).is_empty()) {
         owners.give(Some(helm), path);
     }
@@ -166,7 +161,7 @@ pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Optio
     }
     let known = !before.is_empty();
     let helm = helms([&before], method).or_else(|| helms([&owners], method));
-    let mut lookup = Lookup::new(result);
+    let mut lookup = PathLookup::new(result);
     for Back { path, declared } in back {
         if known {
             owners.as_in(&before, path);
@@ -248,7 +243,12 @@ pub struct Replacement {
 }
 
 /// What takes the place of declared elements and fields of `live`.
-pub fn replacements(fields: &Fields, live: &Value, owners: &Owners, helm: Option<&str>) -> Vec<Replacement> {
+pub fn replacements(
+    fields: &DeclaredFields,
+    live: &Value,
+    owners: &Owners,
+    helm: Option<&str>,
+) -> Vec<Replacement> {
     let whose = |found: Move| {
         let managers = owners.of_path(&found.live);
         let is_other = |it: &&&FieldManager| Some(it.name.as_str()) != helm;
@@ -267,7 +267,7 @@ pub fn replacements(fields: &Fields, live: &Value, owners: &Owners, helm: Option
 /// the declared value, as `privileged` excludes `allowPrivilegeEscalation: false`: only the API server's refusal
 /// tells.
 pub fn set_beside(
-    fields: &Fields,
+    fields: &DeclaredFields,
     live: &Value,
     owners: &Owners,
     helm: Option<&str>,
@@ -323,13 +323,18 @@ pub struct TakenFields {
 /// besides Helm, so that Helm's next upgrade may fail. `None` for client-side releases, for Flux, which forces its
 /// applies, and for fields that `spared` covers. A field with another spelling than in the manifest counts too: a dry
 /// run has shown that the API server turns the manifest's value into it.
-pub fn taken(fields: &Fields, live: &Value, method: ApplyMethod, spared: &Mask) -> Option<TakenFields> {
+pub fn taken(
+    fields: &DeclaredFields,
+    live: &Value,
+    method: ApplyMethod,
+    spared: &Mask,
+) -> Option<TakenFields> {
     if method != ApplyMethod::ServerSide {
         return None;
     }
     let owners = Owners::of(live);
     let helm = helms([&owners], method)?;
-    let (mut paths, mut by, mut lookup) = (Vec::new(), None, Lookup::new(live));
+    let (mut paths, mut by, mut lookup) = (Vec::new(), None, PathLookup::new(live));
     for conflict in conflicts(fields, live, &owners, Some(&helm), method) {
         let manager = &conflict.manager;
         if manager.operation == ManagerOperation::Update
@@ -422,7 +427,7 @@ impl NextUpgrade {
     /// `live`.
     pub fn of(
         object: &ObjectId,
-        fields: &Fields,
+        fields: &DeclaredFields,
         live: &Value,
         (helm, method): (Option<&FieldManager>, ApplyMethod),
     ) -> Self {

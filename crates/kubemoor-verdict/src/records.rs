@@ -15,7 +15,7 @@ use crate::edit::{Grounds, Rules, Verdict, VerdictReason};
 use crate::exceptions::exempting;
 use crate::identities;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
-use kubemoor_helm::record::{Record, RecordError, Status, parse_record_name};
+use kubemoor_helm::record::{Record, RecordError, ReleaseStatus, parse_record_name};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
 use kubemoor_policy::selector::PolicySubject;
@@ -216,13 +216,13 @@ fn spoken_for(
 /// lag behind a Helm operation; the record itself comes from the API server.
 fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>) -> Option<Falsified> {
     let release = release?;
-    if matches!(release.state.status, Status::Uninstalling | Status::Uninstalled) {
+    if matches!(release.state.status, ReleaseStatus::Uninstalling | ReleaseStatus::Uninstalled) {
         return None;
     }
     let mut heads = [&release.latest].into_iter().chain(&release.baseline);
-    let last = heads.find(|head| head.status == Status::Deployed);
+    let last = heads.find(|head| head.status == ReleaseStatus::Deployed);
     let says_deployed =
-        matches!(edit.old.map(|old| &old.payload), Some(Ok(old)) if old.status == Status::Deployed);
+        matches!(edit.old.map(|old| &old.payload), Some(Ok(old)) if old.status == ReleaseStatus::Deployed);
     let is_last = match last {
         Some(last) => last.secret == edit.object.name || (says_deployed && revision > last.revision),
         None => says_deployed && revision >= release.latest.revision,

@@ -9,15 +9,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use kubemoor_declare::fields::Fields;
+use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Path;
 use kubemoor_helm::record::ChartVersion;
-use kubemoor_helm::release::{Head, Writer};
+use kubemoor_helm::release::{RecordHead, RecordWriter};
 use kubemoor_helm::values::Candidate;
-
-pub use self::Upgrader as Owner; // alias
 
 /// The paths that a command names; of more it names all by `*`.
 const PATHS: usize = 8;
@@ -340,7 +338,11 @@ struct LiveWriter {
 
 impl Upgrader {
     /// The owner of the release of an object with these declared fields, where `record` is the latest record.
-    pub fn of<'l>(fields: &Fields, record: Option<&Head>, live: impl FnOnce() -> LiveWriters<'l>) -> Self {
+    pub fn of<'l>(
+        fields: &DeclaredFields,
+        record: Option<&RecordHead>,
+        live: impl FnOnce() -> LiveWriters<'l>,
+    ) -> Self {
         let text = |map: &str, name: &str| match fields.get(&["metadata", map, name]) {
             Some(Value::String(text)) if !text.is_empty() => Some(text),
             _ => None,
@@ -358,10 +360,10 @@ impl Upgrader {
         let newer = live.newest().filter(|(time, _)| record.is_none_or(|record| *time > record.touched));
         let writer = record.map(|record| record.writer).unwrap_or_default();
         match newer.map_or(writer, |(_, writer)| writer) {
-            Writer::Flux => Self::Flux(None),
-            Writer::Argo => Self::Argo(live.application()),
-            Writer::Terraform => Self::Terraform,
-            Writer::Other => Self::Helm,
+            RecordWriter::Flux => Self::Flux(None),
+            RecordWriter::Argo => Self::Argo(live.application()),
+            RecordWriter::Terraform => Self::Terraform,
+            RecordWriter::Other => Self::Helm,
         }
     }
 
@@ -407,11 +409,14 @@ impl<'a> LiveWriters<'a> {
     }
 
     /// The last program among those that upgrade releases for people, and when it wrote.
-    fn newest(&self) -> Option<(Timestamp, Writer)> {
-        let known = self.managers.iter().flatten().filter_map(|manager| match Writer::of(&manager.name) {
-            writer @ (Writer::Flux | Writer::Argo) => Some((manager.time.parse().ok()?, writer)),
-            Writer::Terraform | Writer::Other => None,
-        });
+    fn newest(&self) -> Option<(Timestamp, RecordWriter)> {
+        let known =
+            self.managers.iter().flatten().filter_map(|manager| match RecordWriter::of(&manager.name) {
+                writer @ (RecordWriter::Flux | RecordWriter::Argo) => {
+                    Some((manager.time.parse().ok()?, writer))
+                }
+                RecordWriter::Terraform | RecordWriter::Other => None,
+            });
         known.max_by_key(|(time, _)| *time)
     }
 

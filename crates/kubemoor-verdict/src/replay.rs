@@ -11,20 +11,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, JudgedFacts};
-use crate::edit::{Circumstances, ObjectDeclaration, Edit, EditOutcome, ObjectOwner, Verdict, VerdictReason};
+use crate::edit::{Circumstances, Edit, EditOutcome, ObjectDeclaration, ObjectOwner, Verdict, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use crate::judge::{Claim, Decision, decide};
 use crate::records::{self, Falsified, RecordFacts};
 use crate::{identities, shown};
 use kubemoor_declare::catalog::KindFacts;
 use kubemoor_declare::declare::declare;
-use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{
     Actor, Autoscaler, MANAGED_BY, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId,
 };
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_helm::release::{AllowAnnotations, Declared};
+use kubemoor_helm::release::{AllowAnnotations, DeclaredObject};
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::allowance::Grant;
@@ -45,7 +45,7 @@ pub struct Replay {
     declarations: usize,
 }
 
-type KnownDeclarations = HashMap<RecordedDeclaration, Arc<Declared>>;
+type KnownDeclarations = HashMap<RecordedDeclaration, Arc<DeclaredObject>>;
 
 struct ClusterPolicies {
     policies: Policies,
@@ -70,7 +70,7 @@ pub struct Replayed {
     /// The policy that decided; `None` for an edit that no release governs.
     pub policy: Option<Arc<Policy>>,
     /// The declaration of the object, if rules selected by it.
-    pub declared: Option<Arc<Declared>>,
+    pub declared: Option<Arc<DeclaredObject>>,
     pub falsified: Option<Falsified>,
 }
 
@@ -103,7 +103,7 @@ struct ReplayedClaim<'c> {
     claim: &'c RecordedClaim,
     policy: Arc<Policy>,
     /// The object as each manifest declares it.
-    declared: Vec<Arc<Declared>>,
+    declared: Vec<Arc<DeclaredObject>>,
     /// Additions count, but none were stored.
     is_unsealed: bool,
 }
@@ -232,7 +232,7 @@ impl Replay {
         release: &ReleaseId,
         object: &ObjectId,
         recorded: &RecordedDeclaration,
-    ) -> Option<Arc<Declared>> {
+    ) -> Option<Arc<DeclaredObject>> {
         let of_object = self.declared.get(release).and_then(|of_release| of_release.get(object));
         let known = of_object.and_then(|of_object| of_object.get(recorded));
         if let Some(declared) = known {
@@ -478,7 +478,7 @@ pub(crate) struct RecordedDeclaration {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RecordedChange {
     path: String,
-    is: Agreement,
+    is: FieldAgreement,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) kind: ChangeKind,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -594,7 +594,7 @@ impl RecordedAllowance {
 }
 
 impl RecordedAlternative {
-    pub(crate) fn facts(&self, declared: Arc<Declared>) -> Option<Diff> {
+    pub(crate) fn facts(&self, declared: Arc<DeclaredObject>) -> Option<Diff> {
         let changes = self.changes.iter().map(RecordedChange::facts).collect::<Option<_>>()?;
         let (fields, seal) = (declared.fields(), self.seal.clone());
         Some(Diff { declared, fields, changes, reason: VerdictReason::Unchanged, seal })
@@ -603,7 +603,7 @@ impl RecordedAlternative {
 
 impl RecordedDeclaration {
     /// An object of `release` with nothing but the stored parts.
-    pub(crate) fn declared(&self, release: &ReleaseId) -> Option<Declared> {
+    pub(crate) fn declared(&self, release: &ReleaseId) -> Option<DeclaredObject> {
         let map = |name: &str, texts: &BTreeMap<String, Value>| -> Map<String, Value> {
             let own = helms(release).into_iter().filter(|(of, ..)| *of == name);
             let own = own.map(|(_, key, text)| (key.to_owned(), Value::from(text)));
@@ -616,7 +616,7 @@ impl RecordedDeclaration {
         // Nothing else about the kind is recorded, and no verdict reads it.
         let facts =
             scale.map(|path| Arc::new(KindFacts { scale_replicas_path: Some(path), ..KindFacts::default() }));
-        Some(Declared {
+        Some(DeclaredObject {
             packed: fields.into(),
             allow: allow.allow.is_some().then(|| Box::new(allow)),
             version: self.version.as_str().into(),
@@ -781,7 +781,7 @@ impl Recording<'_> {
     /// Adds the labels or annotations of a manifest, without Helm's own. Returns whether these are all.
     fn add_texts(
         &self,
-        fields: &Fields,
+        fields: &DeclaredFields,
         map: &str,
         release: &ReleaseId,
         texts: &mut BTreeMap<String, Value>,

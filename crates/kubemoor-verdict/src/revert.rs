@@ -13,25 +13,22 @@ use serde_json::{Map, Value};
 
 use crate::claims::adopts;
 use crate::diff::EditChanges;
-use crate::edit::{ObjectDeclaration, FieldFinding};
+use crate::edit::{FieldFinding, ObjectDeclaration};
 use crate::ownership::{self, Back, PartUndone};
 use crate::shown::Shown;
 use crate::{additions, sealed};
 use kubemoor_declare::compare::Move;
-use kubemoor_declare::document::SERVER_METADATA;
-use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::{FieldChange, Fields};
-use kubemoor_declare::lookup::Lookup;
+use kubemoor_declare::declare::SERVER_METADATA;
+use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::ObjectId;
+use kubemoor_declare::path::PathLookup;
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_helm::release::{Declared, Release};
+use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
-
-pub use self::RevertPlan as Plan; // alias
-pub use self::WholeEdit as Whole; // alias
 
 /// The most findings of an edit that is reverted; an edit with more is denied.
 const MAX_FINDINGS: usize = 256;
@@ -92,7 +89,7 @@ pub enum Irreversible {
 /// An edit with its drifting fields reverted.
 struct Undoing<'a> {
     edit: WholeEdit<'a>,
-    fields: &'a Fields,
+    fields: &'a DeclaredFields,
     ignored: &'a Mask,
     findings: &'a [FieldFinding],
     /// The declared fields that the edit changes.
@@ -194,7 +191,7 @@ impl Undoing<'_> {
         let mut elements = edit.new.clone();
         let moved = moved(*edit, fields, findings, self.ignored);
         let (replaced, keyed): (Vec<Move>, Vec<Move>) = moved.into_iter().partition(Move::is_of_field);
-        Fields::put_back(&keyed, &mut elements);
+        DeclaredFields::put_back(&keyed, &mut elements);
         // A field in the place of another one goes, and all that the other one held comes back.
         for it in &replaced {
             additions::undo(&it.live, edit.old, &mut elements);
@@ -212,13 +209,13 @@ fn judged<'r>(
     release: &'r Release,
     policy: &Policy,
     findings: &[FieldFinding],
-) -> Option<(&'r Arc<Declared>, Vec<FieldChange>)> {
+) -> Option<(&'r Arc<DeclaredObject>, Vec<FieldChange>)> {
     let declarations = release.objects.get(edit.object)?;
-    let of = |declared: &'r Arc<Declared>| {
+    let of = |declared: &'r Arc<DeclaredObject>| {
         let fields = &*declared.fields();
         let seal = &policy.rules(edit.object, declared).sealed;
         let mut changes = EditChanges::new(edit.object, fields, seal, (Some(edit.old), false), edit.new);
-        changes.declared.retain(|change| change.agreement != Agreement::Agrees);
+        changes.declared.retain(|change| change.agreement != FieldAgreement::Agrees);
         let is_known = findings.iter().all(|finding| changes.concern(&finding.path));
         is_known.then_some((declared, changes.declared))
     };
@@ -227,11 +224,15 @@ fn judged<'r>(
 
 /// The places where the old object was not spelled as declared: those that a dry run has settled, and those that
 /// differ.
-fn before(edit: WholeEdit<'_>, release: &Release, declared: &Arc<Declared>) -> (Vec<Path>, Vec<FieldChange>) {
+fn before(
+    edit: WholeEdit<'_>,
+    release: &Release,
+    declared: &Arc<DeclaredObject>,
+) -> (Vec<Path>, Vec<FieldChange>) {
     let of = ObjectDeclaration { object: edit.object, release: &release.id, declared };
     let drift = declared.fields().drift(edit.old).into_iter();
     let (settled, mut drift): (Vec<_>, Vec<_>) = drift.partition(|it| of.is_settled(edit.settled, it));
-    drift.retain(|it| it.agreement > Agreement::Doubt);
+    drift.retain(|it| it.agreement > FieldAgreement::Doubt);
     (settled.into_iter().map(|it| it.path).collect(), drift)
 }
 
@@ -247,8 +248,13 @@ fn has_drifted<'c>(
 }
 
 /// The elements whose keys this edit changed, and the fields that it sets in the place of others.
-fn moved(edit: WholeEdit<'_>, fields: &Fields, findings: &[FieldFinding], ignored: &Mask) -> Vec<Move> {
-    let (mut before, mut after) = (Lookup::new(edit.old), Lookup::new(edit.new));
+fn moved(
+    edit: WholeEdit<'_>,
+    fields: &DeclaredFields,
+    findings: &[FieldFinding],
+    ignored: &Mask,
+) -> Vec<Move> {
+    let (mut before, mut after) = (PathLookup::new(edit.old), PathLookup::new(edit.new));
     let mut is_set_back = |it: &Move| {
         let is_found = |finding: &FieldFinding| match it.is_of_field() {
             true => it.concerns(&finding.path),
@@ -266,12 +272,12 @@ fn moved(edit: WholeEdit<'_>, fields: &Fields, findings: &[FieldFinding], ignore
 fn shuffled(
     old: &Value,
     new: &Value,
-    fields: &Fields,
+    fields: &DeclaredFields,
     leaves: &[(Path, Value)],
     changes: &[FieldChange],
 ) -> Vec<Path> {
     let mut found = fields.changed(old, new);
-    found.retain(|it| it.agreement != Agreement::Agrees && is_order(it, leaves));
+    found.retain(|it| it.agreement != FieldAgreement::Agrees && is_order(it, leaves));
     found.retain(|it| changes.iter().all(|change| change.path != it.path));
     found.into_iter().map(|it| it.path).collect()
 }
@@ -365,7 +371,7 @@ fn shown(id: &ObjectId, path: &Path, object: &Value) -> Option<Shown> {
 
 impl fmt::Debug for RevertPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan").field("set_back", &self.set_back).finish_non_exhaustive()
+        f.debug_struct("RevertPlan").field("set_back", &self.set_back).finish_non_exhaustive()
     }
 }
 

@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::owners::Owners;
 use crate::ownership::is_controller;
 use crate::{additions, claims};
-use kubemoor_declare::equality::Agreement;
-use kubemoor_declare::fields::{FieldChange, Fields};
+use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{
     MANAGED_BY, ObjectId, PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, RELEASE_NAME,
     RESOURCE_POLICY,
@@ -65,7 +65,7 @@ pub(crate) struct SealedChange<'v> {
 /// The sealed fields that differ between `old` and `new`.
 pub(crate) fn changes<'v>(
     object: &ObjectId,
-    fields: &Fields,
+    fields: &DeclaredFields,
     old: &'v Value,
     new: &'v Value,
 ) -> Vec<SealedChange<'v>> {
@@ -115,7 +115,7 @@ pub fn is_set(object: &ObjectId, live: &Value) -> bool {
 
 /// The sealed fields of a live object that differ from the manifest, as far as its `managedFields` tell; without
 /// these, all that are set.
-pub fn drift(object: &ObjectId, fields: &Fields, live: &Value) -> Vec<FieldChange> {
+pub fn drift(object: &ObjectId, fields: &DeclaredFields, live: &Value) -> Vec<FieldChange> {
     if !is_set(object, live) {
         return Vec::new();
     }
@@ -128,7 +128,7 @@ pub fn drift(object: &ObjectId, fields: &Fields, live: &Value) -> Vec<FieldChang
             declared: None,
             old: None,
             new: change.new.cloned(),
-            agreement: Agreement::Differs,
+            agreement: FieldAgreement::Differs,
         })
         .collect()
 }
@@ -233,7 +233,7 @@ fn setting(value: Option<&Value>, default: &str) -> String {
 }
 
 /// Whether the manifest sets the value at `path`. A null sets nothing.
-fn declares(fields: &Fields, path: &[&str]) -> bool {
+fn declares(fields: &DeclaredFields, path: &[&str]) -> bool {
     (1..=path.len()).any(|length| {
         let Some((above, below)) = path.split_at_checked(length) else { return false };
         fields.get(above).is_some_and(|value| read(&value, below).is_some_and(|value| !value.is_null()))
@@ -249,7 +249,7 @@ fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {
 }
 
 /// Whether the manifest declares an owner of each of these uids.
-fn declares_owners<'u>(fields: &Fields, mut uids: impl Iterator<Item = &'u str>) -> bool {
+fn declares_owners<'u>(fields: &DeclaredFields, mut uids: impl Iterator<Item = &'u str>) -> bool {
     let declared: HashSet<String> = fields
         .leaves()
         .into_iter()

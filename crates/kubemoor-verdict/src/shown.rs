@@ -20,8 +20,6 @@ use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::model::text::escaped_json;
 use kubemoor_declare::path::{Path, Segment};
 
-pub use self::ShownValues as Values; // alias
-
 /// The text in place of a Secret's value.
 const MASK: &str = "(redacted)";
 

@@ -15,18 +15,21 @@ use maud::{Markup, html};
 use super::door::SentForm;
 use super::html::{self as write, PageFrame, PageLink, PageQuery, trouble, turns};
 use super::visitor::{VisitedCluster, Visitor};
-use kubemoor_cluster::client::guarded::{self, Setting};
+use kubemoor_cluster::client::guarded;
+use kubemoor_cluster::client::guarded::UserSetting;
 use kubemoor_declare::model::{DriftMode, NamedObject, ReleaseId};
-use kubemoor_inspect::allowances::{self, Row, State as ExceptionState};
-use kubemoor_inspect::comparison::object::{FieldReport, State as ObjectState};
-use kubemoor_inspect::comparison::{self, ObjectReport, ReleaseReport};
-use kubemoor_inspect::exceptions::{self, Allowed, Plan};
-use kubemoor_inspect::failure::{Failure, failed, spoken};
-use kubemoor_inspect::orders;
-use kubemoor_inspect::pulses::Pulses;
+use kubemoor_inspect::comparison;
+use kubemoor_inspect::comparison::{FieldDiff, ObjectDiffState as ObjectState};
+use kubemoor_inspect::comparison::{ObjectDiff, ReleaseDiff};
+use kubemoor_inspect::exceptions;
+use kubemoor_inspect::exceptions::{AllowanceState as ExceptionState, ListedAllowance};
+use kubemoor_inspect::exceptions::{Allowed, ExceptionPlan};
+use kubemoor_inspect::failure::{InspectError, failed, spoken};
+use kubemoor_inspect::guard;
+use kubemoor_inspect::reading::Pulses;
 use kubemoor_inspect::times::parse_duration;
+use kubemoor_policy::guarded::Suspension;
 use kubemoor_policy::resource::MAX_PATHS;
-use kubemoor_policy::suspension::Suspension;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UserAction {
@@ -87,13 +90,14 @@ pub(super) async fn ask(Extension(visitor): Extension<Arc<Visitor>>, asked: Page
 }
 
 /// The action that is asked for, and what pages call it.
-fn action(asked: &PageQuery) -> Result<(UserAction, &'static str), Failure> {
+fn action(asked: &PageQuery) -> Result<(UserAction, &'static str), InspectError> {
     let found = ACTIONS.iter().find(|(name, ..)| asked.get("do") == Some(*name));
-    let (_, order, title) = found.ok_or_else(|| Failure::Named("this address names no action".to_owned()))?;
+    let (_, order, title) =
+        found.ok_or_else(|| InspectError::Named("this address names no action".to_owned()))?;
     Ok((*order, *title))
 }
 
-async fn confirmation(visitor: &Visitor, asked: &PageQuery) -> Result<Response, Failure> {
+async fn confirmation(visitor: &Visitor, asked: &PageQuery) -> Result<Response, InspectError> {
     let ((order, title), cluster) = (action(asked)?, visitor.cluster(asked)?);
     let (what, fields) = match order {
         UserAction::Allow => {
@@ -139,15 +143,18 @@ fn back(order: UserAction, cluster: &VisitedCluster, asked: &PageQuery) -> Strin
     }
 }
 
-fn named(asked: &PageQuery) -> Result<ReleaseId, Failure> {
-    asked.release().ok_or_else(|| Failure::Named("this address names nothing to act on".to_owned()))
+fn named(asked: &PageQuery) -> Result<ReleaseId, InspectError> {
+    asked.release().ok_or_else(|| InspectError::Named("this address names nothing to act on".to_owned()))
 }
 
 /// The exception that is asked for, and until when.
-async fn plan(cluster: &VisitedCluster, asked: &PageQuery) -> Result<(Plan, Timestamp), Failure> {
+async fn plan(
+    cluster: &VisitedCluster,
+    asked: &PageQuery,
+) -> Result<(ExceptionPlan, Timestamp), InspectError> {
     let now = Timestamp::now();
-    let wrong = |what: String| Failure::Named(what);
-    let missing = |what: &str| Failure::Named(format!("this address names no {what}"));
+    let wrong = |what: String| InspectError::Named(what);
+    let missing = |what: &str| InspectError::Named(format!("this address names no {what}"));
     let object: Result<NamedObject, &str> = asked.get("object").ok_or_else(|| missing("object"))?.parse();
     let object = object.map_err(|error| wrong(error.to_owned()))?;
     let until = match (asked.get("until"), asked.get("for")) {
@@ -164,12 +171,12 @@ async fn plan(cluster: &VisitedCluster, asked: &PageQuery) -> Result<(Plan, Time
     let connection = cluster.connection().await?;
     let namespace = asked.get("namespace").unwrap_or(&connection.namespace);
     let (object, paths, reason) = (&object, &paths, asked.get("reason"));
-    let asked = exceptions::Asked { object, namespace, paths, until, reason };
+    let asked = exceptions::ExceptionRequest { object, namespace, paths, until, reason };
     Ok((exceptions::plan(connection, &asked, now).await?, until))
 }
 
 /// Gives the order; the page that tells what came of it.
-async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, Failure> {
+async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, InspectError> {
     let ((order, title), cluster) = (action(asked)?, visitor.cluster(asked)?);
     let connection = cluster.connection().await?;
     let mut is_done = true;
@@ -183,7 +190,9 @@ async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, Failure>
         UserAction::Revoke => {
             let ReleaseId { namespace, name } = named(asked)?;
             let uid = asked.get("uid").ok_or_else(|| {
-                Failure::Named("this form names no exception that was shown: nothing was ended".to_owned())
+                InspectError::Named(
+                    "this form names no exception that was shown: nothing was ended".to_owned(),
+                )
             })?;
             exceptions::end_one(connection, &namespace, &name, uid).await?;
             (format!("The exception {name} has ended."), Vec::new())
@@ -191,7 +200,7 @@ async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, Failure>
         UserAction::Reconcile => {
             let release = named(asked)?;
             let pulses = Pulses::new(connection.client.clone());
-            let given = orders::reconcile(connection, &pulses, &release).await?;
+            let given = guard::reconcile(connection, &pulses, &release).await?;
             is_done = given.answered.is_taken();
             (given.answered.text(&release), given.warnings)
         }
@@ -199,12 +208,12 @@ async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, Failure>
             let release = named(asked)?;
             let (setting, doing, said) = match order {
                 UserAction::Suspend => {
-                    let setting = Setting::Suspend(Suspension::default());
+                    let setting = UserSetting::Suspend(Suspension::default());
                     (setting, "suspend the release", "Nothing of it is repaired until repairs are resumed")
                 }
-                _ => (Setting::Resume, "resume the release", "Repairs go on"),
+                _ => (UserSetting::Resume, "resume the release", "Repairs go on"),
             };
-            let warnings = orders::set(connection, &release, &setting, doing).await?;
+            let warnings = guard::set(connection, &release, &setting, doing).await?;
             (format!("Release {}: {said}.", spoken(&release)), warnings)
         }
     };
@@ -216,9 +225,9 @@ async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, Failure>
     }))
 }
 
-fn permission(plan: &Plan) -> Result<Markup, Failure> {
+fn permission(plan: &ExceptionPlan) -> Result<Markup, InspectError> {
     let text = serde_saphyr::to_string(&plan.resource)
-        .map_err(|error| Failure::Named(format!("the exception cannot be shown: {error}")))?;
+        .map_err(|error| InspectError::Named(format!("the exception cannot be shown: {error}")))?;
     Ok(html! {
         p {
             "Until " strong { (plan.resource.spec.until) } " these fields of " strong { (plan.object) }
@@ -274,9 +283,9 @@ async fn revocation(
     exception: &ReleaseId,
     shown: Option<&str>,
     now: Timestamp,
-) -> Result<(Markup, String), Failure> {
+) -> Result<(Markup, String), InspectError> {
     let ReleaseId { namespace, name } = exception;
-    let read = allowances::one(cluster.connection().await?, namespace, name, now).await;
+    let read = exceptions::one(cluster.connection().await?, namespace, name, now).await;
     let (read, uid) = match (read, shown) {
         (Ok(row), Some(shown)) if row.uid != shown => return Err(exceptions::gone(namespace, name, true)),
         (Ok(row), _) => {
@@ -298,8 +307,8 @@ async fn revocation(
     Ok((what, uid))
 }
 
-fn ended(row: &Row, now: Timestamp) -> Markup {
-    let Row { object, paths, until, state, by, reason, .. } = row;
+fn ended(row: &ListedAllowance, now: Timestamp) -> Markup {
+    let ListedAllowance { object, paths, until, state, by, reason, .. } = row;
     html! {
         dl.facts {
             div { dt { "Object" } dd { code { (object.kind) "/" (object.name) } } }
@@ -312,28 +321,28 @@ fn ended(row: &Row, now: Timestamp) -> Markup {
     }
 }
 
-async fn mode(cluster: &VisitedCluster, release: &ReleaseId) -> Result<String, Failure> {
+async fn mode(cluster: &VisitedCluster, release: &ReleaseId) -> Result<String, InspectError> {
     let connection = cluster.connection().await?;
     let read = guarded::get(&connection.client, release).await;
     let read = read.map_err(|error| failed(connection, "read the GuardedRelease", error))?;
     let status = read.and_then(|it| it.status);
-    let unknown = || Failure::Named("the guard has not looked at the release yet".to_owned());
+    let unknown = || InspectError::Named("the guard has not looked at the release yet".to_owned());
     status.map(|status| status.drift).filter(|mode| !mode.is_empty()).ok_or_else(unknown)
 }
 
-async fn compare(cluster: &VisitedCluster, release: &ReleaseId) -> Result<ReleaseReport, Failure> {
+async fn compare(cluster: &VisitedCluster, release: &ReleaseId) -> Result<ReleaseDiff, InspectError> {
     let reader = cluster.reader().await?;
     let read = reader.release(release).await?;
     Ok(comparison::compare(&reader, &read, false, Timestamp::now(), &|| ()).await)
 }
 
 /// What drifts now, and which of it a repair changes.
-fn drifting(compared: Result<ReleaseReport, Failure>, is_repaired: bool) -> Markup {
+fn drifting(compared: Result<ReleaseDiff, InspectError>, is_repaired: bool) -> Markup {
     let report = match compared {
         Ok(report) => report,
         Err(error) => return html! { p.note { "The present drift cannot be shown: " (error) } },
     };
-    let is_drift = |it: &&ObjectReport| {
+    let is_drift = |it: &&ObjectDiff| {
         matches!(it.state, ObjectState::Drifted | ObjectState::Missing | ObjectState::Ownership)
     };
     let drifted: Vec<_> = report.objects.iter().filter(is_drift).collect();
@@ -355,7 +364,7 @@ fn drifting(compared: Result<ReleaseReport, Failure>, is_repaired: bool) -> Mark
     }
 }
 
-fn change(field: &FieldReport, is_repaired: bool) -> Markup {
+fn change(field: &FieldDiff, is_repaired: bool) -> Markup {
     html! {
         div.change {
             code { (field.path) } ": "
@@ -369,7 +378,7 @@ fn change(field: &FieldReport, is_repaired: bool) -> Markup {
 const MOST: usize = 300;
 
 struct ClusterExceptions {
-    rows: Vec<Row>,
+    rows: Vec<ListedAllowance>,
     /// Which page that is, and of how many.
     page: (usize, usize),
     ends: BTreeSet<String>,
@@ -410,7 +419,7 @@ pub(super) async fn list(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 /// A table of exceptions, at most of one page. Those in the namespaces `ends` may be ended.
 pub(super) fn exceptions_table(
     cluster: &VisitedCluster,
-    rows: &[Row],
+    rows: &[ListedAllowance],
     ends: &BTreeSet<String>,
     now: Timestamp,
 ) -> Markup {
@@ -442,14 +451,14 @@ async fn read_exceptions(
     cluster: &VisitedCluster,
     asked: &PageQuery,
     now: Timestamp,
-) -> Result<ClusterExceptions, Failure> {
+) -> Result<ClusterExceptions, InspectError> {
     let connection = cluster.connection().await?;
     let mut only = None;
-    let mut rows = match allowances::read(connection, asked.get("namespace"), None, now).await {
+    let mut rows = match exceptions::read(connection, asked.get("namespace"), None, now).await {
         // Who may not look into all namespaces is shown their own.
         Err(error) if error.is_forbidden() && asked.get("namespace").is_none() => {
             only = Some(connection.namespace.clone());
-            allowances::read(connection, only.as_deref(), None, now).await
+            exceptions::read(connection, only.as_deref(), None, now).await
         }
         read => read,
     }?;
@@ -459,7 +468,7 @@ async fn read_exceptions(
     Ok(ClusterExceptions { ends: cluster.ends(namespaces).await, rows, page, only })
 }
 
-fn end_link(cluster: &VisitedCluster, row: &Row) -> Markup {
+fn end_link(cluster: &VisitedCluster, row: &ListedAllowance) -> Markup {
     let revoke = PageLink::to("act")
         .with("do", "revoke")
         .with("cluster", &cluster.name)
@@ -469,7 +478,7 @@ fn end_link(cluster: &VisitedCluster, row: &Row) -> Markup {
     html! { a href=(revoke.text()) { "End" span.hidden { " the exception " (row.name) } } }
 }
 
-fn exception_line(row: &Row, now: Timestamp) -> Markup {
+fn exception_line(row: &ListedAllowance, now: Timestamp) -> Markup {
     let (class, state) = match row.state {
         ExceptionState::Open => ("good", "Open"),
         ExceptionState::Ended => ("doubt", "Ended"),

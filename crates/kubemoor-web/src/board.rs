@@ -21,16 +21,17 @@ use tokio::time::{Instant, timeout};
 
 pub(super) use self::follower::BoardScope;
 use self::follower::Follower;
-use kubemoor_cluster::client::connection::Connection;
+use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::guarded;
-use kubemoor_cluster::client::labelled::Origin;
-use kubemoor_cluster::client::watch::{Event, Form};
+use kubemoor_cluster::client::objects::LabelOrigin;
+use kubemoor_cluster::client::watch::{ObjectEvent, ObjectForm};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_inspect::allowances;
-use kubemoor_inspect::releases::{Row, unrecorded};
+use kubemoor_inspect::exceptions;
+use kubemoor_inspect::releases;
+use kubemoor_inspect::releases::ListedRelease;
 use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseStatus};
 use kubemoor_policy::resource::DriftAllowance;
-use kubemoor_verdict::health::reported::{Pulse, ReportedHealth, STALE_AFTER};
+use kubemoor_verdict::health::{Pulse, ReportedHealth, STALE_AFTER};
 
 /// How long a page waits for the first listing; then it shows what is there.
 const FIRST: Duration = Duration::from_secs(5);
@@ -56,7 +57,7 @@ pub(super) struct ReleaseStates {
 
 impl ReleaseStates {
     /// Follows the releases with the credentials of `connection`, until it is dropped.
-    pub(super) fn follow(connection: Connection, scope: BoardScope) -> Self {
+    pub(super) fn follow(connection: ClusterConnection, scope: BoardScope) -> Self {
         let known = Arc::new(RwLock::new(BoardState::default()));
         let (changed, changes) = watch::channel(0);
         let (answered, asked) = watch::channel(None);
@@ -117,10 +118,10 @@ impl ReleaseStates {
     }
 
     /// The exceptions, as far as the watch tells of them at this moment.
-    pub(super) fn exceptions(&self, now: Timestamp) -> Option<Vec<allowances::Row>> {
+    pub(super) fn exceptions(&self, now: Timestamp) -> Option<Vec<exceptions::ListedAllowance>> {
         // They are judged without the lock.
         let exceptions = self.known.read().exceptions.all();
-        exceptions.map(|exceptions| allowances::rows(exceptions, now))
+        exceptions.map(|exceptions| exceptions::rows(exceptions, now))
     }
 
     /// The fields that drift, by kind and path, of the releases of `namespace` (`None`: of all).
@@ -199,7 +200,7 @@ impl FollowedRelease {
 }
 
 pub(super) struct Rows {
-    pub(super) rows: Vec<Arc<Row>>,
+    pub(super) rows: Vec<Arc<ListedRelease>>,
     pub(super) notes: Vec<String>,
     pub(super) is_blind: bool,
     /// Whether there are no other releases.
@@ -218,7 +219,7 @@ pub(super) struct Followed {
 struct BoardState {
     guarded: BTreeMap<ReleaseId, Guarded>,
     /// By records and by objects; with the origin where there is no record.
-    others: BTreeMap<ReleaseId, Option<Origin>>,
+    others: BTreeMap<ReleaseId, Option<LabelOrigin>>,
     pulses: HashMap<(String, String), Pulse>,
     exceptions: ExceptionIndex,
     is_whole: bool,
@@ -232,7 +233,7 @@ struct BoardState {
 }
 
 struct Guarded {
-    row: Arc<Row>,
+    row: Arc<ListedRelease>,
     /// Without what only the guard needs.
     status: GuardedReleaseStatus,
     version: String,
@@ -243,7 +244,7 @@ struct Guarded {
 struct ReleaseMark {
     version: Option<String>,
     /// By what it was found, if it has no guard.
-    other: Option<Option<Origin>>,
+    other: Option<Option<LabelOrigin>>,
     /// How often exceptions may have changed that may be for its objects.
     exceptions: u64,
     is_forbidden: bool,
@@ -256,7 +257,7 @@ impl BoardState {
     }
 
     fn rows(&self, now: Timestamp) -> Rows {
-        let mut rows: BTreeMap<&ReleaseId, Arc<Row>> = BTreeMap::new();
+        let mut rows: BTreeMap<&ReleaseId, Arc<ListedRelease>> = BTreeMap::new();
         for (release, guarded) in &self.guarded {
             rows.insert(release, self.row(release, guarded, now));
         }
@@ -290,15 +291,18 @@ impl BoardState {
     }
 
     /// A release that no known GuardedRelease speaks of.
-    fn other(&self, release: &ReleaseId, origin: Option<Origin>) -> Row {
+    fn other(&self, release: &ReleaseId, origin: Option<LabelOrigin>) -> ListedRelease {
         if !self.is_whole || self.trouble.is_some() {
-            return Row::unread(release.clone(), UNREAD.to_owned());
+            return ListedRelease::unread(release.clone(), UNREAD.to_owned());
         }
-        let why = origin.map(|origin| unrecorded::why(origin, release));
-        Row::unguarded(release.clone(), why.unwrap_or_else(|| "not guarded: its page says why".to_owned()))
+        let why = origin.map(|origin| releases::why_unrecorded(origin, release));
+        ListedRelease::unguarded(
+            release.clone(),
+            why.unwrap_or_else(|| "not guarded: its page says why".to_owned()),
+        )
     }
 
-    fn row(&self, release: &ReleaseId, guarded: &Guarded, now: Timestamp) -> Arc<Row> {
+    fn row(&self, release: &ReleaseId, guarded: &Guarded, now: Timestamp) -> Arc<ListedRelease> {
         let lease = guarded.status.lease.as_ref();
         let pulse = lease.and_then(|lease| self.pulses.get(&(lease.namespace.clone(), lease.name.clone())));
         let is_kept = |pulse: &Pulse| match pulse {
@@ -307,7 +311,7 @@ impl BoardState {
             Pulse::Unknown => true,
         };
         match pulse.filter(|pulse| !is_kept(pulse)) {
-            Some(pulse) => Arc::new(Row::guarded(
+            Some(pulse) => Arc::new(ListedRelease::guarded(
                 release.clone(),
                 ReportedHealth::of(guarded.status.clone(), pulse, now),
             )),
@@ -321,7 +325,7 @@ struct WatchedRelease {
     object: Option<Box<GuardedRelease>>,
 }
 
-impl Form for WatchedRelease {
+impl ObjectForm for WatchedRelease {
     type Wire = Value;
     const PAGE: u32 = 250;
     const METADATA: bool = false;
@@ -343,7 +347,7 @@ impl WatchedRelease {
         let mut status = object.status.unwrap_or_default();
         status.seen = Vec::new();
         let told = ReportedHealth::of(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
-        let row = Arc::new(Row::guarded(release.clone(), told));
+        let row = Arc::new(ListedRelease::guarded(release.clone(), told));
         Some((release, Guarded { row, status, version: self.version }))
     }
 }
@@ -441,7 +445,7 @@ struct WatchedException {
     object: Option<Box<DriftAllowance>>,
 }
 
-impl Form for WatchedException {
+impl ObjectForm for WatchedException {
     type Wire = Value;
     const PAGE: u32 = 250;
     const METADATA: bool = false;
@@ -487,32 +491,32 @@ impl ExceptionIndex {
     }
 
     /// Takes what the watch brings. Whether that is a change.
-    fn take(&mut self, event: Event<WatchedException>) -> bool {
+    fn take(&mut self, event: ObjectEvent<WatchedException>) -> bool {
         match event {
-            Event::Relisting => self.listed.clear(),
-            Event::Listed(WatchedException { place, object, .. }) => {
+            ObjectEvent::Relisting => self.listed.clear(),
+            ObjectEvent::Listed(WatchedException { place, object, .. }) => {
                 self.listed.insert(place.clone());
                 self.objects.insert(place, object);
             }
-            Event::Synced => {
+            ObjectEvent::Synced => {
                 let listed = std::mem::take(&mut self.listed);
                 self.objects.retain(|place, _| listed.contains(place));
                 (self.is_whole, self.all_changes) = (true, self.all_changes.wrapping_add(1));
                 return true;
             }
-            Event::Applied(WatchedException { place, object, .. }) => {
+            ObjectEvent::Applied(WatchedException { place, object, .. }) => {
                 self.note_change(&place.0);
                 self.objects.insert(place, object);
                 return true;
             }
-            Event::Deleted(WatchedException { place, .. }) => {
+            ObjectEvent::Deleted(WatchedException { place, .. }) => {
                 self.note_change(&place.0);
                 self.objects.remove(&place);
                 return true;
             }
-            Event::Watching => {}
+            ObjectEvent::Watching => {}
             // Until they are listed again, a page asks for them, and says why it gets no answer.
-            Event::Broken(_) => self.is_whole = false,
+            ObjectEvent::Broken(_) => self.is_whole = false,
         }
         false
     }

@@ -13,14 +13,14 @@ use super::html::{
     trouble,
 };
 use super::visitor::Visitor;
-use kubemoor_inspect::explanation::fields::{Field, FieldState};
-use kubemoor_inspect::explanation::report::{PolicyFacts, ReleaseFacts, Report};
-use kubemoor_inspect::explanation::{Denial, Question, advice_on_message, explain, parse_path};
-use kubemoor_inspect::failure::Failure;
-use kubemoor_verdict::difference::Difference;
+use kubemoor_inspect::explanation::{Denial, ExplainQuery, advice_on_message, explain, parse_path};
+use kubemoor_inspect::explanation::{ExplainedField, FieldState};
+use kubemoor_inspect::explanation::{Explanation, PolicyFacts, ReleaseFacts};
+use kubemoor_inspect::failure::InspectError;
+use kubemoor_verdict::shown::Difference;
 
 const FIELD_HEADS: [&str; 7] =
-    ["Field", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"];
+    ["ExplainedField", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"];
 
 /// The page of an object that the address names, or the empty form.
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
@@ -50,11 +50,11 @@ async fn answer(visitor: &Visitor, asked: &PageQuery) -> Response {
     })
 }
 
-async fn report(visitor: &Visitor, asked: &PageQuery) -> Result<Report, Failure> {
+async fn report(visitor: &Visitor, asked: &PageQuery) -> Result<Explanation, InspectError> {
     let cluster = visitor.cluster(asked)?;
     let denial = match asked.get("text") {
         Some(text) => Denial::parse(text).ok_or_else(|| {
-            Failure::Named(advice_on_message(text).unwrap_or_else(|| {
+            InspectError::Named(advice_on_message(text).unwrap_or_else(|| {
                 "this is no message of Kubemoor: paste the whole message, or name the object".to_owned()
             }))
         })?,
@@ -63,17 +63,17 @@ async fn report(visitor: &Visitor, asked: &PageQuery) -> Result<Report, Failure>
     let reader = cluster.reader().await?;
     let Denial { object, namespace, release, paths } = denial;
     let namespace = namespace.unwrap_or_else(|| reader.connection.namespace.clone());
-    explain(&reader, Question { object, namespace, release, paths }, Timestamp::now()).await
+    explain(&reader, ExplainQuery { object, namespace, release, paths }, Timestamp::now()).await
 }
 
-fn named(asked: &PageQuery) -> Result<Denial, Failure> {
+fn named(asked: &PageQuery) -> Result<Denial, InspectError> {
     let paths: Result<Vec<_>, _> =
         asked.all("path").flat_map(str::split_whitespace).map(parse_path).collect();
     Ok(Denial {
         object: asked.get("object").unwrap_or_default().to_owned(),
         namespace: asked.get("namespace").map(str::to_owned),
         release: None,
-        paths: paths.map_err(Failure::Named)?,
+        paths: paths.map_err(InspectError::Named)?,
     })
 }
 
@@ -91,13 +91,13 @@ fn form(visitor: &Visitor, asked: &PageQuery) -> Markup {
             (cluster_choice(visitor, asked, false))
             label { "Object" input name="object" required value=[asked.get("object")] placeholder="deployment/web"; }
             label { "Namespace" input name="namespace" value=[asked.get("namespace")]; }
-            (text_field(asked, "Field", "path", "/spec/replicas"))
+            (text_field(asked, "ExplainedField", "path", "/spec/replicas"))
             button { "Explain the object" }
         }
     }
 }
 
-fn shown(report: &Report, asked: &PageQuery) -> Markup {
+fn shown(report: &Explanation, asked: &PageQuery) -> Markup {
     let by_guard = || "the default of the guard".to_owned();
     html! {
         section {
@@ -130,7 +130,7 @@ fn shown(report: &Report, asked: &PageQuery) -> Markup {
     }
 }
 
-fn line(field: &Field) -> Markup {
+fn line(field: &ExplainedField) -> Markup {
     let (class, state) = match field.state {
         FieldState::AsDeclared => ("good", "As declared"),
         FieldState::Drifted => ("bad", "Drifted"),

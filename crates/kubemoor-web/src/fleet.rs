@@ -20,13 +20,14 @@ use super::release::{Timeline, fleet_badge, framed, side_by_side};
 use super::releases::{counted_table, head, message_cell, states, turns};
 use super::visitor::Visitor;
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_inspect::failure::{Failure, spoken};
-use kubemoor_inspect::fleet::{self, ClusterRow, ReleaseRow, Wanted, search};
-use kubemoor_inspect::ledger::Source;
+use kubemoor_inspect::failure::{InspectError, spoken};
+use kubemoor_inspect::fleet;
+use kubemoor_inspect::fleet::{ClusterRow, FleetQuery, ReleaseRow, search};
+use kubemoor_inspect::ledger::LedgerSource;
 use kubemoor_inspect::releases::parse_state;
 use kubemoor_ledger::fleet::{COUNTED, FleetFilter, FleetOrder, FleetSearch};
 use kubemoor_ledger::store::Store;
-use kubemoor_verdict::health::Reason;
+use kubemoor_verdict::health::HealthReason;
 
 const PAGE: u32 = 100;
 const PAGES: u32 = 100;
@@ -56,7 +57,7 @@ pub(super) async fn overview(Extension(visitor): Extension<Arc<Visitor>>, asked:
             fleet::clusters(&shared.store, &wanted),
             shared.histories.read(&ledger, counted, now)
         );
-        Ok::<_, Failure>((clusters?, history))
+        Ok::<_, InspectError>((clusters?, history))
     };
     let read = read.await;
     PageFrame::live(&visitor, "Overview", "").around(&html! {
@@ -87,8 +88,8 @@ pub(super) async fn overview(Extension(visitor): Extension<Arc<Visitor>>, asked:
     })
 }
 
-fn shared(visitor: &Visitor) -> Result<&SharedLedger, Failure> {
-    let none = || Failure::Named("this page shows no shared ledger".to_owned());
+fn shared(visitor: &Visitor) -> Result<&SharedLedger, InspectError> {
+    let none = || InspectError::Named("this page shows no shared ledger".to_owned());
     visitor.shared.as_ref().ok_or_else(none)
 }
 
@@ -96,12 +97,12 @@ fn place(asked: &PageQuery) -> LinkScope<'_> {
     LinkScope { cluster: asked.get("cluster"), namespace: asked.get("namespace") }
 }
 
-fn wanted(asked: &PageQuery) -> Wanted {
+fn wanted(asked: &PageQuery) -> FleetQuery {
     let text = |name: &str| asked.get(name).map(str::to_owned);
-    Wanted {
+    FleetQuery {
         clusters: text("cluster").into_iter().collect(),
         namespace: text("namespace"),
-        ..Wanted::default()
+        ..FleetQuery::default()
     }
 }
 
@@ -143,7 +144,11 @@ pub(super) async fn releases(Extension(visitor): Extension<Arc<Visitor>>, asked:
     })
 }
 
-async fn find(visitor: &Visitor, asked: &PageQuery, page: u32) -> Result<(Vec<ReleaseRow>, u64), Failure> {
+async fn find(
+    visitor: &Visitor,
+    asked: &PageQuery,
+    page: u32,
+) -> Result<(Vec<ReleaseRow>, u64), InspectError> {
     let by = asked.get("sort").unwrap_or("state");
     let (by, is_reversed) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
     let order = match by {
@@ -151,7 +156,7 @@ async fn find(visitor: &Visitor, asked: &PageQuery, page: u32) -> Result<(Vec<Re
         "drifted" => FleetOrder::Drifted,
         "revision" => FleetOrder::Revision,
         "name" => FleetOrder::Name,
-        _ => FleetOrder::State(Reason::ALL.iter().map(|reason| reason.as_str()).collect()),
+        _ => FleetOrder::State(HealthReason::ALL.iter().map(|reason| reason.as_str()).collect()),
     };
     let words = asked.get("q").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     let wanted = wanted(asked);
@@ -209,18 +214,21 @@ pub(super) async fn release(Extension(visitor): Extension<Arc<Visitor>>, asked: 
     framed(&visitor, &asked, read)
 }
 
-async fn read(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Result<Markup, Failure> {
-    let unnamed = || Failure::Named("this address names no release".to_owned());
+async fn read(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Result<Markup, InspectError> {
+    let unnamed = || InspectError::Named("this address names no release".to_owned());
     let release = asked.release().ok_or_else(unnamed)?;
     let shared = shared(visitor)?;
     // All clusters are compared, whichever is looked at.
-    let wish = Wanted { clusters: Vec::new(), release: Some(release.name.to_string()), ..wanted(asked) };
+    let wish = FleetQuery { clusters: Vec::new(), release: Some(release.name.to_string()), ..wanted(asked) };
     let rows = fleet::kept(&shared.store, &wish).await?;
     let cluster = asked.get("cluster");
     let is_meant = |row: &&ReleaseRow| cluster.is_none_or(|cluster| cluster == row.cluster);
     let meant: Vec<_> = rows.iter().filter(is_meant).collect();
     if meant.is_empty() {
-        return Err(Failure::Named(format!("no cluster of this ledger has release {}", spoken(&release))));
+        return Err(InspectError::Named(format!(
+            "no cluster of this ledger has release {}",
+            spoken(&release)
+        )));
     }
     let timeline = Timeline::of_ledger(&shared.ledger(cluster), &release).await;
     Ok(shown(&release, cluster, (&rows, &meant), &timeline, now))
@@ -276,7 +284,7 @@ const POLL: Duration = Duration::from_secs(3);
 pub(super) struct SharedLedger {
     pub(super) store: Store,
     pub(super) histories: Histories,
-    source: Arc<Source>,
+    source: Arc<LedgerSource>,
     changes: watch::Receiver<u64>,
     poll: JoinHandle<()>,
 }
@@ -290,7 +298,7 @@ impl SharedLedger {
             let store = marked.clone();
             async move { store.fleet_mark().await }
         }));
-        let source = Arc::new(Source::Database(store.clone()));
+        let source = Arc::new(LedgerSource::Database(store.clone()));
         Self { store, histories: Histories::default(), source, changes, poll }
     }
 

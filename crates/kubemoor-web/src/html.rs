@@ -15,9 +15,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::visitor::{LoginMethod, Visitor};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::model::text::escaped_but;
-use kubemoor_inspect::failure::Failure;
-use kubemoor_inspect::releases::{NOT_GUARDED, Row, UNKNOWN};
-use kubemoor_inspect::times::Moment;
+use kubemoor_inspect::failure::InspectError;
+use kubemoor_inspect::releases::{ListedRelease, NOT_GUARDED, UNKNOWN};
+use kubemoor_inspect::times::AgeOrTime;
 
 const STREAM: &str = "stream";
 
@@ -102,10 +102,10 @@ impl<'a> PageFrame<'a> {
 }
 
 /// A page that only says why something could not be shown.
-pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &Failure) -> Response {
+pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &InspectError) -> Response {
     let status = match error {
         _ if error.is_forbidden() => StatusCode::FORBIDDEN,
-        Failure::Named(_) => StatusCode::NOT_FOUND,
+        InspectError::Named(_) => StatusCode::NOT_FOUND,
         _ => StatusCode::BAD_GATEWAY,
     };
     let frame = PageFrame { status, ..PageFrame::still(visitor, "Not available", page) };
@@ -238,7 +238,7 @@ pub(super) fn tile(class: &str, count: u64, state: &str, link: &PageLink) -> Mar
 }
 
 /// The state of a release in one word.
-pub(super) fn state(row: &Row) -> &str {
+pub(super) fn state(row: &ListedRelease) -> &str {
     match (row.guarded, &row.reason, &row.ready) {
         (_, Some(reason), _) => reason,
         (false, None, _) => NOT_GUARDED,
@@ -248,7 +248,7 @@ pub(super) fn state(row: &Row) -> &str {
 }
 
 /// The state of a release as a mark, which says it in words and by its colour.
-pub(super) fn badge(row: &Row) -> Markup {
+pub(super) fn badge(row: &ListedRelease) -> Markup {
     let class = match (row.guarded, row.ready.as_deref()) {
         (false, _) | (true, Some("Unknown") | None) => "doubt",
         (true, Some("True")) => "good",
@@ -389,12 +389,12 @@ impl PageQuery {
         name: &str,
         default: Option<&str>,
         now: Timestamp,
-    ) -> Result<Option<Timestamp>, Failure> {
+    ) -> Result<Option<Timestamp>, InspectError> {
         let Some(text) = self.get(name).or(default) else { return Ok(None) };
-        let moment: Result<Moment, _> = text.parse();
+        let moment: Result<AgeOrTime, _> = text.parse();
         moment
             .map(|moment| Some(moment.time(now)))
-            .map_err(|error| Failure::Named(format!("{name}: {error}")))
+            .map_err(|error| InspectError::Named(format!("{name}: {error}")))
     }
 
     /// The page of a list with so many entries that a number asks for, and how many pages the list has.

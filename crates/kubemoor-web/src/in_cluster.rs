@@ -33,13 +33,12 @@ use super::door::{AccessCheck, SentForm, is_of_another_site};
 use super::html as write;
 use super::visitor::{ClusterSettings, LoginMethod, VisitedCluster, Visitor, hex};
 use super::{of_clusters, router};
-use kubemoor_cluster::client::connection::Access;
-use kubemoor_inspect::failure::Failure;
+use kubemoor_cluster::client::connection::ClusterAccess;
+use kubemoor_inspect::failure::InspectError;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_runtime::callers;
-use kubemoor_runtime::server::{self, Ending, Limits, Peer, TlsPort};
-
-pub use InClusterSettings as Settings; // alias
+use kubemoor_runtime::server;
+use kubemoor_runtime::server::{Limits, Peer, ServerShutdown, TlsPort};
 
 /// How often it is looked who has not come for long.
 const TIDYING: Duration = Duration::from_secs(60);
@@ -68,7 +67,11 @@ pub struct InClusterSettings {
 ///
 /// # Errors
 /// The key cannot encrypt cookies.
-pub async fn serve(settings: InClusterSettings, port: TlsPort, ending: Ending) -> Result<(), SealError> {
+pub async fn serve(
+    settings: InClusterSettings,
+    port: TlsPort,
+    ending: ServerShutdown,
+) -> Result<(), SealError> {
     let InClusterSettings { cluster, hosts, key } = settings;
     let visitors = Arc::new(Visitors::new(cluster, key)?);
     let logout = Router::new().route("/logout", post(leave)).with_state(Arc::clone(&visitors));
@@ -254,7 +257,7 @@ pub(super) enum Refused {
     Malformed,
     /// It cannot be told who they are.
     #[error("{0}")]
-    Away(Failure),
+    Away(InspectError),
 }
 
 impl Visitors {
@@ -306,7 +309,7 @@ impl Visitors {
             return Err(Refused::Unknown);
         }
         let cluster = VisitedCluster::new(ClusterSettings {
-            access: Access { token: Some(token), ..self.settings.access.clone() },
+            access: ClusterAccess { token: Some(token), ..self.settings.access.clone() },
             ..self.settings.clone()
         });
         let user = match cluster.ask_user().await {

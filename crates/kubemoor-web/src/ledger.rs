@@ -23,10 +23,10 @@ use tokio::time::timeout;
 use super::html::{self as write, PageFrame, PageQuery, cluster_choice, notes, text_field, trouble};
 use super::visitor::Visitor;
 use kubemoor_declare::model::Operation;
-use kubemoor_inspect::failure::Failure;
-use kubemoor_inspect::ledger::columns::{COLUMNS, changes, columns};
-use kubemoor_inspect::ledger::{Source, add_new, place, rows};
-use kubemoor_inspect::sheet::Sheet;
+use kubemoor_inspect::failure::InspectError;
+use kubemoor_inspect::ledger::{COLUMNS, changes, columns};
+use kubemoor_inspect::ledger::{LedgerSource, add_new, place, rows};
+use kubemoor_inspect::report::Sheet;
 use kubemoor_ledger::entry::{EntryField, LedgerEntry};
 use kubemoor_ledger::query::{self, EntryPage, Filter};
 use kubemoor_ledger::row::RowKind;
@@ -96,15 +96,15 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 }
 
 /// The first rows, with all that is kept of them. Who may not read all namespaces is shown their own.
-async fn first(ledger: &VisitorLedger, filter: Filter) -> Result<FirstRows, Failure> {
+async fn first(ledger: &VisitorLedger, filter: Filter) -> Result<FirstRows, InspectError> {
     let mut begun = ledger.begin(filter).await?;
     ledger.add_facts(&mut begun.page, &begun.filter).await?;
     Ok(begun)
 }
 
 /// What is asked for, as the ledger takes it.
-fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, Failure> {
-    let wrong = |what: String| Failure::Named(what);
+fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
+    let wrong = |what: String| InspectError::Named(what);
     let text = |name: &str| asked.get(name).map(str::to_owned);
     let object = asked.get("object").map(str::parse).transpose();
     let operations: Result<Vec<_>, _> = asked.all("operation").map(query::parse_operation).collect();
@@ -130,12 +130,13 @@ async fn of_clusters(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Re
         Err(error) => return framed(visitor, asked, StatusCode::BAD_GATEWAY, &trouble(&error.to_string())),
     };
     let read = visitor.clusters.iter().map(|cluster| async {
-        let late = |_| Failure::Named(format!("the ledger did not answer within {} s", PATIENCE.as_secs()));
+        let late =
+            |_| InspectError::Named(format!("the ledger did not answer within {} s", PATIENCE.as_secs()));
         let rows = async { first(&cluster.ledger().await?, filter.clone()).await };
         let rows = timeout(PATIENCE, rows).await.map_err(late).flatten();
         (cluster.name.as_str(), rows)
     });
-    let read: Vec<(&str, Result<FirstRows, Failure>)> = join_all(read).await;
+    let read: Vec<(&str, Result<FirstRows, InspectError>)> = join_all(read).await;
     let known: Vec<_> =
         read.iter().filter_map(|(name, rows)| Some((*name, &rows.as_ref().ok()?.page))).collect();
     let (entries, is_cut) = merged(&known);
@@ -336,7 +337,7 @@ impl ExportFormat {
         }
     }
 
-    fn text(self, entries: &[LedgerEntry], is_first: bool) -> Result<String, Failure> {
+    fn text(self, entries: &[LedgerEntry], is_first: bool) -> Result<String, InspectError> {
         match self {
             Self::Csv => {
                 let mut sheet = Sheet::new();
@@ -351,8 +352,8 @@ impl ExportFormat {
             Self::Json => {
                 let line = |entry: &LedgerEntry| serde_json::to_string(entry).map(|line| line + "\n");
                 let lines: Result<Vec<_>, _> = entries.iter().map(line).collect();
-                let lines =
-                    lines.map_err(|error| Failure::Named(format!("cannot write a row as JSON: {error}")))?;
+                let lines = lines
+                    .map_err(|error| InspectError::Named(format!("cannot write a row as JSON: {error}")))?;
                 Ok(lines.concat())
             }
         }
@@ -361,14 +362,14 @@ impl ExportFormat {
 
 impl Rest {
     /// The next rows as text, and what is left.
-    async fn next(self) -> Result<(String, Option<Self>), Failure> {
+    async fn next(self) -> Result<(String, Option<Self>), InspectError> {
         let page = self.ledger.page(&self.filter).await?;
         let page = self.whole(page).await?;
         self.take(&page)
     }
 
     /// The page with all that its file holds of rows.
-    async fn whole(&self, mut page: EntryPage) -> Result<EntryPage, Failure> {
+    async fn whole(&self, mut page: EntryPage) -> Result<EntryPage, InspectError> {
         // A spreadsheet has no column for them.
         if self.form == ExportFormat::Json {
             self.ledger.add_facts(&mut page, &self.filter).await?;
@@ -376,7 +377,7 @@ impl Rest {
         Ok(page)
     }
 
-    fn take(mut self, page: &EntryPage) -> Result<(String, Option<Self>), Failure> {
+    fn take(mut self, page: &EntryPage) -> Result<(String, Option<Self>), InspectError> {
         if !self.is_partial {
             refuse(&page.missing)?;
         }
@@ -403,7 +404,7 @@ async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Res
         let FirstRows { page, filter, .. } = ledger.begin(filter).await?;
         let rest = Rest { ledger, filter, form, is_first: true, is_partial: true };
         let page = rest.whole(page).await?;
-        Ok::<_, Failure>((Rest { is_partial: !page.missing.is_empty(), ..rest }, page))
+        Ok::<_, InspectError>((Rest { is_partial: !page.missing.is_empty(), ..rest }, page))
     };
     let (rest, page) = match begun.await {
         Ok(begun) => begun,
@@ -458,8 +459,8 @@ fn refused(visitor: &Visitor, asked: &PageQuery, form: ExportFormat, missing: &[
 }
 
 /// Ends an export whose name does not say that rows are missing.
-fn refuse(missing: &[String]) -> Result<(), Failure> {
-    if missing.is_empty() { Ok(()) } else { Err(Failure::Named(missing.join("; "))) }
+fn refuse(missing: &[String]) -> Result<(), InspectError> {
+    if missing.is_empty() { Ok(()) } else { Err(InspectError::Named(missing.join("; "))) }
 }
 
 /// The name of a file of these rows, which says of which namespace they are, and whether rows are missing.
@@ -473,7 +474,7 @@ fn file(namespace: Option<&str>, is_partial: bool, form: ExportFormat) -> String
 
 #[derive(Clone)]
 pub(super) struct VisitorLedger {
-    source: Arc<Source>,
+    source: Arc<LedgerSource>,
     /// Of a guard its own cluster in any case.
     cluster: Option<String>,
     /// The namespace that is shown to a visitor who may not read all.
@@ -491,17 +492,17 @@ pub(super) struct FirstRows {
 
 impl VisitorLedger {
     /// What a guard shows of its cluster, or of the namespace `own`.
-    pub(super) fn of_guard(source: Arc<Source>, own: &str) -> Self {
+    pub(super) fn of_guard(source: Arc<LedgerSource>, own: &str) -> Self {
         Self { source, cluster: None, own: Some(own.to_owned()) }
     }
 
     /// What a database that clusters share holds of one cluster, or of all (`None`).
-    pub(super) fn of_database(source: Arc<Source>, cluster: Option<&str>) -> Self {
+    pub(super) fn of_database(source: Arc<LedgerSource>, cluster: Option<&str>) -> Self {
         Self { source, cluster: cluster.map(str::to_owned), own: None }
     }
 
     /// The first rows that are asked for: of all namespaces, or of the visitor's own where they may not read all.
-    pub(super) async fn begin(&self, filter: Filter) -> Result<FirstRows, Failure> {
+    pub(super) async fn begin(&self, filter: Filter) -> Result<FirstRows, InspectError> {
         match (self.page(&filter).await, &filter.namespace, &self.own) {
             (Err(error), None, Some(own)) if error.is_forbidden() => {
                 let filter = Filter { namespace: Some(own.clone()), ..filter };
@@ -511,12 +512,12 @@ impl VisitorLedger {
         }
     }
 
-    pub(super) async fn page(&self, filter: &Filter) -> Result<EntryPage, Failure> {
+    pub(super) async fn page(&self, filter: &Filter) -> Result<EntryPage, InspectError> {
         self.source.page(&self.narrow(filter)).await
     }
 
     /// Adds to the rows of changes by what a replay judges them. The ledger gives that of changes alone.
-    pub(super) async fn add_facts(&self, page: &mut EntryPage, filter: &Filter) -> Result<(), Failure> {
+    pub(super) async fn add_facts(&self, page: &mut EntryPage, filter: &Filter) -> Result<(), InspectError> {
         let is_change = |entry: &LedgerEntry| entry.kind == RowKind::Verdict.as_str();
         let (Some(first), Some(last)) =
             (page.items.iter().find(|it| is_change(it)), page.items.iter().rfind(|it| is_change(it)))
@@ -534,7 +535,7 @@ impl VisitorLedger {
         Ok(())
     }
 
-    pub(super) async fn newest(&self, filter: &Filter, most: usize) -> Result<EntryPage, Failure> {
+    pub(super) async fn newest(&self, filter: &Filter, most: usize) -> Result<EntryPage, InspectError> {
         rows(&self.source, &self.narrow(filter), most, |_| true).await
     }
 

@@ -32,10 +32,8 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 
 pub use self::door::LoopbackSettings;
-pub use self::door::LoopbackSettings as Settings; // alias
 use self::door::{AccessCheck, Loopback};
 pub use self::visitor::{ClusterSettings, GuardAddress};
-pub use WebPage as Page; // alias
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {

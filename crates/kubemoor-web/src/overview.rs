@@ -23,13 +23,15 @@ use super::html::{
 };
 use super::ledger::VisitorLedger;
 use super::visitor::{VisitedCluster, Visitor, by, deadline};
-use kubemoor_inspect::allowances::{self, State};
-use kubemoor_inspect::chart::{self, DayCounts};
-use kubemoor_inspect::failure::Failure;
+use kubemoor_inspect::exceptions;
+use kubemoor_inspect::exceptions::AllowanceState;
+use kubemoor_inspect::failure::InspectError;
 use kubemoor_inspect::fleet::{self, ClusterRow, DRIFTED};
 use kubemoor_inspect::ledger::add_new;
+use kubemoor_inspect::report;
+use kubemoor_inspect::report::DayCounts;
 use kubemoor_ledger::query::{EntryPage, Filter};
-use kubemoor_verdict::health::Reason;
+use kubemoor_verdict::health::HealthReason;
 
 const FIELDS: usize = 8;
 const ALL_FIELDS: usize = 500;
@@ -61,8 +63,8 @@ struct Glance {
     is_narrowed: bool,
     rows: Rows,
     fields: Vec<DriftingField>,
-    exceptions: Result<Vec<allowances::Row>, Failure>,
-    history: Result<Arc<RecentHistory>, Arc<Failure>>,
+    exceptions: Result<Vec<exceptions::ListedAllowance>, InspectError>,
+    history: Result<Arc<RecentHistory>, Arc<InspectError>>,
 }
 
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
@@ -99,7 +101,11 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
     })
 }
 
-async fn glance(cluster: &VisitedCluster, chosen: Option<&str>, now: Timestamp) -> Result<Glance, Failure> {
+async fn glance(
+    cluster: &VisitedCluster,
+    chosen: Option<&str>,
+    now: Timestamp,
+) -> Result<Glance, InspectError> {
     let end = deadline();
     let board = by(end, cluster.board(chosen)).await?;
     let is_narrowed = board.only(chosen).is_some();
@@ -118,7 +124,7 @@ async fn glance(cluster: &VisitedCluster, chosen: Option<&str>, now: Timestamp) 
         match board.exceptions(now) {
             Some(exceptions) => Ok(exceptions),
             // Nothing follows them, or not yet.
-            None => by(end, allowances::read(connection, namespace.as_deref(), None, now)).await,
+            None => by(end, exceptions::read(connection, namespace.as_deref(), None, now)).await,
         }
     };
     let rows = board.rows(now);
@@ -168,7 +174,8 @@ fn shown(cluster: &VisitedCluster, glance: &Glance, asked: &PageQuery, now: Time
 
 /// The releases by state, those that need somebody first.
 fn states(place: LinkScope<'_>, Rows { rows, .. }: &Rows) -> Markup {
-    let place_of = |state: &str| Reason::ALL.iter().position(|it| it.as_str() == state).unwrap_or(usize::MAX);
+    let place_of =
+        |state: &str| HealthReason::ALL.iter().position(|it| it.as_str() == state).unwrap_or(usize::MAX);
     let mut counts: BTreeMap<(u8, usize, &str), u64> = BTreeMap::new();
     for row in rows {
         let state = write::state(row);
@@ -228,13 +235,15 @@ fn drifting(place: LinkScope<'_>, asked: &PageQuery, fields: &[DriftingField]) -
     }
 }
 
-fn ending(place: LinkScope<'_>, exceptions: &[allowances::Row], now: Timestamp) -> Markup {
-    let open: Vec<_> = exceptions.iter().filter(|row| row.state == State::Open).collect();
-    let mut ending: Vec<(Timestamp, &allowances::Row)> =
+fn ending(place: LinkScope<'_>, exceptions: &[exceptions::ListedAllowance], now: Timestamp) -> Markup {
+    let open: Vec<_> = exceptions.iter().filter(|row| row.state == AllowanceState::Open).collect();
+    let mut ending: Vec<(Timestamp, &exceptions::ListedAllowance)> =
         open.iter().filter_map(|row| Some((row.until.parse().ok()?, *row))).collect();
     ending.retain(|(until, _): &(Timestamp, _)| until.duration_since(now) <= SOON);
     ending.sort_by_key(|(until, _)| *until);
-    let of = |row: &allowances::Row| place.link("exceptions").set("namespace", Some(&row.namespace)).text();
+    let of = |row: &exceptions::ListedAllowance| {
+        place.link("exceptions").set("namespace", Some(&row.namespace)).text()
+    };
     html! {
         @if ending.is_empty() { p.quiet { "None." } } @else {
             ul.ranked {
@@ -346,7 +355,7 @@ fn note(span: &DaySpan) -> Markup {
 
 /// A picture of counts that stand beside it as text; `none` where there is nothing to draw.
 fn picture(counts: impl Iterator<Item = DayCounts>, none: &str) -> Markup {
-    match chart::days(&counts.collect::<Vec<_>>()) {
+    match report::days(&counts.collect::<Vec<_>>()) {
         // The crate that draws escapes what it writes.
         Ok(Some(picture)) => html! { figure aria-hidden="true" { (maud::PreEscaped(picture)) } },
         Ok(None) => html! { p.quiet { (none) } },
@@ -476,7 +485,7 @@ impl Histories {
         ledger: &VisitorLedger,
         place: HistoryKey,
         now: Timestamp,
-    ) -> Result<Arc<RecentHistory>, Arc<Failure>> {
+    ) -> Result<Arc<RecentHistory>, Arc<InspectError>> {
         let namespace = place.namespace.clone();
         self.keep(place, read_history(ledger, namespace.as_deref(), now)).await
     }
@@ -490,8 +499,8 @@ impl Histories {
     async fn keep(
         &self,
         place: HistoryKey,
-        count: impl Future<Output = Result<RecentHistory, Failure>>,
-    ) -> Result<Arc<RecentHistory>, Arc<Failure>> {
+        count: impl Future<Output = Result<RecentHistory, InspectError>>,
+    ) -> Result<Arc<RecentHistory>, Arc<InspectError>> {
         self.0.try_get_with(place, async { count.await.map(Arc::new) }).await
     }
 }
@@ -558,14 +567,14 @@ async fn read_history(
     ledger: &VisitorLedger,
     namespace: Option<&str>,
     now: Timestamp,
-) -> Result<RecentHistory, Failure> {
+) -> Result<RecentHistory, InspectError> {
     let span = DaySpan::until(now);
     let drift = [LEFT, REPAIRED].concat();
     let (drift, denials) =
         (newest(ledger, namespace, &drift, span.since), newest(ledger, namespace, &["Deny"], span.since));
     let read = async { tokio::try_join!(drift, denials) };
     let late =
-        |_| Failure::Named(format!("the ledger did not answer within {} s", HISTORY_PATIENCE.as_secs()));
+        |_| InspectError::Named(format!("the ledger did not answer within {} s", HISTORY_PATIENCE.as_secs()));
     let (drift, denials) = timeout(HISTORY_PATIENCE, read).await.map_err(late)??;
     let mut missing = drift.missing.clone();
     add_new(&mut missing, denials.missing.clone());
@@ -581,7 +590,7 @@ async fn newest(
     namespace: Option<&str>,
     verdicts: &[&str],
     since: Timestamp,
-) -> Result<EntryPage, Failure> {
+) -> Result<EntryPage, InspectError> {
     let verdicts = verdicts.iter().map(|verdict| (*verdict).to_owned()).collect();
     let (namespace, since) = (namespace.map(str::to_owned), Some(since));
     ledger.newest(&Filter { namespace, verdicts, since, ..Filter::default() }, COUNTED).await

@@ -13,23 +13,24 @@ use super::board::Rows;
 use super::html::{self as write, PageFrame, PageLink, PageQuery, encoded, heads, notes, trouble, turns};
 use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_inspect::failure::{Failure, failed};
-use kubemoor_inspect::policies::{self, Row};
-use kubemoor_inspect::reading::Reader;
+use kubemoor_inspect::failure::{InspectError, failed};
+use kubemoor_inspect::policies;
+use kubemoor_inspect::policies::ListedPolicy;
+use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_inspect::releases;
 use kubemoor_policy::Policy;
-use kubemoor_policy::conflict::Conflict;
-use kubemoor_policy::lint::Finding;
+use kubemoor_policy::lint::LintFinding;
+use kubemoor_policy::resolver::PolicyConflict;
 
 const CONFLICTS: usize = 100;
 
 struct PolicyOverview {
-    rows: Vec<Row>,
+    rows: Vec<ListedPolicy>,
     matched: BTreeMap<String, usize>,
     /// Where two of them disagree, and for how many releases.
-    conflicts: BTreeMap<Conflict, usize>,
+    conflicts: BTreeMap<PolicyConflict, usize>,
     /// What in them has no effect.
-    findings: Vec<Finding>,
+    findings: Vec<LintFinding>,
     notes: Vec<String>,
     /// The only namespace whose releases are counted.
     only: Option<String>,
@@ -55,8 +56,8 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 pub(super) async fn matched(
     cluster: &VisitedCluster,
     policies: &[&str],
-    rows: &[Arc<releases::Row>],
-) -> Result<Option<HashSet<ReleaseId>>, Failure> {
+    rows: &[Arc<releases::ListedRelease>],
+) -> Result<Option<HashSet<ReleaseId>>, InspectError> {
     if policies.is_empty() {
         return Ok(None);
     }
@@ -71,7 +72,7 @@ pub(super) async fn matched(
 }
 
 /// Has the policies know the labels of namespaces.
-async fn learn_namespaces(reader: &Reader) -> Result<(), Failure> {
+async fn learn_namespaces(reader: &ClusterReader) -> Result<(), InspectError> {
     let namespaces = policies::namespaces(&reader.connection.client).await;
     let namespaces = namespaces.map_err(|error| failed(&reader.connection, "list the namespaces", error))?;
     for (name, labels) in namespaces {
@@ -80,7 +81,7 @@ async fn learn_namespaces(reader: &Reader) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn read(cluster: &VisitedCluster) -> Result<PolicyOverview, Failure> {
+async fn read(cluster: &VisitedCluster) -> Result<PolicyOverview, InspectError> {
     let reader = cluster.reader().await?;
     let rows = policies::read(&reader.connection, None).await?;
     let board = cluster.board(None).await?;
@@ -100,7 +101,7 @@ async fn read(cluster: &VisitedCluster) -> Result<PolicyOverview, Failure> {
 /// How many releases each policy matches, and those of which two disagree.
 fn counted(
     releases: impl Iterator<Item = Arc<Policy>>,
-) -> (BTreeMap<String, usize>, BTreeMap<Conflict, usize>) {
+) -> (BTreeMap<String, usize>, BTreeMap<PolicyConflict, usize>) {
     // Few sets of policies match many releases.
     let mut sets: HashMap<Vec<String>, (Arc<Policy>, usize)> = HashMap::new();
     for policy in releases {
@@ -131,7 +132,7 @@ fn shown(cluster: &VisitedCluster, asked: &PageQuery, known: &PolicyOverview) ->
             @if !conflicts.is_empty() { (disagreements(cluster, asked, conflicts)) }
             @if !findings.is_empty() {
                 h2 { "What has no effect" }
-                ul { @for Finding { policy, field, message, .. } in findings {
+                ul { @for LintFinding { policy, field, message, .. } in findings {
                     li { strong { (policy) } ": " code { (field) } ": " (message) }
                 } }
             }
@@ -142,7 +143,7 @@ fn shown(cluster: &VisitedCluster, asked: &PageQuery, known: &PolicyOverview) ->
 fn disagreements(
     cluster: &VisitedCluster,
     asked: &PageQuery,
-    conflicts: &BTreeMap<Conflict, usize>,
+    conflicts: &BTreeMap<PolicyConflict, usize>,
 ) -> Markup {
     let (page, pages) = asked.page("page", conflicts.len(), CONFLICTS);
     let turned = |page: usize| {
@@ -172,7 +173,7 @@ fn disagreements(
     }
 }
 
-fn line(cluster: &VisitedCluster, row: &Row, matched: &BTreeMap<String, usize>) -> Markup {
+fn line(cluster: &VisitedCluster, row: &ListedPolicy, matched: &BTreeMap<String, usize>) -> Markup {
     let class = match (row.accepted.as_str(), row.reason.as_str()) {
         ("True", "Accepted") => "good",
         ("False", _) => "bad",

@@ -21,26 +21,27 @@ use super::html::{
 };
 use super::ledger::VisitorLedger;
 use super::visitor::{OrderRights, VisitedCluster, Visitor};
-use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::{event_list, guarded};
+use kubemoor_cluster::client::connection::ClusterConnection;
+use kubemoor_cluster::client::{events, guarded};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::values::Candidate;
-use kubemoor_inspect::allowances;
-use kubemoor_inspect::comparison::object::{FieldReport, State as ObjectState, What};
-use kubemoor_inspect::comparison::{self, ObjectReport, ReleaseReport, chart_values};
-use kubemoor_inspect::failure::{Failure, failed};
+use kubemoor_inspect::comparison;
+use kubemoor_inspect::comparison::{FieldDiff, FieldDiffKind, ObjectDiffState as ObjectState};
+use kubemoor_inspect::comparison::{ObjectDiff, ReleaseDiff};
+use kubemoor_inspect::exceptions;
+use kubemoor_inspect::failure::{InspectError, failed};
 use kubemoor_inspect::fleet::ReleaseRow;
-use kubemoor_inspect::ledger::columns::changes;
-use kubemoor_inspect::reading::Reader;
+use kubemoor_inspect::ledger::changes;
+use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_inspect::releases;
-use kubemoor_inspect::releases::Row;
+use kubemoor_inspect::releases::ListedRelease;
 use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::{EntryPage, Filter};
 use kubemoor_policy::guarded::GuardedRelease;
 use kubemoor_policy::resource::MAX_PATHS;
-use kubemoor_verdict::difference::Difference;
+use kubemoor_verdict::shown::Difference;
 use kubemoor_verdict::shown::Shown;
 
 const AT_ONCE: usize = 8;
@@ -56,10 +57,10 @@ struct ReleasePage<'a> {
     asked: &'a PageQuery,
     cluster: &'a VisitedCluster,
     release: &'a ReleaseId,
-    guarded: Result<Option<GuardedRelease>, Failure>,
-    row: Option<Row>,
+    guarded: Result<Option<GuardedRelease>, InspectError>,
+    row: Option<ListedRelease>,
     /// Its objects, as its records declare them.
-    compared: Result<(Arc<Release>, ReleaseReport), Failure>,
+    compared: Result<(Arc<Release>, ReleaseDiff), InspectError>,
     policies: Vec<String>,
     exceptions: ReleaseExceptions,
     rights: OrderRights,
@@ -68,8 +69,8 @@ struct ReleasePage<'a> {
 
 /// The exceptions in the namespaces of the release's objects, and why some cannot be read.
 struct ReleaseExceptions {
-    rows: Vec<allowances::Row>,
-    failures: Vec<Failure>,
+    rows: Vec<exceptions::ListedAllowance>,
+    failures: Vec<InspectError>,
 }
 
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
@@ -82,7 +83,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 pub(super) fn framed(
     visitor: &Visitor,
     asked: &PageQuery,
-    read: Result<(Markup, BTreeSet<String>), Failure>,
+    read: Result<(Markup, BTreeSet<String>), InspectError>,
 ) -> Response {
     match read {
         Ok((page, namespaces)) => {
@@ -97,9 +98,9 @@ async fn read(
     visitor: &Visitor,
     asked: &PageQuery,
     now: Timestamp,
-) -> Result<(Markup, BTreeSet<String>), Failure> {
+) -> Result<(Markup, BTreeSet<String>), InspectError> {
     let cluster = visitor.cluster(asked)?;
-    let unnamed = || Failure::Named("this address names no release".to_owned());
+    let unnamed = || InspectError::Named("this address names no release".to_owned());
     let release = &asked.release().ok_or_else(unnamed)?;
     let reader = cluster.reader().await?;
     let connection = &reader.connection;
@@ -146,30 +147,30 @@ async fn read(
 }
 
 async fn compare(
-    reader: &Reader,
+    reader: &ClusterReader,
     release: &ReleaseId,
     now: Timestamp,
-) -> Result<(Arc<Release>, ReleaseReport), Failure> {
+) -> Result<(Arc<Release>, ReleaseDiff), InspectError> {
     let release = reader.release(release).await?;
     let mut report = comparison::compare(reader, &release, false, now, &|| ()).await;
-    chart_values::add(reader, &release, &mut report).await;
+    comparison::add_chart_values(reader, &release, &mut report).await;
     Ok((release, report))
 }
 
 /// What the list says of the release: by its guard, or why none speaks of it. `None` if it does not exist.
 async fn row(
-    reader: &Reader,
+    reader: &ClusterReader,
     release: &ReleaseId,
     guarded: Option<&GuardedRelease>,
-) -> Result<Option<Row>, Failure> {
+) -> Result<Option<ListedRelease>, InspectError> {
     if let Some(guarded) = guarded {
         let told = reader.pulses.told(guarded.status.clone().unwrap_or_default()).await;
-        return Ok(Some(Row::guarded(release.clone(), told)));
+        return Ok(Some(ListedRelease::guarded(release.clone(), told)));
     }
     if reader.find(release).await?.is_none() {
         return Ok(None);
     }
-    Ok(Some(Row::unguarded(release.clone(), releases::why_not(reader, release, true).await)))
+    Ok(Some(ListedRelease::unguarded(release.clone(), releases::why_not(reader, release, true).await)))
 }
 
 /// The namespaces in which exceptions count for objects of a release.
@@ -180,7 +181,7 @@ fn namespaces(release: &ReleaseId, declared: Option<&Release>) -> BTreeSet<Strin
 }
 
 /// Whether an exception is for this object of a release.
-fn is_for(exception: &allowances::Row, object: &ObjectId, release: &ReleaseId) -> bool {
+fn is_for(exception: &exceptions::ListedAllowance, object: &ObjectId, release: &ReleaseId) -> bool {
     let named = &exception.object;
     let is_here = match &object.namespace {
         Some(namespace) => *namespace == exception.namespace,
@@ -191,11 +192,11 @@ fn is_for(exception: &allowances::Row, object: &ObjectId, release: &ReleaseId) -
 }
 
 impl ReleaseExceptions {
-    async fn read(connection: &Connection, namespaces: &BTreeSet<String>, now: Timestamp) -> Self {
+    async fn read(connection: &ClusterConnection, namespaces: &BTreeSet<String>, now: Timestamp) -> Self {
         let read = namespaces
             .iter()
             .cloned()
-            .map(|namespace| async move { allowances::read(connection, Some(&namespace), None, now).await });
+            .map(|namespace| async move { exceptions::read(connection, Some(&namespace), None, now).await });
         let mut all = Self { rows: Vec::new(), failures: Vec::new() };
         for read in stream::iter(read).buffered(AT_ONCE).collect::<Vec<_>>().await {
             match read {
@@ -244,7 +245,7 @@ impl ReleasePage<'_> {
                 }
             }
             section {
-                h2 { "What happened" }
+                h2 { "FieldDiffKind happened" }
                 (self.timeline.shown(now))
                 p { a href=(self.rows()) { "All rows of the ledger" } }
             }
@@ -257,10 +258,10 @@ impl ReleasePage<'_> {
             @if let Some(row) = &self.row { p.state { (badge(row)) " " (row.message) } }
             @if let Err(error) = &self.guarded { (trouble(&error.to_string())) }
             dl.facts {
-                @if let Some(ReleaseReport { revision: Some(revision), status: Some(status), .. }) = report {
+                @if let Some(ReleaseDiff { revision: Some(revision), status: Some(status), .. }) = report {
                     div { dt { "Record" } dd { "revision " (revision) ", " (status) } }
                 }
-                @if let Some(Row { edits: Some(edits), drift: Some(drift), .. }) = &self.row {
+                @if let Some(ListedRelease { edits: Some(edits), drift: Some(drift), .. }) = &self.row {
                     div { dt { "Edits" } dd { (edits) } }
                     div { dt { "Drift" } dd { (drift) } }
                 }
@@ -277,7 +278,7 @@ impl ReleasePage<'_> {
 
     /// What the visitor may order; each leads to a page that says what it will do.
     fn actions(&self) -> Markup {
-        let Some(Row { guarded: true, reason, .. }) = &self.row else { return html! {} };
+        let Some(ListedRelease { guarded: true, reason, .. }) = &self.row else { return html! {} };
         let is_suspended = reason.as_deref() == Some("Suspended");
         let link = |what: &str| {
             PageLink::to("act")
@@ -306,10 +307,10 @@ impl ReleasePage<'_> {
         link.with("release", name).with("since", "30d").text()
     }
 
-    fn own(&self, rows: &[allowances::Row]) -> Vec<allowances::Row> {
+    fn own(&self, rows: &[exceptions::ListedAllowance]) -> Vec<exceptions::ListedAllowance> {
         let Ok((release, _)) = &self.compared else { return rows.to_vec() };
-        let is_own = |row: &&allowances::Row| {
-            row.state == allowances::State::Open
+        let is_own = |row: &&exceptions::ListedAllowance| {
+            row.state == exceptions::AllowanceState::Open
                 && release.objects.keys().any(|object| is_for(row, object, &release.id))
         };
         rows.iter().filter(is_own).cloned().collect()
@@ -373,10 +374,10 @@ struct TimelineEntry {
 }
 
 impl Timeline {
-    async fn read(cluster: &VisitedCluster, connection: &Connection, release: &ReleaseId) -> Self {
+    async fn read(cluster: &VisitedCluster, connection: &ClusterConnection, release: &ReleaseId) -> Self {
         let ReleaseId { namespace, name } = release;
         let mut timeline = Self { moments: Vec::new(), notes: Vec::new(), is_cut: false };
-        match event_list::about(&connection.client, namespace, guarded::KIND, name).await {
+        match events::about(&connection.client, namespace, guarded::KIND, name).await {
             Ok(events) => timeline.moments.extend(events.into_iter().filter_map(|event| {
                 let again = event.count.filter(|count| *count > 1);
                 let text = again.map_or_else(
@@ -419,7 +420,7 @@ impl Timeline {
         }
     }
 
-    fn take(&mut self, rows: Result<EntryPage, Failure>) {
+    fn take(&mut self, rows: Result<EntryPage, InspectError>) {
         match rows {
             Ok(rows) => {
                 self.moments.extend(rows.items.iter().map(moment));
@@ -432,7 +433,7 @@ impl Timeline {
     }
 }
 
-async fn ledger_rows(ledger: &VisitorLedger, release: &ReleaseId) -> Result<EntryPage, Failure> {
+async fn ledger_rows(ledger: &VisitorLedger, release: &ReleaseId) -> Result<EntryPage, InspectError> {
     let filter = Filter {
         namespace: Some(release.namespace.to_string()),
         release: Some(release.name.to_string()),
@@ -470,14 +471,13 @@ fn objects(
     cluster: &VisitedCluster,
     asked: &PageQuery,
     release: &Release,
-    report: &ReleaseReport,
+    report: &ReleaseDiff,
     rights: &OrderRights,
 ) -> Markup {
     let whole = || PageLink::to_release(&cluster.name, &release.id);
     if let Some(object) = asked.get(OBJECT) {
-        let is_meant = |it: &&ObjectReport| {
-            named(&it.object) == object && it.object.namespace.as_deref() == asked.get(IN)
-        };
+        let is_meant =
+            |it: &&ObjectDiff| named(&it.object) == object && it.object.namespace.as_deref() == asked.get(IN);
         return html! {
             @match report.objects.iter().find(is_meant) {
                 Some(object) => (object_section(cluster, &release.id, object, rights, ALL_FIELDS)),
@@ -499,12 +499,7 @@ fn objects(
 }
 
 /// The objects that match their release: a page of them.
-fn matching(
-    cluster: &VisitedCluster,
-    asked: &PageQuery,
-    release: &Release,
-    report: &ReleaseReport,
-) -> Markup {
+fn matching(cluster: &VisitedCluster, asked: &PageQuery, release: &Release, report: &ReleaseDiff) -> Markup {
     let listed: BTreeSet<&ObjectId> = report.objects.iter().map(|it| &it.object).collect();
     let matching: Vec<_> = release.objects.keys().filter(|object| !listed.contains(&***object)).collect();
     let (page, pages) = asked.page("matching", matching.len(), MATCHING);
@@ -566,7 +561,7 @@ fn elsewhere(release: &ReleaseId, object: &ObjectId) -> Markup {
 fn object_section(
     cluster: &VisitedCluster,
     release: &ReleaseId,
-    report: &ObjectReport,
+    report: &ObjectDiff,
     rights: &OrderRights,
     most: usize,
 ) -> Markup {
@@ -592,7 +587,7 @@ fn object_section(
 }
 
 /// For users of screen readers, who hear the link alone.
-fn whose(report: &ObjectReport) -> Markup {
+fn whose(report: &ObjectDiff) -> Markup {
     html! { span.hidden { " for " (report.object.kind) "/" (report.object.name) } }
 }
 
@@ -600,19 +595,14 @@ fn exception_namespace<'o>(release: &'o ReleaseId, object: &'o ObjectId) -> &'o 
     object.namespace.as_deref().unwrap_or(&release.namespace)
 }
 
-fn about(
-    page: &'static str,
-    cluster: &VisitedCluster,
-    release: &ReleaseId,
-    report: &ObjectReport,
-) -> PageLink {
+fn about(page: &'static str, cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectDiff) -> PageLink {
     PageLink::to(page)
         .with("cluster", &cluster.name)
         .with("namespace", exception_namespace(release, &report.object))
         .with("object", &named(&report.object))
 }
 
-fn allow(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectReport) -> String {
+fn allow(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectDiff) -> String {
     let link = about("allow", cluster, release, report);
     if report.state == ObjectState::Missing {
         return link.with("path", "delete").text();
@@ -632,7 +622,7 @@ fn named(object: &ObjectId) -> String {
     }
 }
 
-fn fields(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectReport, most: usize) -> Markup {
+fn fields(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectDiff, most: usize) -> Markup {
     let more = report.fields.len().saturating_sub(most);
     let ReleaseId { namespace, name } = release;
     let own = PageLink::to_release(&cluster.name, release).with(OBJECT, &named(&report.object));
@@ -651,18 +641,22 @@ fn fields(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectReport, 
     }
 }
 
-fn line(field: &FieldReport) -> Markup {
+fn line(field: &FieldDiff) -> Markup {
     let value =
         |value: &Option<Shown>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
     // Of long values the place at which they differ.
-    let at = field.difference.as_deref().filter(|_| field.what == What::Changed);
+    let at = field.difference.as_deref().filter(|_| field.what == FieldDiffKind::Changed);
     let path = at.map_or(field.path.as_str(), |at: &Difference| at.path.as_str());
     let (declared, live) = match (field.what, at) {
         (_, Some(at)) => (value(&at.declared), value(&at.new)),
-        (What::Changed | What::Removed, None) => (value(&field.declared), value(&field.live)),
-        (What::ElementRemoved, None) => ("one element".to_owned(), "removed".to_owned()),
-        (What::ElementMoved, None) => ("one element".to_owned(), format!("moved: {}", value(&field.live))),
-        (What::ElementRepeated, None) => {
+        (FieldDiffKind::Changed | FieldDiffKind::Removed, None) => {
+            (value(&field.declared), value(&field.live))
+        }
+        (FieldDiffKind::ElementRemoved, None) => ("one element".to_owned(), "removed".to_owned()),
+        (FieldDiffKind::ElementMoved, None) => {
+            ("one element".to_owned(), format!("moved: {}", value(&field.live)))
+        }
+        (FieldDiffKind::ElementRepeated, None) => {
             ("one element".to_owned(), format!("several: {}", value(&field.live)))
         }
     };
@@ -709,7 +703,7 @@ fn state_words(state: ObjectState) -> (&'static str, &'static str) {
 }
 
 /// How Helm applies the release, and whether its next upgrade fails as things are.
-fn next_upgrade(release: &Release, report: &ReleaseReport) -> Markup {
+fn next_upgrade(release: &Release, report: &ReleaseDiff) -> Markup {
     let method = match release.state.apply_method {
         ApplyMethod::ServerSide => "server-side",
         ApplyMethod::ClientSide => "client-side, by a three-way merge",

@@ -14,8 +14,8 @@ use super::html::{self as write, PageFrame, PageLink, PageQuery, badge, notes, t
 use super::policies;
 use super::visitor::{Visitor, by, deadline};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_inspect::releases::{NOT_GUARDED, Row, parse_state};
-use kubemoor_verdict::health::Reason;
+use kubemoor_inspect::releases::{ListedRelease, NOT_GUARDED, parse_state};
+use kubemoor_verdict::health::HealthReason;
 
 const PAGE: usize = 100;
 
@@ -33,7 +33,7 @@ const COLUMNS: [(&str, &str); 5] = [
 
 struct ReleaseLine {
     cluster: String,
-    row: Arc<Row>,
+    row: Arc<ListedRelease>,
 }
 
 #[derive(Default)]
@@ -76,7 +76,8 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 }
 
 pub(super) fn states(asked: &PageQuery) -> Markup {
-    let states = Reason::ALL.map(Reason::as_str).into_iter().chain([NOT_GUARDED, "Stale", "Unknown"]);
+    let states =
+        HealthReason::ALL.map(HealthReason::as_str).into_iter().chain([NOT_GUARDED, "Stale", "Unknown"]);
     let chosen: BTreeSet<_> = asked.all("state").collect();
     html! {
         label { "State"
@@ -158,7 +159,7 @@ async fn find(visitor: &Visitor, asked: &PageQuery) -> FoundReleases {
     found
 }
 
-fn wanted(asked: &PageQuery, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&Row) -> bool {
+fn wanted(asked: &PageQuery, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&ListedRelease) -> bool {
     let states: Vec<_> = asked.all("state").filter_map(|state| parse_state(state).ok()).collect();
     let namespace = asked.get("namespace").map(str::to_owned);
     let words: Vec<_> =
@@ -180,12 +181,12 @@ fn sort(lines: &mut [ReleaseLine], by: &str) {
     let (by, is_down) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
     let place = |line: &ReleaseLine| {
         let state = write::state(&line.row);
-        let place = Reason::ALL.iter().position(|reason| reason.as_str() == state);
+        let place = HealthReason::ALL.iter().position(|reason| reason.as_str() == state);
         // What nobody guards stands before what is in order.
         match (state, place) {
             ("InSync", _) => usize::MAX,
             (_, Some(place)) => place,
-            (_, None) => Reason::ALL.len(),
+            (_, None) => HealthReason::ALL.len(),
         }
     };
     let order = |left: &ReleaseLine, right: &ReleaseLine| match by {

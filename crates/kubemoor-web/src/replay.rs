@@ -18,15 +18,15 @@ use super::door::SentForm;
 use super::html::{self as write, PageFrame, PageLink, PageQuery, notes, text_field, trouble};
 use super::ledger::{FirstRows, VisitorLedger};
 use super::visitor::{VisitedCluster, Visitor};
-use kubemoor_cluster::mirror::policies::once;
+use kubemoor_cluster::mirror::policies;
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_inspect::failure::{Failure, failed};
+use kubemoor_inspect::failure::{InspectError, failed};
 use kubemoor_inspect::ledger::{add_new, place};
 use kubemoor_inspect::reading::OPERATION_TIMEOUT;
-use kubemoor_inspect::replay::{Changed, Judging, REFUSED, Report};
+use kubemoor_inspect::replay::{ChangedVerdict, REFUSED, ReplayReport, ReplayRun};
 use kubemoor_ledger::query::{EntryPage, Filter, PAGE};
 use kubemoor_policy::compile::Compiled;
-use kubemoor_policy::{Policy, read};
+use kubemoor_policy::{Policy, compile};
 
 /// Since when changes are judged, where nothing else is asked for.
 const SINCE: &str = "7d";
@@ -47,7 +47,7 @@ const EDITS: [&str; 6] = ["Deny", "Revert", "Warn", "Record", "Allow", "Error"];
 
 struct ReplayResult {
     scope: ReplayScope,
-    report: Report,
+    report: ReplayReport,
     /// Until where rows were judged, where not all were.
     stopped: Option<Timestamp>,
     /// Sentences about ledgers whose rows are missing.
@@ -96,7 +96,7 @@ async fn answer(visitor: &Visitor, asked: &PageQuery) -> Response {
     })
 }
 
-async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, Failure> {
+async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, InspectError> {
     let began = Instant::now();
     let now = Timestamp::now();
     let since = asked.time("since", Some(SINCE), now)?.unwrap_or(now);
@@ -117,15 +117,16 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, Fa
     };
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), |text| {
         EditsMode::from_str(text, false)
-            .map_err(|_| Failure::Named(format!("there is no mode {text:?} of edits")))
+            .map_err(|_| InspectError::Named(format!("there is no mode {text:?} of edits")))
     })?;
     let policies = accepted.iter().map(|policy| policy.name.clone()).collect();
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
     let turn = timeout(TURN, REPLAYS.acquire()).await.ok().and_then(Result::ok);
-    let _turn = turn.ok_or_else(|| Failure::Named("other replays run: try again in a minute".to_owned()))?;
+    let _turn =
+        turn.ok_or_else(|| InspectError::Named("other replays run: try again in a minute".to_owned()))?;
     let ledger = visitor.ledger(asked).await?;
     let FirstRows { page, filter, only } = ledger.begin(filter).await?;
-    let judging = Judging::start(defaults, accepted, since);
+    let judging = ReplayRun::start(defaults, accepted, since);
     let scope = ReplayScope::new(asked.get("cluster"), visitor.shared.is_some(), &filter);
     let (stopped, missing) = judge(&ledger, (page, filter), &judging, began).await?;
     Ok(ReplayResult { scope, report: judging.finish().await?, stopped, missing, policies, only })
@@ -135,9 +136,9 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, Fa
 async fn judge(
     ledger: &VisitorLedger,
     (mut page, mut filter): (EntryPage, Filter),
-    judging: &Judging,
+    judging: &ReplayRun,
     began: Instant,
-) -> Result<(Option<Timestamp>, Vec<String>), Failure> {
+) -> Result<(Option<Timestamp>, Vec<String>), InspectError> {
     let (mut rows, mut missing) = (0, Vec::new());
     loop {
         rows += page.items.len() as u64;
@@ -153,19 +154,21 @@ async fn judge(
     }
 }
 
-fn parse_policies(text: &str) -> Result<Vec<Arc<Compiled>>, Failure> {
-    let (accepted, flawed) = read::read([("the form", text)]);
+fn parse_policies(text: &str) -> Result<Vec<Arc<Compiled>>, InspectError> {
+    let (accepted, flawed) = compile::read([("the form", text)]);
     match flawed.first() {
-        None if accepted.is_empty() => Err(Failure::Named("there is no DriftPolicy in the form".to_owned())),
+        None if accepted.is_empty() => {
+            Err(InspectError::Named("there is no DriftPolicy in the form".to_owned()))
+        }
         None => Ok(accepted),
-        Some(flaw) => Err(Failure::Named(format!("these policies are not accepted: {flaw}"))),
+        Some(flaw) => Err(InspectError::Named(format!("these policies are not accepted: {flaw}"))),
     }
 }
 
 /// The valid policies of the cluster; the page of policies says what is wrong with others.
-async fn cluster_policies(cluster: &VisitedCluster) -> Result<Vec<Arc<Compiled>>, Failure> {
+async fn cluster_policies(cluster: &VisitedCluster) -> Result<Vec<Arc<Compiled>>, InspectError> {
     let connection = cluster.connection().await?;
-    let read = once::policies(&connection.client).await;
+    let read = policies::read_policies(&connection.client).await;
     read.map_err(|error| failed(connection, "list the policies", error))
 }
 
@@ -227,7 +230,7 @@ impl ReplayScope {
         verdicts.iter().fold(link, |link, verdict| link.with("verdict", verdict))
     }
 
-    fn of_change(&self, Changed { key, first, last, .. }: &Changed) -> String {
+    fn of_change(&self, ChangedVerdict { key, first, last, .. }: &ChangedVerdict) -> String {
         let end = last.checked_add(1.millisecond()).unwrap_or(*last);
         let rows = self.rows(&[&key.was], &first.to_string(), Some(&end.to_string()));
         let rows = rows.set("namespace", Some(&key.namespace));
@@ -288,7 +291,7 @@ impl ReplayResult {
     }
 
     fn changes(&self) -> Markup {
-        let Report { changes, more_changes, .. } = &self.report;
+        let ReplayReport { changes, more_changes, .. } = &self.report;
         let further = changes.len().saturating_sub(LISTED);
         let beyond = u64::try_from(further.saturating_sub(OPENED)).unwrap_or(u64::MAX) + more_changes;
         html! {
@@ -310,7 +313,7 @@ impl ReplayResult {
         }
     }
 
-    fn table<'c>(&self, changes: impl Iterator<Item = &'c Changed>, label: &str) -> Markup {
+    fn table<'c>(&self, changes: impl Iterator<Item = &'c ChangedVerdict>, label: &str) -> Markup {
         let columns = write::heads(&["Release", "User", "Field", "Was", "Would be", "Rule", "Changes"]);
         let badge = |verdict: &str| if REFUSED.contains(&verdict) { "bad" } else { "good" };
         write::table(

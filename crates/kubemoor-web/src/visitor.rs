@@ -23,16 +23,17 @@ use super::html::{ALSO, FOLLOWED, PageQuery};
 use super::ledger::VisitorLedger;
 use super::overview::Histories;
 use kubemoor_cluster::client::access::{self, Right};
-use kubemoor_cluster::client::connection::{self, Access, Connection};
-use kubemoor_cluster::client::identity;
-use kubemoor_cluster::client::lease::Place;
+use kubemoor_cluster::client::connection;
+use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
+use kubemoor_cluster::client::lease::LeasePlace;
 use kubemoor_cluster::client::resource::GROUP;
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_inspect::failure::{Failure, failed};
+use kubemoor_inspect::failure::{InspectError, failed};
 use kubemoor_inspect::guard::ForwardedGuard;
-use kubemoor_inspect::ledger::Source;
-use kubemoor_inspect::reading::{self, Reader};
+use kubemoor_inspect::ledger::LedgerSource;
+use kubemoor_inspect::reading;
+use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::signing::SigningKey;
@@ -112,7 +113,7 @@ impl Visitor {
         self.end.send_modify(|ends| *ends = ends.wrapping_add(1));
     }
 
-    pub(super) async fn ledger(&self, asked: &PageQuery) -> Result<VisitorLedger, Failure> {
+    pub(super) async fn ledger(&self, asked: &PageQuery) -> Result<VisitorLedger, InspectError> {
         match &self.shared {
             Some(shared) => Ok(shared.ledger(asked.get("cluster"))),
             None => self.cluster(asked)?.ledger().await,
@@ -152,14 +153,14 @@ impl Visitor {
     }
 
     /// The cluster that is asked for; the only one, where none is named.
-    pub(super) fn cluster(&self, asked: &PageQuery) -> Result<&Arc<VisitedCluster>, Failure> {
+    pub(super) fn cluster(&self, asked: &PageQuery) -> Result<&Arc<VisitedCluster>, InspectError> {
         let named = asked.get("cluster");
         let found = match (named, self.clusters.as_slice()) {
             (None, [only]) => Some(only),
             (None, _) => None,
             (Some(name), clusters) => clusters.iter().find(|cluster| cluster.name == name),
         };
-        found.ok_or_else(|| Failure::Named("this address names no cluster of this page".to_owned()))
+        found.ok_or_else(|| InspectError::Named("this address names no cluster of this page".to_owned()))
     }
 
     /// What `read` gives for each of the clusters that are asked for. One that hangs takes none of the others along.
@@ -167,9 +168,9 @@ impl Visitor {
         &'v self,
         asked: &'v PageQuery,
         read: impl Fn(&'v Arc<VisitedCluster>) -> R,
-    ) -> Vec<(&'v Arc<VisitedCluster>, Result<T, Failure>)>
+    ) -> Vec<(&'v Arc<VisitedCluster>, Result<T, InspectError>)>
     where
-        R: Future<Output = Result<T, Failure>> + Send,
+        R: Future<Output = Result<T, InspectError>> + Send,
     {
         let reads = self.asked(asked).map(|cluster| (cluster, by(deadline(), read(cluster))));
         join_all(reads.map(|(cluster, read)| async move { (cluster, read.await) })).await
@@ -212,7 +213,7 @@ const ALLOWANCES: &str = "driftallowances";
 #[derive(Clone)]
 pub struct ClusterSettings {
     pub name: String,
-    pub access: Access,
+    pub access: ClusterAccess,
     /// How Helm keeps its records there.
     pub driver: RecordDriver,
     /// Its labels, by which policies select clusters.
@@ -228,7 +229,7 @@ pub enum GuardAddress {
         authority: Option<PathBuf>,
     },
     /// Through the API server, in a pod of the guard whose Lease this is.
-    Forwarded(Place),
+    Forwarded(LeasePlace),
 }
 
 pub(super) struct VisitedCluster {
@@ -236,10 +237,10 @@ pub(super) struct VisitedCluster {
     /// What the ledger has told of late.
     pub(super) histories: Histories,
     settings: ClusterSettings,
-    connection: OnceCell<Connection>,
+    connection: OnceCell<ClusterConnection>,
     user: OnceCell<Option<String>>,
     ledger: OnceCell<VisitorLedger>,
-    kinds: tokio::sync::Mutex<Option<(Instant, Arc<Kinds>)>>,
+    kinds: tokio::sync::Mutex<Option<(Instant, Arc<ServedKinds>)>>,
     boards: Mutex<HashMap<Option<String>, Arc<ReleaseStates>>>,
 }
 
@@ -268,51 +269,51 @@ impl VisitedCluster {
     }
 
     /// The connection; nobody was talked to yet.
-    pub(super) async fn connection(&self) -> Result<&Connection, Failure> {
+    pub(super) async fn connection(&self) -> Result<&ClusterConnection, InspectError> {
         let connect = || connection::connect_by(&self.settings.access);
         Ok(self.connection.get_or_try_init(connect).await?)
     }
 
-    pub(super) async fn ask_user(&self) -> Result<Option<String>, Failure> {
+    pub(super) async fn ask_user(&self) -> Result<Option<String>, InspectError> {
         let connection = self.connection().await?;
-        let user = identity::own_name(&connection.client, connection.claimed.clone()).await;
+        let user = access::own_name(&connection.client, connection.claimed.clone()).await;
         user.map_err(|error| failed(connection, "ask who you are", error))
     }
 
     /// Who the visitor is to the API server; none where it cannot say.
-    pub(super) async fn user(&self) -> Result<Option<&str>, Failure> {
+    pub(super) async fn user(&self) -> Result<Option<&str>, InspectError> {
         Ok(self.user.get_or_try_init(|| self.ask_user()).await?.as_deref())
     }
 
-    pub(super) async fn reader(&self) -> Result<Reader, Failure> {
+    pub(super) async fn reader(&self) -> Result<ClusterReader, InspectError> {
         let connection = self.connection().await?.clone();
         let kinds = self.kinds(&connection).await?;
         let ClusterSettings { driver, labels, .. } = &self.settings;
-        Ok(Reader::of_kinds(connection, kinds, *driver, labels).await)
+        Ok(ClusterReader::of_kinds(connection, kinds, *driver, labels).await)
     }
 
     /// The ledger, as its guard shows it to the visitor. Nobody is asked yet.
-    pub(super) async fn ledger(&self) -> Result<VisitorLedger, Failure> {
+    pub(super) async fn ledger(&self) -> Result<VisitorLedger, InspectError> {
         let ClusterSettings { access, guard, .. } = &self.settings;
         let open = || async {
             let source = match guard {
                 GuardAddress::Given { server, authority } => {
-                    Source::guard(server, authority.as_deref(), access).await?
+                    LedgerSource::guard(server, authority.as_deref(), access).await?
                 }
                 GuardAddress::Forwarded(place) => {
                     let connection = self.connection().await?.clone();
                     let guard = ForwardedGuard::new(connection, place.clone(), None, access.clone());
-                    Source::Forwarded(Box::new(guard))
+                    LedgerSource::Forwarded(Box::new(guard))
                 }
             };
             let own = &self.connection().await?.namespace;
-            Ok::<_, Failure>(VisitorLedger::of_guard(Arc::new(source), own))
+            Ok::<_, InspectError>(VisitorLedger::of_guard(Arc::new(source), own))
         };
         Ok(self.ledger.get_or_try_init(open).await?.clone())
     }
 
     /// How the releases stand: of all namespaces, or of one where the visitor may not list them all.
-    pub(super) async fn board(&self, namespace: Option<&str>) -> Result<Arc<ReleaseStates>, Failure> {
+    pub(super) async fn board(&self, namespace: Option<&str>) -> Result<Arc<ReleaseStates>, InspectError> {
         let connection = self.connection().await?;
         let all = self.follow(connection, None);
         all.ready().await;
@@ -353,7 +354,7 @@ impl VisitedCluster {
         permitted(connection, "delete", namespaces).await
     }
 
-    async fn kinds(&self, connection: &Connection) -> Result<Arc<Kinds>, Failure> {
+    async fn kinds(&self, connection: &ClusterConnection) -> Result<Arc<ServedKinds>, InspectError> {
         let mut known = self.kinds.lock().await;
         if let Some((since, kinds)) = &*known
             && since.elapsed() < KINDS
@@ -365,7 +366,7 @@ impl VisitedCluster {
         Ok(kinds)
     }
 
-    fn follow(&self, connection: &Connection, namespace: Option<&str>) -> Arc<ReleaseStates> {
+    fn follow(&self, connection: &ClusterConnection, namespace: Option<&str>) -> Arc<ReleaseStates> {
         let mut boards = self.boards.lock();
         let key = namespace.map(str::to_owned);
         if let Some(board) = boards.get(&key) {
@@ -390,16 +391,20 @@ pub(super) fn deadline() -> Instant {
 /// What one cluster answers by then. One that hangs takes none of the others along.
 pub(super) fn by<T>(
     deadline: Instant,
-    answer: impl Future<Output = Result<T, Failure>> + Send,
-) -> impl Future<Output = Result<T, Failure>> + Send {
-    let late = |_| Failure::Named(format!("it did not answer within {} s", CLUSTER_PATIENCE.as_secs()));
+    answer: impl Future<Output = Result<T, InspectError>> + Send,
+) -> impl Future<Output = Result<T, InspectError>> + Send {
+    let late = |_| InspectError::Named(format!("it did not answer within {} s", CLUSTER_PATIENCE.as_secs()));
     // On the heap: a page of many such answers would not fit onto the stack of a thread.
     let answer = timeout_at(deadline, Box::pin(answer));
     async move { answer.await.map_err(late).flatten() }
 }
 
 /// Of these namespaces those where the visitor may do this to exceptions; of very many only of the first.
-async fn permitted(connection: &Connection, verb: &str, namespaces: BTreeSet<String>) -> BTreeSet<String> {
+async fn permitted(
+    connection: &ClusterConnection,
+    verb: &str,
+    namespaces: BTreeSet<String>,
+) -> BTreeSet<String> {
     if namespaces.is_empty() || may(connection, verb, ALLOWANCES, None).await {
         return namespaces;
     }
@@ -410,7 +415,7 @@ async fn permitted(connection: &Connection, verb: &str, namespaces: BTreeSet<Str
 }
 
 /// Whether the visitor may do this to our own kinds; not where that cannot be asked.
-async fn may(connection: &Connection, verb: &str, resource: &str, namespace: Option<&str>) -> bool {
+async fn may(connection: &ClusterConnection, verb: &str, resource: &str, namespace: Option<&str>) -> bool {
     let right = Right { verb, group: GROUP, resource, namespace, name: None };
     access::may_self(&connection.client, &right).await.unwrap_or(false)
 }

@@ -9,18 +9,18 @@ use tokio::time::timeout;
 use super::super::Parts;
 use super::*;
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_runtime::config::{Callers, Cluster, Endpoint, RecordDriver, Retention};
+use kubemoor_runtime::config::{CallerSettings, ClusterSettings, Endpoint, RecordDriver, Retention};
 
 #[test]
 fn settings_name_what_is_enforced_and_no_password() {
-    let cluster = Cluster {
+    let cluster = ClusterSettings {
         kubeconfig: None,
         namespaces: vec!["shop".to_owned()],
         record_driver: RecordDriver::Configmap,
         read_only: true,
         own_namespace: None,
         own_service: None,
-        registration: Some(Registration {
+        registration: Some(WebhookRegistration {
             endpoint: Endpoint::Url("https://guard:9443".parse().unwrap()),
             select_all: true,
         }),
@@ -30,13 +30,13 @@ fn settings_name_what_is_enforced_and_no_password() {
         listen: "0.0.0.0:9443".parse().unwrap(),
         admin_listen: "0.0.0.0:9080".parse().unwrap(),
         tls: CertificateSource::Given { certificate: "tls.crt".into(), key: "tls.key".into() },
-        callers: Callers { proof: Proof::File("token".into()), client_ca: None },
+        callers: CallerSettings { proof: CallerProof::File("token".into()), client_ca: None },
         edits: EditsMode::Deny,
         drift: DriftMode::Repair,
         policies: Some("policies".into()),
         cluster_labels: [("env".to_owned(), "prod".to_owned())].into(),
         operation_timeout: Duration::from_secs(3600),
-        ledger: config::Ledger {
+        ledger: config::LedgerSettings {
             url: "postgres://moor:hunter2@db/ledger?password=hunter2".parse().unwrap(),
             cluster_name: None,
             retention: Retention { age: Duration::from_secs(7200), rows: 9 },
@@ -64,7 +64,7 @@ fn settings_name_what_is_enforced_and_no_password() {
 #[tokio::test(start_paused = true)]
 async fn told_name_does_not_end_the_process() {
     let silent = |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>();
-    let connection = Connection {
+    let connection = ClusterConnection {
         client: kube::Client::new(tower::service_fn(silent), "default"),
         url: "https://127.0.0.1:6443".to_owned(),
         namespace: "default".to_owned(),
@@ -85,7 +85,7 @@ async fn told_name_does_not_end_the_process() {
 fn end_of_exception_is_announced_an_hour_or_a_quarter_before() {
     let begin: Timestamp = "2026-11-23T10:00:00Z".parse().unwrap();
     let at = |minutes: i64| begin + SignedDuration::from_mins(minutes);
-    let opened = Message::new(Subject::ExceptionOpened, begin);
+    let opened = Notification::new(NotificationSubject::ExceptionOpened, begin);
     for (lasts, announced) in [(8 * 60, 7 * 60), (60, 45), (4, 3), (0, 0), (-4, -4)] {
         assert_eq!(announced_at(&opened, at(lasts)), at(announced), "{lasts}");
     }

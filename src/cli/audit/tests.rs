@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use kubemoor_policy::resource::{MAX_PATHS, MAX_RULES};
 
-fn entry(verdict: &str, object: &str, fields: serde_json::Value) -> Entry {
+fn entry(verdict: &str, object: &str, fields: serde_json::Value) -> LedgerEntry {
     let time: Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();
     serde_json::from_value(json!({
         "id": "42", "time": time, "kind": "verdict", "cluster": "test", "namespace": "shop", "release": "web",
@@ -154,10 +154,10 @@ fn audit_rows_round_trip_as_json_list_or_streamed_documents() {
     let text = Show::new(OutputFormat::Data(Data::Json), false, true).rows(&rows).unwrap();
     let list: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&list["apiVersion"], &list["kind"]), (&json!("v1"), &json!("List")));
-    let back: Vec<Entry> = serde_json::from_value(list["items"].clone()).unwrap();
+    let back: Vec<LedgerEntry> = serde_json::from_value(list["items"].clone()).unwrap();
     assert_eq!(back, rows);
     let text = Show::new(OutputFormat::Data(Data::Json), true, true).rows(&rows).unwrap();
-    let back: Result<Vec<Entry>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
+    let back: Result<Vec<LedgerEntry>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
     assert_eq!(back.unwrap(), rows);
 }
 

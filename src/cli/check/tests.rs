@@ -162,10 +162,10 @@ fn the_verdict_is_the_webhook_s() {
 fn the_mode_decides_what_becomes_of_drift() {
     let drift = update(|it| it["spec"]["replicas"] = json!(5));
     for (mode, expected) in [
-        (EditsMode::Allow, edit::Outcome::Allow),
-        (EditsMode::Record, edit::Outcome::Record),
-        (EditsMode::Warn, edit::Outcome::Warn),
-        (EditsMode::Deny, edit::Outcome::Deny),
+        (EditsMode::Allow, edit::EditOutcome::Allow),
+        (EditsMode::Record, edit::EditOutcome::Record),
+        (EditsMode::Warn, edit::EditOutcome::Warn),
+        (EditsMode::Deny, edit::EditOutcome::Deny),
     ] {
         assert_eq!(judged(MANIFEST, &drift, mode).unwrap().verdict.outcome, expected);
     }
@@ -216,7 +216,7 @@ fn the_report_names_the_field_and_keeps_secrets() {
     let edit =
         request("UPDATE", ["", "v1", "secrets"], "Secret", "web", [secret("stolen"), secret("hunter2")]);
     let report = judged(MANIFEST, &edit, EditsMode::Deny).unwrap();
-    assert_eq!(report.verdict.outcome, edit::Outcome::Deny);
+    assert_eq!(report.verdict.outcome, edit::EditOutcome::Deny);
     let printed = report.table().as_str().to_owned() + &serde_json::to_string(&report).unwrap();
     for password in ["stolen", "hunter2"] {
         assert!(
@@ -284,7 +284,7 @@ fn policies_count_that_select_the_cluster_by_its_labels() {
     let request = update(|it| it["spec"]["replicas"] = json!(5));
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
     fs::write(&review, body.to_string()).unwrap();
-    for (env, expected) in [("prod", edit::Outcome::Record), ("dev", edit::Outcome::Deny)] {
+    for (env, expected) in [("prod", edit::EditOutcome::Record), ("dev", edit::EditOutcome::Deny)] {
         let cluster = Labels::from([("env".to_owned(), env.to_owned())]);
         let policies = policies(EditsMode::Deny, read_policy_folder(folder.path()).unwrap(), &cluster);
         let report = report(&manifest, &review, policies, Timestamp::UNIX_EPOCH).unwrap();

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::ClusterError;
 
 #[test]
 fn names_are_checked_before_anybody_is_asked() {
@@ -156,7 +156,7 @@ async fn connection_error_is_one_sentence_with_a_next_step() {
     let unknown = args(file.clone(), Some("third")).connect().await.err().unwrap().to_string();
     assert!(unknown.contains("third"), "{unknown}");
     let connection = args(file, None).connect().await.unwrap();
-    let refused = |code: u16| CallError::Refused {
+    let refused = |code: u16| ClusterError::Refused {
         code,
         reason: String::new(),
         message: "secrets is forbidden".to_owned(),
@@ -164,7 +164,7 @@ async fn connection_error_is_one_sentence_with_a_next_step() {
         retry_after: None,
         names_absent: false,
     };
-    let check = |error: CallError, parts: &[&str]| {
+    let check = |error: ClusterError, parts: &[&str]| {
         let sentence = format!("{:#}", failed(&connection, "read the records", error));
         assert!(sentence.starts_with("cannot read the records: ") && !sentence.contains('\n'), "{sentence}");
         for part in parts {
@@ -175,8 +175,8 @@ async fn connection_error_is_one_sentence_with_a_next_step() {
     check(refused(403), &["no permission", "secrets is forbidden", "role"]);
     check(refused(500), &["500"]);
     check(
-        CallError::Unreachable { reason: "refused".to_owned() },
+        ClusterError::Unreachable { reason: "refused".to_owned() },
         &["https://127.0.0.1:1", "reached", "--context"],
     );
-    check(CallError::Late { within: Duration::from_secs(30) }, &["30 s"]);
+    check(ClusterError::Late { within: Duration::from_secs(30) }, &["30 s"]);
 }

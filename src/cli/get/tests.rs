@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_policy::guarded::GuardedReleaseStatus;
-use kubemoor_verdict::health::reported::{Pulse, ReportedHealth};
+use kubemoor_verdict::health::{Pulse, ReportedHealth};
 
 #[test]
 fn unguarded_releases_are_listed_beside_guarded_releases() {

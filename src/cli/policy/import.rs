@@ -13,8 +13,8 @@ use crate::cli::{CommandOutcome, check, output, warn};
 use kubemoor_cluster::client::pages::Pages;
 use kubemoor_declare::model::Gvk;
 use kubemoor_inspect::reading::kinds;
+use kubemoor_policy::compile;
 use kubemoor_policy::flux::{self, Lost};
-use kubemoor_policy::read;
 
 /// The flags of `kubemoor policy import`.
 #[derive(Debug, clap::Args)]
@@ -70,7 +70,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
 fn of_files(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut found = Vec::new();
     for file in files {
-        let (documents, unreadable) = read::documents(&text(file)?);
+        let (documents, unreadable) = compile::documents(&text(file)?);
         if let Some((place, flaw)) = unreadable.into_iter().next() {
             return Err(anyhow!("cannot read {}: document {place}: {}", file.display(), flaw.message));
         }
@@ -85,7 +85,7 @@ fn text(file: &Path) -> anyhow::Result<String> {
     }
     let mut text = String::new();
     // One more byte than may be read, so that the reader says what is wrong.
-    let most = u64::try_from(read::MAX_FILE)?.saturating_add(1);
+    let most = u64::try_from(compile::MAX_FILE)?.saturating_add(1);
     io::stdin().lock().take(most).read_to_string(&mut text).context("cannot read standard input")?;
     Ok(text)
 }

@@ -12,17 +12,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cli::check::{self, Bench, CheckReport, OPERATION_TIMEOUT};
-use kubemoor_cluster::mirror::directory::{self, Content};
+use kubemoor_cluster::mirror::directory;
+use kubemoor_cluster::mirror::directory::ReleaseFile;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Actor, Autoscaler, DriftMode, EditsMode, Gvk, ObjectId, Operation, ReleaseId};
-use kubemoor_guard::webhook::review::{Head, Kind, Question, Request, Resource};
+use kubemoor_guard::webhook::review::{
+    AdmissionRequest, GroupVersionKind, GroupVersionResource, ReviewHead, ReviewQuestion,
+};
 use kubemoor_helm::manifest;
 use kubemoor_helm::record::Record;
 use kubemoor_helm::release::{self, Release, gvk};
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::compile::Compiled;
-use kubemoor_policy::read::typed;
+use kubemoor_policy::compile::typed;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{DriftAllowance, DriftAllowanceSpec};
 
@@ -233,7 +236,7 @@ impl ReleaseSpec {
     fn record(&self, folder: &Path) -> anyhow::Result<Record> {
         let id = ReleaseId { namespace: self.namespace.clone().into(), name: self.name.clone().into() };
         let content = match (&self.manifest, &self.file) {
-            (Some(manifest), None) => Content::Manifest(manifest.clone()),
+            (Some(manifest), None) => ReleaseFile::Manifest(manifest.clone()),
             (None, Some(file)) => directory::read(&folder.join(file))
                 .with_context(|| format!("cannot read the release {}", folder.join(file).display()))?,
             _ => return Err(anyhow::anyhow!("spec.release has either a manifest or a file")),
@@ -277,7 +280,7 @@ impl SuiteCase {
             Some(file) => check::read_text(&ground.folder.join(file))?,
             None => self.change.review(&actor, &ground.documents())?.to_string(),
         };
-        let request = Request::parse(body.as_bytes()).context("the review cannot be read")?;
+        let request = AdmissionRequest::parse(body.as_bytes()).context("the review cannot be read")?;
         let judge = |resolver, allowances| {
             let now = self.time.unwrap_or(now);
             let (release, autoscalers) = (ground.release.clone(), &ground.autoscalers);
@@ -402,10 +405,14 @@ impl CaseChange {
                 (kind, Some("scale"), scale(now), scale(replicas.into()))
             }
         };
-        let head = Head {
+        let head = ReviewHead {
             uid: "test".into(),
-            kind: Kind { group: kind.group.into(), version: kind.version.into(), kind: kind.kind.into() },
-            resource: Resource {
+            kind: GroupVersionKind {
+                group: kind.group.into(),
+                version: kind.version.into(),
+                kind: kind.kind.into(),
+            },
+            resource: GroupVersionResource {
                 group: gvk.group.into(),
                 version: gvk.version.into(),
                 resource: plural.into(),
@@ -417,7 +424,7 @@ impl CaseChange {
         };
         let new = (operation != Operation::Delete).then_some(new);
         let old = (operation != Operation::Create).then_some(old);
-        Ok(Question { head, actor, object: new, old_object: old }.to_json())
+        Ok(ReviewQuestion { head, actor, object: new, old_object: old }.to_json())
     }
 
     /// The operation; a case has exactly one.

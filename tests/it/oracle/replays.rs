@@ -7,7 +7,7 @@ use std::path::Path;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kubemoor_declare::model::{Actor, DriftMode, EditsMode, ObjectId, Operation};
-use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::{Filter, PAGE};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::Policy;
@@ -114,7 +114,7 @@ impl Scene {
 }
 
 /// What the ledger holds of Alice's edits.
-pub(super) async fn rows(ledger: &Path) -> Vec<Entry> {
+pub(super) async fn rows(ledger: &Path) -> Vec<LedgerEntry> {
     let store = Store::read(&LedgerUrl::Sqlite(ledger.to_owned())).await.unwrap();
     let user = Some(Identity::Alice.user().to_owned());
     let mut filter = Filter { user, facts: true, limit: Some(PAGE), ..Filter::default() };
@@ -130,14 +130,14 @@ pub(super) async fn rows(ledger: &Path) -> Vec<Entry> {
 }
 
 /// Replays the rows of edits under the strict mode.
-pub(super) fn compare(recorded: &[Recorded], rows: &[Entry]) -> Replays {
+pub(super) fn compare(recorded: &[Recorded], rows: &[LedgerEntry]) -> Replays {
     let hour = std::time::Duration::from_secs(3600);
     let mut replay = Replay::new(Policy::new(EditsMode::Deny, DriftMode::Report, hour), Vec::new());
     let mut replays = Replays::default();
     for edit in recorded {
         let Some(refused) = edit.refused else { continue };
         let [group, kind, namespace, name] = &edit.object;
-        let is_it = |row: &&Entry| {
+        let is_it = |row: &&LedgerEntry| {
             let object = &row.object;
             (&object.group, &object.kind, &object.name) == (group, kind, name)
                 && object.namespace.as_deref().unwrap_or_default() == namespace
@@ -165,7 +165,7 @@ pub(super) fn compare(recorded: &[Recorded], rows: &[Entry]) -> Replays {
 }
 
 /// The verdict of a replay on a row, or the reason why the row cannot be replayed.
-pub(super) fn replayed(replay: &mut Replay, row: &Entry) -> Result<Replayed, String> {
+pub(super) fn replayed(replay: &mut Replay, row: &LedgerEntry) -> Result<Replayed, String> {
     let object = row.object.clone();
     let object = ObjectId {
         group: object.group.into(),

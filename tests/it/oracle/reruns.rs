@@ -10,12 +10,12 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::Filter;
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::Policy;
 use kubemoor_policy::compile::Compiled;
-use kubemoor_policy::read::read;
+use kubemoor_policy::compile::read;
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::replay::{Replay, Replayed};
 use serde_json::{Value, json};
@@ -235,7 +235,7 @@ impl Window {
     }
 
     /// The row about the request.
-    fn row<'r>(&self, rows: &'r [Entry]) -> Option<&'r Entry> {
+    fn row<'r>(&self, rows: &'r [LedgerEntry]) -> Option<&'r LedgerEntry> {
         rows.iter().find(|row| {
             let object = &row.object;
             (&object.kind, &object.name) == (&self.kind, &self.name)
@@ -267,7 +267,7 @@ fn pointers(patch: &Value) -> Vec<String> {
 }
 
 /// What the replay of a case by its strict policies says, held against what became of the edits.
-pub(super) fn compare(case: &Case, rows: &[Entry]) -> Agreement {
+pub(super) fn compare(case: &Case, rows: &[LedgerEntry]) -> Agreement {
     let hour = std::time::Duration::from_secs(3600);
     let defaults = Policy::new(EditsMode::Deny, DriftMode::Report, hour);
     let mut replay = Replay::new(defaults, compiled(&case.rules.strict));
@@ -323,7 +323,7 @@ fn told(Replayed { verdict, .. }: &Replayed) -> Told {
     }
 }
 
-fn told_of_row(row: &Entry) -> Told {
+fn told_of_row(row: &LedgerEntry) -> Told {
     (row.verdict.clone(), row.fields.iter().map(|field| field.path.clone()).collect())
 }
 

@@ -107,8 +107,6 @@ pub enum ClusterError {
     Obstructed { object: ObjectId, source: Box<Self> },
 }
 
-pub use ClusterError as CallError; // alias
-
 /// The kinds of refusals that a writer tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {

@@ -405,9 +405,5 @@ impl ConnectionPool {
     }
 }
 
-pub use ApiServerAddress as ApiServer; // alias
-pub use ClusterAccess as Access; // alias
-pub use ClusterConnection as Connection; // alias
-
 #[cfg(test)]
 mod tests;

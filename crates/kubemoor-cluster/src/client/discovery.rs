@@ -15,7 +15,7 @@ use kubemoor_declare::catalog::KindFacts;
 use kubemoor_declare::model::Gvk;
 use kubemoor_declare::openapi::{Reduction, SchemaError};
 use kubemoor_declare::schema::KindSchema;
-use kubemoor_declare::{embedded, openapi};
+use kubemoor_declare::{catalog, openapi};
 
 #[derive(Deserialize)]
 struct ServerVersion {
@@ -240,7 +240,7 @@ impl OpenApiDocuments {
             let (wanted, is_v2) = (wanted.clone(), matches!(self, Self::V2));
             types.extend(
                 reduce(move || {
-                    let core = embedded::core();
+                    let core = catalog::core();
                     let wanted =
                         |gvk: &Gvk| wanted.contains(gvk) || core.facts(&gvk.group, &gvk.kind).is_some();
                     let mut reduction = Reduction::default();

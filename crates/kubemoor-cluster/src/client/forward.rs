@@ -316,7 +316,5 @@ pub enum ForwardError {
     Answer { pod: String, reason: String },
 }
 
-pub use ReachableGuard as Guard; // alias
-
 #[cfg(test)]
 mod tests;

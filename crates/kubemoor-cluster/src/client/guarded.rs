@@ -21,8 +21,8 @@ use crate::client::writer::{ClusterWriter, at_least_one};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReference, hidden_digest};
+use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::suspension::{Suspended, Suspension};
 
 pub const KIND: &str = "GuardedRelease";
 pub const PLURAL: &str = "guardedreleases";
@@ -162,7 +162,10 @@ pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<Gu
 }
 
 /// The releases in `namespaces` (empty: in all) that people have suspended; none where the definition is absent.
-pub async fn suspended(client: &kube::Client, namespaces: &[String]) -> Result<Suspended, ClusterError> {
+pub async fn suspended(
+    client: &kube::Client,
+    namespaces: &[String],
+) -> Result<SuspendedReleases, ClusterError> {
     let listed = list_within(client, namespaces).await?;
     Ok(listed.iter().filter_map(|it| Some((it.release()?, Suspension::of(&it.spec)?))).collect())
 }
@@ -332,8 +335,6 @@ pub fn policy_resource() -> ApiResource {
 pub async fn list_policies(client: &kube::Client, labels: Option<&str>) -> Result<Vec<Value>, ClusterError> {
     Pages::objects(client, &policy_resource(), None)?.selected(labels, None).all().await
 }
-
-pub use UserSetting as Setting; // alias
 
 #[cfg(test)]
 mod tests;

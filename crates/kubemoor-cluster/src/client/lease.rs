@@ -24,7 +24,7 @@ use crate::client::call::{self, ClusterError};
 use kubemoor_declare::model::build;
 use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_runtime::telemetry::FailureLog;
-use kubemoor_verdict::health::reported::Pulse;
+use kubemoor_verdict::health::Pulse;
 
 /// How long a Lease is valid without a renewal.
 const LIFE: Duration = Duration::from_secs(12);
@@ -553,18 +553,6 @@ pub async fn read_pulse(client: &kube::Client, lease: &LeaseReference) -> Result
             None => Pulse::Unknown,
         },
     })
-}
-
-pub use LeasePlace as Place; // alias
-// Former paths.
-pub mod leader_info {
-    pub use super::{LeaderInfo, read_leader_info as read}; // alias
-}
-pub mod pulse {
-    pub use super::read_pulse as pulse; // alias
-}
-pub mod withdrawal {
-    pub use super::{WITHDRAWN, note_withdrawal as note}; // alias
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::client::resource::{ApiResource, Meta, Partial, segment};
 use crate::client::watch::{ObjectEvent, ObjectForm, Watch};
 use crate::client::writer::ClusterWriter;
 use kubemoor_declare::model::{self, MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
-use kubemoor_reconcile::live::{Live, Manager, Sighting};
+use kubemoor_reconcile::event::{HelmManager, LiveObject, Sighting};
 
 /// Reads and writes single objects. Cheap to clone; clones share one rate.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl Objects {
 
     /// The whole object as it lives, or `None` when it does not exist; [`ClusterError::Unserved`] when the API server does
     /// not serve the kind.
-    pub async fn read(&self, target: &ObjectTarget) -> Result<Option<Live>, ClusterError> {
+    pub async fn read(&self, target: &ObjectTarget) -> Result<Option<LiveObject>, ClusterError> {
         let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
         let raw = call::found(call::fetch::<Box<RawValue>>(&self.client, request, PATIENCE).await)?;
         Ok(raw.map(|raw| live(&target.resource, WholeObject::read(raw))))
@@ -172,7 +172,7 @@ impl Objects {
 
 impl Sightings {
     /// The next event. Never ends; failures are reported and retried. Safe to cancel.
-    pub async fn next(&mut self) -> ObjectEvent<Live> {
+    pub async fn next(&mut self) -> ObjectEvent<LiveObject> {
         let Ok(event) =
             self.watch.next().await.try_map(|whole| Ok::<_, Infallible>(live(&self.resource, whole)));
         event
@@ -219,9 +219,9 @@ struct ObjectHead<'t> {
     metadata: &'t RawValue,
 }
 
-pub(crate) fn live(resource: &ApiResource, whole: WholeObject) -> Live {
+pub(crate) fn live(resource: &ApiResource, whole: WholeObject) -> LiveObject {
     let WholeObject { meta, object, managed } = whole;
-    Live { sighting: sighting(resource, meta), object, managed }
+    LiveObject { sighting: sighting(resource, meta), object, managed }
 }
 
 impl ObjectForm for WholeObject {
@@ -260,13 +260,13 @@ pub(crate) fn sighting(resource: &ApiResource, meta: Meta) -> Sighting {
     let touched = writers.first().and_then(|entry| entry.time);
     let updating = writers.iter().filter(|entry| entry.operation.as_deref() != Some("Apply"));
     let updaters = updating.filter_map(|entry| entry.manager.clone()).collect();
-    let mut managers: Vec<Manager> = entries
+    let mut managers: Vec<HelmManager> = entries
         .into_iter()
         .filter(|entry| {
             entry.owns_release_name() && entry.subresource.as_deref().unwrap_or_default().is_empty()
         })
         .filter_map(|entry| {
-            Some(Manager { applies: entry.operation.as_deref() == Some("Apply"), name: entry.manager? })
+            Some(HelmManager { applies: entry.operation.as_deref() == Some("Apply"), name: entry.manager? })
         })
         .collect();
     managers.sort_by_key(|manager| !manager.applies);
@@ -384,9 +384,6 @@ fn application(text: &str) -> Option<String> {
     let name = application.rsplit_once('_').map_or(application, |(_, name)| name);
     Some(name.to_owned())
 }
-
-pub use ObjectTarget as Target; // alias
-pub use call::ClusterError as WriteError; // alias
 
 #[cfg(test)]
 mod tests;

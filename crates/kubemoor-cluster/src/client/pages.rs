@@ -185,7 +185,5 @@ impl PageSize {
     }
 }
 
-pub use ListPage as Page; // alias
-
 #[cfg(test)]
 mod tests;

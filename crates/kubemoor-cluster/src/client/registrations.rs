@@ -29,8 +29,6 @@ pub trait WebhookKind:
 impl WebhookKind for ValidatingWebhookConfiguration {}
 impl WebhookKind for MutatingWebhookConfiguration {}
 
-pub use WebhookKind as Registration; // alias
-
 pub struct Registrations<C> {
     client: kube::Client,
     writer: ClusterWriter,

@@ -153,7 +153,5 @@ fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
 }
 
-pub use ApiResource as Resource; // alias
-
 #[cfg(test)]
 mod tests;

@@ -101,7 +101,5 @@ impl SharedSecret {
     }
 }
 
-pub use super::call::ClusterError as SharedSecretError; // alias
-
 #[cfg(test)]
 mod tests;

@@ -415,8 +415,5 @@ fn advance(version: &mut String, seen: &str) {
     }
 }
 
-pub use ObjectEvent as Event; // alias
-pub use ObjectForm as Form; // alias
-
 #[cfg(test)]
 mod tests;

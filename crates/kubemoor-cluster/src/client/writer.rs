@@ -78,7 +78,5 @@ impl WriteTurn<'_> {
     }
 }
 
-pub use super::call::ClusterError as SendError; // alias
-
 #[cfg(test)]
 mod tests;

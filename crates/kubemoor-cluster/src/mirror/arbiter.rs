@@ -16,8 +16,8 @@ use crate::client::call::{ClusterError, RefusalKind};
 use crate::client::objects::{ObjectTarget, Objects};
 use crate::mirror::kinds::ServedKinds;
 use crate::mirror::releases::Releases;
-use kubemoor_declare::digest::Digest;
-use kubemoor_declare::document::prepare;
+use kubemoor_declare::declare::Digest;
+use kubemoor_declare::declare::prepare;
 use kubemoor_declare::model::{ObjectId, PROBE_MANAGER, ReleaseId};
 use kubemoor_helm::release::gvk;
 
@@ -162,4 +162,3 @@ fn late(object: &ObjectId, within: Duration) -> ClusterError {
 }
 
 pub use crate::client::call::ClusterError as ArbiterError;
-pub use DryRunQuestion as Question; // alias // alias

@@ -26,7 +26,7 @@ use crate::mirror::reflect::{
 use kubemoor_declare::model::{Autoscaler, Gvk, ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
-use kubemoor_reconcile::departure::Departure;
+use kubemoor_reconcile::event::Departure;
 
 const GROUP: &str = "autoscaling";
 
@@ -492,8 +492,6 @@ impl Departed {
         self.0.remove(workload);
     }
 }
-
-pub use AutoscalerMirror as Autoscalers; // alias
 
 #[cfg(test)]
 mod tests;

@@ -17,9 +17,9 @@ use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{ReleaseId, is_dns_label};
 use kubemoor_helm::manifest::SkipReason;
 use kubemoor_helm::record::{
-    ApplyMethod, DEFAULT_CAP, MANIFEST_CAP, Packed, Record, RecordError, Status, is_base64,
+    ApplyMethod, DEFAULT_CAP, MANIFEST_CAP, PackedRecord, Record, RecordError, ReleaseStatus, is_base64,
 };
-use kubemoor_helm::release::{Appearance, Assembled, Head, Payload, Writer};
+use kubemoor_helm::release::{Appearance, Assembled, Payload, RecordHead, RecordWriter};
 use kubemoor_helm::storage::Storage;
 use kubemoor_helm::{manifest, record, release};
 
@@ -108,7 +108,7 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
     let id = ReleaseId { namespace: record.namespace.clone().into(), name: record.name.clone().into() };
     // Without the Secret's metadata the record's own times are the best there is.
     let created = record.last_deployed.unwrap_or(Timestamp::UNIX_EPOCH);
-    let head = Head {
+    let head = RecordHead {
         secret: record::record_name(&record.name, record.revision),
         uid: String::new(),
         resource_version: String::new(),
@@ -117,7 +117,7 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
         created,
         touched: record.deleted.map_or(created, |deleted| deleted.max(created)),
         appearance: Appearance::Listed,
-        writer: Writer::Other,
+        writer: RecordWriter::Other,
     };
     let payload = Payload::whole(Ok(record));
     release::assemble(
@@ -138,7 +138,7 @@ impl ReleaseFile {
                 name: id.name.to_string(),
                 namespace: id.namespace.to_string(),
                 revision: 1,
-                status: Status::Deployed,
+                status: ReleaseStatus::Deployed,
                 digest: release::digest(&manifest),
                 values: [0; 32],
                 manifest,
@@ -205,13 +205,15 @@ fn name_of(path: &Path) -> Option<String> {
 fn interpret(text: String) -> Result<ReleaseFile, ReadError> {
     let payload = text.trim();
     if !payload.is_empty() && is_base64(payload.as_bytes()) {
-        return Ok(ReleaseFile::Record(unpack(&Packed::unlabelled(payload))?.into()));
+        return Ok(ReleaseFile::Record(unpack(&PackedRecord::unlabelled(payload))?.into()));
     }
     let parsed = manifest::parse(&text);
     if let [object] = parsed.objects.as_slice()
         && is_record(object)
     {
-        return Ok(ReleaseFile::Record(unpack(&Packed::of(object).ok_or(ReadError::NoPayload)?)?.into()));
+        return Ok(ReleaseFile::Record(
+            unpack(&PackedRecord::of(object).ok_or(ReadError::NoPayload)?)?.into(),
+        ));
     }
     match parsed.skipped.into_iter().next() {
         Some(skipped) if parsed.objects.is_empty() => {
@@ -233,11 +235,9 @@ fn is_record(object: &Value) -> bool {
     }
 }
 
-fn unpack(packed: &Packed) -> Result<Record, RecordError> {
+fn unpack(packed: &PackedRecord) -> Result<Record, RecordError> {
     packed.decode(MANIFEST_CAP).map(|(record, _)| record)
 }
-
-pub use ReleaseFile as Content; // alias
 
 #[cfg(test)]
 mod tests;

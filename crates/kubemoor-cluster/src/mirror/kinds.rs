@@ -18,11 +18,11 @@ use crate::client::objects::ObjectTarget;
 use crate::client::resource::{ApiResource, Meta};
 use crate::client::watch::{MetadataWatch, ObjectEvent};
 use crate::mirror::reflect::{ChangeAnnouncer, ChangeQueue, Mirror, Reflector, until};
+use kubemoor_declare::catalog;
 use kubemoor_declare::catalog::{Catalog, KindFacts};
-use kubemoor_declare::embedded;
+use kubemoor_declare::model::Sweep;
 use kubemoor_declare::model::{Gvk, ObjectId};
 use kubemoor_declare::schema::KindSchema;
-use kubemoor_declare::sweep::Sweep;
 use kubemoor_runtime::telemetry::FailureLog;
 
 /// The kinds of one cluster.
@@ -206,7 +206,7 @@ impl ServedKinds {
             reading.documents = None;
             add(&mut draft.catalog, discover(&self.client).await?);
         }
-        let core: HashSet<&str> = embedded::core().kinds().map(|facts| facts.group.as_str()).collect();
+        let core: HashSet<&str> = catalog::core().kinds().map(|facts| facts.group.as_str()).collect();
         let mut documented: HashMap<Gvk, Gvk> = HashMap::new();
         for gvk in wanted {
             let Some(facts) = draft.catalog.facts(&gvk.group, &gvk.kind) else { continue };
@@ -632,9 +632,6 @@ impl Default for Owed {
         Self { kinds: HashSet::new(), sweep: Sweep::above(MANY) }
     }
 }
-
-pub use KindDoubt as Doubt; // alias
-pub use ServedKinds as Kinds; // alias
 
 #[cfg(test)]
 mod tests;

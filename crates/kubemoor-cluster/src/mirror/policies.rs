@@ -32,11 +32,11 @@ use crate::mirror::reflect::{
 use crate::mirror::releases::Releases;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
-use kubemoor_policy::Source;
+use kubemoor_policy::ValueSource;
 use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::compile::typed;
 use kubemoor_policy::compile::{Compiled, compile};
 use kubemoor_policy::flaw::Flaw;
-use kubemoor_policy::read::typed;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{DriftAllowance, DriftPolicy};
 use kubemoor_runtime::telemetry::FailureLog;
@@ -457,7 +457,7 @@ fn survey(in_force: &InForce, index: &Index) -> Survey {
                 survey.ties.entry(name.clone()).or_default().insert(tie.to_string());
             }
         }
-        if let (Source::Policy(name), EditsMode::Deny, DriftMode::Report | DriftMode::Ignore) =
+        if let (ValueSource::Policy(name), EditsMode::Deny, DriftMode::Report | DriftMode::Ignore) =
             (&policy.sources.edits, policy.edits, policy.drift)
         {
             survey.leaving.insert(name.clone());
@@ -731,22 +731,6 @@ async fn read_own_kind<T: DeserializeOwned>(
         Ok(items) => Ok(items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect()),
         Err(error) => confirm_absence(client, &resource.plural, error).await.map(|()| Vec::new()),
     }
-}
-
-// Former paths.
-pub mod change {
-    pub use super::{PolicyChange, PolicyFate}; // alias
-    pub use crate::mirror::policy_files::FileChange; // alias
-}
-pub use super::policy_files as files; // alias
-pub mod once {
-    pub use super::{
-        Autoscaled, autoscaled, read_allowances as allowances, read_labels as labels,
-        read_policies as policies,
-    }; // alias
-}
-pub mod watch {
-    pub use super::PolicyWatch; // alias
 }
 
 #[cfg(test)]

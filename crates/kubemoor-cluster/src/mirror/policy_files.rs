@@ -14,9 +14,10 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::mirror::policies::{Accepted, InForce, PolicyFate};
+use kubemoor_policy::compile;
 use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::compile::{FileFlaw, MAX_FILE};
 use kubemoor_policy::flaw::{Flaw, FlawReason};
-use kubemoor_policy::read::{self, FileFlaw, MAX_FILE};
 use kubemoor_runtime::telemetry::FailureLog;
 
 const LOOK: Duration = Duration::from_secs(1);
@@ -163,7 +164,7 @@ impl Folder {
             };
             self.unread.remove(&name);
             is_news = true;
-            let (accepted, flaws) = read::read([(name.as_str(), text.as_str())]);
+            let (accepted, flaws) = compile::read([(name.as_str(), text.as_str())]);
             flaws.iter().for_each(complain);
             let file = self.files.entry(name).or_default();
             file.gone = false;

@@ -19,13 +19,13 @@ use crate::client::call::{self, BODY_CAP, ClusterError};
 use crate::client::pages::Pages;
 use crate::client::resource::{ApiResource, Managed, Meta, segment};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_helm::record::{Packed, RecordError, Status, parse_record_name};
-use kubemoor_helm::release::{Appearance, Head, Payload, Writer};
+use kubemoor_helm::record::{PackedRecord, RecordError, ReleaseStatus, parse_record_name};
+use kubemoor_helm::release::{Appearance, Payload, RecordHead, RecordWriter};
 use kubemoor_runtime::config::RecordDriver;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownRecord {
-    pub(super) head: Arc<Head>,
+    pub(super) head: Arc<RecordHead>,
     /// The contradiction between its labels and its name. A flawed record has no status, so its payload does
     /// not match either.
     pub(super) flaw: Option<Arc<str>>,
@@ -83,10 +83,10 @@ pub(super) fn read_record(meta: Meta) -> Result<(ReleaseId, KnownRecord), Stray>
     let created = meta.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
     let touches = meta.managed_fields.unwrap_or_default();
     let status = match flaw {
-        Some(_) => Status::Unknown,
-        None => Status::from_str(label("status")).unwrap_or(Status::Unknown),
+        Some(_) => ReleaseStatus::Unknown,
+        None => ReleaseStatus::from_str(label("status")).unwrap_or(ReleaseStatus::Unknown),
     };
-    let head = Head {
+    let head = RecordHead {
         secret: meta.name,
         uid: meta.uid,
         resource_version: meta.resource_version,
@@ -109,9 +109,9 @@ fn parse_version(version: &str) -> Option<u64> {
 }
 
 /// The program that wrote the record's content, by its newest field manager.
-fn record_writer(touches: &[Managed]) -> Writer {
+fn record_writer(touches: &[Managed]) -> RecordWriter {
     let newest = touches.iter().max_by_key(|entry| entry.time);
-    newest.and_then(|entry| entry.manager.as_deref()).map(Writer::of).unwrap_or_default()
+    newest.and_then(|entry| entry.manager.as_deref()).map(RecordWriter::of).unwrap_or_default()
 }
 
 impl KnownRecord {
@@ -405,9 +405,9 @@ impl Payloads {
     pub(super) async fn packed(
         &self,
         namespace: &str,
-        head: &Head,
+        head: &RecordHead,
         within: Duration,
-    ) -> Result<Fetched<Result<Packed, RecordError>>, ClusterError> {
+    ) -> Result<Fetched<Result<PackedRecord, RecordError>>, ClusterError> {
         let path = format!("{}/{}", self.resource().path(Some(namespace))?, segment(&head.secret)?);
         let request = call::get(&path)?;
         let body = match call::send(&self.client, request, OBJECT_CAP, within).await {
@@ -424,14 +424,14 @@ impl Payloads {
             return Ok(Fetched::Moved(meta));
         }
         let text = object.data.and_then(|data| data.release);
-        let packed = text.map(|text| Packed::new(text, self.driver == RecordDriver::Secret));
+        let packed = text.map(|text| PackedRecord::new(text, self.driver == RecordDriver::Secret));
         Ok(Fetched::Found(packed.ok_or(RecordError::Missing { field: "data.release" })))
     }
 
     pub(super) async fn fetch(
         &self,
         stored: &ReleaseId,
-        head: &Head,
+        head: &RecordHead,
         within: Duration,
     ) -> Result<Fetched<Payload>, ClusterError> {
         // Never closed, so a permit always comes.

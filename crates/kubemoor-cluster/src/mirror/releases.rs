@@ -29,8 +29,9 @@ use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Gvk, ObjectId, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_helm::index::Index;
-use kubemoor_helm::record::{ApplyMethod, ChartSource, RecordError, Status};
-use kubemoor_helm::release::{self, Assembled, Disbelief, Head, Payload, Release};
+use kubemoor_helm::record::{ApplyMethod, ChartSource, RecordError, ReleaseStatus};
+use kubemoor_helm::release;
+use kubemoor_helm::release::{Assembled, Disbelief, Payload, RecordHead, Release};
 use kubemoor_helm::storage::Storage;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{Look, RecordFault, RecordMetrics};
@@ -80,9 +81,9 @@ pub struct Outage {
 
 /// The records from which the index was last updated for a release.
 struct IndexedRecords {
-    latest: Arc<Head>,
+    latest: Arc<RecordHead>,
     /// The baseline by Helm's order; another record may have been read instead.
-    baseline: Option<Arc<Head>>,
+    baseline: Option<Arc<RecordHead>>,
     generation: u64,
 }
 
@@ -503,8 +504,8 @@ const LEARNING: Duration = Duration::from_secs(10);
 struct ReleaseMaterial {
     stored: ReleaseId,
     storage: Arc<Storage>,
-    latest: (Arc<Head>, Payload),
-    baseline: Option<(Arc<Head>, Payload)>,
+    latest: (Arc<RecordHead>, Payload),
+    baseline: Option<(Arc<RecordHead>, Payload)>,
     previous: Option<Arc<Release>>,
 }
 
@@ -567,7 +568,7 @@ impl Releases {
         let storage = self.storage();
         for _ in 0..ATTEMPTS {
             let known = self.records.lock().all(id);
-            let heads: Vec<Arc<Head>> = known.iter().map(|known| Arc::clone(&known.head)).collect();
+            let heads: Vec<Arc<RecordHead>> = known.iter().map(|known| Arc::clone(&known.head)).collect();
             let Some(latest) = release::latest(&heads) else {
                 return Ok(self.remove(id));
             };
@@ -647,7 +648,7 @@ impl Releases {
 
     /// Whether the index is already up to date with these records. Also updates the facts that can change
     /// without a record's content.
-    fn stands(&self, id: &ReleaseId, latest: &Arc<Head>, baseline: Option<&Arc<Head>>) -> bool {
+    fn stands(&self, id: &ReleaseId, latest: &Arc<RecordHead>, baseline: Option<&Arc<RecordHead>>) -> bool {
         let mut standings = self.standings.lock();
         let Some(standing) = standings.get_mut(id) else { return false };
         let stands = standing.latest.is_same_version(latest)
@@ -691,7 +692,7 @@ impl Releases {
     async fn fetch(
         &self,
         id: &ReleaseId,
-        head: &Head,
+        head: &RecordHead,
         until: Option<Instant>,
     ) -> Result<Option<Payload>, ClusterError> {
         match self
@@ -719,7 +720,7 @@ impl Releases {
 
     /// Takes in that a record is gone. The watch does not tell of it again, and the caller may give up before the index
     /// has it.
-    fn forget(&self, id: &ReleaseId, head: &Head) {
+    fn forget(&self, id: &ReleaseId, head: &RecordHead) {
         if self.records.lock().forget(id, &head.secret, &head.uid) {
             self.dirty.add(id.clone());
         }
@@ -728,7 +729,7 @@ impl Releases {
     /// Says once what of a release's records does not count.
     fn report(&self, material: &ReleaseMaterial, assembled: &Assembled, known: &[KnownRecord]) {
         let ReleaseMaterial { stored: id, storage, latest, baseline, previous } = material;
-        let told = |head: &Head| {
+        let told = |head: &RecordHead| {
             previous.as_ref().is_some_and(|previous| {
                 [Some(&previous.latest), previous.baseline.as_ref()]
                     .into_iter()
@@ -807,10 +808,11 @@ fn declared_kinds(release: &Release) -> BTreeSet<Gvk> {
 
 /// The record to judge by when the latest cannot be believed and Helm would
 /// compare with it alone: the last one below it that once was in force.
-fn next_best(heads: &[Arc<Head>], latest: &Head) -> Option<Arc<Head>> {
+fn next_best(heads: &[Arc<RecordHead>], latest: &RecordHead) -> Option<Arc<RecordHead>> {
     let below = heads.iter().filter(|head| head.revision < latest.revision);
-    let in_force = below.filter(|head| matches!(head.status, Status::Deployed | Status::Superseded));
-    in_force.max_by_key(|head| (head.status == Status::Deployed, head.revision)).cloned()
+    let in_force =
+        below.filter(|head| matches!(head.status, ReleaseStatus::Deployed | ReleaseStatus::Superseded));
+    in_force.max_by_key(|head| (head.status == ReleaseStatus::Deployed, head.revision)).cloned()
 }
 
 fn fault(payload: &Payload, disbelief: &Disbelief) -> RecordFault {
@@ -910,7 +912,7 @@ const DOCUMENT_ATTEMPTS: usize = 3;
 /// An object as the manifest of one revision has it. May hold secrets: has no `Debug`.
 pub struct DeclaredDocument {
     pub revision: u64,
-    pub status: Status,
+    pub status: ReleaseStatus,
     /// How Helm writes the release's objects.
     pub apply_method: ApplyMethod,
     pub digest: [u8; 32],
@@ -935,7 +937,7 @@ impl Releases {
         })
     }
 
-    fn head(&self, release: &ReleaseId, revision: u64) -> Option<Arc<Head>> {
+    fn head(&self, release: &ReleaseId, revision: u64) -> Option<Arc<RecordHead>> {
         let records = self.records.lock().all(release);
         records.into_iter().map(|known| known.head).find(|head| head.revision == revision)
     }
@@ -1071,7 +1073,7 @@ impl Releases {
     async fn read_source(
         &self,
         stored: &ReleaseId,
-        head: &Head,
+        head: &RecordHead,
         within: Duration,
     ) -> Result<ChartSource, ClusterError> {
         let revision = head.revision;
@@ -1103,7 +1105,7 @@ impl Default for ChartSources {
     }
 }
 
-fn source_key(head: &Head) -> (String, String) {
+fn source_key(head: &RecordHead) -> (String, String) {
     (head.uid.clone(), head.resource_version.clone())
 }
 
@@ -1229,9 +1231,3 @@ impl Releases {
         self.settle(stored, None).await.map(drop)
     }
 }
-
-pub use crate::client::call::ClusterError as DocumentError; // alias
-pub use crate::client::call::ClusterError as LookError; // alias
-pub use crate::client::call::ClusterError as SourceError; // alias
-pub use DeclaredDocument as Document; // alias
-pub use IndexHealth as Health; // alias

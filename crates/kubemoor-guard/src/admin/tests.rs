@@ -12,16 +12,17 @@ use super::*;
 use kubemoor_runtime::tls::UserAuthority;
 
 /// A ledger that nobody has opened, for these users.
-fn books(users: &Authenticator) -> LedgerReader {
-    let settings = kubemoor_runtime::config::Ledger {
+fn books(users: &Authenticator) -> LedgerApi {
+    let settings = kubemoor_runtime::config::LedgerSettings {
         url: "sqlite:/nowhere/ledger.db".parse().unwrap(),
         cluster_name: None,
         retention: kubemoor_runtime::config::Retention { age: std::time::Duration::MAX, rows: 1 },
     };
-    let ledger = kubemoor_ledger::Ledger::new(settings, kubemoor_runtime::metrics::LedgerMetrics::default())
-        .unwrap()
-        .0;
-    LedgerReader::new(ledger, users.clone())
+    let ledger =
+        kubemoor_ledger::LedgerHandle::new(settings, kubemoor_runtime::metrics::LedgerMetrics::default())
+            .unwrap()
+            .0;
+    LedgerApi::new(ledger, users.clone())
 }
 
 /// The routes of a guard that authenticates by this API server, with one counter.
@@ -29,7 +30,7 @@ fn routes(readiness: Readiness, users: &Authenticator, is_anonymous: bool) -> Ro
     let mut registry = Registry::with_prefix("kubemoor");
     registry.register("tests", "Tests", Counter::<u64>::default());
     let users_of_metrics = (!is_anonymous).then(|| users.clone());
-    let metrics = Metrics { registry: Arc::new(registry), users: users_of_metrics };
+    let metrics = MetricsApi { registry: Arc::new(registry), users: users_of_metrics };
     router(readiness, metrics, books(users))
 }
 

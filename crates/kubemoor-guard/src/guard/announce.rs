@@ -7,28 +7,26 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::state::LoopState;
-use kubemoor_cluster::client::Resource;
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::events::{Events, Notice, Published, Regarding};
 use kubemoor_cluster::client::lease::Leadership;
-use kubemoor_cluster::client::objects::{Objects, Target};
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::client::objects::{ObjectTarget, Objects};
+use kubemoor_cluster::client::resource::ApiResource;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_reconcile::report::{DriftKind, Drifted, Happening, Incident};
 use kubemoor_runtime::metrics::{EventFate, NoticeMetrics};
 use kubemoor_runtime::telemetry::FailureLog;
-use kubemoor_verdict::patch::patch;
-
-pub use EventPublisher as Announcer; // alias
+use kubemoor_verdict::message::patch;
 
 const PATCH: usize = 500;
 
 pub struct EventPublisher {
     pub state: Arc<LoopState>,
     pub events: Events,
-    pub kinds: Arc<Kinds>,
+    pub kinds: Arc<ServedKinds>,
     /// The releases, which say in which version an object is declared.
     pub releases: Arc<Releases>,
     pub objects: Objects,
@@ -125,9 +123,9 @@ impl EventPublisher {
     }
 }
 
-fn place(release: &ReleaseId) -> Target {
-    Target {
-        resource: Resource::new("kubemoor.dev", "v1alpha1", "GuardedRelease", "guardedreleases"),
+fn place(release: &ReleaseId) -> ObjectTarget {
+    ObjectTarget {
+        resource: ApiResource::new("kubemoor.dev", "v1alpha1", "GuardedRelease", "guardedreleases"),
         namespace: Some(release.namespace.to_string()),
         name: release.name.to_string(),
     }
@@ -191,7 +189,7 @@ fn detail(drifted: &Drifted) -> Option<&str> {
 }
 
 /// Whether the namespace of an event is gone, or going.
-fn is_terminating(error: &CallError) -> bool {
+fn is_terminating(error: &ClusterError) -> bool {
     error.is_not_found() || error.is_terminating()
 }
 

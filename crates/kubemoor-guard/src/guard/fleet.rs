@@ -18,19 +18,19 @@ use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{ReleaseId, build};
-use kubemoor_helm::record::{ChartVersion, Status};
-use kubemoor_ledger::Ledger;
+use kubemoor_helm::record::{ChartVersion, ReleaseStatus};
+use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::fleet::{GuardState, ReleaseState};
 use kubemoor_ledger::store::{ClusterFleet, StoreError};
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::Certificates;
-use kubemoor_verdict::health::Health;
+use kubemoor_verdict::health::ReleaseHealth;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct FleetWriter {
     /// The ledger that many clusters share.
-    pub ledger: Ledger,
+    pub ledger: LedgerHandle,
     pub state: Arc<LoopState>,
     pub releases: Arc<Releases>,
     pub in_force: Arc<InForce>,
@@ -152,7 +152,7 @@ impl FleetWriter {
 
     fn is_there(&self, release: &ReleaseId) -> bool {
         let index = self.releases.index().read();
-        index.release(release).is_some_and(|release| release.state.status != Status::Uninstalled)
+        index.release(release).is_some_and(|release| release.state.status != ReleaseStatus::Uninstalled)
     }
 
     fn is_ours(&self, release: &ReleaseId) -> bool {
@@ -169,11 +169,11 @@ impl FleetWriter {
             let known = &index.release(release)?.state;
             (known.status, known.chart.as_ref().map(ChartVersion::label), known.values)
         };
-        if status == Status::Uninstalled {
+        if status == ReleaseStatus::Uninstalled {
             return None;
         }
         let policy = self.in_force.resolver().of(release);
-        let Health { ready, reason, counts, message, .. } = report.health();
+        let ReleaseHealth { ready, reason, counts, message, .. } = report.health();
         Some(ReleaseState {
             release: release.clone(),
             revision: report.records.revision,

@@ -19,35 +19,36 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::state::LoopState;
-use kubemoor_cluster::client::call::{CallError, RefusalKind};
+use kubemoor_cluster::client::call::{ClusterError, RefusalKind};
 use kubemoor_cluster::client::guarded::Remembered;
-use kubemoor_cluster::client::objects::{Objects, Sightings, Target};
-use kubemoor_cluster::client::{Event as WatchEvent, Resource};
+use kubemoor_cluster::client::objects::{ObjectTarget, Objects, Sightings};
+use kubemoor_cluster::client::resource::ApiResource;
+use kubemoor_cluster::client::watch::ObjectEvent as WatchEvent;
 use kubemoor_cluster::mirror::Changes;
 use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::arbiter::{Arbiter, Question};
-use kubemoor_cluster::mirror::autoscalers::{Autoscalers, is_autoscaler};
-use kubemoor_cluster::mirror::kinds::{Kinds, WatchDoubt};
+use kubemoor_cluster::mirror::arbiter::{Arbiter, DryRunQuestion};
+use kubemoor_cluster::mirror::autoscalers::{AutoscalerMirror, is_autoscaler};
+use kubemoor_cluster::mirror::kinds::{ServedKinds, WatchDoubt};
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{Gvk, MANAGED_BY, ObjectId, ReleaseId};
 use kubemoor_helm::index::DeclaredResource;
-use kubemoor_helm::release::{Declarations, Declared};
-use kubemoor_ledger::Ledger;
-use kubemoor_policy::order::Ticket;
+use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_policy::agreement::{Settled, SettledValues};
+use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_policy::settled::{Settled, SettledValues};
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::suspension::{Suspended, Suspension};
+use kubemoor_policy::signing::Ticket;
 use kubemoor_reconcile::drifts::First;
 use kubemoor_reconcile::event::{
-    Action, Document, Event, Failure, Fault, GovernedRelease, ObjectNews, Order, Outcome, Secret,
-    Surroundings, Work, WorkId, Write,
+    Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, ManifestDocument, ObjectNews,
+    ObjectSurroundings, Secret, Work, WorkFailure, WorkId, WorkOutcome, Write,
 };
-use kubemoor_reconcile::machine::{Reconciler, Settings};
-use kubemoor_reconcile::scopes::Scope;
+use kubemoor_reconcile::machine::{LoopSettings, Reconciler};
+use kubemoor_reconcile::scopes::WatchScope;
 use kubemoor_runtime::metrics::GuardMetrics;
-use kubemoor_verdict::circumstances::Circumstances;
+use kubemoor_verdict::edit::Circumstances;
 
 pub mod announce;
 pub mod fleet;
@@ -55,11 +56,6 @@ pub mod notices;
 mod publish;
 pub mod state;
 pub mod status;
-
-/// The names of before.
-pub mod orders {
-    pub use super::{LoopCommand as Command, LoopInputs as Orders}; // alias
-}
 
 /// News that wait at most; a sender of more waits.
 const NEWS: usize = 16;
@@ -73,12 +69,12 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 pub struct Guard {
     pub releases: Arc<Releases>,
-    pub kinds: Arc<Kinds>,
+    pub kinds: Arc<ServedKinds>,
     pub objects: Objects,
     /// Settles doubts; `None` where dry runs are not allowed.
     pub arbiter: Option<Arc<Arbiter>>,
     pub allowances: Arc<Allowances>,
-    pub autoscalers: Arc<Autoscalers>,
+    pub autoscalers: Arc<AutoscalerMirror>,
     /// What dry runs have settled, for others that judge.
     pub settled: Arc<SettledValues>,
     pub in_force: Arc<InForce>,
@@ -88,7 +84,7 @@ pub struct Guard {
     pub read_only: bool,
     pub resolver: Arc<PolicyResolver>,
     pub metrics: GuardMetrics,
-    pub ledger: Ledger,
+    pub ledger: LedgerHandle,
     /// Set when everything that was declared at the start has been listed, or could not be: objects
     /// that go missing later were seen alive.
     pub listed: channel::Sender<bool>,
@@ -103,7 +99,7 @@ struct Shell {
     machine: Reconciler,
     fed: PassedOn,
     news: mpsc::Sender<LoopNews>,
-    watches: HashMap<Scope, CancellationToken>,
+    watches: HashMap<WatchScope, CancellationToken>,
     /// How often all of them were told to list again.
     relists: channel::Sender<u64>,
     timer: Option<Instant>,
@@ -114,8 +110,8 @@ struct Shell {
 }
 
 enum LoopNews {
-    Watch(Scope, ObjectNews),
-    Outcome(WorkId, Outcome),
+    Watch(WatchScope, ObjectNews),
+    Outcome(WorkId, WorkOutcome),
     /// A release's records were read, and the index is up to date.
     Records(WorkId, ReleaseId),
 }
@@ -131,8 +127,11 @@ impl Guard {
         let (allowed, scaled) = (self.allowances.changes(), self.autoscalers.changes());
         let mut policies = self.in_force.changes();
         let (news, mut told) = mpsc::channel(NEWS);
-        let settings =
-            Settings { key: self.key.clone(), read_only: self.read_only, dry_runs: self.arbiter.is_some() };
+        let settings = LoopSettings {
+            key: self.key.clone(),
+            read_only: self.read_only,
+            dry_runs: self.arbiter.is_some(),
+        };
         let mut shell = Shell {
             machine: Reconciler::new(settings, suspended),
             fed: PassedOn::default(),
@@ -146,7 +145,7 @@ impl Guard {
             guard: Arc::new(self),
         };
         shell.rule();
-        shell.handle(Event::Leads(*leading.borrow_and_update()));
+        shell.handle(LoopEvent::Leads(*leading.borrow_and_update()));
         let broken = loop {
             tokio::select! {
                 biased;
@@ -159,14 +158,14 @@ impl Guard {
                 object = allowed.next() => shell.surround(&object),
                 object = scaled.next() => shell.surround(&object),
                 Ok(()) = policies.changed() => shell.rule(),
-                Ok(()) = leading.changed() => shell.handle(Event::Leads(*leading.borrow_and_update())),
+                Ok(()) = leading.changed() => shell.handle(LoopEvent::Leads(*leading.borrow_and_update())),
                 () = until(shell.follow_at) => {
                     shell.follow_at = None;
                     shell.follow();
                 }
                 () = until(shell.timer) => {
                     shell.timer = None;
-                    shell.handle(Event::Due);
+                    shell.handle(LoopEvent::Due);
                 }
                 Some(news) = told.recv() => shell.on_news(news),
             }
@@ -178,49 +177,49 @@ impl Guard {
 
 impl Shell {
     /// Passes an event to the loop and carries out its actions.
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: LoopEvent) {
         for action in self.machine.handle(event, Timestamp::now()) {
             match action {
-                Action::Watch(scope) => self.watch(scope),
-                Action::Unwatch(scope) => {
+                LoopAction::Watch(scope) => self.watch(scope),
+                LoopAction::Unwatch(scope) => {
                     if let Some(stop) = self.watches.remove(&scope) {
                         stop.cancel();
                     }
                 }
-                Action::Relist => self.relists.send_modify(|count| *count += 1),
-                Action::Do(errand, release, work) => {
+                LoopAction::Relist => self.relists.send_modify(|count| *count += 1),
+                LoopAction::Do(errand, release, work) => {
                     let (guard, news) = (Arc::clone(&self.guard), self.news.clone());
                     let done = tokio::spawn(async move { carry_out(&guard, errand, &release, work).await });
                     self.tasks.spawn(async move {
                         // The release waits for an answer even if the work fails.
                         let told = done.await.unwrap_or_else(|error| {
-                            let failure = Failure::unanswered(&format!("the work broke off: {error}"));
-                            LoopNews::Outcome(errand, Outcome::Failed(failure))
+                            let failure = WorkFailure::unanswered(&format!("the work broke off: {error}"));
+                            LoopNews::Outcome(errand, WorkOutcome::Failed(failure))
                         });
                         // There is no receiver after the loop has stopped.
                         drop(news.send(told).await);
                     });
                 }
-                Action::SetTimer(at) => {
+                LoopAction::SetTimer(at) => {
                     self.timer = at.and_then(|at| {
                         let left = at.duration_since(Timestamp::now());
                         Instant::now()
                             .checked_add(Duration::try_from(left).unwrap_or_default().min(LONGEST_SLEEP))
                     });
                 }
-                Action::AllListed => drop(self.guard.listed.send_replace(true)),
-                Action::Report(report) => publish::report(&self.guard, *report),
-                Action::Withdraw(release) => self.guard.state.withdraw(&release),
-                Action::Tell(told) => publish::publish(&self.guard, told),
-                Action::InheritReplicas(object) => {
+                LoopAction::AllListed => drop(self.guard.listed.send_replace(true)),
+                LoopAction::Report(report) => publish::report(&self.guard, *report),
+                LoopAction::Withdraw(release) => self.guard.state.withdraw(&release),
+                LoopAction::Tell(told) => publish::publish(&self.guard, told),
+                LoopAction::InheritReplicas(object) => {
                     self.guard.autoscalers.inherit_departed(&object);
                     self.remember_surroundings(&object);
                 }
-                Action::TakeBackReplicas(object) => {
+                LoopAction::TakeBackReplicas(object) => {
                     self.guard.autoscalers.forget_departed(&object);
                     self.remember_surroundings(&object);
                 }
-                Action::Settle(object, settled) => {
+                LoopAction::Settle(object, settled) => {
                     self.guard.settled.learn(&object, settled);
                 }
             }
@@ -233,7 +232,7 @@ impl Shell {
         mut told: mpsc::Receiver<LoopNews>,
         changes: &Changes<ReleaseId>,
     ) -> Result<(), JoinError> {
-        self.handle(Event::Stop);
+        self.handle(LoopEvent::Stop);
         let end = Instant::now() + LAST_NEWS;
         loop {
             tokio::select! {
@@ -250,16 +249,16 @@ impl Shell {
 
     fn on_news(&mut self, news: LoopNews) {
         match news {
-            LoopNews::Watch(scope, event) => self.handle(Event::Watch(scope, event)),
-            LoopNews::Outcome(errand, outcome) => self.handle(Event::Outcome(errand, outcome)),
+            LoopNews::Watch(scope, event) => self.handle(LoopEvent::Watch(scope, event)),
+            LoopNews::Outcome(errand, outcome) => self.handle(LoopEvent::Outcome(errand, outcome)),
             LoopNews::Records(errand, release) => {
-                let outcome = Outcome::Records(self.governed(&release));
-                self.handle(Event::Outcome(errand, outcome));
+                let outcome = WorkOutcome::Records(self.governed(&release));
+                self.handle(LoopEvent::Outcome(errand, outcome));
             }
         }
     }
 
-    fn watch(&mut self, scope: Scope) {
+    fn watch(&mut self, scope: WatchScope) {
         let Some(resource) = self.fed.resource(&scope) else { return };
         let stop = self.unwatch.child_token();
         if let Some(earlier) = self.watches.insert(scope.clone(), stop.clone()) {
@@ -289,7 +288,7 @@ impl Shell {
         for object in surrounded {
             let now = self.surroundings(&object);
             if self.fed.note(&object, &now) {
-                self.handle(Event::Circumstances(object, now));
+                self.handle(LoopEvent::Circumstances(object, now));
             }
         }
         let is_declared =
@@ -304,7 +303,7 @@ impl Shell {
             self.guard.settled.forget(&id, dropped);
         }
         let governed = self.governed(&id);
-        self.handle(Event::Release(id, governed));
+        self.handle(LoopEvent::Release(id, governed));
         if is_new {
             self.follow_at.get_or_insert_with(|| Instant::now() + SETTLING);
         }
@@ -319,7 +318,7 @@ impl Shell {
     fn surround(&mut self, object: &ObjectId) {
         let now = self.surroundings(object);
         self.fed.note(object, &now);
-        self.handle(Event::Circumstances(object.clone(), now));
+        self.handle(LoopEvent::Circumstances(object.clone(), now));
     }
 
     /// Records surroundings that the loop has changed itself, and so knows.
@@ -337,7 +336,7 @@ impl Shell {
         let resolver = &self.guard.resolver;
         let policies = releases.into_iter().map(|id| (id.clone(), resolver.of(&id))).collect();
         let open = resolver.is_open();
-        self.handle(Event::Policies { policies, open });
+        self.handle(LoopEvent::Policies { policies, open });
     }
 
     /// Updates the watches, because the declared kinds may have changed.
@@ -351,12 +350,12 @@ impl Shell {
         let scopes = self.scopes(&declared);
         let before = std::mem::replace(&mut self.fed.wanted, scopes);
         let wanted = self.fed.wanted.keys().cloned().collect();
-        self.handle(Event::Scopes { wanted, unserved });
+        self.handle(LoopEvent::Scopes { wanted, unserved });
         // A definition may have come again under another plural.
-        let has_moved = |scope: &&Scope| {
+        let has_moved = |scope: &&WatchScope| {
             before.get(scope).is_some_and(|resource| self.fed.resource(scope) != Some(resource))
         };
-        let moved: Vec<Scope> = self.watches.keys().filter(has_moved).cloned().collect();
+        let moved: Vec<WatchScope> = self.watches.keys().filter(has_moved).cloned().collect();
         moved.into_iter().for_each(|scope| self.watch(scope));
     }
 
@@ -374,9 +373,9 @@ impl Shell {
             LoopCommand::Settled(..) | LoopCommand::Suspend(..) => {}
         }
         let order = match command {
-            LoopCommand::Suspend(release, suspension) => Order::Suspend(release, suspension),
-            LoopCommand::Reconcile { release, at, ticket } => Order::Reconcile { release, at, ticket },
-            LoopCommand::Settled(object, settled) => Order::Settled(object, settled),
+            LoopCommand::Suspend(release, suspension) => LoopOrder::Suspend(release, suspension),
+            LoopCommand::Reconcile { release, at, ticket } => LoopOrder::Reconcile { release, at, ticket },
+            LoopCommand::Settled(object, settled) => LoopOrder::Settled(object, settled),
             LoopCommand::Remember(Remembered {
                 release,
                 revision,
@@ -387,25 +386,28 @@ impl Shell {
                 manager,
             }) => {
                 let first = First { uid: record, revision, digest };
-                Order::Remember { release, first, seen, contested, manager: manager.map(SmolStr::from) }
+                LoopOrder::Remember { release, first, seen, contested, manager: manager.map(SmolStr::from) }
             }
         };
-        self.handle(Event::Order(order));
+        self.handle(LoopEvent::Order(order));
     }
 
-    fn surroundings(&self, object: &ObjectId) -> Surroundings {
+    fn surroundings(&self, object: &ObjectId) -> ObjectSurroundings {
         let autoscalers = {
             let index = self.guard.releases.index().read();
             self.guard.autoscalers.of(object, &index)
         };
         let allowances = self.guard.allowances.named(object);
         let departed = self.guard.autoscalers.departed(object);
-        Surroundings { now: Circumstances { allowances, autoscalers, ..Circumstances::default() }, departed }
+        ObjectSurroundings {
+            now: Circumstances { allowances, autoscalers, ..Circumstances::default() },
+            departed,
+        }
     }
 
     /// The scopes to watch: each declared kind in the versions of the manifests, in all namespaces
     /// or in each guarded one.
-    fn scopes(&self, declared: &BTreeSet<DeclaredResource>) -> HashMap<Scope, Resource> {
+    fn scopes(&self, declared: &BTreeSet<DeclaredResource>) -> HashMap<WatchScope, ApiResource> {
         let mut scopes = HashMap::new();
         for resource in declared {
             let gvk = gvk(resource);
@@ -415,7 +417,7 @@ impl Shell {
             let namespaces = self.guard.namespaces.iter().cloned().map(Some);
             let everywhere = namespaces.len() == 0 || !namespaced;
             for namespace in namespaces.filter(|_| !everywhere).chain(everywhere.then_some(None)) {
-                let scope = Scope {
+                let scope = WatchScope {
                     group: gvk.group.clone(),
                     version: served.version.clone(),
                     kind: gvk.kind.clone(),
@@ -447,7 +449,7 @@ pub struct LoopInputs {
     /// The commands of people and of other parts of the program.
     pub commands: mpsc::Receiver<LoopCommand>,
     /// The releases whose repairs are suspended from the start, until a command resumes them.
-    pub suspended: Suspended,
+    pub suspended: SuspendedReleases,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -484,7 +486,7 @@ impl LoopInputs {
     pub fn new(leading: bool) -> (Self, channel::Sender<bool>, mpsc::Sender<LoopCommand>) {
         let (lead, leading) = channel::channel(leading);
         let (command, commands) = mpsc::channel(WAITING);
-        (Self { leading, commands, suspended: Suspended::new() }, lead, command)
+        (Self { leading, commands, suspended: SuspendedReleases::new() }, lead, command)
     }
 }
 
@@ -494,20 +496,20 @@ const SETTLING: Duration = Duration::from_millis(200);
 #[derive(Default)]
 struct PassedOn {
     /// The surroundings of objects, where there are any.
-    surroundings: HashMap<ObjectId, Surroundings>,
+    surroundings: HashMap<ObjectId, ObjectSurroundings>,
     /// The scopes to watch, and the resources that serve them.
-    wanted: HashMap<Scope, Resource>,
-    declared: HashMap<ReleaseId, Arc<HashMap<Arc<ObjectId>, Declarations>>>,
+    wanted: HashMap<WatchScope, ApiResource>,
+    declared: HashMap<ReleaseId, Arc<HashMap<Arc<ObjectId>, ObjectDeclarations>>>,
 }
 
 impl PassedOn {
-    fn resource(&self, scope: &Scope) -> Option<&Resource> {
+    fn resource(&self, scope: &WatchScope) -> Option<&ApiResource> {
         self.wanted.get(scope)
     }
 
     /// Records the surroundings of an object. Returns whether they are new.
-    fn note(&mut self, object: &ObjectId, now: &Surroundings) -> bool {
-        if *now == Surroundings::default() {
+    fn note(&mut self, object: &ObjectId, now: &ObjectSurroundings) -> bool {
+        if *now == ObjectSurroundings::default() {
             return self.surroundings.remove(object).is_some();
         }
         self.surroundings.insert(object.clone(), now.clone()).as_ref() != Some(now)
@@ -545,7 +547,7 @@ impl Tasks {
 
 /// Tells of changes of the objects of `scope`, until `stop`.
 async fn follow_objects(
-    scope: Scope,
+    scope: WatchScope,
     (mut objects, mut relists): (Sightings, channel::Receiver<u64>),
     guard: Arc<Guard>,
     news: mpsc::Sender<LoopNews>,
@@ -602,7 +604,7 @@ async fn follow_objects(
                 if broken.replace(fault.clone()).as_ref() == Some(&fault) {
                     continue;
                 }
-                ObjectNews::Broken(Failure { fault, message: error.to_string() })
+                ObjectNews::Broken(WorkFailure { fault, message: error.to_string() })
             }
         };
         let told = news.send(LoopNews::Watch(scope.clone(), seen));
@@ -615,7 +617,7 @@ async fn follow_objects(
 
 /// Reads what the latest manifests declare of an object, which the loop then finds in the cache.
 fn read_declared(releases: &Releases, object: &ObjectId) {
-    let declared: Vec<Arc<Declared>> = {
+    let declared: Vec<Arc<DeclaredObject>> = {
         let index = releases.index().read();
         let claims = index.claims(object).into_iter();
         claims.filter_map(|release| release.objects.get(object)?.latest.clone()).collect()
@@ -630,17 +632,17 @@ async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: Wor
     let done = match work {
         Work::ReadRecords { release } => match guard.releases.fresh(&release, READ_TIME).await {
             Ok(_) => return LoopNews::Records(errand, release),
-            Err(error) => Err(Failure::unanswered(&error.to_string())),
+            Err(error) => Err(WorkFailure::unanswered(&error.to_string())),
         },
         Work::ReadObject { object, version } => read_object(guard, &object, &version).await,
         Work::ReadDocument { revision, object } => read_document(guard, release, revision, &object).await,
         Work::ReadNamespace { name } => {
             let deleting = is_being_deleted(guard, "", "Namespace", name).await;
-            deleting.map(|deleting| Outcome::Namespace { deleting })
+            deleting.map(|deleting| WorkOutcome::Namespace { deleting })
         }
         Work::ReadDefinition { object } => is_definition_being_deleted(guard, &object).await,
         Work::Ask { object, uid, revision, digest } => {
-            let question = Question { object, uid, release: release.clone(), revision, digest };
+            let question = DryRunQuestion { object, uid, release: release.clone(), revision, digest };
             ask_arbiter(guard, &question).await
         }
         Work::Probe { object, version, document } => probe(guard, &object, &version, document).await,
@@ -649,27 +651,27 @@ async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: Wor
             Err(failure) => Err(failure),
         },
     };
-    LoopNews::Outcome(errand, done.unwrap_or_else(Outcome::Failed))
+    LoopNews::Outcome(errand, done.unwrap_or_else(WorkOutcome::Failed))
 }
 
 /// The kind of failure of a call without a usable answer.
-fn fault(error: &CallError) -> Fault {
+fn fault(error: &ClusterError) -> Fault {
     match error {
-        CallError::Unserved => Fault::Unserved,
+        ClusterError::Unserved => Fault::Unserved,
         error if error.is_forbidden() => Fault::Forbidden,
         _ => Fault::Unanswered,
     }
 }
 
-fn target(guard: &Guard, object: &ObjectId, version: &str) -> Result<Target, Failure> {
-    let unserved = || Failure { fault: Fault::Unserved, message: CallError::Unserved.to_string() };
+fn target(guard: &Guard, object: &ObjectId, version: &str) -> Result<ObjectTarget, WorkFailure> {
+    let unserved = || WorkFailure { fault: Fault::Unserved, message: ClusterError::Unserved.to_string() };
     guard.kinds.target(object, version).ok_or_else(unserved)
 }
 
-async fn read_object(guard: &Guard, object: &ObjectId, version: &str) -> Result<Outcome, Failure> {
+async fn read_object(guard: &Guard, object: &ObjectId, version: &str) -> Result<WorkOutcome, WorkFailure> {
     let target = target(guard, object, version)?;
     let live = guard.objects.read(&target).await.map_err(call_failure)?;
-    Ok(Outcome::Object { live: live.map(Box::new), version: target.resource.version })
+    Ok(WorkOutcome::Object { live: live.map(Box::new), version: target.resource.version })
 }
 
 async fn read_document(
@@ -677,16 +679,16 @@ async fn read_document(
     release: &ReleaseId,
     revision: u64,
     object: &ObjectId,
-) -> Result<Outcome, Failure> {
+) -> Result<WorkOutcome, WorkFailure> {
     let document = guard.releases.document(release, revision, object, READ_TIME).await;
-    let document = document.map_err(|error| Failure {
+    let document = document.map_err(|error| WorkFailure {
         fault: match error {
-            CallError::NoRecord { .. } | CallError::Unbelievable { .. } => Fault::NoRecord,
+            ClusterError::NoRecord { .. } | ClusterError::Unbelievable { .. } => Fault::NoRecord,
             _ => Fault::Unanswered,
         },
         message: error.to_string(),
     })?;
-    Ok(Outcome::Document(Document {
+    Ok(WorkOutcome::Document(ManifestDocument {
         status: document.status,
         apply_method: document.apply_method,
         digest: document.digest,
@@ -694,31 +696,31 @@ async fn read_document(
     }))
 }
 
-async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result<Outcome, Failure> {
+async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result<WorkOutcome, WorkFailure> {
     let plural = target(guard, object, "")?.resource.plural;
     let name = format!("{plural}.{}", object.group);
     let deleting = is_being_deleted(guard, "apiextensions.k8s.io", "CustomResourceDefinition", name).await?;
-    Ok(Outcome::Definition { deleting })
+    Ok(WorkOutcome::Definition { deleting })
 }
 
-async fn is_being_deleted(guard: &Guard, group: &str, kind: &str, name: String) -> Result<bool, Failure> {
+async fn is_being_deleted(guard: &Guard, group: &str, kind: &str, name: String) -> Result<bool, WorkFailure> {
     let object = ObjectId { group: group.into(), kind: kind.into(), namespace: None, name: name.into() };
     let sighting = guard.objects.sight(&target(guard, &object, "v1")?).await.map_err(call_failure)?;
     Ok(sighting.is_some_and(|sighting| sighting.deleting))
 }
 
-async fn ask_arbiter(guard: &Guard, question: &Question) -> Result<Outcome, Failure> {
-    let Some(arbiter) = &guard.arbiter else { return Err(Failure::unanswered("nobody may be asked")) };
+async fn ask_arbiter(guard: &Guard, question: &DryRunQuestion) -> Result<WorkOutcome, WorkFailure> {
+    let Some(arbiter) = &guard.arbiter else { return Err(WorkFailure::unanswered("nobody may be asked")) };
     match arbiter.canonical(question, READ_TIME).await {
-        Ok(canonical) => Ok(Outcome::Canonical(Arc::new(Secret((*canonical).clone())))),
+        Ok(canonical) => Ok(WorkOutcome::Canonical(Arc::new(Secret((*canonical).clone())))),
         Err(error) => {
             let error = arbiter.cause(question, error, READ_TIME).await;
             let fault = match &error {
-                CallError::Obstructed { .. } => Fault::Obstructed,
+                ClusterError::Obstructed { .. } => Fault::Obstructed,
                 error if error.is_refusal() => Fault::Refused,
                 _ => Fault::Unanswered,
             };
-            Err(Failure { fault, message: error.to_string() })
+            Err(WorkFailure { fault, message: error.to_string() })
         }
     }
 }
@@ -728,13 +730,17 @@ async fn probe(
     object: &ObjectId,
     version: &str,
     Secret(document): Secret,
-) -> Result<Outcome, Failure> {
+) -> Result<WorkOutcome, WorkFailure> {
     let target = target(guard, object, version)?;
     guard.objects.dry_run_create(&target, &document).await.map_err(write_failure)?;
-    Ok(Outcome::Written(Secret(Value::Null)))
+    Ok(WorkOutcome::Written(Secret(Value::Null)))
 }
 
-async fn write_object(guard: &Guard, target: &Target, write: Write) -> Result<Outcome, Failure> {
+async fn write_object(
+    guard: &Guard,
+    target: &ObjectTarget,
+    write: Write,
+) -> Result<WorkOutcome, WorkFailure> {
     let objects = &guard.objects;
     let written = match write {
         Write::Create { document, manager } => objects.create(target, &document.0, &manager).await,
@@ -742,14 +748,14 @@ async fn write_object(guard: &Guard, target: &Target, write: Write) -> Result<Ou
         Write::Merge { patch, manager } => objects.merge(target, &patch.0, &manager).await,
         Write::Delete { uid } => objects.delete(target, &uid).await.map(|()| Value::Null),
     };
-    written.map(|now| Outcome::Written(Secret(now))).map_err(write_failure)
+    written.map(|now| WorkOutcome::Written(Secret(now))).map_err(write_failure)
 }
 
-fn call_failure(error: CallError) -> Failure {
-    Failure { fault: fault(&error), message: error.to_string() }
+fn call_failure(error: ClusterError) -> WorkFailure {
+    WorkFailure { fault: fault(&error), message: error.to_string() }
 }
 
-fn write_failure(error: CallError) -> Failure {
+fn write_failure(error: ClusterError) -> WorkFailure {
     let message = error.to_string();
     let fault = match (error.refusal(), error) {
         (Some(RefusalKind::NotFound), _) => Fault::NotFound,
@@ -757,14 +763,14 @@ fn write_failure(error: CallError) -> Failure {
         (Some(RefusalKind::Conflict), _) => Fault::Conflict,
         (Some(RefusalKind::Forbidden), _) => Fault::Forbidden,
         (Some(RefusalKind::Terminating), _) => Fault::Terminating,
-        (_, CallError::Refused { code: 422, message, causes, .. }) => {
+        (_, ClusterError::Refused { code: 422, message, causes, .. }) => {
             Fault::Invalid { said: message, causes }
         }
-        (_, CallError::NotLeading) => Fault::NotLeading,
-        (_, CallError::Unserved) => Fault::Unserved,
+        (_, ClusterError::NotLeading) => Fault::NotLeading,
+        (_, ClusterError::Unserved) => Fault::Unserved,
         _ => Fault::Unanswered,
     };
-    Failure { fault, message }
+    WorkFailure { fault, message }
 }
 
 fn gvk(resource: &DeclaredResource) -> Gvk {

@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 use super::state::LoopState;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::row::{GuardedObject, Repaired, Row};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::row::{GuardedObject, LedgerRow, Repaired};
 use kubemoor_notify::Notifiers;
-use kubemoor_notify::message::{Message, Subject};
+use kubemoor_notify::message::{Notification, NotificationSubject};
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_reconcile::report::{Drifted, Happening, Incident, ReleaseReport};
+use kubemoor_reconcile::report::{Drifted, Happening, Incident, LoopReport};
 use kubemoor_runtime::metrics::NoticeMetrics;
 use kubemoor_verdict::health::{ObjectState, RecordState};
 
@@ -28,7 +28,7 @@ pub struct Teller {
     pub resolver: Arc<PolicyResolver>,
     pub metrics: NoticeMetrics,
     /// Where the end of a drift is kept.
-    pub ledger: Ledger,
+    pub ledger: LedgerHandle,
     /// Only the leader keeps it: the others do not repair, so they do not know who did.
     pub leadership: Leadership,
 }
@@ -80,8 +80,10 @@ impl Teller {
     }
 
     /// Keeps that a drift ended, and the guard did not end it.
-    fn keep(&self, message: &Message) {
-        let Message { subject: Subject::DriftEnded, since, at, .. } = *message else { return };
+    fn keep(&self, message: &Notification) {
+        let Notification { subject: NotificationSubject::DriftEnded, since, at, .. } = *message else {
+            return;
+        };
         let Some(((release, revision), object)) =
             message.release.as_ref().zip(message.revision).zip(message.object.as_ref())
         else {
@@ -90,30 +92,30 @@ impl Teller {
         if self.leadership.holds() {
             let of = GuardedObject { release, revision, object };
             let detail = format!("it drifted since {since}, and the guard did not repair it");
-            self.ledger.record(Row::repair(at, of, Repaired::Ended, Vec::new(), &detail));
+            self.ledger.record(LedgerRow::repair(at, of, Repaired::Ended, Vec::new(), &detail));
         }
     }
 }
 
 impl OpenConditions {
-    fn happened(&mut self, happening: &Happening, now: Timestamp) -> Vec<Message> {
+    fn happened(&mut self, happening: &Happening, now: Timestamp) -> Vec<Notification> {
         match happening {
             Happening::Object(incident) => vec![self.of_incident(incident, now)],
             Happening::Braked { namespace, drifting, declared } => {
                 self.braked.entry(namespace.clone()).or_insert(now);
                 let detail = format!("{drifting} of {declared} declared objects drift");
-                vec![Message {
+                vec![Notification {
                     namespace: namespace.clone(),
                     detail: Some(detail),
-                    ..Message::new(Subject::Braked, now)
+                    ..Notification::new(NotificationSubject::Braked, now)
                 }]
             }
             Happening::Eased { namespace } => {
                 let since = self.braked.remove(namespace).unwrap_or(now);
-                vec![Message {
+                vec![Notification {
                     namespace: namespace.clone(),
                     since,
-                    ..Message::new(Subject::BrakeReleased, now)
+                    ..Notification::new(NotificationSubject::BrakeReleased, now)
                 }]
             }
         }
@@ -123,9 +125,9 @@ impl OpenConditions {
     fn reported(
         &mut self,
         release: &ReleaseId,
-        report: Option<&ReleaseReport>,
+        report: Option<&LoopReport>,
         now: Timestamp,
-    ) -> Vec<Message> {
+    ) -> Vec<Notification> {
         let Some(report) = report else {
             let gone = self.of_releases.remove(release);
             return gone.map(|gone| gone.ended(release, now)).unwrap_or_default();
@@ -141,27 +143,27 @@ impl OpenConditions {
         messages
     }
 
-    fn of_incident(&mut self, incident: &Incident, now: Timestamp) -> Message {
+    fn of_incident(&mut self, incident: &Incident, now: Timestamp) -> Notification {
         let Incident { release, revision, drifted } = incident;
         let Drifted { object, since, .. } = drifted;
         let known = self.of_releases.entry(release.clone()).or_default();
         known.revision = *revision;
         let subject = match &drifted.repaired {
-            Some(Ok(())) => Subject::Repaired,
-            Some(Err(_)) => Subject::NotRepaired,
-            None => Subject::Drifted,
+            Some(Ok(())) => NotificationSubject::Repaired,
+            Some(Err(_)) => NotificationSubject::NotRepaired,
+            None => NotificationSubject::Drifted,
         };
         let detail = match &drifted.repaired {
             Some(Ok(())) => None,
             Some(Err(error)) => Some(error.as_str()),
             None => drifted.kept.as_deref(),
         };
-        if subject == Subject::Repaired {
+        if subject == NotificationSubject::Repaired {
             known.drifted.remove(object);
         } else {
             known.drifted.insert(object.clone(), *since);
         }
-        Message {
+        Notification {
             remaining: known.drifted.len(),
             since: *since,
             drift: Some(drifted.kind.as_str()),
@@ -179,54 +181,56 @@ impl OfRelease {
     }
 
     /// The messages about drifts that ended without a repair of the guard.
-    fn drift_ended(&mut self, release: &ReleaseId, report: &ReleaseReport, now: Timestamp) -> Vec<Message> {
+    fn drift_ended(&mut self, release: &ReleaseId, report: &LoopReport, now: Timestamp) -> Vec<Notification> {
         if self.drifted.is_empty() {
             return Vec::new();
         }
         let drifting = report.drifted.iter().filter(|it| it.state() != ObjectState::Allowed);
         let drifting: BTreeSet<_> = drifting.map(|it| &it.object).collect();
         let ended: Vec<_> = self.drifted.extract_if(.., |object, _| !drifting.contains(object)).collect();
-        self.each(Subject::DriftEnded, release, ended, self.drifted.len(), now)
+        self.each(NotificationSubject::DriftEnded, release, ended, self.drifted.len(), now)
     }
 
     /// The messages about contests that began or ended.
-    fn contested(&mut self, release: &ReleaseId, report: &ReleaseReport, now: Timestamp) -> Vec<Message> {
+    fn contested(&mut self, release: &ReleaseId, report: &LoopReport, now: Timestamp) -> Vec<Notification> {
         let contested = report.drifted.iter().filter_map(|it| Some((&it.object, it.contested_by.as_ref()?)));
         let contested: BTreeMap<_, _> = contested.collect();
         let ended: Vec<_> =
             self.contested.extract_if(.., |object, _| !contested.contains_key(object)).collect();
-        let mut messages = self.each(Subject::ContestEnded, release, ended, self.contested.len(), now);
+        let mut messages =
+            self.each(NotificationSubject::ContestEnded, release, ended, self.contested.len(), now);
         for (object, by) in contested {
             if self.contested.insert(object.clone(), now).is_none() {
                 let by = Some(by.clone()).filter(|by| !by.is_empty());
-                let message = message_about(Subject::Contested, release, self.revision, Some(object), now);
-                messages.push(Message { by, ..message });
+                let message =
+                    message_about(NotificationSubject::Contested, release, self.revision, Some(object), now);
+                messages.push(Notification { by, ..message });
             }
         }
         messages
     }
 
     /// The message that a Helm operation is stuck, or no longer stuck.
-    fn stuck(&mut self, release: &ReleaseId, is_stuck: bool, now: Timestamp) -> Option<Message> {
+    fn stuck(&mut self, release: &ReleaseId, is_stuck: bool, now: Timestamp) -> Option<Notification> {
         let (subject, since) = match (self.stuck, is_stuck) {
             (None, true) => {
                 self.stuck = Some(now);
-                (Subject::OperationStuck, now)
+                (NotificationSubject::OperationStuck, now)
             }
             (Some(since), false) => {
                 self.stuck = None;
-                (Subject::OperationEnded, since)
+                (NotificationSubject::OperationEnded, since)
             }
             _ => return None,
         };
-        Some(Message { since, ..message_about(subject, release, self.revision, None, now) })
+        Some(Notification { since, ..message_about(subject, release, self.revision, None, now) })
     }
 
     /// The messages that all conditions ended, because the release is gone.
-    fn ended(mut self, release: &ReleaseId, now: Timestamp) -> Vec<Message> {
+    fn ended(mut self, release: &ReleaseId, now: Timestamp) -> Vec<Notification> {
         let (drifted, contested) = (std::mem::take(&mut self.drifted), std::mem::take(&mut self.contested));
-        let mut messages = self.each(Subject::ContestEnded, release, contested, 0, now);
-        messages.extend(self.each(Subject::DriftEnded, release, drifted, 0, now));
+        let mut messages = self.each(NotificationSubject::ContestEnded, release, contested, 0, now);
+        messages.extend(self.each(NotificationSubject::DriftEnded, release, drifted, 0, now));
         messages.extend(self.stuck(release, false, now));
         messages
     }
@@ -234,15 +238,15 @@ impl OfRelease {
     /// A message for each of these, which all ended; `lasting` others of the release have not.
     fn each(
         &self,
-        subject: Subject,
+        subject: NotificationSubject,
         release: &ReleaseId,
         ended: impl IntoIterator<Item = (Arc<ObjectId>, Timestamp), IntoIter: ExactSizeIterator>,
         lasting: usize,
         now: Timestamp,
-    ) -> Vec<Message> {
+    ) -> Vec<Notification> {
         let ended = ended.into_iter();
         let others = (0..ended.len()).rev();
-        let message = |((object, since), others): ((Arc<ObjectId>, _), usize)| Message {
+        let message = |((object, since), others): ((Arc<ObjectId>, _), usize)| Notification {
             since,
             remaining: lasting + others,
             ..message_about(subject, release, self.revision, Some(&object), now)
@@ -252,17 +256,17 @@ impl OfRelease {
 }
 
 fn message_about(
-    subject: Subject,
+    subject: NotificationSubject,
     release: &ReleaseId,
     revision: u64,
     object: Option<&ObjectId>,
     now: Timestamp,
-) -> Message {
-    Message {
+) -> Notification {
+    Notification {
         release: Some(release.clone()),
         revision: Some(revision),
         object: object.cloned(),
-        ..Message::new(subject, now)
+        ..Notification::new(subject, now)
     }
 }
 

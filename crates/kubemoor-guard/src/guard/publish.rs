@@ -9,17 +9,17 @@ use jiff::Timestamp;
 use super::Guard;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::release::Release;
-use kubemoor_ledger::row::{Act, Change, GuardedObject, Repaired, ReviewedEdit, Row};
+use kubemoor_ledger::row::{Act, GuardedObject, LedgerRow, Repaired, ReviewedEdit, RowChange};
 use kubemoor_reconcile::brake::{Drifting, Reach};
-use kubemoor_reconcile::drifts::Drift;
-use kubemoor_reconcile::occurrence::{Fate, Occurrence};
-use kubemoor_reconcile::report::{DriftKind, Happening, Incident, ReleaseReport};
-use kubemoor_runtime::metrics::{DriftFound, Repair};
+use kubemoor_reconcile::drifts::ObjectDrift;
+use kubemoor_reconcile::event::{ObjectFate, Occurrence};
+use kubemoor_reconcile::report::{DriftKind, Happening, Incident, LoopReport};
+use kubemoor_runtime::metrics::{DriftFound, RepairResult};
 use kubemoor_runtime::telemetry::traces;
-use kubemoor_verdict::edit::Finding;
+use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::message;
 
-pub(super) fn report(guard: &Guard, report: ReleaseReport) {
+pub(super) fn report(guard: &Guard, report: LoopReport) {
     complain(guard, &report);
     guard.state.publish(report);
 }
@@ -31,8 +31,8 @@ pub(super) fn publish(guard: &Guard, told: Occurrence) {
         }
         Occurrence::Found(kind) => guard.metrics.found(drift_found(kind)),
         Occurrence::DetectedAfter(delay) => guard.metrics.detected_after(delay),
-        Occurrence::Present(kind) => guard.metrics.repaired(drift_found(kind), Repair::Present),
-        Occurrence::Untaken(kind) => guard.metrics.repaired(drift_found(kind), Repair::Failed),
+        Occurrence::Present(kind) => guard.metrics.repaired(drift_found(kind), RepairResult::Present),
+        Occurrence::Untaken(kind) => guard.metrics.repaired(drift_found(kind), RepairResult::Failed),
         Occurrence::Oldest(since) => guard.metrics.oldest(since),
         Occurrence::Eased { reach, release } => {
             tracing::info!(release.id = %release, "repairs go on");
@@ -80,8 +80,8 @@ fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) 
         namespace: namespace.map(Into::into),
         name: namespace.unwrap_or("cluster").into(),
     };
-    let row = Row::act(Timestamp::now(), ReviewedEdit::watched(object, None), None, act);
-    guard.ledger.record(Row { detail, ..row });
+    let row = LedgerRow::act(Timestamp::now(), ReviewedEdit::watched(object, None), None, act);
+    guard.ledger.record(LedgerRow { detail, ..row });
 }
 
 /// Keeps that repairs of a release are on hold.
@@ -96,37 +96,45 @@ fn publish_hold(guard: &Guard, release: &Release, until: Timestamp) {
     tracing::info!(release.id = %release.id, "repairs of Helm release {name} in namespace {namespace} are on hold until {until}");
     let detail = format!("until {until}: the release's records may come from a backup");
     let of = Some((release.id.clone(), release.state.revision));
-    let row = Row::act(Timestamp::now(), ReviewedEdit::watched(object, None), of, Act::HoldRepairs);
+    let row = LedgerRow::act(Timestamp::now(), ReviewedEdit::watched(object, None), of, Act::HoldRepairs);
     let same = Some(format!("{} hold", release.latest.uid));
-    guard.ledger.record(Row { detail, same, ..row });
+    guard.ledger.record(LedgerRow { detail, same, ..row });
 }
 
-fn publish_object(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift, fate: Fate) {
+fn publish_object(
+    guard: &Guard,
+    release: &Release,
+    object: &Arc<ObjectId>,
+    drift: &ObjectDrift,
+    fate: ObjectFate,
+) {
     let kind = drift_found(drift.kind);
     match fate {
-        Fate::Repaired { attempts } | Fate::Partly { attempts } => {
-            let is_whole = matches!(fate, Fate::Repaired { .. });
-            guard.metrics.repaired(kind, if is_whole { Repair::Repaired } else { Repair::Partly });
+        ObjectFate::Repaired { attempts } | ObjectFate::Partly { attempts } => {
+            let is_whole = matches!(fate, ObjectFate::Repaired { .. });
+            guard
+                .metrics
+                .repaired(kind, if is_whole { RepairResult::Repaired } else { RepairResult::Partly });
             guard.metrics.repaired_after(kind, Timestamp::now().duration_since(drift.since));
             publish_incident(guard, release, object, drift);
             trace(release, object, drift, if is_whole { "repaired" } else { "partly" });
             log_repair(release, object, drift, attempts);
         }
-        Fate::Failed => {
-            guard.metrics.repaired(kind, Repair::Failed);
+        ObjectFate::Failed => {
+            guard.metrics.repaired(kind, RepairResult::Failed);
             trace(release, object, drift, "failed");
             publish_incident(guard, release, object, drift);
             log_failure(release, object, drift);
         }
-        Fate::Reported => {
-            guard.metrics.repaired(kind, Repair::Reported);
+        ObjectFate::Reported => {
+            guard.metrics.repaired(kind, RepairResult::Reported);
             publish_incident(guard, release, object, drift);
             log_report(release, object, drift);
         }
-        Fate::InDoubt => log_doubt(release, object, drift),
-        Fate::Contested => log_contest(release, object, drift),
-        Fate::TakenBack => {
-            guard.metrics.repaired(kind, Repair::TakenBack);
+        ObjectFate::InDoubt => log_doubt(release, object, drift),
+        ObjectFate::Contested => log_contest(release, object, drift),
+        ObjectFate::TakenBack => {
+            guard.metrics.repaired(kind, RepairResult::TakenBack);
             record_repair(
                 guard,
                 release,
@@ -135,13 +143,13 @@ fn publish_object(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drif
             );
             log_removal(release, object);
         }
-        Fate::CannotTakeBack(error) => log_failed_removal(release, object, &error),
-        Fate::Unread(error) => log_unread(release, object, &error),
+        ObjectFate::CannotTakeBack(error) => log_failed_removal(release, object, &error),
+        ObjectFate::Unread(error) => log_unread(release, object, &error),
     }
 }
 
 /// Tells all listeners of one thing that happened to an object, and keeps it.
-fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &Drift) {
+fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &ObjectDrift) {
     let (repaired, detail) = match (&drift.repaired, drift.kind) {
         (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),
         (Some(Ok(())), DriftKind::Ownership) => (Repaired::Restored, "the fields belong to Helm again"),
@@ -158,7 +166,7 @@ fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, dr
         guard,
         release,
         object,
-        (repaired, drift.findings.iter().map(Change::of).collect(), &detail.join("; ")),
+        (repaired, drift.findings.iter().map(RowChange::of).collect(), &detail.join("; ")),
     );
     guard.state.tell(Happening::Object(Box::new(Incident {
         release: release.id.clone(),
@@ -171,14 +179,14 @@ fn record_repair(
     guard: &Guard,
     release: &Release,
     object: &ObjectId,
-    (repaired, fields, detail): (Repaired, Vec<Change>, &str),
+    (repaired, fields, detail): (Repaired, Vec<RowChange>, &str),
 ) {
     let of = GuardedObject { release: &release.id, revision: release.state.revision, object };
-    guard.ledger.record(Row::repair(Timestamp::now(), of, repaired, fields, detail));
+    guard.ledger.record(LedgerRow::repair(Timestamp::now(), of, repaired, fields, detail));
 }
 
-fn trace(release: &Release, object: &ObjectId, drift: &Drift, outcome: &'static str) {
-    let repair = traces::Repair {
+fn trace(release: &Release, object: &ObjectId, drift: &ObjectDrift, outcome: &'static str) {
+    let repair = traces::RepairSpan {
         object,
         release: &release.id,
         revision: release.state.revision,
@@ -191,7 +199,7 @@ fn trace(release: &Release, object: &ObjectId, drift: &Drift, outcome: &'static 
 }
 
 /// Logs the errors of a chart's annotations once.
-fn complain(guard: &Guard, report: &ReleaseReport) {
+fn complain(guard: &Guard, report: &LoopReport) {
     let Some((object, flaw)) = report.flaws.first() else { return };
     if guard.state.of(&report.release).is_some_and(|before| before.flaws == report.flaws) {
         return;
@@ -212,7 +220,7 @@ fn drift_found(kind: DriftKind) -> DriftFound {
     }
 }
 
-fn log_repair(release: &Release, object: &ObjectId, drift: &Drift, attempts: u32) {
+fn log_repair(release: &Release, object: &ObjectId, drift: &ObjectDrift, attempts: u32) {
     tracing::info!(
         release.id = %release.id, release.revision = release.state.revision, drift.object = %object,
         drift.kind = drift.kind.as_str(), drift.by = drift.by.as_deref().unwrap_or_default(), attempts,
@@ -228,7 +236,7 @@ fn log_repair(release: &Release, object: &ObjectId, drift: &Drift, attempts: u32
 }
 
 /// It stays as it is.
-fn log_report(release: &Release, object: &ObjectId, drift: &Drift) {
+fn log_report(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
     let (id, reason) = (&release.id, kept_reason(drift));
     match drift.kind {
         DriftKind::Missing => tracing::warn!(
@@ -244,7 +252,7 @@ fn log_report(release: &Release, object: &ObjectId, drift: &Drift) {
     }
 }
 
-fn log_failure(release: &Release, object: &ObjectId, drift: &Drift) {
+fn log_failure(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
     let reason = drift.repaired.as_ref().and_then(|it| it.as_ref().err());
     tracing::warn!(
         release.id = %release.id, drift.object = %object, drift.kind = drift.kind.as_str(),
@@ -254,7 +262,7 @@ fn log_failure(release: &Release, object: &ObjectId, drift: &Drift) {
 }
 
 /// Nobody can tell yet whether it drifts.
-fn log_doubt(release: &Release, object: &ObjectId, drift: &Drift) {
+fn log_doubt(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
     tracing::warn!(
         release.id = %release.id, drift.object = %object,
         "{object} may not match Helm release {}, and only a dry run could tell: {}{}",
@@ -263,7 +271,7 @@ fn log_doubt(release: &Release, object: &ObjectId, drift: &Drift) {
 }
 
 /// Somebody changes it back each time.
-fn log_contest(release: &Release, object: &ObjectId, drift: &Drift) {
+fn log_contest(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
     let by = drift.by.as_deref().unwrap_or("an unknown field manager");
     tracing::warn!(
         release.id = %release.id, drift.object = %object, drift.by = by,
@@ -295,12 +303,12 @@ fn log_unread(release: &Release, object: &ObjectId, error: &str) {
     );
 }
 
-fn kept_reason(drift: &Drift) -> &str {
+fn kept_reason(drift: &ObjectDrift) -> &str {
     drift.kept.as_deref().unwrap_or_default()
 }
 
 /// A list of field_list for the end of a sentence.
-fn field_list(findings: &[Finding]) -> String {
+fn field_list(findings: &[FieldFinding]) -> String {
     let named: Vec<_> = findings.iter().take(8).map(message::live_field).collect();
     match (named.is_empty(), findings.len().saturating_sub(named.len())) {
         (true, _) => String::new(),

@@ -1,4 +1,4 @@
-//! What the loop knows of each release, for those who show it: the last [`ReleaseReport`] of each release, a queue of
+//! What the loop knows of each release, for those who show it: the last [`LoopReport`] of each release, a queue of
 //! releases with a changed report, and a stream of [`Happening`]s. An unchanged report is not announced, values are shown
 //! only as findings, which redact, and a slow listener does not delay the loop.
 
@@ -10,11 +10,9 @@ use tokio::sync::broadcast;
 
 use kubemoor_cluster::mirror::{Announcer, Changes};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_reconcile::report::{Happening, ReleaseReport};
-use kubemoor_runtime::metrics::releases::Standing;
-use kubemoor_verdict::health::Health;
-
-pub use LoopState as State; // alias
+use kubemoor_reconcile::report::{Happening, LoopReport};
+use kubemoor_runtime::metrics::ReleaseStanding;
+use kubemoor_verdict::health::ReleaseHealth;
 
 /// Happenings that a slow listener may fall behind before it loses some.
 const HAPPENINGS: usize = 1024;
@@ -30,8 +28,8 @@ pub struct LoopState {
 /// The last report of a release, and its metrics, which are read far more often than it changes.
 #[derive(Debug)]
 struct PublishedReport {
-    report: Arc<ReleaseReport>,
-    standing: Standing,
+    report: Arc<LoopReport>,
+    standing: ReleaseStanding,
 }
 
 impl Default for LoopState {
@@ -58,11 +56,11 @@ impl LoopState {
     }
 
     /// The last report of a release; `None` for releases that are gone.
-    pub fn of(&self, release: &ReleaseId) -> Option<Arc<ReleaseReport>> {
+    pub fn of(&self, release: &ReleaseId) -> Option<Arc<LoopReport>> {
         self.reports.lock().get(release).map(|known| Arc::clone(&known.report))
     }
 
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn standings(&self) -> Vec<ReleaseStanding> {
         self.reports.lock().values().map(|known| known.standing.clone()).collect()
     }
 
@@ -73,7 +71,7 @@ impl LoopState {
     }
 
     /// Stores a report, and announces it if it has changed.
-    pub fn publish(&self, report: ReleaseReport) {
+    pub fn publish(&self, report: LoopReport) {
         let release = report.release.clone();
         let (changed, agrees) = {
             let mut reports = self.reports.lock();
@@ -112,10 +110,10 @@ impl LoopState {
     }
 }
 
-fn standing(report: &ReleaseReport) -> Standing {
-    let Health { reason, counts, .. } = report.health();
+fn standing(report: &LoopReport) -> ReleaseStanding {
+    let ReleaseHealth { reason, counts, .. } = report.health();
     let drifted = u64::try_from(counts.drifted).unwrap_or(u64::MAX);
-    Standing { release: report.release.clone(), reason: reason.as_str(), drifted }
+    ReleaseStanding { release: report.release.clone(), reason: reason.as_str(), drifted }
 }
 
 #[cfg(test)]

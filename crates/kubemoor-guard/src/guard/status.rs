@@ -20,27 +20,26 @@ use self::summary::{StatusContext, summary};
 pub use self::witness::{SuspensionSeen, Witness};
 use super::state::LoopState;
 use super::{LoopCommand, until};
-use kubemoor_cluster::client::Event;
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases, Remembered};
 use kubemoor_cluster::client::lease::Leadership;
-use kubemoor_cluster::client::writer::SendError;
+use kubemoor_cluster::client::watch::ObjectEvent;
 use kubemoor_cluster::mirror::Changes;
-use kubemoor_cluster::mirror::guarded::Watching;
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::GuardedWatch;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
-use kubemoor_declare::compressed::Compressed;
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_helm::record::Status;
+use kubemoor_declare::packed::Compressed;
+use kubemoor_helm::record::ReleaseStatus;
+use kubemoor_policy::agreement::SettledValues;
 use kubemoor_policy::guarded::{
     GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderAnswer, OrderResult,
 };
-use kubemoor_policy::order::{CONFIRMED_BY, Order, Ticket};
-use kubemoor_policy::settled::SettledValues;
+use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::suspension::{Suspended, Suspension};
-use kubemoor_reconcile::backoff::growing;
+use kubemoor_policy::signing::{CONFIRMED_BY, Ticket, TicketOrder};
+use kubemoor_reconcile::waits::growing;
 use kubemoor_runtime::metrics::{NoticeMetrics, StatusWrite};
 use kubemoor_runtime::telemetry::FailureLog;
 
@@ -65,13 +64,13 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 pub struct Statuses {
     pub guarded: GuardedReleases,
-    pub kinds: Arc<Kinds>,
+    pub kinds: Arc<ServedKinds>,
     pub releases: Arc<Releases>,
     pub state: Arc<LoopState>,
     pub in_force: Arc<InForce>,
     pub commands: mpsc::Sender<LoopCommand>,
     /// The releases that the loop leaves alone from the start.
-    pub suspended: Suspended,
+    pub suspended: SuspendedReleases,
     pub leadership: Leadership,
     pub metrics: NoticeMetrics,
     pub key: SigningKey,
@@ -115,7 +114,7 @@ impl Statuses {
         agreements: &Changes<ReleaseId>,
         stop: &CancellationToken,
     ) {
-        let mut watching = Watching::new(&self.guarded, &self.kinds);
+        let mut watching = GuardedWatch::new(&self.guarded, &self.kinds);
         let (reports, records) = (self.state.changes(), self.releases.changes());
         let mut leading = self.leadership.watch();
         let mut policies = self.in_force.changes();
@@ -223,7 +222,7 @@ impl Statuses {
     /// nobody has asked the API server.
     fn ticket(&self, release: &ReleaseId, guarded: &GuardedRelease, at: &str) -> Option<Ticket> {
         let text = guarded.metadata.annotations.as_ref()?.get(CONFIRMED_BY)?;
-        let order = Order { release, uid: guarded.metadata.uid.as_deref()?, at };
+        let order = TicketOrder { release, uid: guarded.metadata.uid.as_deref()?, at };
         match Ticket::read(text, &self.key, &order, Timestamp::now()) {
             Ok(ticket) => Some(ticket),
             Err(error) => {
@@ -234,7 +233,8 @@ impl Statuses {
     }
 
     async fn remember(&self, known: &StatusKnowledge) {
-        for remembered in known.live.all().filter_map(|guarded| Remembered::from_status(&guarded, &self.key)) {
+        for remembered in known.live.all().filter_map(|guarded| Remembered::from_status(&guarded, &self.key))
+        {
             self.command(LoopCommand::Remember(remembered)).await;
         }
     }
@@ -319,7 +319,7 @@ impl Statuses {
                 known.due.forgive(release);
                 self.metrics.status(StatusWrite::Written);
             }
-            Err(SendError::NotLeading) => {}
+            Err(ClusterError::NotLeading) => {}
             Err(error) => {
                 self.metrics.status(StatusWrite::Failed);
                 if error.is_overtaken() && is_first {
@@ -390,7 +390,7 @@ impl Statuses {
 
     fn is_guarded(&self, release: &ReleaseId) -> bool {
         let index = self.releases.index().read();
-        index.release(release).is_some_and(|release| release.state.status != Status::Uninstalled)
+        index.release(release).is_some_and(|release| release.state.status != ReleaseStatus::Uninstalled)
     }
 
     /// Takes in an event of the watch of `namespace` (`None`: of all).
@@ -398,20 +398,20 @@ impl Statuses {
         &self,
         known: &mut StatusKnowledge,
         namespace: Option<Arc<str>>,
-        event: Event<Box<GuardedRelease>>,
+        event: ObjectEvent<Box<GuardedRelease>>,
     ) {
         match event {
-            Event::Relisting => known.following(&namespace).listing = Some(HashSet::new()),
-            Event::Listed(guarded) => self.take_object(known, &namespace, guarded, true).await,
-            Event::Applied(guarded) => self.take_object(known, &namespace, guarded, false).await,
-            Event::Deleted(guarded) => {
+            ObjectEvent::Relisting => known.following(&namespace).listing = Some(HashSet::new()),
+            ObjectEvent::Listed(guarded) => self.take_object(known, &namespace, guarded, true).await,
+            ObjectEvent::Applied(guarded) => self.take_object(known, &namespace, guarded, false).await,
+            ObjectEvent::Deleted(guarded) => {
                 let Some(release) = guarded.release() else { return };
                 self.resume(known, &release).await;
                 known.live.remove(&release);
                 known.due.look_at(release, Duration::ZERO);
             }
-            Event::Synced => self.take_listing(known, &namespace).await,
-            Event::Watching => {
+            ObjectEvent::Synced => self.take_listing(known, &namespace).await,
+            ObjectEvent::Watching => {
                 known.absent_at = None;
                 known.writing.note_success();
                 let following = known.following(&namespace);
@@ -422,7 +422,7 @@ impl Statuses {
                     self.look_at_all(known);
                 }
             }
-            Event::Broken(error) => note_broken(known, &namespace, &error),
+            ObjectEvent::Broken(error) => note_broken(known, &namespace, &error),
         }
     }
 
@@ -488,11 +488,11 @@ fn open_order(guarded: &GuardedRelease) -> Option<&String> {
 
 /// Whether a refusal is expected: another writer was faster, and the watch will show that, or the
 /// namespace is being deleted.
-fn is_expected(error: &CallError) -> bool {
+fn is_expected(error: &ClusterError) -> bool {
     error.is_overtaken() || error.is_terminating()
 }
 
-fn note_broken(known: &mut StatusKnowledge, namespace: &Option<Arc<str>>, error: &CallError) {
+fn note_broken(known: &mut StatusKnowledge, namespace: &Option<Arc<str>>, error: &ClusterError) {
     let following = known.following(namespace);
     following.watched = false;
     if following.failures.note_failure() {
@@ -511,7 +511,7 @@ struct StatusKnowledge {
     written: HashMap<ReleaseId, Instant>,
     /// The spec.reconcileAt that was handed to the loop last.
     reconciled: HashMap<ReleaseId, String>,
-    suspended: Suspended,
+    suspended: SuspendedReleases,
     writing: FailureLog,
 }
 

@@ -13,14 +13,14 @@ use super::case::{Aspect, Judgement, ReviewCase, governing};
 use super::look::{LOOKS, LiveCluster, Looker, Unreached};
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::allowances::{AllowanceRequest, resource};
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId};
 use kubemoor_declare::outline::Excerpt;
-use kubemoor_helm::release::{AllowAnnotations, Declarations, Release};
-use kubemoor_policy::allowance::{Allowance, Request};
+use kubemoor_helm::release::{AllowAnnotations, ObjectDeclarations, Release};
+use kubemoor_policy::allowance::{Allowance, RequestedAllowance};
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::resource::DriftAllowance;
-use kubemoor_verdict::edit::{Reason, Verdict};
+use kubemoor_verdict::edit::{Verdict, VerdictReason};
 use kubemoor_verdict::message;
 
 /// How the annotations of an edit are treated.
@@ -73,9 +73,11 @@ pub(super) async fn settle(
     }
     let policy = governing(looker.rules.resolver, object, &judgement.claims);
     let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
-    let passes_anyway =
-        matches!(judgement.verdict.reason, Reason::BeingDeleted | Reason::Identity | Reason::OptedOut);
-    let verdict = Verdict::by_mode(&policy, Reason::Request, None);
+    let passes_anyway = matches!(
+        judgement.verdict.reason,
+        VerdictReason::BeingDeleted | VerdictReason::Identity | VerdictReason::OptedOut
+    );
+    let verdict = Verdict::by_mode(&policy, VerdictReason::Request, None);
     let is_strict = verdict.outcome.is_refusal() && !is_exempt && !passes_anyway;
     let refused = match (asked, looker.live()) {
         (AnnotationRequest::Nothing, _) => return Ok(Vec::new()),
@@ -96,7 +98,7 @@ pub(super) async fn settle(
             let within = looker.time_left();
             let making = Box::pin(live.allowances.make(&granted.resource, within));
             let making = timeout(within, making).await;
-            match making.unwrap_or_else(|_| Err(CallError::Late { within }.into())) {
+            match making.unwrap_or_else(|_| Err(ClusterError::Late { within }.into())) {
                 Ok(_) => return Ok(granted.warnings(object, false)),
                 Err(error) => format!("NotMade: {error}"),
             }
@@ -191,7 +193,7 @@ async fn without_right(
         name: None,
     };
     let asking = access::may(&live.client, actor, &right);
-    let may = timeout(within, asking).await.unwrap_or(Err(CallError::Late { within }));
+    let may = timeout(within, asking).await.unwrap_or(Err(ClusterError::Late { within }));
     let right = "create driftallowances.kubemoor.dev in namespace";
     let user = &actor.user;
     match may {
@@ -232,8 +234,9 @@ fn excerpted(object: Option<&Excerpt<'_>>) -> AllowAnnotations {
 }
 
 /// The request of these annotations, and its end.
-fn parse(annotations: &AllowAnnotations, allow: &str) -> Result<(Request, Timestamp), Vec<Flaw>> {
-    let request = Request::read(allow, annotations.until.as_deref(), annotations.reason.as_deref())?;
+fn parse(annotations: &AllowAnnotations, allow: &str) -> Result<(RequestedAllowance, Timestamp), Vec<Flaw>> {
+    let request =
+        RequestedAllowance::read(allow, annotations.until.as_deref(), annotations.reason.as_deref())?;
     let until = request.until_from(Timestamp::now()).map_err(|flaw| vec![flaw])?;
     Ok((request, until))
 }
@@ -249,7 +252,7 @@ fn is_charts_own(
     let none = AllowAnnotations::default();
     let says = |release: &Arc<Release>| {
         let declarations = release.objects.get(object);
-        let declared = declarations.into_iter().flat_map(Declarations::all);
+        let declared = declarations.into_iter().flat_map(ObjectDeclarations::all);
         let mut annotations = declared.map(|it| it.allow.as_deref().unwrap_or(&none));
         annotations.any(|declared| after.follows(before, declared))
     };

@@ -13,33 +13,31 @@ use serde::de::DeserializeSeed;
 use serde_json::Value;
 
 use super::review::{self, AdmissionRequest, GroupVersionResource, ObjectError, ReviewHead};
-use kubemoor_declare::fields::Fields;
+use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_declare::prune::Pruned;
 use kubemoor_helm::index::Index;
-use kubemoor_helm::record::{Packed, RecordError, parse_record_name};
-use kubemoor_helm::release::{Declarations, Release};
+use kubemoor_helm::record::{PackedRecord, RecordError, parse_record_name};
+use kubemoor_helm::release::{ObjectDeclarations, Release};
 use kubemoor_policy::Policy;
+use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_policy::settled::Settled;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::Webhook;
-use kubemoor_verdict::adoption;
-use kubemoor_verdict::circumstances::Circumstances;
+use kubemoor_verdict::claims;
+use kubemoor_verdict::claims::DeletedAlong;
 use kubemoor_verdict::claims::{counting, has_say, is_local, retain_operators};
-use kubemoor_verdict::dependants::{self, Taken};
-use kubemoor_verdict::edit::{Edit, Evidence, Outcome, Owner, Reason, Rules, Verdict};
-use kubemoor_verdict::facts::Facts;
+use kubemoor_verdict::diff::JudgedFacts;
+use kubemoor_verdict::edit::Circumstances;
+use kubemoor_verdict::edit::{DryRunEvidence, Edit, EditOutcome, ObjectOwner, Rules, Verdict, VerdictReason};
 use kubemoor_verdict::judge::judge_with_facts;
-use kubemoor_verdict::message::{self, Context, Message};
+use kubemoor_verdict::message;
+use kubemoor_verdict::message::{EditMessage, MessageContext};
 use kubemoor_verdict::records::{self, RecordEdit, Stored};
 use kubemoor_verdict::sealed;
-
-pub use ReviewCase as Case; // alias
-pub use ReviewSubject as Subject; // alias
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewSubject {
@@ -58,7 +56,7 @@ pub enum Aspect {
     /// Whether a record of Helm's stays true.
     Record,
     /// Whether the objects that are deleted with it may be deleted.
-    Dependants(Taken),
+    Dependants(DeletedAlong),
 }
 
 pub struct ReviewCase<'a> {
@@ -78,7 +76,7 @@ pub struct ReviewCase<'a> {
     /// The allowance that the edit requests and may have.
     pub(super) granted: Option<Arc<Allowance>>,
     /// The owner of an object whose metadata is not sent, as far as it is known.
-    pub owner: Owner,
+    pub owner: ObjectOwner,
     /// The releases that the labels of a Secret or ConfigMap name before and after, where they mark it as a record:
     /// Helm reads it as one, whatever its name.
     labelled: Vec<String>,
@@ -91,14 +89,14 @@ pub struct Basis<'a> {
     pub index: &'a RwLock<Index>,
     pub circumstances: &'a Circumstances,
     pub rules: &'a Rules<'a>,
-    pub evidence: Evidence<'a>,
+    pub evidence: DryRunEvidence<'a>,
     pub now: Timestamp,
 }
 
 /// A verdict with its message, and the releases on whose records it depends.
 pub struct Judgement {
     pub verdict: Verdict,
-    pub message: Message,
+    pub message: EditMessage,
     /// The releases whose records must be read before a denial is sent, in order.
     pub rests_on: Vec<ReleaseId>,
     /// Another release whose records may be read: it decides nothing yet.
@@ -106,7 +104,7 @@ pub struct Judgement {
     /// The claims that count, the owner's first.
     pub claims: Vec<Arc<Release>>,
     /// The facts of the edit, by which other policies can judge it.
-    pub facts: Option<Facts>,
+    pub facts: Option<JudgedFacts>,
     /// The uid of the present object; empty before it exists.
     pub uid: String,
     /// Values of the object that dry runs have settled.
@@ -134,7 +132,7 @@ impl ReviewSubject {
         let aspect = if is_record(&object, driver) {
             Aspect::Record
         } else {
-            match dependants::taken(&object).filter(|_| operation == Operation::Delete) {
+            match claims::deleted_along(&object).filter(|_| operation == Operation::Delete) {
                 Some(taken) => Aspect::Dependants(taken),
                 None => Aspect::Object,
             }
@@ -153,7 +151,7 @@ impl ReviewSubject {
                 let speaks = |claim: &Arc<Release>| has_say(claim, &self.object, Some(version));
                 self.object.name.is_empty()
                     // A new owner would have the garbage collector delete what depends on the object.
-                    || dependants::taken(&self.object).is_some()
+                    || claims::deleted_along(&self.object).is_some()
                     || claims().into_iter().any(speaks)
             }
         }
@@ -165,12 +163,12 @@ impl ReviewSubject {
     }
 
     /// The message about an edit that is too large or too deeply nested to be judged.
-    pub fn beyond_judgement(&self) -> Message {
+    pub fn beyond_judgement(&self) -> EditMessage {
         message::of_beyond_judgement(&self.object, self.aspect == Aspect::Record)
     }
 
     /// The message about an edit for which there was no room.
-    pub fn no_room(&self) -> Message {
+    pub fn no_room(&self) -> EditMessage {
         message::of_no_room(&self.object, self.aspect == Aspect::Record)
     }
 
@@ -198,7 +196,7 @@ impl<'a> ReviewCase<'a> {
             old: request.old_object,
             new: request.object,
             granted: None,
-            owner: Owner::Unknown,
+            owner: ObjectOwner::Unknown,
             labelled: Vec::new(),
             held: None,
         };
@@ -252,22 +250,24 @@ impl<'a> ReviewCase<'a> {
         // A release may declare it as well, and neither excuses what the other refuses.
         let record = self.judge_record(basis.index, basis.rules);
         let is_stricter = record.verdict.outcome > judgement.verdict.outcome;
-        if is_stricter || judgement.verdict.reason == Reason::NotDeclared { record } else { judgement }
+        if is_stricter || judgement.verdict.reason == VerdictReason::NotDeclared { record } else { judgement }
     }
 
     pub(super) fn judge_by(&self, claims: Vec<Arc<Release>>, basis: Basis<'_>) -> Judgement {
         let Basis { index, circumstances, rules, evidence, now } = basis;
         let taken = self.taken();
-        let dependants =
-            taken.as_ref().map(|taken| dependants::of(taken, &index.read(), rules, now)).unwrap_or_default();
+        let dependants = taken
+            .as_ref()
+            .map(|taken| claims::dependants(taken, &index.read(), rules, now))
+            .unwrap_or_default();
         if claims.is_empty() && dependants.is_empty() {
-            return Judgement::new(Verdict::allow(Reason::NotDeclared));
+            return Judgement::new(Verdict::allow(VerdictReason::NotDeclared));
         }
         let (old, new) = match self.objects(&claims, rules) {
             Ok(objects) => objects,
             Err(_) => {
                 let policy = governing(rules.resolver, &self.subject.object, &claims);
-                let verdict = Verdict::by_mode(&policy, Reason::TooDeep, None);
+                let verdict = Verdict::by_mode(&policy, VerdictReason::TooDeep, None);
                 let message = self.subject.beyond_judgement();
                 return Judgement { message, claims, ..Judgement::new(verdict) };
             }
@@ -286,9 +286,9 @@ impl<'a> ReviewCase<'a> {
             circumstances,
         };
         if !dependants.is_empty() || matches!(self.subject.aspect, Aspect::Dependants(_)) {
-            let verdict = dependants::judge(&edit, &claims, &dependants, rules, now);
+            let verdict = claims::judge_deletion(&edit, &claims, &dependants, rules, now);
             let message = match verdict.reason {
-                Reason::Dependants => {
+                VerdictReason::Dependants => {
                     message::of_dependants(&self.subject.object, self.operation, &dependants)
                 }
                 _ => self.message(&verdict, &claims, rules),
@@ -299,7 +299,7 @@ impl<'a> ReviewCase<'a> {
         }
         let (verdict, facts) = judge_with_facts(&edit, &claims, rules, evidence, now);
         let message = self.message(&verdict, &claims, rules);
-        let looks = verdict.outcome != Outcome::Allow;
+        let looks = verdict.outcome != EditOutcome::Allow;
         let rests_on = claims.iter().filter(|_| looks).map(|claim| claim.id.clone()).collect();
         let named = looks.then(|| self.newly_named(&claims)).flatten();
         let uid = old.as_ref().and_then(|old| old.get("metadata")?.get("uid")?.as_str()).unwrap_or_default();
@@ -308,7 +308,7 @@ impl<'a> ReviewCase<'a> {
             rests_on,
             named,
             claims,
-            facts: facts.map(Facts::Edit),
+            facts: facts.map(JudgedFacts::Edit),
             uid: uid.to_owned(),
             settled: circumstances.settled.clone(),
             ..Judgement::new(verdict)
@@ -316,11 +316,11 @@ impl<'a> ReviewCase<'a> {
     }
 
     /// The objects that are deleted with this one by the request, or by the garbage collector after it.
-    fn taken(&self) -> Option<Taken> {
+    fn taken(&self) -> Option<DeletedAlong> {
         match &self.subject.aspect {
             Aspect::Dependants(taken) => Some(taken.clone()),
             Aspect::Object if self.operation == Operation::Update => {
-                dependants::taken(&self.subject.object).filter(|_| self.adds_owner())
+                claims::deleted_along(&self.subject.object).filter(|_| self.adds_owner())
             }
             _ => None,
         }
@@ -332,22 +332,22 @@ impl<'a> ReviewCase<'a> {
         verdict: &Verdict,
         claims: &[Arc<Release>],
         resolver: &PolicyResolver,
-        say: impl FnOnce(&Context<'_>) -> Message,
-    ) -> Message {
+        say: impl FnOnce(&MessageContext<'_>) -> EditMessage,
+    ) -> EditMessage {
         let object = &self.subject.object;
-        let Some(grounds) = verdict.grounds.as_ref().filter(|_| verdict.outcome != Outcome::Allow) else {
-            return Message::default();
+        let Some(grounds) = verdict.grounds.as_ref().filter(|_| verdict.outcome != EditOutcome::Allow) else {
+            return EditMessage::default();
         };
         let release = claims.iter().map(|claim| &**claim).find(|claim| claim.id == grounds.release);
         let declared = release.and_then(|release| release.declared(object));
         let policy = resolver.of(&grounds.release);
         let (policy, operation) = (Some(&*policy), self.operation);
-        say(&Context { object, operation, policy, declared, release, live: self.texts() })
+        say(&MessageContext { object, operation, policy, declared, release, live: self.texts() })
     }
 
     /// The message about an edit of a declared object, with the flaws of the annotations by which
     /// the manifest would allow it.
-    fn message(&self, verdict: &Verdict, claims: &[Arc<Release>], rules: &Rules<'_>) -> Message {
+    fn message(&self, verdict: &Verdict, claims: &[Arc<Release>], rules: &Rules<'_>) -> EditMessage {
         self.in_context(verdict, claims, rules.resolver, |context| {
             let mut message = context.of_edit(verdict);
             if let (Some(policy), Some(declared)) = (context.policy, context.declared) {
@@ -362,7 +362,7 @@ impl<'a> ReviewCase<'a> {
     fn judge_record(&self, index: &RwLock<Index>, rules: &Rules<'_>) -> Judgement {
         let object = &self.subject.object;
         let Some(id) = records::places(object, &self.labelled).into_iter().next() else {
-            return Judgement::new(Verdict::allow(Reason::NotDeclared));
+            return Judgement::new(Verdict::allow(VerdictReason::NotDeclared));
         };
         let release = index.read().uncontested(&id).cloned();
         let read;
@@ -394,7 +394,7 @@ impl<'a> ReviewCase<'a> {
             Some(records::Falsified::LastDeployed) => vec![release.map_or(id, |release| release.id.clone())],
             _ => Vec::new(),
         };
-        Judgement { message, rests_on, facts: Some(Facts::Record(facts)), ..Judgement::new(verdict) }
+        Judgement { message, rests_on, facts: Some(JudgedFacts::Record(facts)), ..Judgement::new(verdict) }
     }
 
     /// Whether the object is being deleted, and the edit leaves what Helm reads of it.
@@ -422,13 +422,13 @@ impl<'a> ReviewCase<'a> {
             return Ok((read(&self.old)?, read(&self.new)?));
         }
         let declarations = claims.iter().filter_map(|claim| claim.objects.get(&self.subject.object));
-        let declared: Vec<Arc<Fields>> =
-            declarations.flat_map(Declarations::all).map(|declared| declared.fields()).collect();
-        let declared: Vec<&Fields> = declared.iter().map(Arc::as_ref).collect();
+        let declared: Vec<Arc<DeclaredFields>> =
+            declarations.flat_map(ObjectDeclarations::all).map(|declared| declared.fields()).collect();
+        let declared: Vec<&DeclaredFields> = declared.iter().map(Arc::as_ref).collect();
         if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
             && let Some((old, new)) = Pruned::new(&declared).pair(old, new)
             // What becomes a release's is compared as a whole.
-            && !adoption::may_adopt(&old, &new)
+            && !claims::may_adopt(&old, &new)
         {
             return Ok((Some(old), Some(new)));
         }
@@ -442,7 +442,11 @@ impl<'a> ReviewCase<'a> {
     }
 
     /// Reads the parts of an object that the claims need.
-    fn read(&self, text: Option<&Excerpt<'_>>, declared: &[&Fields]) -> Result<Option<Value>, ObjectError> {
+    fn read(
+        &self,
+        text: Option<&Excerpt<'_>>,
+        declared: &[&DeclaredFields],
+    ) -> Result<Option<Value>, ObjectError> {
         let Some(text) = text.map(Excerpt::get) else { return Ok(None) };
         if let Aspect::Scale(replicas) = &self.subject.aspect {
             let scale = review::object(text)?;
@@ -465,7 +469,7 @@ impl<'a> ReviewCase<'a> {
             let owner = self.owner();
             claims = counting(&claims, &self.subject.object, &owner).cloned().collect();
             retain_operators(&mut claims, &owner, resolver);
-            claims.sort_by_key(|claim| !matches!(&owner, Owner::Release(owner) if claim.id == *owner));
+            claims.sort_by_key(|claim| !matches!(&owner, ObjectOwner::Release(owner) if claim.id == *owner));
         }
         if claims.is_empty() { self.adopter(index) } else { claims }
     }
@@ -489,13 +493,13 @@ impl<'a> ReviewCase<'a> {
     }
 
     /// The release that the old object names, or the created one. A Scale names none.
-    fn owner(&self) -> Owner {
+    fn owner(&self) -> ObjectOwner {
         if let Aspect::Scale(_) = self.subject.aspect {
             return self.owner.clone();
         }
         let [old, new] = self.texts();
-        let Some(object) = old.or(new) else { return Owner::Nobody };
-        named_by(object).map_or(Owner::Nobody, Owner::Release)
+        let Some(object) = old.or(new) else { return ObjectOwner::Nobody };
+        named_by(object).map_or(ObjectOwner::Nobody, ObjectOwner::Release)
     }
 
     /// The release that the new object names besides those that count, if its claim would count: it
@@ -503,7 +507,7 @@ impl<'a> ReviewCase<'a> {
     fn newly_named(&self, claims: &[Arc<Release>]) -> Option<ReleaseId> {
         let named = named_by(self.new.as_ref()?)?;
         let would_count = self.subject.object.namespace.as_ref() == Some(&named.namespace)
-            || self.owner() == Owner::Release(named.clone());
+            || self.owner() == ObjectOwner::Release(named.clone());
         (would_count && claims.iter().all(|claim| claim.id != named)).then_some(named)
     }
 
@@ -526,7 +530,7 @@ impl Judgement {
     fn new(verdict: Verdict) -> Self {
         Self {
             verdict,
-            message: Message::default(),
+            message: EditMessage::default(),
             rests_on: Vec::new(),
             named: None,
             claims: Vec::new(),
@@ -570,9 +574,9 @@ pub(super) fn certain(object: &ObjectId, version: Option<&str>, index: &Index) -
 }
 
 /// The owner by which these claims count.
-fn owner_of(claims: &[Arc<Release>], object: &ObjectId) -> Owner {
+fn owner_of(claims: &[Arc<Release>], object: &ObjectId) -> ObjectOwner {
     let foreign = claims.iter().find(|claim| !is_local(claim, object));
-    foreign.map_or(Owner::Nobody, |claim| Owner::Release(claim.id.clone()))
+    foreign.map_or(ObjectOwner::Nobody, |claim| ObjectOwner::Release(claim.id.clone()))
 }
 
 /// Whether a policy seals a part of the object: then undeclared fields count too.
@@ -581,7 +585,7 @@ fn is_sealed(resolver: &PolicyResolver, object: &ObjectId, claims: &[Arc<Release
         let policy = resolver.of(&claim.id);
         let declarations = claim.objects.get(object).into_iter();
         declarations
-            .flat_map(Declarations::all)
+            .flat_map(ObjectDeclarations::all)
             .any(|declared| !policy.rules(object, declared).sealed.is_empty())
     })
 }
@@ -636,7 +640,7 @@ impl HeldRecords {
 fn stored(object: &Value) -> Stored {
     let label = |name: &str| object.pointer("/metadata/labels")?.get(name)?.as_str().map(str::to_owned);
     // Its digest tells whether a manifest changes.
-    let payload = match Packed::of(object) {
+    let payload = match PackedRecord::of(object) {
         Some(packed) => packed.decode(0).map(|(record, _)| record),
         None => Err(RecordError::Missing { field: "release" }),
     };

@@ -21,10 +21,11 @@ use super::shares::aside;
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_declare::model::{Actor, DriftMode, Operation, ReleaseId};
 use kubemoor_helm::index::Index;
-use kubemoor_helm::values::{self, Candidate, Question};
+use kubemoor_helm::values;
+use kubemoor_helm::values::{Candidate, ValueQuestion};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::{Labels, Policies};
-use kubemoor_verdict::edit::{Finding, Outcome};
+use kubemoor_verdict::edit::{EditOutcome, FieldFinding};
 use kubemoor_verdict::shown::Shown;
 
 const VALUES_BUDGET: Duration = Duration::from_millis(300);
@@ -43,7 +44,7 @@ pub(super) async fn chart_values(
     judgement: &Judgement,
 ) -> Vec<Vec<Candidate>> {
     let (Some(live), Some(grounds)) = (looker.live(), &judgement.verdict.grounds) else { return Vec::new() };
-    let is_told = judgement.verdict.outcome >= Outcome::Warn && case.operation != Operation::Delete;
+    let is_told = judgement.verdict.outcome >= EditOutcome::Warn && case.operation != Operation::Delete;
     if !is_told || grounds.fields.is_empty() {
         return Vec::new();
     }
@@ -52,17 +53,17 @@ pub(super) async fn chart_values(
     let Some(source) = source else { return Vec::new() };
     let object = &case.subject.object;
     let fields = grounds.fields.iter().take(VALUES_FIELDS);
-    let likeliest = |finding: &Finding| {
+    let likeliest = |finding: &FieldFinding| {
         let new = wanted(finding);
         let place = finding.difference.as_ref().map(|difference| difference.path.as_str());
-        let question = Question { object, path: &finding.path, place, new: new.as_ref() };
+        let question = ValueQuestion { object, path: &finding.path, place, new: new.as_ref() };
         values::likeliest(values::candidates(std::slice::from_ref(&*source), question))
     };
     aside(async { fields.map(likeliest).collect() }).await
 }
 
 /// The value that the edit gives to a field, where it is known whole.
-fn wanted(finding: &Finding) -> Option<Value> {
+fn wanted(finding: &FieldFinding) -> Option<Value> {
     let new: Option<&Shown> = match finding.difference.as_deref() {
         Some(difference) if difference.line.is_some() => None,
         Some(difference) => difference.new.as_ref(),
@@ -147,7 +148,7 @@ impl UserRights {
         judgement: &mut Judgement,
     ) {
         let Some(live) = looker.live() else { return };
-        if judgement.verdict.outcome < Outcome::Warn || !judgement.message.has_values() {
+        if judgement.verdict.outcome < EditOutcome::Warn || !judgement.message.has_values() {
             return;
         }
         let object = &case.subject.object;

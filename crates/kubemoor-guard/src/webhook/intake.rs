@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use super::registration::{MUTATE, VALIDATE};
 use super::review;
 use super::shares::{Lack, MemoryShares, TakenShare};
-use kubemoor_runtime::callers::Callers;
+use kubemoor_runtime::callers::CallerSecrets;
 use kubemoor_runtime::metrics::AdmissionMetrics;
 
 const REVIEW: &str = "application/json";
@@ -54,13 +54,13 @@ pub enum ApiServerProof {
 #[derive(Clone, Debug)]
 pub struct CallerGate {
     proof: ApiServerProof,
-    callers: Callers,
+    callers: CallerSecrets,
     metrics: AdmissionMetrics,
 }
 
 impl CallerGate {
     /// A gate that requires `proof`; rejected callers are counted in `metrics`.
-    pub fn new(proof: ApiServerProof, callers: Callers, metrics: AdmissionMetrics) -> Self {
+    pub fn new(proof: ApiServerProof, callers: CallerSecrets, metrics: AdmissionMetrics) -> Self {
         Self { proof, callers, metrics }
     }
 
@@ -81,7 +81,7 @@ impl CallerGate {
         asked.map(|(_, stage)| stage)
     }
 
-    pub fn callers(&self) -> &Callers {
+    pub fn callers(&self) -> &CallerSecrets {
         &self.callers
     }
 }
@@ -235,7 +235,7 @@ impl Intake {
             Ok(come) => come.map(|()| arriving.end())?,
             Err(_) => {
                 let front = arriving.front();
-                if review::Head::parse(&front).is_err() {
+                if review::ReviewHead::parse(&front).is_err() {
                     return Err(IntakeError::Slow(allowed));
                 }
                 Received::Front(front, UnreadCause::Late)
@@ -246,7 +246,7 @@ impl Intake {
 
     /// An empty share of the memory for a body of `peer` that begins like this.
     fn share(&self, peer: IpAddr, front: &[u8]) -> TakenShare {
-        let namespace = review::Head::parse(front).ok().and_then(|head| head.namespace);
+        let namespace = review::ReviewHead::parse(front).ok().and_then(|head| head.namespace);
         self.memory.share(peer, &namespace.unwrap_or_default(), &review::author(front).user)
     }
 }

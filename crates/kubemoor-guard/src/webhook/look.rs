@@ -20,23 +20,21 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
 use super::case::{Aspect, Basis, Judgement, ReviewCase};
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::objects::Objects;
 use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::arbiter::{Arbiter, Question};
-use kubemoor_cluster::mirror::autoscalers::Autoscalers;
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::arbiter::{Arbiter, DryRunQuestion};
+use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
+use kubemoor_policy::agreement::SettledValues;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_policy::settled::SettledValues;
-use kubemoor_verdict::circumstances::Circumstances;
 use kubemoor_verdict::claims::hangs_on_owner;
-use kubemoor_verdict::edit::{Evidence, Outcome, Owner, Rules};
-
-pub use LiveCluster as Live; // alias
+use kubemoor_verdict::edit::Circumstances;
+use kubemoor_verdict::edit::{DryRunEvidence, EditOutcome, ObjectOwner, Rules};
 
 /// How often a verdict is judged again because a read changed its basis.
 const ROUNDS: usize = 8;
@@ -63,9 +61,9 @@ pub struct LiveCluster {
     /// The arbiter; `None` where the guard makes no writes, not even dry runs.
     pub arbiter: Option<Arc<Arbiter>>,
     pub objects: Objects,
-    pub kinds: Arc<Kinds>,
+    pub kinds: Arc<ServedKinds>,
     pub allowances: Arc<Allowances>,
-    pub autoscalers: Arc<Autoscalers>,
+    pub autoscalers: Arc<AutoscalerMirror>,
     /// Values that dry runs have settled.
     pub settled: Arc<SettledValues>,
     pub client: kube::Client,
@@ -110,7 +108,7 @@ impl<'a> Looker<'a> {
     }
 
     /// Judges `case` by the present knowledge, without a read.
-    pub(super) fn judge(&self, case: &ReviewCase<'_>, evidence: Evidence<'_>) -> Judgement {
+    pub(super) fn judge(&self, case: &ReviewCase<'_>, evidence: DryRunEvidence<'_>) -> Judgement {
         let mut circumstances = self.source.circumstances(&case.subject.object);
         circumstances.allowances.extend(case.granted.clone());
         let (index, circumstances) = (self.source.index(), &circumstances);
@@ -134,7 +132,9 @@ impl<'a> Looker<'a> {
         let wants_owner = wants_owner(case, &judgement, self.rules.resolver);
         match self.source {
             // Boxed, so that the future of every request stays small.
-            ReleaseSource::Cluster(live) if judgement.verdict.outcome != Outcome::Allow || wants_owner => {
+            ReleaseSource::Cluster(live)
+                if judgement.verdict.outcome != EditOutcome::Allow || wants_owner =>
+            {
                 Box::pin(self.look_at_cluster(live, judgement, case)).await
             }
             ReleaseSource::Cluster(_) => Ok(judgement),
@@ -143,7 +143,7 @@ impl<'a> Looker<'a> {
                     case.owner = self.assumed_owner(case, &judgement);
                 }
                 if wants_owner || judgement.verdict.arguable {
-                    judgement = self.judge(case, Evidence::Nowhere);
+                    judgement = self.judge(case, DryRunEvidence::Nowhere);
                 }
                 Ok(judgement)
             }
@@ -158,19 +158,19 @@ impl<'a> Looker<'a> {
     ) -> Result<Judgement, Unreached> {
         if wants_owner(case, &judgement, self.rules.resolver) {
             let learned = self.learn_owner(live, case, &judgement).await;
-            judgement = self.judge(case, Evidence::None);
+            judgement = self.judge(case, DryRunEvidence::None);
             if let Err(error) = learned.or_else(Unreached::unless_answered) {
                 return unless_refused(judgement, error);
             }
         }
         let mut looked: Vec<ReleaseId> = Vec::new();
         for _ in 0..ROUNDS {
-            if judgement.verdict.outcome == Outcome::Allow {
+            if judgement.verdict.outcome == EditOutcome::Allow {
                 return Ok(judgement);
             }
             match self.read_records(live, &judgement, &mut looked).await {
                 Ok(false) => break,
-                Ok(true) => judgement = self.judge(case, Evidence::None),
+                Ok(true) => judgement = self.judge(case, DryRunEvidence::None),
                 Err(error) => return unless_refused(judgement, error),
             }
         }
@@ -178,11 +178,11 @@ impl<'a> Looker<'a> {
             return Ok(judgement);
         }
         match self.arbitrate(live, case, &judgement).await {
-            None => judgement = self.judge(case, Evidence::Nowhere),
-            Some(Ok(canonical)) => judgement = self.judge(case, Evidence::Canonical(&canonical)),
+            None => judgement = self.judge(case, DryRunEvidence::Nowhere),
+            Some(Ok(canonical)) => judgement = self.judge(case, DryRunEvidence::Canonical(&canonical)),
             Some(Err(error)) => {
                 tracing::warn!(edit.object = %case.subject.object, "the arbiter could not tell: {error}");
-                judgement = self.judge(case, Evidence::Unavailable);
+                judgement = self.judge(case, DryRunEvidence::Unavailable);
                 if differs_only_in_format(&judgement) {
                     judgement.message.add(format!(
                         "The guard could not check whether the new value means the same as the release's: {error}."
@@ -229,7 +229,7 @@ impl<'a> Looker<'a> {
         live: &LiveCluster,
         case: &ReviewCase<'_>,
         judgement: &Judgement,
-    ) -> Option<Result<Arc<Value>, CallError>> {
+    ) -> Option<Result<Arc<Value>, ClusterError>> {
         let arbiter = live.arbiter.as_ref()?;
         let release = &judgement.verdict.grounds.as_ref()?.release;
         let object = &case.subject.object;
@@ -239,7 +239,7 @@ impl<'a> Looker<'a> {
             (Some(baseline), None) => (baseline.revision, declarations.baseline.as_ref()),
             (_, latest) => (claim.state.revision, latest.as_ref()),
         };
-        let question = Question {
+        let question = DryRunQuestion {
             object: object.clone(),
             uid: judgement.uid.clone(),
             release: release.clone(),
@@ -262,15 +262,16 @@ impl<'a> Looker<'a> {
         let foreign = case.foreign_claims(self.source.index());
         let assumed = self.assumed_owner(case, judgement);
         // Either no release declares it, or the edit passes for each of them.
-        let is_settled = foreign.is_empty() || (judgement.claims.is_empty() && assumed == Owner::Nobody);
+        let is_settled =
+            foreign.is_empty() || (judgement.claims.is_empty() && assumed == ObjectOwner::Nobody);
         if is_settled && !hangs_on_owner(&judgement.claims, self.rules.resolver) {
-            case.owner = Owner::Nobody;
+            case.owner = ObjectOwner::Nobody;
             return Ok(());
         }
         let within = self.time_left();
         let claims: Vec<_> = foreign.iter().chain(&judgement.claims).cloned().collect();
         let looked = timeout(within, self.read_owner(live, case, &claims)).await;
-        match looked.unwrap_or(Err(CallError::Late { within })) {
+        match looked.unwrap_or(Err(ClusterError::Late { within })) {
             Ok(owner) => case.owner = owner,
             Err(error) => {
                 case.owner = assumed;
@@ -284,14 +285,14 @@ impl<'a> Looker<'a> {
     /// none allows an edit that another one denies. If the object's own namespace has claims, the
     /// strictest of those that a policy leaves to operators. `Owner::Nobody` if there is none, or it
     /// does not deny.
-    fn assumed_owner(&self, case: &ReviewCase<'_>, judgement: &Judgement) -> Owner {
+    fn assumed_owner(&self, case: &ReviewCase<'_>, judgement: &Judgement) -> ObjectOwner {
         let resolver = self.rules.resolver;
         let mut claims = case.foreign_claims(self.source.index());
         if !judgement.claims.is_empty() {
             claims.clone_from(&judgement.claims);
             claims.retain(|claim| !resolver.of(&claim.id).operators.is_empty());
             if !hangs_on_owner(&judgement.claims, resolver) {
-                return Owner::Nobody;
+                return ObjectOwner::Nobody;
             }
         }
         let circumstances = self.source.circumstances(&case.subject.object);
@@ -299,15 +300,15 @@ impl<'a> Looker<'a> {
             index: self.source.index(),
             circumstances: &circumstances,
             rules: self.rules,
-            evidence: Evidence::None,
+            evidence: DryRunEvidence::None,
             now: Timestamp::now(),
         };
         let outcome = |claim: &Arc<Release>| case.judge_by(vec![Arc::clone(claim)], basis).verdict.outcome;
         let strictest =
             claims.iter().map(|claim| (outcome(claim), claim)).max_by_key(|(outcome, _)| *outcome);
         match strictest {
-            Some((outcome, claim)) if outcome != Outcome::Allow => Owner::Release(claim.id.clone()),
-            _ => Owner::Nobody,
+            Some((outcome, claim)) if outcome != EditOutcome::Allow => ObjectOwner::Release(claim.id.clone()),
+            _ => ObjectOwner::Nobody,
         }
     }
 
@@ -316,12 +317,12 @@ impl<'a> Looker<'a> {
         live: &LiveCluster,
         case: &ReviewCase<'_>,
         claims: &[Arc<Release>],
-    ) -> Result<Owner, CallError> {
+    ) -> Result<ObjectOwner, ClusterError> {
         let object = &case.subject.object;
         let declared = claims.iter().find_map(|claim| claim.declared(object));
         let target = declared.and_then(|declared| live.kinds.target(object, &declared.version));
-        let sighting = live.objects.sight(&target.ok_or(CallError::Unserved)?).await?;
-        Ok(sighting.and_then(|sighting| sighting.release).map_or(Owner::Nobody, Owner::Release))
+        let sighting = live.objects.sight(&target.ok_or(ClusterError::Unserved)?).await?;
+        Ok(sighting.and_then(|sighting| sighting.release).map_or(ObjectOwner::Nobody, ObjectOwner::Release))
     }
 }
 
@@ -329,9 +330,9 @@ impl<'a> Looker<'a> {
 /// may.
 fn wants_owner(case: &ReviewCase<'_>, judgement: &Judgement, resolver: &PolicyResolver) -> bool {
     matches!(case.subject.aspect, Aspect::Scale(_))
-        && case.owner == Owner::Unknown
+        && case.owner == ObjectOwner::Unknown
         && (judgement.claims.is_empty()
-            || judgement.verdict.outcome != Outcome::Allow
+            || judgement.verdict.outcome != EditOutcome::Allow
             || hangs_on_owner(&judgement.claims, resolver))
 }
 
@@ -351,13 +352,13 @@ fn differs_only_in_format(judgement: &Judgement) -> bool {
 #[derive(Debug, Error)]
 pub(super) enum Unreached {
     #[error("the edit could not be judged: {0}")]
-    Look(Box<CallError>),
+    Look(Box<ClusterError>),
     #[error("the edit could not be judged: {0}")]
-    Arbitrate(Box<CallError>),
+    Arbitrate(Box<ClusterError>),
     #[error("the edit could not be judged, since the editor's rights cannot be read: {0}")]
-    Ask(Box<CallError>),
+    Ask(Box<ClusterError>),
     #[error("the edit could not be judged, since the object's owner cannot be read: {0}")]
-    Own(Box<CallError>),
+    Own(Box<ClusterError>),
 }
 
 impl Unreached {
@@ -376,7 +377,7 @@ impl Unreached {
         self.error().is_outage()
     }
 
-    fn error(&self) -> &CallError {
+    fn error(&self) -> &ClusterError {
         let (Self::Look(error) | Self::Arbitrate(error) | Self::Ask(error) | Self::Own(error)) = self;
         error
     }

@@ -13,10 +13,5 @@ pub mod review;
 mod shares;
 pub mod validate;
 
-/// The names of before.
-pub mod door {
-    pub use super::intake::{ApiServerProof as Proof, CallerGate as Door}; // alias
-}
-
 #[cfg(test)]
 mod tests;

@@ -19,20 +19,18 @@ use super::look::LiveCluster;
 use super::review::{self, AdmissionRequest, AdmissionResponse, ReviewHead};
 use super::validate::Setup;
 use kubemoor_cluster::client::access::{self, Right};
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::guarded::KIND;
-use kubemoor_cluster::client::objects::Target;
+use kubemoor_cluster::client::objects::ObjectTarget;
 use kubemoor_cluster::client::resource::GROUP;
-use kubemoor_cluster::mirror::kinds::Kinds;
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::release::Release;
-use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
-use kubemoor_policy::order::{CONFIRMED_BY, Grant, Order, Ticket, Verb, hex};
-use kubemoor_runtime::callers::Callers;
+use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
+use kubemoor_policy::signing::{CONFIRMED_BY, OrderGrant, Ticket, TicketOrder, Verb, hex};
+use kubemoor_runtime::callers::CallerSecrets;
 use kubemoor_verdict::message::{Unwritten, of_order};
-
-pub use OrderDesk as Orders; // alias
 
 /// The most objects that are checked for one order; the rest needs another order.
 const OBJECTS: usize = 200;
@@ -56,11 +54,11 @@ pub type Unconfirmed = dyn Fn(&ReleaseId) -> Vec<(Verb, ObjectId)> + Send + Sync
 pub struct OrderDesk {
     /// The objects that the loop leaves unchanged until a person confirms the repair.
     pub unconfirmed: Box<Unconfirmed>,
-    pub callers: Callers,
+    pub callers: CallerSecrets,
 }
 
 /// Objects of one kind in one namespace, and what is done to them.
-type OfKind = (Verb, Target, Vec<ObjectId>);
+type OfKind = (Verb, ObjectTarget, Vec<ObjectId>);
 
 /// The user who gives an order, and the time until which the guard asks what they may do.
 struct Orderer<'a> {
@@ -127,7 +125,7 @@ pub(super) async fn answer(
         manifest: hex(&known.state.digest),
         objects,
     };
-    let order = Order { release: &release, uid: &uid, at: &at };
+    let order = TicketOrder { release: &release, uid: &uid, at: &at };
     let secret = orders.callers.secret();
     let key = secret.signing().filter(|_| !ticket.objects.is_empty());
     let text = key.and_then(|key| ticket.sign(key, &order).ok());
@@ -142,7 +140,7 @@ async fn ask_grants(
     orders: &OrderDesk,
     live: &LiveCluster,
     deadline: Instant,
-) -> (Vec<Grant>, Vec<String>) {
+) -> (Vec<OrderGrant>, Vec<String>) {
     let mut open = (orders.unconfirmed)(&release.id);
     let beyond = open.split_off(open.len().min(OBJECTS));
     let (kinds, only_helm) = by_kind(release, open, &live.kinds);
@@ -151,7 +149,7 @@ async fn ask_grants(
         only_helm.iter().map(|object| of_order(object, &release.id, Unwritten::OnlyHelm)).collect();
     let within = deadline.saturating_duration_since(Instant::now());
     let orderer = &Orderer { live, user, deadline, within };
-    let unchecked = |object: &ObjectId, verb, error: &CallError| {
+    let unchecked = |object: &ObjectId, verb, error: &ClusterError| {
         let (user, verb, reason) = (&*user.user, word(verb), error.to_string());
         let why = Unwritten::Unchecked { user, verb, error: &reason, is_outage: error.is_outage() };
         of_order(object, &release.id, why)
@@ -163,7 +161,9 @@ async fn ask_grants(
     let answers: Vec<_> = futures::stream::iter(whole).buffered(AT_ONCE).collect().await;
     for (verb, target, objects, may) in answers {
         match may {
-            Ok(true) => granted.extend(objects.iter().map(|object| Grant::new(verb, object, &release.id))),
+            Ok(true) => {
+                granted.extend(objects.iter().map(|object| OrderGrant::new(verb, object, &release.id)))
+            }
             Ok(false) => single.extend(objects.into_iter().map(|object| (verb, target.clone(), object))),
             Err(error) => refused.extend(objects.iter().map(|object| unchecked(object, verb, &error))),
         }
@@ -176,7 +176,7 @@ async fn ask_grants(
     let answers: Vec<_> = futures::stream::iter(single).buffered(AT_ONCE).collect().await;
     for (verb, object, may) in answers {
         match may {
-            Ok(true) => granted.push(Grant::new(verb, &object, &release.id)),
+            Ok(true) => granted.push(OrderGrant::new(verb, &object, &release.id)),
             Ok(false) => {
                 let why = Unwritten::NoRight { user: &user.user, verb: word(verb) };
                 refused.push(of_order(&object, &release.id, why));
@@ -191,7 +191,11 @@ async fn ask_grants(
 }
 
 /// The objects of each kind in each namespace, by what is done to them, and those that only Helm may confirm.
-fn by_kind(release: &Release, open: Vec<(Verb, ObjectId)>, served: &Kinds) -> (Vec<OfKind>, Vec<ObjectId>) {
+fn by_kind(
+    release: &Release,
+    open: Vec<(Verb, ObjectId)>,
+    served: &ServedKinds,
+) -> (Vec<OfKind>, Vec<ObjectId>) {
     let mut kinds: Vec<OfKind> = Vec::new();
     let mut only_helm = Vec::new();
     for (verb, object) in open {
@@ -213,7 +217,7 @@ fn by_kind(release: &Release, open: Vec<(Verb, ObjectId)>, served: &Kinds) -> (V
 
 impl Orderer<'_> {
     /// Whether the user may do that, if the API server says so in time.
-    async fn may(&self, verb: Verb, target: &Target, name: Option<&str>) -> Result<bool, CallError> {
+    async fn may(&self, verb: Verb, target: &ObjectTarget, name: Option<&str>) -> Result<bool, ClusterError> {
         let right = Right {
             verb: word(verb),
             group: &target.resource.group,
@@ -222,7 +226,7 @@ impl Orderer<'_> {
             name,
         };
         let asking = access::may(&self.live.client, self.user, &right);
-        timeout_at(self.deadline, asking).await.unwrap_or(Err(CallError::Late { within: self.within }))
+        timeout_at(self.deadline, asking).await.unwrap_or(Err(ClusterError::Late { within: self.within }))
     }
 }
 
@@ -278,8 +282,8 @@ pub(super) fn record_acts(setup: &Setup, request: &AdmissionRequest<'_>, old: &V
         };
         let id = ReleaseId { namespace: namespace.into(), name: name.as_str().into() };
         let known = setup.source.index().read().release(&id).map(|release| release.state.revision);
-        let row = Row::act(Timestamp::now(), edit, known.map(|revision| (id, revision)), act);
-        setup.ledger.record(Row { detail, ..row });
+        let row = LedgerRow::act(Timestamp::now(), edit, known.map(|revision| (id, revision)), act);
+        setup.ledger.record(LedgerRow { detail, ..row });
     }
 }
 

@@ -35,13 +35,6 @@ pub mod emergency;
 pub mod keep;
 pub mod shared_secrets;
 
-pub use WebhookResource as Resource; // alias
-
-/// The names of before.
-pub mod withdrawal {
-    pub use super::keep::note_withdrawal as note; // alias
-}
-
 /// The name of each configuration that Kubemoor keeps: one that validates and one
 /// that mutates.
 pub const NAME: &str = "kubemoor";

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use kubemoor_declare::model::{Actor, ObjectId, Operation};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_verdict::edit::{Finding, Outcome, Verdict};
+use kubemoor_verdict::edit::{EditOutcome, FieldFinding, Verdict};
 use kubemoor_verdict::shown::{SealingKey, Shown};
 
 /// The longest time between two reviews of an update that passes. Before the second one, other webhooks may take their
@@ -58,8 +58,8 @@ impl EditRepeats {
         }
         let key = self.key(object, actor, verdict);
         match (verdict.outcome, version) {
-            (Outcome::Deny, _) if self.denied.lock().note(key, now) => true,
-            (Outcome::Warn | Outcome::Record, Some(version)) if changes(verdict) => {
+            (EditOutcome::Deny, _) if self.denied.lock().note(key, now) => true,
+            (EditOutcome::Warn | EditOutcome::Record, Some(version)) if changes(verdict) => {
                 self.note_passing(key, version, now)
             }
             _ => false,
@@ -108,7 +108,7 @@ fn changes(verdict: &Verdict) -> bool {
 }
 
 /// Hashes a field with its old and new value; for a Secret, their digests.
-fn hash(finding: &Finding, hasher: &mut impl Hasher) {
+fn hash(finding: &FieldFinding, hasher: &mut impl Hasher) {
     finding.path.pointer().hash(hasher);
     for value in [&finding.old, &finding.new] {
         match value {

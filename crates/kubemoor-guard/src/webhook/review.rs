@@ -24,12 +24,6 @@ use thiserror::Error;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, text};
 use kubemoor_declare::outline::Excerpt;
 
-pub use AdmissionRequest as Request; // alias
-pub use GroupVersionKind as Kind; // alias
-pub use GroupVersionResource as Resource; // alias
-pub use ReviewHead as Head; // alias
-pub use ReviewQuestion as Question; // alias
-
 /// The nesting that [`object`] reads; deeper ones are [`ObjectError::TooDeep`].
 /// It is the fixed bound of the parser.
 pub const MAX_DEPTH: usize = 127;

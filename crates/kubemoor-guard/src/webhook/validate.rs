@@ -28,23 +28,27 @@ use super::repeats::{EditRepeats, ObjectVersion};
 use super::review::{self, AdmissionRequest, AdmissionResponse, AuditKey, ReviewError, ReviewHead};
 use super::shares::{FairTurns, HeldTurn, aside};
 use kubemoor_declare::model::{EditsMode, ObjectId, ReleaseId};
-use kubemoor_helm::release::{Declarations, Release};
+use kubemoor_helm::release::{ObjectDeclarations, Release};
 use kubemoor_helm::values::Candidate;
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::row::{Changes, ReviewedEdit, Row};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::row::{LedgerRow, ReviewedEdit, RowChanges};
 use kubemoor_notify::Notifiers;
-use kubemoor_notify::message::{self as notice, Message as Notice};
+use kubemoor_notify::message as notice;
+use kubemoor_notify::message::Notification as Notice;
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{AdmissionMetrics, Decision, UNREACHED, Webhook};
 use kubemoor_runtime::telemetry::traces::Arrival;
-use kubemoor_verdict::edit::{Evidence, Outcome, Reason, Rules, Verdict};
-use kubemoor_verdict::facts::{ChangeFacts, ClaimFacts, Facts};
-use kubemoor_verdict::message::{self, Message};
-use kubemoor_verdict::recorded::{self, Recording};
+use kubemoor_verdict::diff::{ClaimFacts, FieldDiff, JudgedFacts};
+use kubemoor_verdict::edit::{DryRunEvidence, EditOutcome, Rules, Verdict, VerdictReason};
+use kubemoor_verdict::message;
+use kubemoor_verdict::message::EditMessage;
 use kubemoor_verdict::records::{self, RecordEdit};
-use kubemoor_verdict::revert::{self, Irreversible, Plan, Whole};
+use kubemoor_verdict::replay;
+use kubemoor_verdict::replay::Recording;
+use kubemoor_verdict::revert;
+use kubemoor_verdict::revert::{Irreversible, RevertPlan, WholeEdit};
 
 /// A review above this size, in bytes, is judged apart from the threads that answer. If the manifests declare as much of its
 /// object, it has to wait for its turn.
@@ -82,7 +86,7 @@ pub struct Setup {
     /// The source of answers to repair orders; `None` if nothing is repaired.
     pub orders: Option<OrderDesk>,
     pub metrics: AdmissionMetrics,
-    pub ledger: Ledger,
+    pub ledger: LedgerHandle,
     /// The receivers of denials.
     pub notifiers: Notifiers,
 }
@@ -224,7 +228,7 @@ impl Validator {
         if let AnnotationRequest::Granted(granted) = &asked {
             case.granted = Some(Arc::clone(&granted.allowance));
         }
-        let first = looker.judge(&case, Evidence::None);
+        let first = looker.judge(&case, DryRunEvidence::None);
         if stage == ReviewStage::Mutate && !may_revert(&case, &first) {
             return Ok((AdmissionResponse::allow(), Verdict::allow(first.verdict.reason)));
         }
@@ -264,7 +268,7 @@ impl Validator {
         head: &ReviewHead<'_>,
         stage: ReviewStage,
         is_whole: bool,
-    ) -> Result<ReviewSubject, Reason> {
+    ) -> Result<ReviewSubject, VerdictReason> {
         let index = self.setup.source.index().read();
         let driver = self.setup.record_driver;
         let may_be_record = |subject: &ReviewSubject| {
@@ -273,10 +277,10 @@ impl Validator {
         let subject = ReviewSubject::of(head, &index, driver)
             .filter(|subject| subject.concerns(&head.kind.version, &index) || may_be_record(subject))
             .filter(|subject| stage == ReviewStage::Validate || subject.aspect == Aspect::Object);
-        let subject = subject.ok_or(Reason::NotDeclared)?;
+        let subject = subject.ok_or(VerdictReason::NotDeclared)?;
         let own = self.setup.own_namespace.as_deref();
         if own.is_some() && subject.object.namespace.as_deref() == own {
-            return Err(Reason::OwnNamespace);
+            return Err(VerdictReason::OwnNamespace);
         }
         Ok(subject)
     }
@@ -297,7 +301,7 @@ impl Validator {
                 answer = Box::pin(order::answer(&request, (&old, &new), (orders, live), deadline)).await;
             }
         }
-        Ok((answer, Verdict::allow(Reason::NotDeclared)))
+        Ok((answer, Verdict::allow(VerdictReason::NotDeclared)))
     }
 
     /// Whether judging may take long, by all claims of the object.
@@ -380,15 +384,15 @@ impl Validator {
     /// editor can choose to bypass it; if others are the cause, by using time or room, the edit is allowed and recorded. A
     /// record is allowed in that case too, because Helm must not be denied on account of others, unless a policy names the
     /// users who may write it.
-    fn judge_unread(&self, case: &ReviewCase<'_>, why: UnreadCause) -> (Verdict, Message) {
+    fn judge_unread(&self, case: &ReviewCase<'_>, why: UnreadCause) -> (Verdict, EditMessage) {
         let subject = &case.subject;
         let reason = match why {
             UnreadCause::TooLarge => {
-                let verdict = Verdict::by_mode(&self.policy(case), Reason::TooLarge, None);
+                let verdict = Verdict::by_mode(&self.policy(case), VerdictReason::TooLarge, None);
                 return (verdict, subject.beyond_judgement());
             }
-            UnreadCause::Crowded | UnreadCause::Busy => Reason::Busy,
-            UnreadCause::Late => Reason::Late,
+            UnreadCause::Crowded | UnreadCause::Busy => VerdictReason::Busy,
+            UnreadCause::Late => VerdictReason::Late,
         };
         if !case.is_record() {
             let policy = self.policy(case);
@@ -420,7 +424,7 @@ impl Validator {
                 let message = falsified.map(|falsified| message::of_record(object, falsified));
                 (verdict, message.unwrap_or_default())
             }
-            None => (Verdict::unjudged(&self.policy(case), reason), Message::default()),
+            None => (Verdict::unjudged(&self.policy(case), reason), EditMessage::default()),
         }
     }
 
@@ -441,10 +445,10 @@ impl Validator {
         if case.dry_run {
             return;
         }
-        if verdict.outcome != Outcome::Allow {
+        if verdict.outcome != EditOutcome::Allow {
             // A denied update is never stored, whatever the version.
             let version = match (verdict.outcome, case.texts()) {
-                (Outcome::Warn | Outcome::Record, [Some(old), Some(new)]) => {
+                (EditOutcome::Warn | EditOutcome::Record, [Some(old), Some(new)]) => {
                     let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
                     let changed = fields.filter(|field| field.old != field.new).map(|field| &field.path);
                     ObjectVersion::before(old, new, changed)
@@ -472,8 +476,8 @@ impl Validator {
         }
         let spared = spared(verdict, facts.as_ref());
         // Releases depend on Helm's records.
-        let is_kept = verdict.outcome != Outcome::Allow
-            || verdict.reason == Reason::RecordIntact
+        let is_kept = verdict.outcome != EditOutcome::Allow
+            || verdict.reason == VerdictReason::RecordIntact
             || spared.is_some_and(|(claim, changes)| self.is_kept(case, claim, changes));
         if !is_kept {
             return;
@@ -481,7 +485,7 @@ impl Validator {
         let mut row = self.row(verdict, facts.as_ref(), case);
         if let Some((claim, changes)) = spared {
             row.release = Some((claim.release.clone(), claim.revision));
-            row.fields = Changes::passing(&row.object, changes);
+            row.fields = RowChanges::passing(&row.object, changes);
             row.yields = true;
         }
         if let Some(reason) = &judgement.request_refused {
@@ -492,7 +496,7 @@ impl Validator {
     }
 
     /// Whether an edit that a rule alone allows is kept: not where one like it was kept within the last hour.
-    fn is_kept(&self, case: &ReviewCase<'_>, claim: &ClaimFacts, changes: &[ChangeFacts]) -> bool {
+    fn is_kept(&self, case: &ReviewCase<'_>, claim: &ClaimFacts, changes: &[FieldDiff]) -> bool {
         if self.setup.resolver.of(&claim.release).edits == EditsMode::Allow {
             return false;
         }
@@ -506,7 +510,7 @@ impl Validator {
 
     /// Stores the verdict on a review that was not read. Its front names the user, but not whether it is a dry run.
     fn record_unread(&self, verdict: &Verdict, case: &ReviewCase<'_>) {
-        if verdict.outcome == Outcome::Allow || case.dry_run {
+        if verdict.outcome == EditOutcome::Allow || case.dry_run {
             return;
         }
         let release = match case.is_record() {
@@ -516,10 +520,10 @@ impl Validator {
                 first(&certain(&case.subject.object, case.version(), &index))
             }
         };
-        let row = Row::verdict(Timestamp::now(), reviewed(case), verdict);
+        let row = LedgerRow::verdict(Timestamp::now(), reviewed(case), verdict);
         let release = row.release.clone().or(release);
         let yields = case.texts().iter().all(Option::is_none);
-        self.store(Row { release, yields, ..row }, verdict);
+        self.store(LedgerRow { release, yields, ..row }, verdict);
     }
 
     /// Records that an edit was left to `failurePolicy`, and returns the error that says so.
@@ -529,13 +533,13 @@ impl Validator {
                 Aspect::Record => self.release_of_record(&case.subject.object),
                 _ => first(&case.claims(self.setup.source.index(), &self.setup.resolver)),
             };
-            let row = Row::unreached(Timestamp::now(), reviewed(case), release, UNREACHED);
-            self.setup.ledger.record(Row { detail: error.to_string(), ..row });
+            let row = LedgerRow::unreached(Timestamp::now(), reviewed(case), release, UNREACHED);
+            self.setup.ledger.record(LedgerRow { detail: error.to_string(), ..row });
         }
         error.into()
     }
 
-    fn row(&self, verdict: &Verdict, facts: Option<&Facts>, case: &ReviewCase<'_>) -> Row {
+    fn row(&self, verdict: &Verdict, facts: Option<&JudgedFacts>, case: &ReviewCase<'_>) -> LedgerRow {
         let now = Timestamp::now();
         let recording = Recording {
             object: &case.subject.object,
@@ -545,9 +549,9 @@ impl Validator {
             now,
         };
         // A rule outside of the policies has denied it, which a replay cannot apply again.
-        let facts = facts.filter(|_| verdict.reason != Reason::Request);
-        let facts = facts.map(|facts| recorded::text(facts, recording));
-        let mut row = Row { facts, ..Row::verdict(now, reviewed(case), verdict) };
+        let facts = facts.filter(|_| verdict.reason != VerdictReason::Request);
+        let facts = facts.map(|facts| replay::text(facts, recording));
+        let mut row = LedgerRow { facts, ..LedgerRow::verdict(now, reviewed(case), verdict) };
         if row.release.is_none() && case.subject.aspect == Aspect::Record {
             row.release = self.release_of_record(&row.object);
         }
@@ -555,8 +559,8 @@ impl Validator {
     }
 
     /// Stores a row, and notifies people of a denial.
-    fn store(&self, row: Row, verdict: &Verdict) {
-        if verdict.outcome == Outcome::Deny && self.setup.notifiers.have_receivers() {
+    fn store(&self, row: LedgerRow, verdict: &Verdict) {
+        if verdict.outcome == EditOutcome::Deny && self.setup.notifiers.have_receivers() {
             let (release, revision) = row.release.clone().unzip();
             let policy = release.as_ref().map(|release| self.setup.resolver.of(release));
             let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
@@ -567,7 +571,7 @@ impl Validator {
                 object: Some(row.object.clone()),
                 by: Some(row.actor.user.clone()),
                 key: row.actor.user.clone(),
-                ..Notice::new(notice::Subject::Denied, Timestamp::now())
+                ..Notice::new(notice::NotificationSubject::Denied, Timestamp::now())
             };
             self.setup.notifiers.send(names, notice);
         }
@@ -595,9 +599,13 @@ fn first(claims: &[Arc<Release>]) -> Option<(ReleaseId, u64)> {
 
 /// The release by whose rules alone an edit is allowed, and what it changes; one of many such edits is stored, so that a
 /// stricter policy can be tried on it.
-fn spared<'f>(verdict: &Verdict, facts: Option<&'f Facts>) -> Option<(&'f ClaimFacts, &'f [ChangeFacts])> {
-    let by_rule = matches!(verdict.reason, Reason::Ignored | Reason::Autoscaled);
-    let Some(Facts::Edit(facts)) = facts.filter(|_| by_rule && verdict.outcome == Outcome::Allow) else {
+fn spared<'f>(
+    verdict: &Verdict,
+    facts: Option<&'f JudgedFacts>,
+) -> Option<(&'f ClaimFacts, &'f [FieldDiff])> {
+    let by_rule = matches!(verdict.reason, VerdictReason::Ignored | VerdictReason::Autoscaled);
+    let Some(JudgedFacts::Edit(facts)) = facts.filter(|_| by_rule && verdict.outcome == EditOutcome::Allow)
+    else {
         return None;
     };
     // The last release that was consulted is the one that allows it.
@@ -609,8 +617,8 @@ fn spared<'f>(verdict: &Verdict, facts: Option<&'f Facts>) -> Option<(&'f ClaimF
 /// declared one, the release does not count.
 fn may_revert(case: &ReviewCase<'_>, judgement: &Judgement) -> bool {
     let verdict = &judgement.verdict;
-    verdict.outcome == Outcome::Revert
-        && verdict.reason != Reason::Record
+    verdict.outcome == EditOutcome::Revert
+        && verdict.reason != VerdictReason::Record
         && case.subject.aspect == Aspect::Object
 }
 
@@ -644,7 +652,7 @@ fn revert_plan(
     case: &ReviewCase<'_>,
     judgement: &Judgement,
     resolver: &PolicyResolver,
-) -> Result<Plan, Irreversible> {
+) -> Result<RevertPlan, Irreversible> {
     let [Some(old), Some(new)] =
         case.texts().map(|text| text.and_then(|text| review::object(text.get()).ok()))
     else {
@@ -655,30 +663,30 @@ fn revert_plan(
         return Err(Irreversible::Outdated);
     };
     let (settled, field_manager) = (judgement.settled.as_deref(), case.field_manager());
-    let edit = Whole { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
+    let edit = WholeEdit { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
     revert::plan(edit, release, &resolver.of(&release.id), &grounds.fields)
 }
 
 /// An edit that should be reverted is denied when nobody is going to revert it: the mutating webhook has been asked already.
 fn deny_unreverted(verdict: &mut Verdict) {
-    if verdict.outcome == Outcome::Revert {
-        verdict.outcome = Outcome::Deny;
+    if verdict.outcome == EditOutcome::Revert {
+        verdict.outcome = EditOutcome::Deny;
     }
 }
 
-fn respond_with(verdict: &Verdict, message: &Message) -> AdmissionResponse {
+fn respond_with(verdict: &Verdict, message: &EditMessage) -> AdmissionResponse {
     match verdict.outcome {
-        Outcome::Allow | Outcome::Record => AdmissionResponse::allow(),
-        Outcome::Warn => {
+        EditOutcome::Allow | EditOutcome::Record => AdmissionResponse::allow(),
+        EditOutcome::Warn => {
             message.warnings().into_iter().fold(AdmissionResponse::allow(), AdmissionResponse::warn)
         }
-        Outcome::Revert | Outcome::Deny => AdmissionResponse::deny(message.denial()),
+        EditOutcome::Revert | EditOutcome::Deny => AdmissionResponse::deny(message.denial()),
     }
 }
 
 /// Writes every verdict other than a plain allow to the API server's audit log too.
 fn annotate(answer: AdmissionResponse, verdict: &Verdict) -> AdmissionResponse {
-    if verdict.outcome == Outcome::Allow {
+    if verdict.outcome == EditOutcome::Allow {
         return answer;
     }
     let answer = answer
@@ -696,20 +704,20 @@ fn annotate(answer: AdmissionResponse, verdict: &Verdict) -> AdmissionResponse {
         .annotate(AuditKey::Fields, fields)
 }
 
-fn decision(outcome: Outcome) -> Decision {
+fn decision(outcome: EditOutcome) -> Decision {
     match outcome {
-        Outcome::Allow => Decision::Allow,
-        Outcome::Record => Decision::Record,
-        Outcome::Warn => Decision::Warn,
-        Outcome::Revert => Decision::Revert,
-        Outcome::Deny => Decision::Deny,
+        EditOutcome::Allow => Decision::Allow,
+        EditOutcome::Record => Decision::Record,
+        EditOutcome::Warn => Decision::Warn,
+        EditOutcome::Revert => Decision::Revert,
+        EditOutcome::Deny => Decision::Deny,
     }
 }
 
 /// About how much these claims declare of the subject, in bytes.
 fn declared_weight<'r>(subject: &ReviewSubject, claims: impl IntoIterator<Item = &'r Arc<Release>>) -> usize {
     let declared = claims.into_iter().filter_map(|claim| claim.objects.get(&subject.object));
-    declared.flat_map(Declarations::all).map(|declared| declared.weight()).sum()
+    declared.flat_map(ObjectDeclarations::all).map(|declared| declared.weight()).sum()
 }
 
 /// Whether judging an edit of `sent` bytes may take long, of whose object manifests declare about `declared` bytes. What

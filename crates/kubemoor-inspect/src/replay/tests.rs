@@ -4,7 +4,7 @@ use super::*;
 use crate::sample_policies::policy;
 
 /// A row about a change of the replicas of `shop/web` or of a record of it.
-fn row(verdict: &str, user: &str, facts: Option<&serde_json::Value>) -> Entry {
+fn row(verdict: &str, user: &str, facts: Option<&serde_json::Value>) -> LedgerEntry {
     serde_json::from_value(json!({
         "id": "1", "time": "2026-11-21T12:00:00Z", "kind": "verdict", "cluster": "here", "namespace": "shop",
         "release": "web", "revision": 1,
@@ -27,7 +27,7 @@ fn scaled() -> serde_json::Value {
     }]}})
 }
 
-fn report(spec: &str, rows: &[Entry]) -> ReplayReport {
+fn report(spec: &str, rows: &[LedgerEntry]) -> ReplayReport {
     let defaults = Policy::new(
         kubemoor_declare::model::EditsMode::Warn,
         kubemoor_declare::model::DriftMode::Report,

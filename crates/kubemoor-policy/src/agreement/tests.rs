@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use crate::agreement::*;
-use kubemoor_declare::digest::Digest;
+use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::ReleaseId;
 
 fn key() -> SigningKey {

@@ -157,7 +157,7 @@ mod standing {
         text.parse().unwrap()
     }
 
-    fn chart(annotations: &str) -> Declared {
+    fn chart(annotations: &str) -> DeclaredObject {
         declared(&format!(
         "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web, namespace: shop, annotations: {{{annotations}}}}}}}"
     ))

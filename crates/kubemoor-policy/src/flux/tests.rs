@@ -78,5 +78,5 @@ fn many_paths_become_several_rules() {
         .map(|rule| rule["paths"].as_array().unwrap().len())
         .collect();
     assert_eq!(lengths, [64, 36]);
-    assert!(crate::read::policy(policy).is_ok());
+    assert!(crate::compile::policy(policy).is_ok());
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::sample_releases::deployed;
 use kubemoor_declare::model::ObjectId;
-use kubemoor_helm::release::Declared;
+use kubemoor_helm::release::DeclaredObject;
 use kubemoor_policy::pattern::Pattern;
 
 const DEPLOYMENT: &str = r#"
@@ -15,7 +15,7 @@ metadata: {name: web}
 spec: {replicas: 2, template: {spec: {containers: [{name: app, image: "app:1"}, {name: log, image: "log:1"}]}}}
 "#;
 
-fn declared() -> (ObjectId, Arc<Declared>) {
+fn declared() -> (ObjectId, Arc<DeclaredObject>) {
     let release = deployed(DEPLOYMENT);
     let (object, declarations) = release.objects.iter().next().unwrap();
     (ObjectId::clone(object), declarations.latest.clone().unwrap())

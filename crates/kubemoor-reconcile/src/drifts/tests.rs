@@ -2,7 +2,7 @@ mod agreed;
 
 use super::*;
 use crate::sample_releases::{Given, assembled};
-use kubemoor_helm::record::{ApplyMethod, Status};
+use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_policy::agreement::SeenAlive;
 
 fn id(name: &str) -> ObjectId {
@@ -36,7 +36,7 @@ fn life(release: &str) -> LastSeen {
 }
 
 /// The release `web` at this revision and record, declaring these objects.
-fn declaring(revision: u64, uid: &str, status: Status, objects: &[(&str, &str)]) -> Arc<Release> {
+fn declaring(revision: u64, uid: &str, status: ReleaseStatus, objects: &[(&str, &str)]) -> Arc<Release> {
     let manifest: String = objects
         .iter()
         .map(|(name, value)| {
@@ -51,7 +51,7 @@ fn declaring(revision: u64, uid: &str, status: Status, objects: &[(&str, &str)])
 }
 
 fn deployed(revision: u64, objects: &[(&str, &str)]) -> Arc<Release> {
-    declaring(revision, &format!("u{revision}"), Status::Deployed, objects)
+    declaring(revision, &format!("u{revision}"), ReleaseStatus::Deployed, objects)
 }
 
 /// A state in which `a` and `b` live and are as revision 1 declares them.
@@ -147,7 +147,7 @@ fn new_revision_rechecks_only_the_objects_it_changes() {
 #[test]
 fn object_in_sync_during_operation_is_not_rechecked_after_it() {
     let mut drifts = in_sync();
-    let pending = declaring(2, "u2", Status::PendingUpgrade, &[("a", "1"), ("b", "2")]);
+    let pending = declaring(2, "u2", ReleaseStatus::PendingUpgrade, &[("a", "1"), ("b", "2")]);
     drifts.notice(&web(), (None, Some(&pending)), |_| true, now());
     assert!(suspects(&drifts).is_empty(), "its end is awaited");
     drifts.record_in_sync(&pending, &id("b"));
@@ -165,11 +165,11 @@ fn object_is_rechecked_when_manifest_changes_as_the_operation_ends() {
         for revision in [1, 2] {
             let mut drifts = if revision == 1 { Drifts::new(key()) } else { in_sync() };
             let by = |status, value| declaring(revision, "u", status, &[("b", value)]);
-            let operation = by(Status::PendingUpgrade, pending);
+            let operation = by(ReleaseStatus::PendingUpgrade, pending);
             drifts.notice(&web(), (None, Some(&operation)), |_| true, now());
             drifts.record_life(id("b"), life("web"));
             drifts.record_in_sync(&operation, &id("b"));
-            drifts.notice(&web(), (None, Some(&by(Status::Deployed, deployed))), |_| true, now());
+            drifts.notice(&web(), (None, Some(&by(ReleaseStatus::Deployed, deployed))), |_| true, now());
             assert_eq!(suspects(&drifts), Vec::from_iter(expected), "{revision}: {pending} {deployed}");
         }
     }
@@ -191,15 +191,15 @@ fn drift_is_outdated_until_object_is_rechecked_against_new_revision() {
 
 #[test]
 fn drift_from_an_operation_is_outdated_once_that_has_ended_as_the_one_before() {
-    for operation in [None, Some(Status::PendingInstall)] {
+    for operation in [None, Some(ReleaseStatus::PendingInstall)] {
         let by = |revision: u64, status| declaring(revision, &format!("u{revision}"), status, &[("a", "1")]);
         let mut drifts = Drifts::new(key());
-        drifts.notice(&web(), (None, Some(&by(1, Status::Failed))), |_| true, now());
+        drifts.notice(&web(), (None, Some(&by(1, ReleaseStatus::Failed))), |_| true, now());
         if let Some(status) = operation {
             drifts.notice(&web(), (None, Some(&by(2, status))), |_| true, now());
         }
         drifts.record_missing(&web(), &id("a"), now());
-        drifts.notice(&web(), (None, Some(&by(2, Status::Failed))), |_| true, now());
+        drifts.notice(&web(), (None, Some(&by(2, ReleaseStatus::Failed))), |_| true, now());
         assert_eq!(drifts.has_outdated(&web()), operation.is_some(), "{operation:?}");
     }
 }
@@ -324,7 +324,7 @@ fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
     notice(&mut drifts, &first);
     notice(&mut drifts, &deployed(1, &[("a", "2")]));
     assert_eq!(first_digest(&drifts, 1), Some(first.state.digest));
-    let mut invalid = Release::clone(&declaring(1, "forged", Status::Deployed, &[("a", "3")]));
+    let mut invalid = Release::clone(&declaring(1, "forged", ReleaseStatus::Deployed, &[("a", "3")]));
     invalid.invalid =
         Some(kubemoor_helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
     notice(&mut drifts, &Arc::new(invalid));
@@ -333,7 +333,7 @@ fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
     notice(&mut drifts, &second);
     assert_eq!(first_digest(&drifts, 2), Some(second.state.digest));
     assert_eq!(first_digest(&drifts, 1), None);
-    let anew = declaring(2, "installed anew", Status::Deployed, &[("c", "1")]);
+    let anew = declaring(2, "installed anew", ReleaseStatus::Deployed, &[("c", "1")]);
     notice(&mut drifts, &anew);
     assert_eq!(first_digest(&drifts, 2), Some(anew.state.digest));
 }

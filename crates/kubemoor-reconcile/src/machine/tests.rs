@@ -20,11 +20,11 @@ use super::*;
 use crate::sample_releases::{Given, assembled};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
-use kubemoor_helm::record::{ApplyMethod, Status};
+use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::{Release, document};
 use kubemoor_policy::Policy;
-use kubemoor_policy::suspension::Suspension;
-use kubemoor_verdict::health::Reason;
+use kubemoor_policy::guarded::Suspension;
+use kubemoor_verdict::health::HealthReason;
 
 mod endings;
 mod leads;
@@ -70,7 +70,7 @@ fn web() -> ObjectId {
     ObjectId::namespaced("", "ConfigMap", "shop", "web")
 }
 
-fn release(status: Status, manifest: &str) -> Arc<Release> {
+fn release(status: ReleaseStatus, manifest: &str) -> Arc<Release> {
     Arc::new(assembled(Given { manifest, status, ..Given::default() }, None))
 }
 
@@ -83,9 +83,9 @@ impl Scene {
     fn new(drift: DriftMode, settings: LoopSettings) -> Self {
         let policy = Arc::new(Policy::new(EditsMode::Warn, drift, Duration::from_secs(3600)));
         let mut scene = Self {
-            machine: Reconciler::new(settings, Suspended::new()),
+            machine: Reconciler::new(settings, SuspendedReleases::new()),
             now: "2026-05-01T12:30:00Z".parse().unwrap(),
-            release: release(Status::Deployed, MANIFEST),
+            release: release(ReleaseStatus::Deployed, MANIFEST),
             policy,
             value: Some("v"),
             version: 1,
@@ -229,7 +229,7 @@ impl Scene {
         }
     }
 
-    fn reason(&self) -> Option<Reason> {
+    fn reason(&self) -> Option<HealthReason> {
         self.report.as_ref().map(|report| report.health().reason)
     }
 
@@ -275,10 +275,10 @@ const RESTORED: &str = "object records namespace document APPLY";
 fn drift_is_repaired_in_this_order_and_reported() {
     for (value, expected) in [(None, RECREATED), (Some("x"), RESTORED)] {
         let mut scene = Scene::new(DriftMode::Repair, settings());
-        assert_eq!(scene.reason(), Some(Reason::InSync), "before {value:?}");
+        assert_eq!(scene.reason(), Some(HealthReason::InSync), "before {value:?}");
         scene.change(value);
         assert_eq!(scene.work(), expected, "{value:?}");
-        assert_eq!((scene.reason(), scene.value), (Some(Reason::InSync), Some("v")), "{value:?}");
+        assert_eq!((scene.reason(), scene.value), (Some(HealthReason::InSync), Some("v")), "{value:?}");
     }
 }
 
@@ -304,7 +304,7 @@ fn nothing_is_written_that_may_not_be() {
     };
     check(suspended, "object", "");
     let underway = |scene: &mut Scene| {
-        scene.record(release(Status::PendingUpgrade, MANIFEST));
+        scene.record(release(ReleaseStatus::PendingUpgrade, MANIFEST));
     };
     check(underway, "", "");
     for (drift, read_only) in [(DriftMode::Report, false), (DriftMode::Repair, true)] {
@@ -380,9 +380,9 @@ fn reads_back_off_while_the_server_returns_an_older_version() {
     assert!(waits[0] <= 100 && waits.is_sorted(), "{waits:?}");
     assert!(waits[13] > 200_000 && waits[13] <= 300_000, "{waits:?}");
     scene.work();
-    assert_eq!(scene.reason(), Some(Reason::Unwatched));
+    assert_eq!(scene.reason(), Some(HealthReason::Unwatched));
     scene.outdated = None;
     scene.wait();
     assert_eq!(scene.work(), RECREATED);
-    assert_eq!(scene.reason(), Some(Reason::InSync));
+    assert_eq!(scene.reason(), Some(HealthReason::InSync));
 }

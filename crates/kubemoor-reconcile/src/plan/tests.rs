@@ -3,10 +3,10 @@ use std::time::Duration;
 use super::*;
 use crate::drifts::ResourceVersion;
 use crate::sample_releases::{Given, assembled};
-use kubemoor_declare::digest::Digest;
+use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{EditsMode, ReleaseId};
 use kubemoor_helm::release::Invalid;
-use kubemoor_policy::declaration::Declaration;
+use kubemoor_policy::signing::Declaration;
 use kubemoor_policy::signing::SigningKey;
 
 /// When the record of these tests was made.
@@ -78,7 +78,7 @@ fn deployment(change: impl FnOnce(&mut Question)) -> Question {
 
 /// A release whose record came into sight with this status, so many seconds
 /// ago by the server's clock.
-fn appeared(status: Status, seconds: i64) -> Question {
+fn appeared(status: ReleaseStatus, seconds: i64) -> Question {
     deployment(|case| {
         case.release.state.appearance = Appearance::Seen(status);
         case.now += SignedDuration::from_secs(seconds);
@@ -95,7 +95,7 @@ fn check(case: Question, wanted: RepairPlan) {
         let digest = Digest::of(&serde_json::json!({})).unwrap();
         let declaration = Declaration { release: &case.release.id, object, digest: &digest, seal: None };
         let open = open.split_whitespace().map(str::to_owned).collect();
-        Agreement::with(&SigningKey::new([7; 32]), &declaration, open)
+        LastAgreement::with(&SigningKey::new([7; 32]), &declaration, open)
     });
     let asked = super::PlanInput {
         release: &case.release,
@@ -159,14 +159,14 @@ fn nobody_is_asked_to_confirm_an_object_of_a_kind_that_is_not_served() {
 #[test]
 fn nothing_comes_back_while_its_release_is_not_deployed() {
     for status in [
-        Status::Unknown,
-        Status::Uninstalled,
-        Status::Superseded,
-        Status::Failed,
-        Status::Uninstalling,
-        Status::PendingInstall,
-        Status::PendingUpgrade,
-        Status::PendingRollback,
+        ReleaseStatus::Unknown,
+        ReleaseStatus::Uninstalled,
+        ReleaseStatus::Superseded,
+        ReleaseStatus::Failed,
+        ReleaseStatus::Uninstalling,
+        ReleaseStatus::PendingInstall,
+        ReleaseStatus::PendingUpgrade,
+        ReleaseStatus::PendingRollback,
     ] {
         check(deployment(|case| case.release.state.status = status), RepairPlan::Wait);
         // A state that passes by itself is worth no report.
@@ -233,20 +233,20 @@ fn objects_outside_the_release_namespace_are_only_reported() {
 #[test]
 fn repairs_are_held_ten_minutes_for_record_appearing_as_deployed() {
     let hold = |seconds| RepairPlan::Hold(SignedDuration::from_secs(seconds));
-    check(appeared(Status::Deployed, 0), hold(600));
-    check(appeared(Status::Deployed, 1), hold(599));
-    check(appeared(Status::Deployed, 599), hold(1));
-    check(appeared(Status::Deployed, 600), RepairPlan::Repair);
-    check(appeared(Status::Deployed, 86_400), RepairPlan::Repair);
+    check(appeared(ReleaseStatus::Deployed, 0), hold(600));
+    check(appeared(ReleaseStatus::Deployed, 1), hold(599));
+    check(appeared(ReleaseStatus::Deployed, 599), hold(1));
+    check(appeared(ReleaseStatus::Deployed, 600), RepairPlan::Repair);
+    check(appeared(ReleaseStatus::Deployed, 86_400), RepairPlan::Repair);
     // An operation that was watched from its start leaves nothing to wait for.
-    check(appeared(Status::PendingInstall, 0), RepairPlan::Repair);
-    check(appeared(Status::PendingUpgrade, 0), RepairPlan::Repair);
-    check(appeared(Status::Failed, 0), RepairPlan::Repair);
+    check(appeared(ReleaseStatus::PendingInstall, 0), RepairPlan::Repair);
+    check(appeared(ReleaseStatus::PendingUpgrade, 0), RepairPlan::Repair);
+    check(appeared(ReleaseStatus::Failed, 0), RepairPlan::Repair);
 }
 
 #[test]
 fn hold_after_possible_restore_does_not_hide_other_reasons() {
-    let unseen = |seconds| Question { seen: None, ..appeared(Status::Deployed, seconds) };
+    let unseen = |seconds| Question { seen: None, ..appeared(ReleaseStatus::Deployed, seconds) };
     let hold = |seconds| RepairPlan::Hold(SignedDuration::from_secs(seconds));
     let never_seen = || RepairPlan::Report("the guard never saw it alive with its release's annotations");
     check(unseen(0), hold(600));
@@ -254,14 +254,14 @@ fn hold_after_possible_restore_does_not_hide_other_reasons() {
     check(unseen(600), never_seen());
     check(Question { asked: true, ..unseen(0) }, never_seen());
     let elsewhere = ReleaseId { namespace: "shop".into(), name: "api".into() };
-    check(Question { seen: Some(life(elsewhere)), ..appeared(Status::Deployed, 0) }, hold(600));
+    check(Question { seen: Some(life(elsewhere)), ..appeared(ReleaseStatus::Deployed, 0) }, hold(600));
     let claim = Question { seen: None, ..declaring("v1", "PersistentVolumeClaim", "") };
     let mut held = claim;
-    held.release.state.appearance = Appearance::Seen(Status::Deployed);
+    held.release.state.appearance = Appearance::Seen(ReleaseStatus::Deployed);
     check(held, RepairPlan::Report("objects of its kind are never re-created"));
-    let forged = Question { first_digest: Some([0; 32]), ..appeared(Status::Deployed, 0) };
+    let forged = Question { first_digest: Some([0; 32]), ..appeared(ReleaseStatus::Deployed, 0) };
     check(forged, RepairPlan::Report("the manifest of its release's revision has changed"));
-    let reported = Question { drift: DriftMode::Report, ..appeared(Status::Deployed, 0) };
+    let reported = Question { drift: DriftMode::Report, ..appeared(ReleaseStatus::Deployed, 0) };
     check(reported, RepairPlan::Report("drift is only reported"));
 }
 
@@ -284,7 +284,7 @@ fn never_repaired_objects_are_known_from_release_and_object_alone() {
         Some("it lies outside of its release's namespace"),
     );
     // Neither its record's state nor its being declared is asked.
-    check_never(deployment(|case| case.release.state.status = Status::Failed), None);
+    check_never(deployment(|case| case.release.state.status = ReleaseStatus::Failed), None);
     check_never(deployment(|case| case.object.name = "other".into()), None);
 }
 
@@ -322,9 +322,12 @@ fn a_policy_may_extend_what_is_repaired() {
 fn manual_request_overrides_report_mode_and_holds_but_no_safeguard() {
     let asked = |case: Question| Question { asked: true, ..case };
     check(asked(deployment(|case| case.drift = DriftMode::Report)), RepairPlan::Repair);
-    check(asked(appeared(Status::Deployed, 0)), RepairPlan::Repair);
+    check(asked(appeared(ReleaseStatus::Deployed, 0)), RepairPlan::Repair);
     check(asked(deployment(|case| case.drift = DriftMode::Ignore)), RepairPlan::Wait);
-    check(asked(deployment(|case| case.release.state.status = Status::PendingUpgrade)), RepairPlan::Wait);
+    check(
+        asked(deployment(|case| case.release.state.status = ReleaseStatus::PendingUpgrade)),
+        RepairPlan::Wait,
+    );
     check(asked(declaring("v1", "Pod", "")), RepairPlan::Report("objects of its kind are never re-created"));
     check(
         asked(deployment(|case| case.seen = None)),
@@ -390,7 +393,7 @@ fn unconfirmed_value_hides_no_other_reason() {
         open(deployment(|case| case.drift = DriftMode::Report)),
         RepairPlan::Report("drift is only reported"),
     );
-    check(open(appeared(Status::Deployed, 0)), RepairPlan::Hold(SignedDuration::from_secs(600)));
+    check(open(appeared(ReleaseStatus::Deployed, 0)), RepairPlan::Hold(SignedDuration::from_secs(600)));
     check(open(declaring("v1", "Pod", "")), RepairPlan::Report("objects of its kind are never re-created"));
     check(open(deployment(|case| case.may_be_gone = true)), RepairPlan::Wait);
 }

@@ -16,8 +16,8 @@ use crate::sample_policies::{policies, policy};
 use kubemoor_declare::model::{Actor, ObjectId, Operation, PROBE_MANAGER, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_verdict::circumstances::Circumstances;
-use kubemoor_verdict::edit::{Edit, Evidence, Owner, Reason, Rules, Verdict};
+use kubemoor_verdict::edit::Circumstances;
+use kubemoor_verdict::edit::{DryRunEvidence, Edit, ObjectOwner, Rules, Verdict, VerdictReason};
 use kubemoor_verdict::judge::judge;
 
 /// Who takes a namespace apart.
@@ -42,7 +42,8 @@ impl World {
         if is_refused && (by == "helm" || by == NAMESPACE_CONTROLLER) {
             self.break_down(format!("{by} is refused to write {name}: {verdict:?}"));
         }
-        let is_declared = verdict.as_ref().is_some_and(|verdict| verdict.reason != Reason::NotDeclared);
+        let is_declared =
+            verdict.as_ref().is_some_and(|verdict| verdict.reason != VerdictReason::NotDeclared);
         if is_declared && name == "bystander" {
             self.break_down(format!("{name}, which nobody declares, is judged: {verdict:?}"));
         }
@@ -61,7 +62,8 @@ impl World {
             (None, Some(_)) => Operation::Create,
             (Some(_), Some(_)) => Operation::Update,
         };
-        let owner = before.or(after).and_then(Stored::release).map_or(Owner::Nobody, Owner::Release);
+        let owner =
+            before.or(after).and_then(Stored::release).map_or(ObjectOwner::Nobody, ObjectOwner::Release);
         let edit = Edit {
             operation,
             actor: &Actor { user: by.to_owned(), ..Actor::default() },
@@ -82,12 +84,14 @@ impl World {
             .filter(|release| release.declared(object).is_some())
             .collect();
         let rules = Rules { resolver, own_account: None };
-        let verdict = judge(&edit, &claims, &rules, Evidence::None, self.now);
+        let verdict = judge(&edit, &claims, &rules, DryRunEvidence::None, self.now);
         let claim = claims.first().filter(|_| verdict.outcome.is_refusal() && verdict.arguable);
         match claim {
             Some(release) => match self.dry_run(release, object) {
-                Some(value) => Some(judge(&edit, &claims, &rules, Evidence::Canonical(&value), self.now)),
-                None => Some(judge(&edit, &claims, &rules, Evidence::Unavailable, self.now)),
+                Some(value) => {
+                    Some(judge(&edit, &claims, &rules, DryRunEvidence::Canonical(&value), self.now))
+                }
+                None => Some(judge(&edit, &claims, &rules, DryRunEvidence::Unavailable, self.now)),
             },
             None => Some(verdict),
         }

@@ -6,11 +6,12 @@ use std::sync::{Arc, LazyLock};
 use super::super::event::{Fault, ManifestDocument, Secret, WorkFailure, WorkOutcome};
 use super::stored::fields;
 use super::world::{CATALOG, Records, Revision, World};
-use kubemoor_declare::digest::Digest;
+use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{ObjectId, PROBE_MANAGER, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_helm::record::Record;
-use kubemoor_helm::release::{self, Appearance, Head, Payload, Release, StoredRecords, assemble};
+use kubemoor_helm::release;
+use kubemoor_helm::release::{Appearance, Payload, RecordHead, Release, StoredRecords, assemble};
 use kubemoor_helm::storage::Storage;
 
 static CACHE: LazyLock<Arc<FieldsCache>> = LazyLock::new(Arc::default);
@@ -36,7 +37,7 @@ impl World {
         appearances: &BTreeMap<(String, u64), Appearance>,
     ) -> Option<Release> {
         let records = self.records.get(id)?;
-        let head = |record: &Revision| Head {
+        let head = |record: &Revision| RecordHead {
             secret: format!("sh.helm.release.v1.{}.v{}", id.name, record.revision),
             uid: record.uid.clone(),
             resource_version: record.version.to_string(),
@@ -47,10 +48,10 @@ impl World {
             appearance: *appearances
                 .get(&(record.uid.clone(), record.revision))
                 .unwrap_or(&Appearance::Seen(record.status)),
-            writer: release::Writer::Other,
+            writer: release::RecordWriter::Other,
         };
-        let heads: Vec<Arc<Head>> = records.iter().map(head).map(Arc::new).collect();
-        let payload = |head: &Head| {
+        let heads: Vec<Arc<RecordHead>> = records.iter().map(head).map(Arc::new).collect();
+        let payload = |head: &RecordHead| {
             let record = records.iter().find(|record| record.revision == head.revision).unwrap();
             Payload::whole(Ok(Record {
                 name: id.name.to_string(),

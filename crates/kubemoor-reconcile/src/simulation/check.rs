@@ -3,8 +3,8 @@
 use super::Run;
 use super::stored::Stored;
 use kubemoor_declare::model::ObjectId;
-use kubemoor_helm::record::Status;
-use kubemoor_verdict::health::Reason;
+use kubemoor_helm::record::ReleaseStatus;
+use kubemoor_verdict::health::HealthReason;
 
 impl Run {
     /// Everything is as declared, and that is said.
@@ -17,8 +17,8 @@ impl Run {
             let own = format!("{}:", report.release);
             let is_synced = drift.iter().all(|line| !line.starts_with(&own));
             let latest = self.world.records.get(&report.release).and_then(|records| records.last());
-            let is_deployed = latest.is_some_and(|it| it.status == Status::Deployed);
-            if is_deployed && (health.reason == Reason::InSync) != is_synced {
+            let is_deployed = latest.is_some_and(|it| it.status == ReleaseStatus::Deployed);
+            if is_deployed && (health.reason == HealthReason::InSync) != is_synced {
                 let message = health.message.clone();
                 self.world.break_down(format!(
                     "{when}: {} is said to be {} ({message}), and: {drift:?}",
@@ -80,7 +80,7 @@ impl Run {
         for stored in made {
             let Some(id) = stored.release().filter(|id| !self.world.unsure.contains(id)) else { continue };
             let latest = self.world.records.get(&id).and_then(|records| records.last());
-            if latest.is_some_and(|latest| latest.status != Status::Deployed) {
+            if latest.is_some_and(|latest| latest.status != ReleaseStatus::Deployed) {
                 continue;
             }
             let is_declared = latest.is_some_and(|latest| {

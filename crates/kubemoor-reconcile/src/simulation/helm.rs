@@ -7,12 +7,12 @@ use super::plan::HISTORIES;
 use super::random::Random;
 use super::world::{Revision, World, field_manager, object};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_helm::record::{ApplyMethod, Status};
+use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 
 /// One step of an operation.
 #[derive(Clone, Debug)]
 enum Step {
-    Store(Arc<str>, Status),
+    Store(Arc<str>, ReleaseStatus),
     /// The oldest record that is not in force goes.
     Forget,
     Write {
@@ -21,7 +21,7 @@ enum Step {
         to: Arc<str>,
     },
     Delete(ObjectId),
-    Set(u64, Status),
+    Set(u64, ReleaseStatus),
     Purge,
 }
 
@@ -59,9 +59,10 @@ impl Helm {
 
     /// Begins to install or upgrade to a chart.
     pub(super) fn upgrade(&mut self, world: &mut World, to: &Arc<str>) {
-        let is_deployed = |record: &Revision| record.status == Status::Deployed;
+        let is_deployed = |record: &Revision| record.status == ReleaseStatus::Deployed;
         let has_deployed = world.records.get(&self.id).into_iter().flatten().any(is_deployed);
-        let pending = if has_deployed { Status::PendingUpgrade } else { Status::PendingInstall };
+        let pending =
+            if has_deployed { ReleaseStatus::PendingUpgrade } else { ReleaseStatus::PendingInstall };
         self.turn_to(world, to, pending);
     }
 
@@ -70,7 +71,7 @@ impl Helm {
         let earlier = world.records.get(&self.id).map(|records| records.split_last());
         if let Some(Some((_, earlier))) = earlier.filter(|it| it.is_some_and(|(_, it)| !it.is_empty())) {
             let to = Arc::clone(&earlier[random.below(earlier.len())].manifest);
-            self.turn_to(world, &to, Status::PendingRollback);
+            self.turn_to(world, &to, ReleaseStatus::PendingRollback);
         }
     }
 
@@ -83,21 +84,23 @@ impl Helm {
     pub(super) fn forge(&self, world: &mut World, manifest: &Arc<str>) {
         if world.records.contains_key(&self.id) {
             world.unsure.insert(self.id.clone());
-            world.put_record(&self.id, manifest, Status::Deployed, self.method);
+            world.put_record(&self.id, manifest, ReleaseStatus::Deployed, self.method);
         }
     }
 
     /// Begins to uninstall.
     pub(super) fn uninstall(&mut self, world: &mut World) {
         let last = world.records.get(&self.id).and_then(|records| records.last());
-        let Some(last) = last.filter(|last| last.status != Status::Uninstalled).cloned() else { return };
-        self.steps = VecDeque::from([Step::Set(last.revision, Status::Uninstalling)]);
+        let Some(last) = last.filter(|last| last.status != ReleaseStatus::Uninstalled).cloned() else {
+            return;
+        };
+        self.steps = VecDeque::from([Step::Set(last.revision, ReleaseStatus::Uninstalling)]);
         for (object, _) in world.documents(&self.id, &last.manifest).iter() {
             self.steps.push_back(Step::Delete(object.clone()));
         }
         let is_kept = world.has(HISTORIES) && world.luck.chance(50);
         self.steps.push_back(if is_kept {
-            Step::Set(last.revision, Status::Uninstalled)
+            Step::Set(last.revision, ReleaseStatus::Uninstalled)
         } else {
             Step::Purge
         });
@@ -107,7 +110,7 @@ impl Helm {
     pub(super) fn fail(&mut self, world: &World, killed: bool) {
         let Some(last) = world.records.get(&self.id).and_then(|records| records.last()) else { return };
         if last.status.is_pending() {
-            let failed = Step::Set(last.revision, Status::Failed);
+            let failed = Step::Set(last.revision, ReleaseStatus::Failed);
             self.steps = if killed { VecDeque::new() } else { VecDeque::from([failed]) };
         }
     }
@@ -125,7 +128,7 @@ impl Helm {
         }
     }
 
-    fn turn_to(&mut self, world: &mut World, to: &Arc<str>, pending: Status) {
+    fn turn_to(&mut self, world: &mut World, to: &Arc<str>, pending: ReleaseStatus) {
         let is_varied = world.has(HISTORIES);
         if is_varied && world.luck.chance(40) {
             self.method = match self.method {
@@ -135,7 +138,8 @@ impl Helm {
         }
         let is_limited = is_varied && world.luck.chance(40);
         let records = world.records.get(&self.id);
-        let deployed = records.into_iter().flatten().rev().find(|record| record.status == Status::Deployed);
+        let deployed =
+            records.into_iter().flatten().rev().find(|record| record.status == ReleaseStatus::Deployed);
         let last = records.and_then(|records| records.last());
         let from = deployed.map(|record| Arc::clone(&record.manifest));
         let next = last.map_or(1, |last| last.revision + 1);
@@ -156,9 +160,9 @@ impl Helm {
             }
         }
         if let Some(deployed) = deployed {
-            self.steps.push_back(Step::Set(deployed.revision, Status::Superseded));
+            self.steps.push_back(Step::Set(deployed.revision, ReleaseStatus::Superseded));
         }
-        self.steps.push_back(Step::Set(next, Status::Deployed));
+        self.steps.push_back(Step::Set(next, ReleaseStatus::Deployed));
     }
 
     fn write(&self, world: &mut World, object: &ObjectId, from: Option<&Arc<str>>, to: &Arc<str>) {

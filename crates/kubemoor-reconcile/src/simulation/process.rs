@@ -28,9 +28,9 @@ use super::world::{Kept, Records, World};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::release::{Appearance, Release};
 use kubemoor_policy::Policy;
+use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::suspension::Suspended;
 
 /// For how long a leader writes after it has renewed its lease.
 const LEAD: SignedDuration = SignedDuration::from_secs(10);
@@ -106,7 +106,7 @@ impl Guard {
         let mut guard = Self {
             number,
             process: world.processes,
-            machine: Reconciler::new(settings, Suspended::new()),
+            machine: Reconciler::new(settings, SuspendedReleases::new()),
             skew,
             jumped: SignedDuration::ZERO,
             policy: world.policy(),

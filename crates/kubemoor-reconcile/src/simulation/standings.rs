@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::stored::{Field, Fields, Stored};
 use super::world::{Change, Documents, World};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 
 /// What a guard knows of a release.
 pub(super) struct View<'v> {
@@ -65,7 +65,9 @@ impl World {
     fn faulty(&self) -> Vec<(&ReleaseId, String, Vec<String>)> {
         let mut found = Vec::new();
         for (id, records) in &self.records {
-            let Some(latest) = records.last().filter(|it| it.status == Status::Deployed) else { continue };
+            let Some(latest) = records.last().filter(|it| it.status == ReleaseStatus::Deployed) else {
+                continue;
+            };
             for (object, declared) in self.documents(id, &latest.manifest).iter() {
                 let faults = self.faults(declared, self.objects.get(object));
                 if !faults.is_empty() {

@@ -19,7 +19,7 @@ use super::stored::{Field, Fields, Stored, fields};
 use crate::sample_policies::{policies, policy};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_helm::record::{ApplyMethod, Status};
+use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::{self, Release};
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::SeenAlive;
@@ -41,7 +41,7 @@ pub(super) enum Change {
 #[derive(Clone, Debug)]
 pub(super) struct Revision {
     pub(super) revision: u64,
-    pub(super) status: Status,
+    pub(super) status: ReleaseStatus,
     pub(super) manifest: Arc<str>,
     pub(super) method: ApplyMethod,
     pub(super) uid: String,
@@ -276,7 +276,7 @@ impl World {
         &mut self,
         id: &ReleaseId,
         manifest: &Arc<str>,
-        status: Status,
+        status: ReleaseStatus,
         method: ApplyMethod,
     ) {
         let version = self.next_version();
@@ -315,7 +315,7 @@ impl World {
     pub(super) fn rewrite(&mut self, id: &ReleaseId, change: impl FnOnce(&str) -> String) {
         let version = self.next_version();
         let latest = self.records.get_mut(id).and_then(|records| records.last_mut());
-        if let Some(record) = latest.filter(|record| record.status == Status::Deployed) {
+        if let Some(record) = latest.filter(|record| record.status == ReleaseStatus::Deployed) {
             record.manifest = change(&record.manifest).into();
             record.version = version;
             self.manifests.insert(release::digest(&record.manifest), Arc::clone(&record.manifest));
@@ -325,7 +325,7 @@ impl World {
     }
 
     /// Helm sets the status of a revision.
-    pub(super) fn set_status(&mut self, id: &ReleaseId, revision: u64, status: Status) {
+    pub(super) fn set_status(&mut self, id: &ReleaseId, revision: u64, status: ReleaseStatus) {
         let (version, now) = (self.next_version(), self.now);
         let records = self.records.entry(id.clone()).or_default();
         if let Some(record) = records.iter_mut().find(|record| record.revision == revision) {
@@ -340,7 +340,7 @@ impl World {
         self.version += 1;
         let Some(records) = self.records.get_mut(id).filter(|records| records.len() > 1) else { return };
         let last = records.len() - 1;
-        let place = records.iter().take(last).position(|record| record.status != Status::Deployed);
+        let place = records.iter().take(last).position(|record| record.status != ReleaseStatus::Deployed);
         if let Some(place) = place {
             let gone = records.remove(place).revision;
             self.say(|| format!("helm deletes {id} revision {gone}"));

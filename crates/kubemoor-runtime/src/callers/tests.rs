@@ -10,7 +10,7 @@ fn token(letter: char) -> CallerToken {
 
 #[test]
 fn only_a_whole_known_token_is_admitted() {
-    let callers = Callers::default();
+    let callers = CallerSecrets::default();
     for nobody in ["", "a", &"a".repeat(64)] {
         assert!(!callers.admits(nobody.as_bytes()), "{nobody:?}");
     }
@@ -43,8 +43,8 @@ fn a_token_is_of_letters_that_an_address_may_have() {
 
 #[test]
 fn no_debug_output_holds_a_secret() {
-    let kept = Kept::random(NOW).unwrap().announced(NOW).unwrap();
-    let callers = Callers::default();
+    let kept = SharedCallerSecret::random(NOW).unwrap().announced(NOW).unwrap();
+    let callers = CallerSecrets::default();
     kept.admit(&callers);
     kept.sign(&callers);
     let secret = callers.secret();
@@ -57,36 +57,36 @@ fn no_debug_output_holds_a_secret() {
 
 #[test]
 fn token_follows_another_with_an_overlap() {
-    let first = Kept::random(NOW).unwrap();
+    let first = SharedCallerSecret::random(NOW).unwrap();
     let day = SignedDuration::from_hours(24);
     let life = day.unsigned_abs();
     assert!(!first.is_due(NOW + SignedDuration::from_hours(23), life) && first.is_due(NOW + day, life));
     assert!(first.is_due(NOW - SignedDuration::from_secs(1), life), "a token from the future");
-    let registered = |kept: &Kept| {
-        let callers = Callers::default();
+    let registered = |kept: &SharedCallerSecret| {
+        let callers = CallerSecrets::default();
         kept.admit(&callers);
         callers.secret().registered().unwrap().clone()
     };
     let old = registered(&first);
 
     let announced = first.announced(NOW + day).unwrap();
-    let Turn::Announced(next) = announced.turn().clone() else { panic!("{announced:?}") };
+    let NextToken::Announced(next) = announced.turn().clone() else { panic!("{announced:?}") };
     assert_eq!(registered(&announced), old);
     assert!(announced.announced(NOW).unwrap().stands_as(&announced), "two on their way");
     let replaced = announced.advanced(NOW + day);
     assert_eq!(registered(&replaced), next);
-    assert_eq!(replaced.turn(), &Turn::Replaced(old.clone()));
+    assert_eq!(replaced.turn(), &NextToken::Replaced(old.clone()));
     let done = replaced.advanced(NOW + day);
-    assert_eq!((registered(&done), done.turn()), (next.clone(), &Turn::None));
+    assert_eq!((registered(&done), done.turn()), (next.clone(), &NextToken::None));
     assert!(!done.is_due(NOW + day + day / 2, life));
 
     // Who is admitted at each step, also by what was stored and read again.
     for (kept, by_old, by_next) in
         [(&first, true, false), (&announced, true, true), (&replaced, true, true), (&done, false, true)]
     {
-        let read = Kept::parse(&kept.text()).unwrap();
+        let read = SharedCallerSecret::parse(&kept.text()).unwrap();
         assert!(read.stands_as(kept));
-        let callers = Callers::default();
+        let callers = CallerSecrets::default();
         read.admit(&callers);
         assert_eq!(
             (callers.admits(old.expose().as_bytes()), callers.admits(next.expose().as_bytes())),
@@ -97,10 +97,11 @@ fn token_follows_another_with_an_overlap() {
 
 #[test]
 fn the_key_stays_when_tokens_change() {
-    let first = Kept::random(NOW).unwrap();
-    let later = Kept::parse(&first.announced(NOW).unwrap().advanced(NOW).advanced(NOW).text()).unwrap();
-    let key = |kept: &Kept| {
-        let callers = Callers::default();
+    let first = SharedCallerSecret::random(NOW).unwrap();
+    let later =
+        SharedCallerSecret::parse(&first.announced(NOW).unwrap().advanced(NOW).advanced(NOW).text()).unwrap();
+    let key = |kept: &SharedCallerSecret| {
+        let callers = CallerSecrets::default();
         kept.sign(&callers);
         *callers.secret().signing().unwrap().as_bytes()
     };
@@ -109,7 +110,7 @@ fn the_key_stays_when_tokens_change() {
 
 #[test]
 fn invalid_stored_caller_tokens_are_rejected() {
-    let kept = Kept::random(NOW).unwrap().text();
+    let kept = SharedCallerSecret::random(NOW).unwrap().text();
     let whole: serde_json::Value = serde_json::from_str(&kept).unwrap();
     let with = |key: &str, value: &str| {
         let mut changed = whole.clone();
@@ -131,7 +132,7 @@ fn invalid_stored_caller_tokens_are_rejected() {
         &with("since", "x"),
         &both,
     ] {
-        assert!(Kept::parse(text).is_none(), "{text}");
+        assert!(SharedCallerSecret::parse(text).is_none(), "{text}");
     }
 }
 
@@ -166,7 +167,7 @@ async fn a_changed_file_counts_and_a_broken_one_does_not() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let (one, two) = ("a1".repeat(16), "b2".repeat(32));
     std::fs::write(file.path(), &one).unwrap();
-    let (callers, stop) = (Callers::default(), CancellationToken::new());
+    let (callers, stop) = (CallerSecrets::default(), CancellationToken::new());
     let opened = TokenFile::open(file.path().to_owned(), &callers).unwrap();
     let mut changes = callers.changes();
     let kept = tokio::spawn(opened.keep(callers.clone(), stop.clone()));

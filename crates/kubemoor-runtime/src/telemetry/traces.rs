@@ -254,5 +254,3 @@ fn causes_of(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
-
-pub use RepairSpan as Repair; // alias

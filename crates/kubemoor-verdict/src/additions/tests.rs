@@ -27,13 +27,13 @@ fn id(object: &Value) -> ObjectId {
     }
 }
 
-fn declared() -> (Value, Fields) {
+fn declared() -> (Value, DeclaredFields) {
     let manifest = deployment(json!([{"name": "app", "image": "a"}]));
     let fields = declare(&manifest, Catalog::with_core().schema(&gvk(&manifest)).as_deref());
     (manifest, fields)
 }
 
-fn seal(fields: &Fields) -> Seal {
+fn seal(fields: &DeclaredFields) -> Seal {
     let mut seal = Seal::default();
     seal.add(&Mask(vec![Pattern::parse("*").unwrap()]), fields);
     seal
@@ -84,7 +84,7 @@ fn managers_tell_which_additions_of_a_live_object_are_drift() {
 #[test]
 fn changing_an_injected_elements_field_does_not_claim_the_element() {
     let (_, fields) = declared();
-    let check = |owned: Value, wanted: &[(&str, Agreement)]| {
+    let check = |owned: Value, wanted: &[(&str, FieldAgreement)]| {
         let mut live = managed("kubectl-edit", "Update");
         let owned = json!({"f:template": {"f:spec": {CONTAINERS: owned}}});
         live["metadata"]["managedFields"][1]["fieldsV1"] = json!({"f:spec": owned});
@@ -95,9 +95,9 @@ fn changing_an_injected_elements_field_does_not_claim_the_element() {
     };
     let side = "k:{\"name\":\"side\"}";
     let image = format!("{SIDE}/image");
-    check(json!({side: {"f:image": {}}}), &[(&image, Agreement::Within)]);
-    check(json!({side: {".": {}, "f:image": {}}}), &[(SIDE, Agreement::Added)]);
-    check(json!({side: {}}), &[(SIDE, Agreement::Added)]);
+    check(json!({side: {"f:image": {}}}), &[(&image, FieldAgreement::Within)]);
+    check(json!({side: {".": {}, "f:image": {}}}), &[(SIDE, FieldAgreement::Added)]);
+    check(json!({side: {}}), &[(SIDE, FieldAgreement::Added)]);
     check(json!({side: {"f:gone": {}}}), &[]);
 }
 

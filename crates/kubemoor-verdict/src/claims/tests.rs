@@ -113,7 +113,7 @@ mod dependants {
     use crate::sample_releases::{Given, assembled};
     use crate::samples::resolver;
     use kubemoor_declare::model::{Actor, EditsMode};
-    use kubemoor_helm::record::Status;
+    use kubemoor_helm::record::ReleaseStatus;
 
     const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
     const NOW: &str = "2026-05-01T12:05:00Z";
@@ -178,11 +178,16 @@ mod dependants {
             let release = assembled(Given { status, ..named("shop", "web", CONFIG) }, None);
             check_found(&shop(), vec![release], wanted);
         };
-        for status in [Status::Deployed, Status::Failed, Status::PendingUpgrade, Status::Superseded] {
+        for status in [
+            ReleaseStatus::Deployed,
+            ReleaseStatus::Failed,
+            ReleaseStatus::PendingUpgrade,
+            ReleaseStatus::Superseded,
+        ] {
             in_state(status, &["shop/web settings"]);
         }
-        in_state(Status::Uninstalling, &[]);
-        in_state(Status::Uninstalled, &[]);
+        in_state(ReleaseStatus::Uninstalling, &[]);
+        in_state(ReleaseStatus::Uninstalled, &[]);
         let out = CONFIG
             .replace("{name: settings}", "{name: settings, annotations: {kubemoor.dev/guard: disabled}}");
         check_found(&shop(), vec![assembled(named("shop", "web", &out), None)], &[]);
@@ -305,8 +310,8 @@ mod dependants {
         let owned = json!({"metadata": {"name": "shop", "annotations": {
         "meta.helm.sh/release-name": "base", "meta.helm.sh/release-namespace": "bank"}}});
         let case = |status| Case { claims: claims(status), old: owned.clone(), ..Case::default() };
-        check(case(Status::Uninstalling), "Allow in-band");
-        check(case(Status::Deployed), "Deny deletion");
-        check(Case { mode: EditsMode::Warn, ..case(Status::Deployed) }, "Warn dependants");
+        check(case(ReleaseStatus::Uninstalling), "Allow in-band");
+        check(case(ReleaseStatus::Deployed), "Deny deletion");
+        check(Case { mode: EditsMode::Warn, ..case(ReleaseStatus::Deployed) }, "Warn dependants");
     }
 }

@@ -2,13 +2,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::diff::of_fields;
 use crate::drift::*;
 use crate::sample_policies::{policies, policy};
 use crate::sample_releases::{Given, assembled, deployed, second};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::declare::declare;
 use kubemoor_declare::model::{Autoscaler, ReleaseId};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state;
 use kubemoor_policy::resolver::Labels;
@@ -149,7 +150,7 @@ fn only_declared_fields_drift_and_only_by_their_meaning() {
     check(changed(&[(label, json!("me"))], "{}"), label);
     check(Case { live: None, ..Case::default() }, "missing");
     check(Case { release: deployed(""), ..Case::default() }, "not declared");
-    let uninstalled = Given { manifest: MANIFEST, status: Status::Uninstalled, ..Given::default() };
+    let uninstalled = Given { manifest: MANIFEST, status: ReleaseStatus::Uninstalled, ..Given::default() };
     check(Case { release: assembled(uninstalled, None), ..Case::default() }, "not declared");
 }
 
@@ -232,7 +233,7 @@ fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
     check(of(0, "{}", scaler(3, 6, false, false)), "/spec/replicas");
     check(of(0, "{}", scaler(0, 6, false, false)), "as declared but /spec/replicas");
     check(of(0, "{}", scaler(3, 6, true, false)), "as declared but /spec/replicas");
-    let only_declared = "autoscalers: Declared";
+    let only_declared = "autoscalers: DeclaredObject";
     check(of(4, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
     check(of(7, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
     check(of(4, only_declared, scaler(3, 6, false, true)), "as declared but /spec/replicas");
@@ -271,7 +272,7 @@ fn a_doubt_stays_one_until_the_arbiter_has_spoken() {
 #[test]
 fn failed_release_accepts_either_manifest() {
     let of = |live| Case {
-        release: second(Status::Failed, MANIFEST, &MANIFEST.replace("app:1", "app:0")),
+        release: second(ReleaseStatus::Failed, MANIFEST, &MANIFEST.replace("app:1", "app:0")),
         live,
         ..Case::default()
     };
@@ -284,7 +285,7 @@ fn failed_release_accepts_either_manifest() {
 #[test]
 fn object_that_failed_operation_did_not_create_is_not_missing() {
     let other = MANIFEST.replace("name: web", "name: other");
-    let release = second(Status::Failed, MANIFEST, &other);
+    let release = second(ReleaseStatus::Failed, MANIFEST, &other);
     check(Case { release, live: None, ..Case::default() }, "awaited");
 }
 
@@ -292,25 +293,28 @@ fn object_that_failed_operation_did_not_create_is_not_missing() {
 fn absence_of_an_object_that_a_failed_operation_drops_is_no_drift() {
     let other = MANIFEST.replace("name: web", "name: other");
     let of = |status, live| Case { release: second(status, &other, MANIFEST), live, ..Case::default() };
-    check(of(Status::Failed, None), "dropped");
-    check(of(Status::Failed, Some(live(&[]))), "as declared");
-    check(of(Status::Failed, scaled(3)), "/spec/replicas");
-    check(of(Status::PendingUpgrade, None), "awaited");
-    check(of(Status::Deployed, None), "not declared");
+    check(of(ReleaseStatus::Failed, None), "dropped");
+    check(of(ReleaseStatus::Failed, Some(live(&[]))), "as declared");
+    check(of(ReleaseStatus::Failed, scaled(3)), "/spec/replicas");
+    check(of(ReleaseStatus::PendingUpgrade, None), "awaited");
+    check(of(ReleaseStatus::Deployed, None), "not declared");
 }
 
 #[test]
 fn pending_operation_accepts_both_manifests_and_objects_not_yet_created() {
     let before = MANIFEST.replace("replicas: 2", "replicas: 1");
-    for status in [Status::PendingUpgrade, Status::PendingRollback] {
+    for status in [ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback] {
         let of = |live| Case { release: second(status, MANIFEST, &before), live, ..Case::default() };
         check(of(scaled(1)), "as before");
         check(of(scaled(2)), "as declared");
         check(of(scaled(3)), "/spec/replicas");
         check(of(None), "awaited");
     }
-    let over =
-        Case { release: second(Status::Deployed, MANIFEST, &before), live: scaled(1), ..Case::default() };
+    let over = Case {
+        release: second(ReleaseStatus::Deployed, MANIFEST, &before),
+        live: scaled(1),
+        ..Case::default()
+    };
     check(over, "/spec/replicas");
 }
 
@@ -366,13 +370,13 @@ fn value_that_only_helm_has_written_is_in_doubt_unless_an_operation_is_under_way
     ]));
     let before = MANIFEST.replace("replicas: 2", "replicas: 1");
     let dropped = MANIFEST.replace("name: web", "name: other");
-    let first = Given { manifest: MANIFEST, status: Status::Failed, ..Given::default() };
+    let first = Given { manifest: MANIFEST, status: ReleaseStatus::Failed, ..Given::default() };
     for (release, expected) in [
         (deployed(MANIFEST), "/spec/replicas?"),
         (assembled(first, None), "/spec/replicas?"),
-        (second(Status::Failed, MANIFEST, &before), "/spec/replicas?"),
-        (second(Status::Failed, &dropped, MANIFEST), "/spec/replicas?"),
-        (second(Status::PendingUpgrade, MANIFEST, &before), "/spec/replicas"),
+        (second(ReleaseStatus::Failed, MANIFEST, &before), "/spec/replicas?"),
+        (second(ReleaseStatus::Failed, &dropped, MANIFEST), "/spec/replicas?"),
+        (second(ReleaseStatus::PendingUpgrade, MANIFEST, &before), "/spec/replicas"),
     ] {
         check(Case { release: release.clone(), live: by_helm.clone(), ..Case::default() }, expected);
         check(Case { release, live: by_me.clone(), ..Case::default() }, "/spec/replicas");
@@ -431,10 +435,10 @@ fn helm_owned_fields_may_be_rewritten_except_rbac_rules() {
     let object = |api_version: &str, kind: &str, name: &str, value: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "web"}, name: value});
     let config = object("v1", "ConfigMap", "data", json!({"level": "info"}));
     let found = agreement(config, json!({"f:data": {"f:level": {}}}), ("data", json!({"level": "mine"})));
-    assert_eq!(found, [Agreement::Doubt]);
+    assert_eq!(found, [FieldAgreement::Doubt]);
     let rules = |verb: &str| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
     let role = object("rbac.authorization.k8s.io/v1", "Role", "rules", rules("get"));
-    assert_eq!(agreement(role, json!({"f:rules": {}}), ("rules", rules("*"))), [Agreement::Differs]);
+    assert_eq!(agreement(role, json!({"f:rules": {}}), ("rules", rules("*"))), [FieldAgreement::Differs]);
 }
 
 #[test]
@@ -504,9 +508,9 @@ fn excluding_field_is_in_doubt_only_if_nobody_set_it() {
         of_fields(&fields, &live, true).into_iter().map(|change| change.agreement).collect::<Vec<_>>()
     };
     let declared = json!({"f:minAvailable": {}});
-    assert_eq!(agreement(&[("helm", declared)]), [Agreement::Doubt]);
-    assert_eq!(agreement(&[("helm", json!({"f:replicas": {}}))]), [Agreement::Altered]);
-    assert_eq!(agreement(&[]), [Agreement::Altered]);
+    assert_eq!(agreement(&[("helm", declared)]), [FieldAgreement::Doubt]);
+    assert_eq!(agreement(&[("helm", json!({"f:replicas": {}}))]), [FieldAgreement::Altered]);
+    assert_eq!(agreement(&[]), [FieldAgreement::Altered]);
 }
 
 #[test]
@@ -519,8 +523,14 @@ fn refusal_because_of_the_live_object_settles_doubts_unless_a_change_is_certain(
         agreement,
     };
     for (before, after) in [
-        (vec![Agreement::Doubt, Agreement::Doubt], vec![Agreement::Differs, Agreement::Differs]),
-        (vec![Agreement::Doubt, Agreement::Altered], vec![Agreement::Doubt, Agreement::Altered]),
+        (
+            vec![FieldAgreement::Doubt, FieldAgreement::Doubt],
+            vec![FieldAgreement::Differs, FieldAgreement::Differs],
+        ),
+        (
+            vec![FieldAgreement::Doubt, FieldAgreement::Altered],
+            vec![FieldAgreement::Doubt, FieldAgreement::Altered],
+        ),
     ] {
         let mut changes: Vec<_> = before.into_iter().map(change).collect();
         settle_obstructed(&mut changes);

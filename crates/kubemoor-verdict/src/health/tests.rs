@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::health::{Pulse, ReportedHealth, *};
 use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference};
-use kubemoor_policy::resource::Condition;
+use kubemoor_policy::resource::StatusCondition;
 
 const STATES: [ObjectState; 12] = [
     ObjectState::Missing,
@@ -87,7 +87,7 @@ fn any_facts() -> impl Strategy<Value = HealthFacts> {
 
 /// The status that a guard would write of it.
 fn status(health: &ReleaseHealth, facts: &HealthFacts) -> GuardedReleaseStatus {
-    let condition = Condition {
+    let condition = StatusCondition {
         r#type: "Ready".to_owned(),
         status: health.ready.as_str().to_owned(),
         reason: health.reason.as_str().to_owned(),
@@ -152,7 +152,7 @@ proptest! {
         prop_assert_eq!(&told.counts, &counts.kept());
         prop_assert_eq!(&told.message, message);
         // And else that nobody knows.
-        let later = now + reported::STALE_AFTER + jiff::SignedDuration::from_secs(1);
+        let later = now + STALE_AFTER + jiff::SignedDuration::from_secs(1);
         let told = ReportedHealth::of(status(&health, &facts), &Pulse::Renewed(now), later);
         prop_assert!(told.is_stale() && told.ready == "Unknown" && told.message.contains("stale since 1970-"));
         prop_assert!(told.message.ends_with(message.as_str()));

@@ -6,7 +6,7 @@ use crate::sample_policies::policy;
 use crate::sample_releases::{Given, assembled, deployed, second};
 use crate::samples::{book_of, resolver};
 use kubemoor_declare::model::{Actor, EditsMode, ObjectId, ReleaseId};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::{Labels, PolicyResolver};
 
@@ -157,7 +157,7 @@ fn an_object_that_no_release_declares_is_nobodys_matter() {
     let other = MANIFEST.replace("name: web", "name: api");
     check(Case { claims: Vec::new(), new: scaled(5), ..Case::default() }, "Allow not-declared");
     check(Case { claims: vec![deployed(&other)], new: scaled(5), ..Case::default() }, "Allow not-declared");
-    let gone = Given { status: Status::Uninstalled, manifest: MANIFEST, ..Given::default() };
+    let gone = Given { status: ReleaseStatus::Uninstalled, manifest: MANIFEST, ..Given::default() };
     check(
         Case { claims: vec![assembled(gone, None)], new: scaled(5), ..Case::default() },
         "Allow not-declared",
@@ -309,7 +309,7 @@ fn an_update_that_makes_the_object_the_releases_is_judged_as_a_creation() {
     check(Case { old: Some(unnamed), new: scaled(5), ..Case::default() }, "Allow as-declared");
     check(Case { old: bare(5), new: bare(6), ..Case::default() }, "Deny drift /spec/replicas");
     // Helm itself sets its label and annotations while an operation runs.
-    let pending = Given { status: Status::PendingUpgrade, manifest: MANIFEST, ..Given::default() };
+    let pending = Given { status: ReleaseStatus::PendingUpgrade, manifest: MANIFEST, ..Given::default() };
     check(Case { claims: vec![assembled(pending, None)], ..adopting() }, "Allow as-declared");
 }
 
@@ -405,7 +405,7 @@ fn a_sealed_field_is_refused_though_no_manifest_declares_it() {
         check(Case { mode: EditsMode::Warn, ..case() }, &format!("Warn drift {pointer}"));
     }
     // An owner ends in a deletion, and an uninstallation deletes anyway.
-    let uninstalling = Given { status: Status::Uninstalling, manifest: MANIFEST, ..Given::default() };
+    let uninstalling = Given { status: ReleaseStatus::Uninstalling, manifest: MANIFEST, ..Given::default() };
     let owned = || Case {
         claims: vec![assembled(Given { ..uninstalling }, None)],
         new: Some(live(&[("/metadata/ownerReferences", owners)])),

@@ -232,7 +232,7 @@ fn conflicts_are_with_whoever_else_owns_a_declared_field() {
     check(&[helm(), scaled], "app:1", SSA, &[("/spec/replicas", "kubectl", false)]);
 }
 
-fn fields(declared: &Value) -> Fields {
+fn fields(declared: &Value) -> DeclaredFields {
     let schema = Catalog::with_core().schema(&Gvk::from_api_version("apps/v1", "Deployment"));
     declare(declared, schema.as_deref())
 }
@@ -375,7 +375,7 @@ proptest! {
 }
 
 /// A container whose resources the manifest declares as `{}`, and somebody fills.
-fn filled_resources() -> (Fields, Value) {
+fn filled_resources() -> (DeclaredFields, Value) {
     let mut declared = live(&[]);
     declared["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({});
     let limits = image(&json!({"f:resources": {"f:limits": {".": {}, "f:cpu": {}}}}));

@@ -25,7 +25,7 @@ fn stored(manifest: &str) -> Stored {
             name: "web".to_owned(),
             namespace: "shop".to_owned(),
             revision: 1,
-            status: Status::Deployed,
+            status: ReleaseStatus::Deployed,
             manifest: manifest.to_owned(),
             digest: kubemoor_helm::release::digest(manifest),
             values: [0; 32],
@@ -136,7 +136,7 @@ fn name_labels_and_payload_stay_in_agreement() {
     check_update(Stored { status: label("failed"), ..stored("a: 1") }, Falsified::Disagreement);
     check_update(changed(|record| record.name = "api".to_owned()), Falsified::Disagreement);
     check_update(changed(|record| record.revision = 2), Falsified::Disagreement);
-    check_update(changed(|record| record.status = Status::Failed), Falsified::Disagreement);
+    check_update(changed(|record| record.status = ReleaseStatus::Failed), Falsified::Disagreement);
     let broken = || Some(Stored { owner: None, ..stored("a: 1") });
     check_passes(Case { old: broken(), new: broken(), ..Case::default() });
     check_passes(Case { old: broken(), ..Case::default() });
@@ -180,23 +180,27 @@ fn the_last_deployed_record_stays_while_the_release_is_installed() {
         Some(assembled(latest, Some(Given::default())))
     };
     let last = Some(Falsified::LastDeployed);
-    check(delete(1, one(Status::Deployed)), "Deny record", last);
-    check(delete(1, second(Status::PendingUpgrade)), "Deny record", last);
-    check(delete(1, second(Status::Failed)), "Deny record", last);
+    check(delete(1, one(ReleaseStatus::Deployed)), "Deny record", last);
+    check(delete(1, second(ReleaseStatus::PendingUpgrade)), "Deny record", last);
+    check(delete(1, second(ReleaseStatus::Failed)), "Deny record", last);
     let saying = |status, case: Case<'static>| Case { old: Some(changed(|it| it.status = status)), ..case };
-    check_passes(saying(Status::PendingUpgrade, delete(2, second(Status::PendingUpgrade))));
-    check_passes(delete(1, second(Status::Deployed)));
-    check_passes(saying(Status::Failed, delete(1, one(Status::Failed))));
-    check_passes(delete(1, one(Status::Uninstalling)));
-    check_passes(delete(1, one(Status::Uninstalled)));
+    check_passes(saying(ReleaseStatus::PendingUpgrade, delete(2, second(ReleaseStatus::PendingUpgrade))));
+    check_passes(delete(1, second(ReleaseStatus::Deployed)));
+    check_passes(saying(ReleaseStatus::Failed, delete(1, one(ReleaseStatus::Failed))));
+    check_passes(delete(1, one(ReleaseStatus::Uninstalling)));
+    check_passes(delete(1, one(ReleaseStatus::Uninstalled)));
     check_passes(delete(1, None));
     // What is known lags behind Helm: the record itself says that it is the last one by now.
-    check(delete(2, one(Status::Deployed)), "Deny record", last);
-    check(delete(2, one(Status::Superseded)), "Deny record", last);
-    check(delete(2, second(Status::PendingUpgrade)), "Deny record", last);
+    check(delete(2, one(ReleaseStatus::Deployed)), "Deny record", last);
+    check(delete(2, one(ReleaseStatus::Superseded)), "Deny record", last);
+    check(delete(2, second(ReleaseStatus::PendingUpgrade)), "Deny record", last);
     let collector = "system:serviceaccount:kube-system:namespace-controller";
-    check(Case { user: collector, ..delete(1, one(Status::Deployed)) }, "Allow identity", None);
-    check(Case { being_deleted: true, ..delete(1, one(Status::Deployed)) }, "Allow being-deleted", None);
+    check(Case { user: collector, ..delete(1, one(ReleaseStatus::Deployed)) }, "Allow identity", None);
+    check(
+        Case { being_deleted: true, ..delete(1, one(ReleaseStatus::Deployed)) },
+        "Allow being-deleted",
+        None,
+    );
 }
 
 #[test]
@@ -206,10 +210,13 @@ fn last_deployed_record_gets_no_owner_by_which_it_is_collected() {
         release: Some(assembled(Given { status, ..Given::default() }, None)),
         ..Case::default()
     };
-    check(owned(Status::Deployed), "Deny record", Some(Falsified::LastDeployed));
-    check_passes(owned(Status::Uninstalling));
-    check_passes(Case { old: Some(changed(|it| it.status = Status::Failed)), ..owned(Status::Failed) });
-    check_passes(Case { operation: Operation::Create, old: None, ..owned(Status::Failed) });
+    check(owned(ReleaseStatus::Deployed), "Deny record", Some(Falsified::LastDeployed));
+    check_passes(owned(ReleaseStatus::Uninstalling));
+    check_passes(Case {
+        old: Some(changed(|it| it.status = ReleaseStatus::Failed)),
+        ..owned(ReleaseStatus::Failed)
+    });
+    check_passes(Case { operation: Operation::Create, old: None, ..owned(ReleaseStatus::Failed) });
 }
 
 #[test]

@@ -5,11 +5,11 @@ use crate::sample_releases::{Given, assembled};
 use kubemoor_declare::declare::declare;
 
 /// The sentence about a permanent change of an object with this metadata in the manifest.
-fn permanent(metadata: Value, writer: Writer, live: &Value) -> String {
+fn permanent(metadata: Value, writer: RecordWriter, live: &Value) -> String {
     let metadata = metadata.as_object().unwrap().clone();
     let manifest = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
-    let head = Head::clone(&assembled(Given::default(), None).latest);
-    let record = Head { writer, touched: "2026-04-01T12:00:00Z".parse().unwrap(), ..head };
+    let head = RecordHead::clone(&assembled(Given::default(), None).latest);
+    let record = RecordHead { writer, touched: "2026-04-01T12:00:00Z".parse().unwrap(), ..head };
     let live = live.to_string();
     let writers = || LiveWriters::of(&Excerpt::of(&live));
     let owner = Upgrader::of(&declare(&manifest, None), Some(&record), writers);
@@ -19,12 +19,12 @@ fn permanent(metadata: Value, writer: Writer, live: &Value) -> String {
 
 #[test]
 fn owner_is_told_from_the_manifest() {
-    let by = |metadata| permanent(metadata, Writer::Other, &json!({}));
+    let by = |metadata| permanent(metadata, RecordWriter::Other, &json!({}));
     let helm = "upgrade: helm upgrade shop CHART";
     assert!(by(json!({"name": "web"})).contains(helm));
     assert!(by(json!({"labels": {"helm.toolkit.fluxcd.io/name": "web"}})).contains(helm));
     let flux = json!({"helm.toolkit.fluxcd.io/name": "web", "helm.toolkit.fluxcd.io/namespace": "flux"});
-    let told = permanent(json!({"labels": flux}), Writer::Terraform, &json!({}));
+    let told = permanent(json!({"labels": flux}), RecordWriter::Terraform, &json!({}));
     assert!(told.contains(r#"spec.values of HelmRelease "web" in namespace "flux""#), "{told}");
     assert!(told.contains("spec.driftDetection.ignore") && !told.contains("helm upgrade"), "{told}");
     let tracked = json!({"argocd.argoproj.io/tracking-id": "site:apps/Deployment:shop/web"});
@@ -32,7 +32,7 @@ fn owner_is_told_from_the_manifest() {
     assert!(told.contains(r#"Argo CD Application "site""#) && !told.contains("helm upgrade"), "{told}");
     let told = by(json!({"labels": {"argocd.argoproj.io/instance": "site"}}));
     assert!(told.contains(r#"Argo CD Application "site""#), "{told}");
-    let told = permanent(json!({}), Writer::Terraform, &json!({}));
+    let told = permanent(json!({}), RecordWriter::Terraform, &json!({}));
     assert!(told.contains(r#"helm_release of release "shop" and run: terraform apply"#), "{told}");
 }
 
@@ -52,16 +52,18 @@ fn owner_is_told_from_the_last_field_manager() {
     // Flux and Argo CD write records and objects under their own names.
     let flux =
         r#"change spec.values of the HelmRelease of release "shop" (kubectl get helmreleases -A): Flux"#;
-    assert!(told(Writer::of("helm-controller"), &none()).contains(flux));
-    assert!(told(Writer::Other, &live("helm-controller", after, none())).contains(flux));
+    assert!(told(RecordWriter::of("helm-controller"), &none()).contains(flux));
+    assert!(told(RecordWriter::Other, &live("helm-controller", after, none())).contains(flux));
     let argo = "change the Helm values of the Argo CD Application of this object (kubectl get applications";
     for manager in ["argocd-controller", "argocd-application-controller"] {
-        assert!(told(Writer::of(manager), &none()).contains(argo));
-        assert!(told(Writer::Other, &live(manager, after, none())).contains(argo));
+        assert!(told(RecordWriter::of(manager), &none()).contains(argo));
+        assert!(told(RecordWriter::Other, &live(manager, after, none())).contains(argo));
     }
     // What wrote before the last record has handed the release over.
-    assert!(told(Writer::Other, &live("argocd-controller", before, none())).contains("helm upgrade"));
-    assert!(told(Writer::Terraform, &live("argocd-controller", before, none())).contains("terraform apply"));
+    assert!(told(RecordWriter::Other, &live("argocd-controller", before, none())).contains("helm upgrade"));
+    assert!(
+        told(RecordWriter::Terraform, &live("argocd-controller", before, none())).contains("terraform apply")
+    );
     // The object says which Application it is, unless that is no name.
     for (marks, application) in [
         (json!({"annotations": {"argocd.argoproj.io/tracking-id": "site:apps/Deployment:shop/web"}}), "site"),
@@ -72,7 +74,7 @@ fn owner_is_told_from_the_last_field_manager() {
         (json!({"labels": {"app.kubernetes.io/instance": "site"}, "annotations": {"a": "b"}}), "site"),
         (json!({"annotations": {"argocd.argoproj.io/tracking-id": "a b:c"}}), ""),
     ] {
-        let told = told(Writer::Other, &live("argocd-controller", after, marks.clone()));
+        let told = told(RecordWriter::Other, &live("argocd-controller", after, marks.clone()));
         let named = format!("Argo CD Application {application:?}.");
         assert_eq!(told.contains(&named), !application.is_empty(), "{marks}: {told}");
     }
@@ -80,7 +82,7 @@ fn owner_is_told_from_the_last_field_manager() {
     let status = json!({"metadata": {"managedFields": [
         {"manager": "argocd-controller", "subresource": "status", "time": after},
     ]}});
-    assert!(told(Writer::Other, &status).contains("helm upgrade"));
+    assert!(told(RecordWriter::Other, &status).contains("helm upgrade"));
     // Without managers of the object before the edit, those after it count.
     let [old, new] = [none(), live("argocd-controller", after, none())].map(|it| it.to_string());
     let newest = |texts: [&str; 2]| {

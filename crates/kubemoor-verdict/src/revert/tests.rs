@@ -8,7 +8,7 @@ use crate::revert::*;
 use crate::sample_releases::{deployed, second};
 use crate::sample_values::deployment;
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 
 const MANIFEST: &str = r#"
 apiVersion: apps/v1
@@ -74,7 +74,7 @@ fn findings(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> V
     let shown = |path: &Path, value: Option<&Value>| value.map(|value| Shown::of(object, path, value));
     let changes = declared.fields().changed(old, new).into_iter();
     let declared_ones =
-        changes.filter(|change| change.agreement != Agreement::Agrees).map(|change| FieldFinding {
+        changes.filter(|change| change.agreement != FieldAgreement::Agrees).map(|change| FieldFinding {
             declared: shown(&change.path, change.declared.as_ref()),
             old: shown(&change.path, change.old.as_ref()),
             new: shown(&change.path, change.new.as_ref()),
@@ -387,7 +387,7 @@ fn a_release_that_has_changed_meanwhile_is_not_guessed_at() {
 #[test]
 fn revert_after_failed_operation_restores_the_judged_manifest() {
     let failed = MANIFEST.replace("app:1", "app:2");
-    let release = second(Status::Failed, &failed, MANIFEST);
+    let release = second(ReleaseStatus::Failed, &failed, MANIFEST);
     let (object, old) = (deployment_id(), live());
     let new = edited(&[("/spec/replicas", json!(5)), ("/spec/minReadySeconds", json!(3))]);
     let found = findings(&object, &release, &old, &new);

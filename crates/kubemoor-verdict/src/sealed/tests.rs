@@ -260,7 +260,7 @@ fn only_what_nothing_else_may_need_is_undone() {
         let new = object.pointer(pointer).cloned();
         stays(
             &id(object),
-            &FieldChange { path, declared: None, old: None, new, agreement: Agreement::Differs },
+            &FieldChange { path, declared: None, old: None, new, agreement: FieldAgreement::Differs },
         )
     };
     assert!(!stays(&deployment(json!({"paused": true})), "/spec/paused"));

@@ -14,23 +14,24 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::{BoardState, WatchedException, WatchedRelease};
 use kubemoor_cluster::client::access::{self, Right};
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::connection::Connection;
-use kubemoor_cluster::client::labelled::Origin;
-use kubemoor_cluster::client::lease::pulse::pulse;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::connection::ClusterConnection;
+use kubemoor_cluster::client::lease::read_pulse;
+use kubemoor_cluster::client::objects::LabelOrigin;
 use kubemoor_cluster::client::pages::Pages;
-use kubemoor_cluster::client::Resource;
+use kubemoor_cluster::client::resource::ApiResource;
 use kubemoor_cluster::client::resource::{GROUP, Meta, VERSION};
-use kubemoor_cluster::client::watch::{Event, Watch};
-use kubemoor_cluster::client::{allowances, guarded, policy_statuses};
+use kubemoor_cluster::client::watch::{ObjectEvent, Watch};
+use kubemoor_cluster::client::{allowances, guarded};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::failure::failed;
-use kubemoor_inspect::reading::{self, Reader};
-use kubemoor_inspect::releases::unrecorded;
+use kubemoor_inspect::reading;
+use kubemoor_inspect::reading::ClusterReader;
+use kubemoor_inspect::releases;
 use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_runtime::config::RecordDriver;
-use kubemoor_verdict::health::reported::Pulse;
+use kubemoor_verdict::health::Pulse;
 
 /// How often the follower checks whether the guards still update their statuses, and, while somebody looks, what the
 /// visitor may list.
@@ -64,7 +65,7 @@ pub(crate) struct BoardScope {
 }
 
 pub(super) struct Follower {
-    pub(super) connection: Connection,
+    pub(super) connection: ClusterConnection,
     pub(super) scope: BoardScope,
     pub(super) known: Arc<RwLock<BoardState>>,
     pub(super) changed: watch::Sender<u64>,
@@ -108,9 +109,9 @@ impl Follower {
             let event = watch.next().await;
             match &event {
                 // The visitor may list, and not watch: what was listed is theirs to see.
-                Event::Broken(error) if is_listed && error.is_forbidden() => sleep(AGAIN).await,
+                ObjectEvent::Broken(error) if is_listed && error.is_forbidden() => sleep(AGAIN).await,
                 _ => {
-                    is_listed = matches!(event, Event::Synced);
+                    is_listed = matches!(event, ObjectEvent::Synced);
                     self.take(event, &mut listed);
                 }
             }
@@ -132,10 +133,12 @@ impl Follower {
     /// Tells of policies that change; the pages read them when they are shown.
     async fn watch_policies(&self) {
         let client = self.connection.client.clone();
-        let mut watch = Watch::<Meta>::new(client, &policy_statuses::resource(), None, None);
+        let mut watch = Watch::<Meta>::new(client, &guarded::policy_resource(), None, None);
         loop {
             // What changed before the listing has no event of its own.
-            if let Event::Applied(_) | Event::Deleted(_) | Event::Synced = watch.next().await {
+            if let ObjectEvent::Applied(_) | ObjectEvent::Deleted(_) | ObjectEvent::Synced =
+                watch.next().await
+            {
                 self.tell();
             }
         }
@@ -190,7 +193,7 @@ impl Follower {
     /// Asks what the visitor may list, and forgets the rest.
     async fn ask(&self, permitted: &watch::Sender<ListRights>) {
         let (exceptions, releases, policies) =
-            (allowances::defined(), releases(), policy_statuses::resource());
+            (allowances::defined(), releases(), guarded::policy_resource());
         let here = self.scope.namespace.as_deref();
         let (releases, exceptions, policies) = tokio::join!(
             self.list_one(&releases, here),
@@ -198,7 +201,7 @@ impl Follower {
             OptionFuture::from(here.is_none().then(|| self.list_one(&policies, None)))
         );
         let before = *permitted.borrow();
-        let may = |answer: &Result<(), CallError>, before| match answer {
+        let may = |answer: &Result<(), ClusterError>, before| match answer {
             Ok(()) => true,
             Err(error) if error.is_forbidden() || error.is_unauthorized() => false,
             Err(_) => before,
@@ -224,7 +227,7 @@ impl Follower {
     }
 
     /// Lists one object: only the API server knows what the visitor may list.
-    async fn list_one(&self, resource: &Resource, namespace: Option<&str>) -> Result<(), CallError> {
+    async fn list_one(&self, resource: &ApiResource, namespace: Option<&str>) -> Result<(), ClusterError> {
         let pages = Pages::metadata(&self.connection.client, resource, namespace)?;
         let mut pages = pages.of(1).within(PATIENCE);
         pages.next().await.map(drop)
@@ -248,11 +251,11 @@ impl Follower {
         self.changed.send_modify(|version| *version = version.wrapping_add(1));
     }
 
-    fn take(&self, event: Event<WatchedRelease>, listed: &mut HashSet<ReleaseId>) {
+    fn take(&self, event: ObjectEvent<WatchedRelease>, listed: &mut HashSet<ReleaseId>) {
         let mut known = self.known.write();
         match event {
-            Event::Relisting => listed.clear(),
-            Event::Listed(wire) => {
+            ObjectEvent::Relisting => listed.clear(),
+            ObjectEvent::Listed(wire) => {
                 if let Some((release, guarded)) = wire.guarded() {
                     let version = guarded.version.clone();
                     listed.insert(release.clone());
@@ -263,24 +266,24 @@ impl Follower {
                     }
                 }
             }
-            Event::Applied(wire) => known.guarded.extend(wire.guarded()),
-            Event::Deleted(wire) => {
+            ObjectEvent::Applied(wire) => known.guarded.extend(wire.guarded()),
+            ObjectEvent::Deleted(wire) => {
                 let release = wire.object.and_then(|it| it.release());
                 release.into_iter().for_each(|release| drop(known.guarded.remove(&release)));
             }
-            Event::Synced => {
+            ObjectEvent::Synced => {
                 known.guarded.retain(|release, _| listed.contains(release));
                 (known.is_whole, known.is_undefined, known.is_forbidden) = (true, false, false);
                 (known.trouble, known.is_unauthorized) = (None, false);
             }
-            Event::Watching => return,
-            Event::Broken(error) => self.fail(&mut known, error),
+            ObjectEvent::Watching => return,
+            ObjectEvent::Broken(error) => self.fail(&mut known, error),
         }
         drop(known);
         self.tell();
     }
 
-    fn refuse(&self, error: CallError) {
+    fn refuse(&self, error: ClusterError) {
         let mut known = self.known.write();
         let before = (known.is_forbidden, known.guarded.len(), known.trouble.clone());
         self.fail(&mut known, error);
@@ -291,7 +294,7 @@ impl Follower {
         }
     }
 
-    fn fail(&self, known: &mut BoardState, error: CallError) {
+    fn fail(&self, known: &mut BoardState, error: ClusterError) {
         if error.is_not_found() {
             (known.is_whole, known.is_undefined, known.is_forbidden) = (true, true, false);
             (known.trouble, known.is_unauthorized) = (None, false);
@@ -313,13 +316,13 @@ impl Follower {
             Ok(kinds) => kinds,
             Err(error) => return self.set_others(BTreeMap::new(), vec![error.to_string()]),
         };
-        let reader = Reader::of_kinds(self.connection.clone(), kinds, *driver, labels).await;
+        let reader = ClusterReader::of_kinds(self.connection.clone(), kinds, *driver, labels).await;
         let mut notes = Vec::new();
         let stored = reader.list(namespace.as_deref()).await.unwrap_or_else(|error| {
             notes.push(format!("releases without a guard may be missing: {error}"));
             Vec::new()
         });
-        let found = unrecorded::find(&reader, namespace.as_deref()).await;
+        let found = releases::find_unrecorded(&reader, namespace.as_deref()).await;
         let mut others: BTreeMap<_, _> =
             found.releases.into_iter().map(|(release, origin)| (release, Some(origin))).collect();
         others.extend(stored.into_iter().map(|release| (release, None)));
@@ -329,7 +332,7 @@ impl Follower {
         self.set_others(others, notes);
     }
 
-    fn set_others(&self, others: BTreeMap<ReleaseId, Option<Origin>>, notes: Vec<String>) {
+    fn set_others(&self, others: BTreeMap<ReleaseId, Option<LabelOrigin>>, notes: Vec<String>) {
         let mut known = self.known.write();
         if known.has_others && known.others == others && known.notes == notes {
             return;
@@ -360,15 +363,15 @@ impl Follower {
         let mut pulses = HashMap::new();
         for (namespace, name) in leases {
             let lease = LeaseReference { namespace: namespace.clone(), name: name.clone() };
-            let read = pulse(&self.connection.client, &lease).await.unwrap_or(Pulse::Unknown);
+            let read = read_pulse(&self.connection.client, &lease).await.unwrap_or(Pulse::Unknown);
             pulses.insert((namespace, name), read);
         }
         self.known.write().pulses = pulses;
     }
 }
 
-fn releases() -> Resource {
-    Resource::new(GROUP, VERSION, guarded::KIND, guarded::PLURAL)
+fn releases() -> ApiResource {
+    ApiResource::new(GROUP, VERSION, guarded::KIND, guarded::PLURAL)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::ClusterError;
 
 /// What is known of one release that has a record, once all was looked at.
 fn known() -> BoardState {
@@ -113,26 +113,26 @@ fn names(exceptions: &ExceptionIndex) -> Option<Vec<String>> {
 #[test]
 fn exceptions_are_told_only_while_all_of_them_are_known() {
     let mut known = ExceptionIndex::default();
-    let broken = || Event::Broken(CallError::Unreachable { reason: "away".to_owned() });
+    let broken = || ObjectEvent::Broken(ClusterError::Unreachable { reason: "away".to_owned() });
     let steps = [
-        (Event::Relisting, false, None),
-        (Event::Listed(exception("shop", "a")), false, None),
-        (Event::Listed(exception("shop", "b")), false, None),
-        (Event::Synced, true, Some(vec!["a", "b"])),
-        (Event::Watching, false, Some(vec!["a", "b"])),
-        (Event::Applied(exception("shop", "c")), true, Some(vec!["a", "b", "c"])),
-        (Event::Deleted(exception("shop", "a")), true, Some(vec!["b", "c"])),
+        (ObjectEvent::Relisting, false, None),
+        (ObjectEvent::Listed(exception("shop", "a")), false, None),
+        (ObjectEvent::Listed(exception("shop", "b")), false, None),
+        (ObjectEvent::Synced, true, Some(vec!["a", "b"])),
+        (ObjectEvent::Watching, false, Some(vec!["a", "b"])),
+        (ObjectEvent::Applied(exception("shop", "c")), true, Some(vec!["a", "b", "c"])),
+        (ObjectEvent::Deleted(exception("shop", "a")), true, Some(vec!["b", "c"])),
         (broken(), false, None),
-        (Event::Relisting, false, None),
-        (Event::Listed(exception("shop", "c")), false, None),
-        (Event::Synced, true, Some(vec!["c"])),
+        (ObjectEvent::Relisting, false, None),
+        (ObjectEvent::Listed(exception("shop", "c")), false, None),
+        (ObjectEvent::Synced, true, Some(vec!["c"])),
     ];
     for (step, (event, is_change, expected)) in steps.into_iter().enumerate() {
         assert_eq!(known.take(event), is_change, "step {step}");
         let expected = expected.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(names(&known), expected, "step {step}");
     }
-    known.take(Event::Applied(WatchedException::read(json!({"metadata": {"name": "odd"}, "spec": 7}))));
+    known.take(ObjectEvent::Applied(WatchedException::read(json!({"metadata": {"name": "odd"}, "spec": 7}))));
     assert_eq!(names(&known), None, "one cannot be read");
     known.forget();
     assert_eq!(names(&known), None, "the right has ended");
@@ -146,7 +146,7 @@ fn what_no_page_shows_of_an_exception_is_not_kept() {
         "spec": {"object": {"kind": "ConfigMap", "name": "settings"}, "paths": ["/data"], "until": "2099-01-01T00:00:00Z"},
     });
     let mut known = ExceptionIndex::default();
-    for event in [Event::Listed(WatchedException::read(wire)), Event::Synced] {
+    for event in [ObjectEvent::Listed(WatchedException::read(wire)), ObjectEvent::Synced] {
         known.take(event);
     }
     let kept = serde_json::to_string(&known.all().unwrap()).unwrap();
@@ -160,10 +160,10 @@ fn change_counts_for_its_namespace_alone() {
         known.changes(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
     };
     let before = (of(&known, &["shop"]), of(&known, &["shop", "bank"]));
-    known.take(Event::Applied(exception("bank", "a")));
+    known.take(ObjectEvent::Applied(exception("bank", "a")));
     let after = (of(&known, &["shop"]), of(&known, &["shop", "bank"]));
     assert_eq!(after.0, before.0);
     assert_ne!(after.1, before.1);
-    known.take(Event::Synced);
+    known.take(ObjectEvent::Synced);
     assert_ne!(of(&known, &["shop"]), after.0, "some may have been missed");
 }

@@ -81,7 +81,7 @@ async fn counts_are_kept_for_their_place_until_rights_end() {
         let history = async {
             counted.fetch_add(1, Ordering::Relaxed);
             if is_away {
-                return Err(Failure::Named("away".to_owned()));
+                return Err(InspectError::Named("away".to_owned()));
             }
             let (span, none) = (DaySpan::until(Timestamp::UNIX_EPOCH), EntryPage::default());
             Ok(RecentHistory {

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use kubemoor_inspect::report::Stay;
-use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::entry::LedgerEntry;
 
 /// A row of so many minutes after the beginning of the period.
-fn entry(minute: i64, change: Value) -> Entry {
+fn entry(minute: i64, change: Value) -> LedgerEntry {
     let time = period().since + jiff::SignedDuration::from_mins(minute);
     let mut row = json!({
         "id": minute.to_string(), "time": time, "kind": "verdict", "cluster": "test", "namespace": "shop",
@@ -27,13 +27,13 @@ fn period() -> Period {
 }
 
 /// The report of rows, the oldest first.
-fn report(rows: &[Entry]) -> LedgerReport {
+fn report(rows: &[LedgerEntry]) -> LedgerReport {
     let mut facts = ReportBuilder::new(period(), Some("shop".to_owned()), None);
     rows.iter().rev().for_each(|row| facts.add(row));
     facts.finish()
 }
 
-fn rows() -> Vec<Entry> {
+fn rows() -> Vec<LedgerEntry> {
     let repaired = json!({"kind": "repair", "user": "", "verdict": "Restored"});
     vec![
         entry(1, json!({})),

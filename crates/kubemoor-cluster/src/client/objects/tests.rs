@@ -3,7 +3,7 @@ mod live {
 
     use super::super::*;
 
-    fn live(text: &str) -> Live {
+    fn live(text: &str) -> LiveObject {
         let wire: Box<RawValue> = serde_json::from_str(text).unwrap();
         super::super::live(
             &ApiResource::new("apps", "v1", "Deployment", "deployments"),
@@ -28,7 +28,7 @@ mod live {
         assert_eq!(live.object, Some(bare));
         assert_eq!(live.whole(), Some(object));
         assert_eq!(live.sighting.release.as_ref().map(|release| release.name.as_str()), Some("web"));
-        assert_eq!(live.sighting.managers, [Manager { name: "helm".to_owned(), applies: true }]);
+        assert_eq!(live.sighting.managers, [HelmManager { name: "helm".to_owned(), applies: true }]);
         assert_eq!(
             (live.sighting.id.kind.as_str(), live.sighting.resource_version.as_str()),
             ("Deployment", "7")

@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
 use super::*;
-use crate::mirror::policies::change::PolicyFate;
+use crate::mirror::policies::PolicyFate;
 use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::{Labels, PolicyResolver};

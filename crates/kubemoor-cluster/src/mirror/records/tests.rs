@@ -24,7 +24,7 @@ fn web() -> ReleaseId {
     ReleaseId { namespace: "shop".into(), name: "web".into() }
 }
 
-fn revisions(records: &Records) -> Vec<(u64, Status)> {
+fn revisions(records: &Records) -> Vec<(u64, ReleaseStatus)> {
     records.all(&web()).iter().map(|known| (known.head.revision, known.head.status)).collect()
 }
 
@@ -34,7 +34,7 @@ fn metadata_tells_release_revision_status_and_the_last_touch() {
     let (id, known) = read_record(meta("sh.helm.release.v1.web.v3", "77", labels)).unwrap();
     assert_eq!(id, web());
     assert_eq!(known.flaw, None);
-    assert_eq!((known.head.revision, known.head.status), (3, Status::PendingUpgrade));
+    assert_eq!((known.head.revision, known.head.status), (3, ReleaseStatus::PendingUpgrade));
     assert_eq!(known.head.created, "2026-01-01T00:00:00Z".parse().unwrap());
     assert_eq!(known.head.touched, "2026-01-01T00:00:05Z".parse().unwrap());
 }
@@ -49,11 +49,11 @@ fn deployer_is_detected_by_the_newest_field_manager_of_record() {
     };
     let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
     let terraform = "terraform-provider-helm_v3.0.2_x5";
-    assert_eq!(writer([(terraform, new), ("Helm", old)]), Writer::Terraform);
-    assert_eq!(writer([(terraform, old), ("Helm", new)]), Writer::Other);
-    assert_eq!(writer([("kubectl", old), ("helm", new)]), Writer::Other);
-    assert_eq!(writer([("helm", old), ("helm-controller", new)]), Writer::Flux);
-    assert_eq!(writer([("argocd-application-controller", new), ("helm", old)]), Writer::Argo);
+    assert_eq!(writer([(terraform, new), ("Helm", old)]), RecordWriter::Terraform);
+    assert_eq!(writer([(terraform, old), ("Helm", new)]), RecordWriter::Other);
+    assert_eq!(writer([("kubectl", old), ("helm", new)]), RecordWriter::Other);
+    assert_eq!(writer([("helm", old), ("helm-controller", new)]), RecordWriter::Flux);
+    assert_eq!(writer([("argocd-application-controller", new), ("helm", old)]), RecordWriter::Argo);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn record_labels_contradicting_its_name_authorise_nothing() {
     for (labels, named) in cases {
         let (_, known) = read_record(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap();
         assert!(known.flaw.as_deref().unwrap().contains(named), "{labels}");
-        assert_eq!(known.head.status, Status::Unknown, "{labels}");
+        assert_eq!(known.head.status, ReleaseStatus::Unknown, "{labels}");
     }
 }
 
@@ -87,7 +87,7 @@ fn events_come_and_go() {
     assert!(records.apply(web(), record(2, "deployed", 20)));
     assert!(records.apply(web(), record(1, "superseded", 21)));
     assert!(!records.apply(web(), record(1, "superseded", 21)), "nothing new");
-    assert_eq!(revisions(&records), [(1, Status::Superseded), (2, Status::Deployed)]);
+    assert_eq!(revisions(&records), [(1, ReleaseStatus::Superseded), (2, ReleaseStatus::Deployed)]);
     assert!(!records.delete(&web(), "sh.helm.release.v1.web.v1", "another uid", "22"));
     assert!(records.delete(&web(), "sh.helm.release.v1.web.v1", UID, "22"));
     assert!(records.delete(&web(), "sh.helm.release.v1.web.v2", UID, "23"));
@@ -106,9 +106,9 @@ fn lagging_watch_event_does_not_undo_a_newer_read() {
     ));
     assert!(!records.apply(web(), record(2, "deployed", 25)));
     assert!(!records.delete(&web(), "sh.helm.release.v1.web.v2", UID, "34"));
-    assert_eq!(revisions(&records), [(1, Status::Deployed), (2, Status::PendingUpgrade)]);
+    assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed), (2, ReleaseStatus::PendingUpgrade)]);
     assert!(records.apply(web(), record(2, "deployed", 36)));
-    assert_eq!(revisions(&records), [(1, Status::Deployed), (2, Status::Deployed)]);
+    assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed), (2, ReleaseStatus::Deployed)]);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_look_may_go_back_to_a_restored_state() {
     let mut records = Records::default();
     records.apply(web(), record(2, "deployed", 90));
     assert!(records.look(&web(), vec![record(1, "deployed", 10)], "15", Instant::now()));
-    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+    assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed)]);
     assert!(records.apply(web(), record(2, "pending-upgrade", 16)));
     assert!(records.look(&web(), Vec::new(), "20", Instant::now()));
     assert_eq!(records.count(), (0, 0));
@@ -159,7 +159,7 @@ fn list_started_before_a_read_does_not_undo_it() {
     listing.add(web(), record(1, "deployed", 10));
     records.look(&web(), vec![record(2, "pending-upgrade", 20)], "25", began + Duration::from_secs(1));
     assert_eq!(records.replace(None, listing), Vec::<ReleaseId>::new());
-    assert_eq!(revisions(&records), [(2, Status::PendingUpgrade)]);
+    assert_eq!(revisions(&records), [(2, ReleaseStatus::PendingUpgrade)]);
 }
 
 #[test]
@@ -189,11 +189,11 @@ fn record_first_seen_while_being_deleted_counts_for_nothing() {
         "12",
         Instant::now()
     ));
-    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+    assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed)]);
     // One that was seen alive counts until it is gone, or another one has its name.
     assert!(records.refine(web(), ending(1, UID, 13)));
     assert_eq!(records.replace(None, listed(vec![ending(1, UID, 13)])), Vec::<ReleaseId>::new());
-    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+    assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed)]);
     assert!(records.refine(web(), ending(1, "forged", 14)));
     assert_eq!(records.count(), (0, 0));
 }
@@ -203,7 +203,7 @@ fn an_older_answer_about_the_same_record_is_no_news() {
     let mut records = Records::default();
     assert!(records.refine(web(), record(1, "deployed", 20)));
     assert!(!records.refine(web(), record(1, "failed", 19)));
-    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+    assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed)]);
     let mut reborn = record(1, "pending-install", 19);
     Arc::make_mut(&mut reborn.head).uid = "another".to_owned();
     assert!(records.refine(web(), reborn), "another object of that name");
@@ -227,7 +227,7 @@ fn records_of_the_first_list_count_as_already_existing() {
     let mut listing = RecordListing::new(Instant::now());
     listing.add(web(), reborn);
     records.replace(None, listing);
-    assert_eq!(appearances(&records), [Appearance::Seen(Status::Deployed)]);
+    assert_eq!(appearances(&records), [Appearance::Seen(ReleaseStatus::Deployed)]);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_record_appears_with_its_first_status() {
     records.replace(None, RecordListing::new(Instant::now()));
     records.apply(web(), record(1, "pending-install", 10));
     records.apply(web(), record(1, "deployed", 11));
-    assert_eq!(appearances(&records), [Appearance::Seen(Status::PendingInstall)]);
+    assert_eq!(appearances(&records), [Appearance::Seen(ReleaseStatus::PendingInstall)]);
 }
 
 #[test]
@@ -244,11 +244,11 @@ fn first_record_status_is_learned_when_read_overtakes_the_watch() {
     let mut records = Records::default();
     records.replace(None, RecordListing::new(Instant::now()));
     records.look(&web(), vec![record(1, "deployed", 11)], "15", Instant::now());
-    assert_eq!(appearances(&records), [Appearance::Seen(Status::Deployed)]);
+    assert_eq!(appearances(&records), [Appearance::Seen(ReleaseStatus::Deployed)]);
     assert!(records.apply(web(), record(1, "pending-install", 10)));
     assert!(!records.apply(web(), record(1, "deployed", 11)));
-    assert_eq!(appearances(&records), [Appearance::Seen(Status::PendingInstall)]);
-    assert_eq!(revisions(&records), [(1, Status::Deployed)]);
+    assert_eq!(appearances(&records), [Appearance::Seen(ReleaseStatus::PendingInstall)]);
+    assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed)]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use kubemoor_declare::model::DriftMode;
 use kubemoor_reconcile::report::DriftKind;
-use kubemoor_verdict::health::{Control, RecordFacts};
+use kubemoor_verdict::health::{Control, RecordHealth};
 
 fn now() -> Timestamp {
     "2026-11-23T10:00:00Z".parse().unwrap()
@@ -33,8 +33,8 @@ fn incident(name: &str, repaired: Option<Result<(), String>>) -> Happening {
     Happening::Object(Box::new(Incident { release: web(), revision: 3, drifted: drifted(name, repaired) }))
 }
 
-fn report(drifted: Vec<Drifted>, state: RecordState) -> Box<ReleaseReport> {
-    Box::new(ReleaseReport {
+fn report(drifted: Vec<Drifted>, state: RecordState) -> Box<LoopReport> {
+    Box::new(LoopReport {
         release: web(),
         record: None,
         digest: [0; 32],
@@ -47,7 +47,7 @@ fn report(drifted: Vec<Drifted>, state: RecordState) -> Box<ReleaseReport> {
         foreign: Vec::new(),
         unwatched: Vec::new(),
         excused: Vec::new(),
-        records: RecordFacts { revision: 3, deployed: None, state },
+        records: RecordHealth { revision: 3, deployed: None, state },
         control: Control::of(DriftMode::Repair),
         manager: None,
         leads: true,
@@ -58,7 +58,7 @@ fn report(drifted: Vec<Drifted>, state: RecordState) -> Box<ReleaseReport> {
 /// What the loop says next.
 enum Said {
     Happened(Happening),
-    Reported(Option<Box<ReleaseReport>>),
+    Reported(Option<Box<LoopReport>>),
 }
 
 fn told(standing: &mut OpenConditions, said: Said) -> Vec<String> {
@@ -66,7 +66,7 @@ fn told(standing: &mut OpenConditions, said: Said) -> Vec<String> {
         Said::Happened(happening) => standing.happened(&happening, now()),
         Said::Reported(report) => standing.reported(&web(), report.as_deref(), now()),
     };
-    let name = |message: &Message| message.object.as_ref().map_or("-", |it| it.name.as_str()).to_owned();
+    let name = |message: &Notification| message.object.as_ref().map_or("-", |it| it.name.as_str()).to_owned();
     messages.iter().map(|message| format!("{} of {}", message.subject.as_str(), name(message))).collect()
 }
 
@@ -121,17 +121,20 @@ fn a_brake_is_told_by_its_reach() {
     for namespace in [None, Some("shop".to_owned())] {
         let braked = Happening::Braked { namespace: namespace.clone(), drifting: 20, declared: 100 };
         let messages = standing.happened(&braked, now());
-        assert_eq!((messages[0].subject, &messages[0].namespace), (Subject::Braked, &namespace));
+        assert_eq!((messages[0].subject, &messages[0].namespace), (NotificationSubject::Braked, &namespace));
         assert_eq!(messages[0].detail.as_deref(), Some("20 of 100 declared objects drift"));
         let messages = standing.happened(&Happening::Eased { namespace: namespace.clone() }, now());
-        assert_eq!((messages[0].subject, &messages[0].namespace), (Subject::BrakeReleased, &namespace));
+        assert_eq!(
+            (messages[0].subject, &messages[0].namespace),
+            (NotificationSubject::BrakeReleased, &namespace)
+        );
     }
 }
 
 #[test]
 fn end_says_how_many_drifts_and_contests_of_the_release_last() {
     let mut standing = OpenConditions::default();
-    let remaining = |messages: Vec<Message>| messages.iter().map(|it| it.remaining).collect::<Vec<_>>();
+    let remaining = |messages: Vec<Notification>| messages.iter().map(|it| it.remaining).collect::<Vec<_>>();
     for name in ["a", "b", "c", "d"] {
         standing.happened(&incident(name, None), now());
     }

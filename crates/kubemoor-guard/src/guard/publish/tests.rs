@@ -39,14 +39,14 @@ fn every_line_about_an_object_is_understood() {
     let release = assembled(Given::default(), None);
     let web = object("apps", "Deployment");
     let finding = finding(&web, "/spec/replicas", [json!(2), json!(2), json!(5)]);
-    let drift = |kind| Drift {
+    let drift = |kind| ObjectDrift {
         findings: vec![finding.clone()],
         kept: Some("drift is only reported".into()),
         by: Some("kubectl-edit".to_owned()),
-        ..Drift::new(kind, Timestamp::UNIX_EPOCH)
+        ..ObjectDrift::new(kind, Timestamp::UNIX_EPOCH)
     };
     let (changed, missing) = (drift(DriftKind::Changed), drift(DriftKind::Missing));
-    let failed = Drift { repaired: Some(Err("no right: try again".to_owned())), ..changed.clone() };
+    let failed = ObjectDrift { repaired: Some(Err("no right: try again".to_owned())), ..changed.clone() };
     let lines: [(String, &[&str]); 9] = [
         (logged(|| log_repair(&release, &web, &changed, 1)), &["/spec/replicas"]),
         (logged(|| log_report(&release, &web, &missing)), &[]),

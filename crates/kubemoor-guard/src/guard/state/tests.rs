@@ -1,10 +1,10 @@
 use super::*;
 use kubemoor_declare::model::{DriftMode, ObjectId};
 use kubemoor_policy::agreement::SeenAlive;
-use kubemoor_verdict::health::{Control, RecordFacts, RecordState};
+use kubemoor_verdict::health::{Control, RecordHealth, RecordState};
 
-fn report(braked: bool) -> ReleaseReport {
-    ReleaseReport {
+fn report(braked: bool) -> LoopReport {
+    LoopReport {
         release: ReleaseId { namespace: "shop".into(), name: "web".into() },
         record: None,
         digest: [0; 32],
@@ -17,7 +17,7 @@ fn report(braked: bool) -> ReleaseReport {
         foreign: Vec::new(),
         unwatched: Vec::new(),
         excused: Vec::new(),
-        records: RecordFacts { revision: 1, deployed: None, state: RecordState::Deployed },
+        records: RecordHealth { revision: 1, deployed: None, state: RecordState::Deployed },
         control: Control { braked, ..Control::of(DriftMode::Repair) },
         manager: None,
         leads: true,
@@ -70,7 +70,7 @@ fn reports_with_new_agreements_are_announced_on_their_own() {
         (false, vec!["a", "b"], Some(release.clone())),
     ] {
         let seen_alive = names.iter().map(|name| seen(name)).collect();
-        state.publish(ReleaseReport { seen_alive, ..report(braked) });
+        state.publish(LoopReport { seen_alive, ..report(braked) });
         assert_eq!(agreements.take(), expected, "{braked} {names:?}");
     }
 }

@@ -7,16 +7,16 @@ use serde::Serialize;
 use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::guarded::Suspension;
 use kubemoor_policy::guarded::{
     DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, LeaseReference, ObjectReference,
     OrderAnswer, SeenObject, hidden_digest,
 };
-use kubemoor_policy::resource::Condition;
+use kubemoor_policy::resource::StatusCondition;
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::suspension::Suspension;
-use kubemoor_reconcile::report::{Drifted, ReleaseReport};
+use kubemoor_reconcile::report::{Drifted, LoopReport};
 use kubemoor_verdict::health::Control;
-use kubemoor_verdict::health::{Health, named};
+use kubemoor_verdict::health::{ReleaseHealth, named};
 
 /// Objects whose drift is shown, those that drift for longest.
 const DRIFTS: usize = 10;
@@ -52,7 +52,7 @@ pub(super) struct StatusContext<'a> {
 
 /// The status for `report`, where `before` is the present status.
 pub(super) fn summary(
-    report: &ReleaseReport,
+    report: &LoopReport,
     before: Option<&GuardedReleaseStatus>,
     context: StatusContext<'_>,
 ) -> GuardedReleaseStatus {
@@ -61,7 +61,7 @@ pub(super) fn summary(
     let suspension = Suspension::of(context.spec).filter(|it| !it.is_over(context.now));
     let suspended = suspension.or_else(|| facts.control.suspended.take());
     facts.control = Control { drift: context.drift, open: context.open, suspended, ..facts.control };
-    let health = Health::of(&facts);
+    let health = ReleaseHealth::of(&facts);
     let conditions = StatusConditions {
         before: before.map(|before| before.conditions.as_slice()).unwrap_or_default(),
         generation: context.generation,
@@ -97,7 +97,7 @@ pub(super) fn summary(
 }
 
 struct StatusConditions<'a> {
-    before: &'a [Condition],
+    before: &'a [StatusCondition],
     generation: Option<i64>,
     now: Timestamp,
 }
@@ -105,8 +105,13 @@ struct StatusConditions<'a> {
 impl StatusConditions<'_> {
     /// Ready, Stalled and further conditions that users should know of; `unwatched` names the
     /// objects that cannot be watched.
-    fn all(&self, report: &ReleaseReport, health: &Health, unwatched: Option<String>) -> Vec<Condition> {
-        let Health { ready, stalled, reason, message, .. } = health;
+    fn all(
+        &self,
+        report: &LoopReport,
+        health: &ReleaseHealth,
+        unwatched: Option<String>,
+    ) -> Vec<StatusCondition> {
+        let ReleaseHealth { ready, stalled, reason, message, .. } = health;
         let is_stalled = if *stalled { "True" } else { "False" };
         let mut all = vec![
             self.one("Ready", ready.as_str(), reason.as_str(), message),
@@ -128,9 +133,9 @@ impl StatusConditions<'_> {
     }
 
     /// One condition, which keeps its transition time while its status is the same.
-    fn one(&self, r#type: &str, status: &str, reason: &str, message: &str) -> Condition {
+    fn one(&self, r#type: &str, status: &str, reason: &str, message: &str) -> StatusCondition {
         let known = self.before.iter().find(|known| known.r#type == r#type && known.status == status);
-        Condition {
+        StatusCondition {
             r#type: r#type.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),

@@ -15,12 +15,12 @@ use kubemoor_cluster::client::guarded::KIND;
 use kubemoor_cluster::client::resource::GROUP;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{NamedObject, ObjectId, ReleaseId};
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::entry::Entry;
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::Filter;
-use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
+use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_policy::guarded::GuardedRelease;
-use kubemoor_policy::suspension::Suspension;
+use kubemoor_policy::guarded::Suspension;
 use kubemoor_runtime::telemetry::FailureLog;
 
 /// How long the row of a review may take to be in the ledger.
@@ -49,7 +49,7 @@ struct WaitingSuspensions {
 }
 
 pub struct Witness {
-    pub ledger: Ledger,
+    pub ledger: LedgerHandle,
     pub releases: Arc<Releases>,
     pub seen: mpsc::Receiver<Vec<SuspensionSeen>>,
 }
@@ -74,7 +74,7 @@ impl SuspensionSeen {
     }
 
     /// Whether the last row about it tells the same.
-    fn is_told_by(&self, last: Option<&Entry>) -> bool {
+    fn is_told_by(&self, last: Option<&LedgerEntry>) -> bool {
         match (&self.words, last) {
             (None, None) => !self.is_change,
             (None, Some(last)) => last.verdict == Act::Resume.as_str(),
@@ -148,7 +148,7 @@ impl Witness {
 
     /// The newest rows about suspensions, of all releases or of one; `None` where the ledger does not answer: then it
     /// is not known whether a review told of one.
-    async fn rows(&self, release: Option<&ReleaseId>, failures: &mut FailureLog) -> Option<Vec<Entry>> {
+    async fn rows(&self, release: Option<&ReleaseId>, failures: &mut FailureLog) -> Option<Vec<LedgerEntry>> {
         let store = self.ledger.store()?;
         let verdicts = [Act::Suspend, Act::Resume].map(|act| act.as_str().to_owned());
         let cluster = self.ledger.cluster().map(str::to_owned);
@@ -175,7 +175,7 @@ impl Witness {
         }
     }
 
-    fn row(&self, release: ReleaseId, seen: SuspensionSeen) -> Row {
+    fn row(&self, release: ReleaseId, seen: SuspensionSeen) -> LedgerRow {
         let SuspensionSeen { uid, generation, words, is_change, at, .. } = seen;
         let act = if words.is_some() { Act::Suspend } else { Act::Resume };
         let how = match (is_change, &words) {
@@ -191,11 +191,11 @@ impl Witness {
         let revision = self.releases.index().read().release(&release).map(|it| it.state.revision);
         let of = revision.map(|revision| (release, revision));
         let same = Some(format!("{uid} {generation} {act:?} seen"));
-        Row { same, detail, ..Row::act(at, ReviewedEdit::watched(object, None), of, act) }
+        LedgerRow { same, detail, ..LedgerRow::act(at, ReviewedEdit::watched(object, None), of, act) }
     }
 }
 
-fn is_about(row: &Entry, release: &ReleaseId) -> bool {
+fn is_about(row: &LedgerEntry, release: &ReleaseId) -> bool {
     row.object.kind == KIND
         && row.object.namespace.as_deref() == Some(&*release.namespace)
         && row.object.name == release.name

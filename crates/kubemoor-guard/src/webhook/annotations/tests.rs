@@ -86,8 +86,8 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
     let rules = Rules { resolver: &resolver, own_account: None };
     let looker = Looker { source: &source, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
     let mut judgement = Judgement {
-        verdict: Verdict::allow(Reason::Unchanged),
-        message: message::Message::default(),
+        verdict: Verdict::allow(VerdictReason::Unchanged),
+        message: message::EditMessage::default(),
         rests_on: Vec::new(),
         named: None,
         facts: None,
@@ -96,7 +96,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
         settled: None,
         request_refused: None,
     };
-    let error = Unreached::Ask(Box::new(CallError::Late { within: Duration::from_secs(1) }));
+    let error = Unreached::Ask(Box::new(ClusterError::Late { within: Duration::from_secs(1) }));
     settle(AnnotationRequest::Unknown(error), &case, &mut judgement, &looker).await
 }
 

@@ -162,8 +162,8 @@ mod records {
     use crate::sample_verdicts::resolver;
     use kubemoor_declare::model::EditsMode;
     use kubemoor_runtime::config::RecordDriver;
-    use kubemoor_verdict::circumstances::Circumstances;
-    use kubemoor_verdict::edit::Evidence;
+    use kubemoor_verdict::edit::Circumstances;
+    use kubemoor_verdict::edit::DryRunEvidence;
 
     /// The verdict on a change of a Secret that may be a record of `shop/web`, as `Outcome reason`.
     fn verdict(name: &str, old: Value, new: Value) -> String {
@@ -198,7 +198,7 @@ mod records {
         let subject = ReviewSubject::of(&request.head, &index.read(), RecordDriver::Secret).unwrap();
         let case = ReviewCase::of(subject, request, RecordDriver::Secret);
         let circumstances = Circumstances::default();
-        let (circumstances, evidence, now) = (&circumstances, Evidence::None, Timestamp::UNIX_EPOCH);
+        let (circumstances, evidence, now) = (&circumstances, DryRunEvidence::None, Timestamp::UNIX_EPOCH);
         let verdict =
             case.judge(Basis { index: &index, circumstances, rules: &rules, evidence, now }).verdict;
         format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str())

@@ -83,7 +83,7 @@ mod labels {
     use crate::sample_releases::{Given, assembled};
     use crate::webhook::case::ReviewSubject;
     use kubemoor_declare::model::EditsMode;
-    use kubemoor_policy::read;
+    use kubemoor_policy::compile;
     use kubemoor_runtime::config::RecordDriver;
 
     fn policies() -> Policies {
@@ -93,7 +93,7 @@ mod labels {
                 "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name},
                 "spec": spec,
             });
-            Arc::new(read::policy(kind).unwrap())
+            Arc::new(compile::policy(kind).unwrap())
         };
         let accepted = [
             strict("labelled", json!({"namespaceSelector": {"matchLabels": {"tier": "prod"}}})),

@@ -262,7 +262,7 @@ async fn deadline_is_slightly_before_the_api_server_webhook_timeout() {
 }
 
 fn gate(proof: ApiServerProof) -> CallerGate {
-    CallerGate::new(proof, Callers::default(), AdmissionMetrics::register(&mut metrics::registry()))
+    CallerGate::new(proof, CallerSecrets::default(), AdmissionMetrics::register(&mut metrics::registry()))
 }
 
 #[test]

@@ -6,8 +6,8 @@ mod outages {
 
     const WITHIN: Duration = Duration::from_secs(1);
 
-    fn refused(code: u16) -> CallError {
-        CallError::Refused {
+    fn refused(code: u16) -> ClusterError {
+        ClusterError::Refused {
             code,
             reason: String::new(),
             message: String::new(),
@@ -17,8 +17,8 @@ mod outages {
         }
     }
 
-    fn unreachable() -> CallError {
-        CallError::Unreachable { reason: "refused".to_owned() }
+    fn unreachable() -> ClusterError {
+        ClusterError::Unreachable { reason: "refused".to_owned() }
     }
 
     fn release() -> ReleaseId {
@@ -35,10 +35,10 @@ mod outages {
     }
 
     /// Whether a call that ends like this was answered.
-    fn calls() -> Vec<(CallError, bool)> {
+    fn calls() -> Vec<(ClusterError, bool)> {
         vec![
             (unreachable(), true),
-            (CallError::Late { within: WITHIN }, true),
+            (ClusterError::Late { within: WITHIN }, true),
             (refused(500), true),
             (refused(502), true),
             (refused(503), true),
@@ -51,10 +51,10 @@ mod outages {
             (refused(409), false),
             (refused(410), false),
             (refused(422), false),
-            (CallError::Unserved, false),
-            (CallError::TooLarge { cap: 1 }, false),
-            (CallError::Unreadable { line: 1, column: 1 }, false),
-            (CallError::Unformed { reason: "x".to_owned() }, false),
+            (ClusterError::Unserved, false),
+            (ClusterError::TooLarge { cap: 1 }, false),
+            (ClusterError::Unreadable { line: 1, column: 1 }, false),
+            (ClusterError::Unformed { reason: "x".to_owned() }, false),
         ]
     }
 
@@ -63,18 +63,18 @@ mod outages {
         for (error, is_outage) in calls() {
             check(Unreached::Own(Box::new(error.clone())), is_outage);
             check(Unreached::Ask(Box::new(error.clone())), is_outage);
-            let look = CallError::Records { release: release(), source: Box::new(error) };
+            let look = ClusterError::Records { release: release(), source: Box::new(error) };
             check(Unreached::Look(Box::new(look)), is_outage);
         }
     }
 
     #[test]
     fn slow_or_changing_record_reads_are_not_an_outage() {
-        let late = Box::new(CallError::Late { within: WITHIN });
+        let late = Box::new(ClusterError::Late { within: WITHIN });
         for (error, is_outage) in [
-            (CallError::Records { release: release(), source: late }, true),
-            (CallError::Slow { what: "too large".to_owned(), within: WITHIN }, false),
-            (CallError::Moving { release: release() }, false),
+            (ClusterError::Records { release: release(), source: late }, true),
+            (ClusterError::Slow { what: "too large".to_owned(), within: WITHIN }, false),
+            (ClusterError::Moving { release: release() }, false),
         ] {
             check(Unreached::Look(Box::new(error)), is_outage);
         }
@@ -88,27 +88,27 @@ mod outages {
             (refused(409), false),
             (refused(403), false),
             (refused(422), false),
-            (CallError::NotLeading, false),
+            (ClusterError::NotLeading, false),
             (refused(400), false),
             // What a live object makes of server-side apply comes as this.
             (refused(500), false),
             (refused(503), true),
             (refused(429), true),
             (unreachable(), true),
-            (CallError::Late { within: WITHIN }, true),
-            (CallError::Unserved, false),
+            (ClusterError::Late { within: WITHIN }, true),
+            (ClusterError::Unserved, false),
         ] {
             let source = Box::new(error);
-            check(arbitrate(CallError::DryRun { object: object(), source }), is_outage);
+            check(arbitrate(ClusterError::DryRun { object: object(), source }), is_outage);
         }
         for (error, is_outage) in calls() {
             let what = "revision 1 of release web could not be read".to_owned();
-            check(arbitrate(CallError::During { what, source: Box::new(error) }), is_outage);
+            check(arbitrate(ClusterError::During { what, source: Box::new(error) }), is_outage);
         }
         for error in [
-            CallError::Slow { what: "no dry run ended".to_owned(), within: WITHIN },
-            CallError::NotDeclared { object: object(), release: release(), revision: 1 },
-            CallError::NoRecord { release: release(), revision: 1 },
+            ClusterError::Slow { what: "no dry run ended".to_owned(), within: WITHIN },
+            ClusterError::NotDeclared { object: object(), release: release(), revision: 1 },
+            ClusterError::NoRecord { release: release(), revision: 1 },
         ] {
             check(arbitrate(error), false);
         }
@@ -129,7 +129,7 @@ mod owners {
     use crate::webhook::review;
     use kubemoor_declare::model::EditsMode;
     use kubemoor_helm::index::Index;
-    use kubemoor_policy::read;
+    use kubemoor_policy::compile;
     use kubemoor_runtime::config::RecordDriver;
     use kubemoor_verdict::edit::Rules;
 
@@ -160,11 +160,15 @@ mod owners {
     }
 
     /// The release that decides where nobody can be asked, and what it says.
-    async fn decided(claims: &[(&str, u32)], replicas: u32) -> (Outcome, Option<String>) {
+    async fn decided(claims: &[(&str, u32)], replicas: u32) -> (EditOutcome, Option<String>) {
         decided_by(resolver(EditsMode::Deny), index(claims), replicas).await
     }
 
-    async fn decided_by(resolver: PolicyResolver, index: Index, replicas: u32) -> (Outcome, Option<String>) {
+    async fn decided_by(
+        resolver: PolicyResolver,
+        index: Index,
+        replicas: u32,
+    ) -> (EditOutcome, Option<String>) {
         let text = scale(replicas);
         let request = review::AdmissionRequest::parse(text.as_bytes()).unwrap();
         let subject = ReviewSubject::of(&request.head, &index, RecordDriver::Secret).unwrap();
@@ -173,7 +177,7 @@ mod owners {
         let rules = Rules { resolver: &resolver, own_account: None };
         let looker =
             Looker { source: &source, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
-        let first = looker.judge(&case, Evidence::None);
+        let first = looker.judge(&case, DryRunEvidence::None);
         let judgement = looker.look_again(first, &mut case).await.unwrap();
         let release = judgement.verdict.grounds.map(|grounds| grounds.release.to_string());
         (judgement.verdict.outcome, release)
@@ -196,21 +200,21 @@ mod owners {
             }
             index
         };
-        let policy = read::policy(json!({
+        let policy = compile::policy(json!({
             "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": "web"},
             "spec": {"releases": {"names": ["web"]}, "operators": [{"kind": "User", "name": "ci"}]},
         }));
         let policy = Arc::new(policy.unwrap());
         let resolver = || book_of(EditsMode::Deny, Some(Arc::clone(&policy)));
-        let refused = (Outcome::Deny, Some("shop/web".to_owned()));
+        let refused = (EditOutcome::Deny, Some("shop/web".to_owned()));
         assert_eq!(decided_by(resolver(), index(), 7).await, refused);
-        assert_eq!(decided_by(resolver(), index(), 2).await, (Outcome::Allow, None));
+        assert_eq!(decided_by(resolver(), index(), 2).await, (EditOutcome::Allow, None));
     }
 
     #[tokio::test]
     async fn where_the_owner_cannot_be_known_foreign_claims_only_refuse() {
-        let refused = |release: &str| (Outcome::Deny, Some(release.to_owned()));
-        let passes = (Outcome::Allow, None);
+        let refused = |release: &str| (EditOutcome::Deny, Some(release.to_owned()));
+        let passes = (EditOutcome::Allow, None);
         assert_eq!(decided(&[("thief", 7), ("bank", 2)], 7).await, refused("bank/web"));
         assert_eq!(decided(&[("bank", 2), ("thief", 7)], 2).await, refused("thief/web"));
         assert_eq!(decided(&[("bank", 2)], 2).await, passes);

@@ -18,14 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::NAME;
 use super::keep::{Configuration, by_hand};
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::identity::own_name;
+use kubemoor_cluster::client::access::own_name;
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::registrations::Registrations;
-use kubemoor_cluster::client::watch::{Event, Typed};
-use kubemoor_cluster::client::writer::SendError;
+use kubemoor_cluster::client::watch::{ObjectEvent, Typed};
 use kubemoor_runtime::telemetry::FailureLog;
-
-pub use EmergencyChange as Turn; // alias
 
 pub const MARKER: &str = "kubemoor-emergency";
 
@@ -60,9 +57,9 @@ pub struct EmergencyChange {
 #[derive(Debug, Error)]
 pub enum EmergencyError {
     #[error("cannot read the webhook configurations; the account needs get on them")]
-    Read(#[source] CallError),
+    Read(#[source] ClusterError),
     #[error("cannot write the webhook configurations; the account needs create, update and delete on them")]
-    Write(#[from] SendError),
+    Write(#[from] ClusterError),
     #[error("the webhook configurations changed during each of {ATTEMPTS} attempts to write them: try again")]
     Contested,
 }
@@ -267,13 +264,14 @@ pub async fn follow(
             () = stop.cancelled() => return,
             event = events.next() => event,
         };
-        if let Event::Listed(Typed(marker)) | Event::Applied(Typed(marker)) | Event::Deleted(Typed(marker)) =
-            &event
+        if let ObjectEvent::Listed(Typed(marker))
+        | ObjectEvent::Applied(Typed(marker))
+        | ObjectEvent::Deleted(Typed(marker)) = &event
         {
             turn = last_change(marker);
         }
         let said = match event {
-            Event::Broken(error) => {
+            ObjectEvent::Broken(error) => {
                 if failures.note_failure() {
                     tracing::warn!("the emergency switch cannot be watched, trying again: {error}");
                 }
@@ -297,24 +295,24 @@ pub async fn follow(
 /// The state of the switch by an event; `None` where the event says nothing of it, as a listing that begins, which does
 /// not prove yet that the API server answers.
 fn is_open_by(
-    event: Event<Typed<ValidatingWebhookConfiguration>>,
+    event: ObjectEvent<Typed<ValidatingWebhookConfiguration>>,
     listed: &mut bool,
     failures: &mut FailureLog,
 ) -> Option<bool> {
     let said = match event {
-        Event::Relisting => {
+        ObjectEvent::Relisting => {
             *listed = false;
             return None;
         }
-        Event::Broken(_) => return None,
-        Event::Listed(Typed(marker)) => {
+        ObjectEvent::Broken(_) => return None,
+        ObjectEvent::Listed(Typed(marker)) => {
             *listed = says_open(&marker);
             Some(*listed)
         }
-        Event::Synced => Some(*listed),
-        Event::Applied(Typed(marker)) => Some(says_open(&marker)),
-        Event::Deleted(_) => Some(false),
-        Event::Watching => None,
+        ObjectEvent::Synced => Some(*listed),
+        ObjectEvent::Applied(Typed(marker)) => Some(says_open(&marker)),
+        ObjectEvent::Deleted(_) => Some(false),
+        ObjectEvent::Watching => None,
     };
     failures.note_success();
     said

@@ -27,11 +27,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{EDITS, NAME, OWN_CONDITIONS, REVERTS, STATUS, veil};
-use kubemoor_cluster::client::call::CallError;
-use kubemoor_cluster::client::lease::{Leadership, Place, withdrawal};
-use kubemoor_cluster::client::registrations::{Registration, Registrations};
-use kubemoor_cluster::client::watch::{Event, Typed};
-use kubemoor_cluster::client::writer::SendError;
+use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::lease;
+use kubemoor_cluster::client::lease::{Leadership, LeasePlace};
+use kubemoor_cluster::client::registrations::{Registrations, WebhookKind};
+use kubemoor_cluster::client::watch::{ObjectEvent, Typed};
 
 const ATTEMPTS: usize = 5;
 
@@ -61,11 +61,11 @@ pub enum WriteOutcome {
 #[derive(Debug, Error)]
 pub enum RegistrationError {
     #[error("cannot read the {0} {NAME}; the account needs get on it")]
-    Get(&'static str, #[source] CallError),
+    Get(&'static str, #[source] ClusterError),
     #[error("cannot write the {0} {NAME}; the account needs create and update")]
-    Write(&'static str, #[source] SendError),
+    Write(&'static str, #[source] ClusterError),
     #[error("cannot delete the {0} {NAME}; the account needs update and delete")]
-    Delete(&'static str, #[source] SendError),
+    Delete(&'static str, #[source] ClusterError),
     #[error("the {0} {NAME} changed during each of {ATTEMPTS} attempts to write it")]
     Contested(&'static str),
 }
@@ -118,7 +118,7 @@ pub async fn maintain<C: Configuration>(
                 },
                 () = tokio::time::sleep(RETRY), if again => break,
                 event = events.next() => {
-                    if let Event::Broken(error) = &event {
+                    if let ObjectEvent::Broken(error) = &event {
                         tracing::warn!("the webhook configuration cannot be watched, trying again: {error}");
                     }
                     let next = state.after(event);
@@ -188,7 +188,7 @@ async fn reconcile<C: Configuration>(
                 tracing::info!(registration.kept = ?outcome, "the {kind} {NAME} was written");
             }
         }
-        Err(RegistrationError::Write(_, SendError::NotLeading)) => {}
+        Err(RegistrationError::Write(_, ClusterError::NotLeading)) => {}
         Err(error) => {
             let error = veil(&format!("{:#}", anyhow::Error::new(error)));
             tracing::warn!("the webhook configuration is not kept, trying again: {error}");
@@ -216,7 +216,7 @@ async fn clear<C: Configuration>(
     match deleted {
         Ok(Some(true)) => tracing::info!("the {} {NAME} was deleted, because the emergency is open", C::KIND),
         Ok(Some(false)) => return ReconcileOutcome::Failed,
-        Ok(None) | Err(SendError::NotLeading) => {}
+        Ok(None) | Err(ClusterError::NotLeading) => {}
         Err(error) => {
             tracing::warn!("the webhook configuration is not deleted, trying again: {error}");
             return ReconcileOutcome::Failed;
@@ -277,27 +277,27 @@ fn stand_down<C: Configuration>() {
 }
 
 /// Notes on the Lease of the guards that they have to register nothing for a while.
-pub async fn note_withdrawal(client: &kube::Client) -> Result<(), CallError> {
+pub async fn note_withdrawal(client: &kube::Client) -> Result<(), ClusterError> {
     let mut place = lease_place::<ValidatingWebhookConfiguration>(client).await;
     if place.is_none() {
         place = lease_place::<MutatingWebhookConfiguration>(client).await;
     }
     match place {
-        Some(place) => withdrawal::note(client, &place, Timestamp::now()).await,
+        Some(place) => lease::note_withdrawal(client, &place, Timestamp::now()).await,
         None => Ok(()),
     }
 }
 
 /// The Lease of the guards behind the webhooks: it has the name of their Service.
-async fn lease_place<C: Configuration>(client: &kube::Client) -> Option<Place> {
+async fn lease_place<C: Configuration>(client: &kube::Client) -> Option<LeasePlace> {
     // Whoever cannot read it cannot withdraw it either, and is told so.
     let live = by_hand::<C>(client).read(NAME).await.ok().flatten()?;
     let service = live.webhooks().into_iter().find_map(|webhook| webhook.client_config.service)?;
-    Some(Place { namespace: service.namespace, name: service.name })
+    Some(LeasePlace { namespace: service.namespace, name: service.name })
 }
 
 pub trait Configuration:
-    Registration + k8s_openapi::Resource<Scope = ClusterResourceScope> + PartialEq + Sync
+    WebhookKind + k8s_openapi::Resource<Scope = ClusterResourceScope> + PartialEq + Sync
 {
     /// The webhooks, as far as both kinds have them.
     fn webhooks(&self) -> Vec<ValidatingWebhook>;
@@ -516,38 +516,40 @@ impl<C: Configuration> WatchState<C> {
         }
     }
 
-    fn after(&mut self, event: Event<Typed<C>>) -> WatchStep {
+    fn after(&mut self, event: ObjectEvent<Typed<C>>) -> WatchStep {
         match event {
-            Event::Applied(Typed(live)) | Event::Listed(Typed(live)) | Event::Deleted(Typed(live))
+            ObjectEvent::Applied(Typed(live))
+            | ObjectEvent::Listed(Typed(live))
+            | ObjectEvent::Deleted(Typed(live))
                 if is_withdrawn(&live) =>
             {
                 self.known.note_gone("withdrawn for good");
                 WatchStep::StandDown
             }
-            Event::Applied(Typed(live)) => {
+            ObjectEvent::Applied(Typed(live)) => {
                 self.known.meet(&live);
                 WatchStep::Keep
             }
-            Event::Deleted(_) => {
+            ObjectEvent::Deleted(_) => {
                 self.known.note_gone("deleted");
                 self.may_create = true;
                 WatchStep::Keep
             }
-            Event::Relisting => {
+            ObjectEvent::Relisting => {
                 self.listed = false;
                 WatchStep::Wait
             }
-            Event::Listed(Typed(live)) => {
+            ObjectEvent::Listed(Typed(live)) => {
                 self.known.meet(&live);
                 self.listed = true;
                 WatchStep::Wait
             }
             // A deletion that fell into a gap of the watch shows only here.
-            Event::Synced => {
+            ObjectEvent::Synced => {
                 self.may_create = !self.listed;
                 WatchStep::Keep
             }
-            Event::Watching | Event::Broken(_) => WatchStep::Wait,
+            ObjectEvent::Watching | ObjectEvent::Broken(_) => WatchStep::Wait,
         }
     }
 }

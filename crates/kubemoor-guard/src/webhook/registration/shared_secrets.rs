@@ -21,15 +21,16 @@ use tokio_util::sync::CancellationToken;
 use super::keep::{Configuration, by_hand};
 use super::{NAME, holds_token};
 use crate::admin::{Readiness, ReadinessCondition};
-use kubemoor_cluster::client::call::CallError;
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::lease::Leadership;
-use kubemoor_cluster::client::shared_secret::{FoundSecret, SharedSecret, SharedSecretError};
+use kubemoor_cluster::client::shared_secret::{FoundSecret, SharedSecret};
 use kubemoor_declare::model::ObjectId;
-use kubemoor_ledger::Ledger;
-use kubemoor_ledger::row::{Act, ReviewedEdit, Row};
-use kubemoor_runtime::callers::{Callers, Kept, RandomError, Turn};
-use kubemoor_runtime::config::{self, Proof};
-use kubemoor_runtime::tls::files::{self, Access};
+use kubemoor_ledger::LedgerHandle;
+use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
+use kubemoor_runtime::callers::{CallerSecrets, NextToken, RandomError, SharedCallerSecret};
+use kubemoor_runtime::config;
+use kubemoor_runtime::config::CallerProof;
+use kubemoor_runtime::tls;
 use kubemoor_runtime::tls::{CertificateSource, Certificates, SharedCertificate, TlsError, holds};
 
 pub const CALLER_SECRET: &str = "kubemoor-caller";
@@ -48,13 +49,13 @@ const CALLERS_LOOK: Duration = Duration::from_secs(15);
 #[derive(Debug, Error)]
 enum KeepError {
     #[error(transparent)]
-    Secret(#[from] SharedSecretError),
+    Secret(#[from] ClusterError),
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
     Random(#[from] RandomError),
     #[error("the webhook configurations cannot be read; the account needs get on them: {0}")]
-    Webhooks(#[source] CallError),
+    Webhooks(#[source] ClusterError),
 }
 
 /// The pauses between the looks of one replica.
@@ -75,7 +76,7 @@ pub struct Renewal {
     certificates: Certificates,
     /// Holds once there is a certificate.
     known: ReadinessCondition,
-    ledger: Ledger,
+    ledger: LedgerHandle,
 }
 
 #[derive(Default)]
@@ -92,7 +93,7 @@ struct RenewalState {
 #[derive(Clone)]
 pub struct Rotation {
     place: TokenPlace,
-    callers: Callers,
+    callers: CallerSecrets,
     /// `None` if the token is given, and not made by the guard.
     pace: Option<RotationPace>,
     /// Holds once there is a token.
@@ -120,7 +121,7 @@ struct RotationPace {
 
 #[derive(Default)]
 struct RotationState {
-    known: Option<Kept>,
+    known: Option<SharedCallerSecret>,
     writes: bool,
     /// Whether the token has to be replaced, whatever its age.
     replace: bool,
@@ -162,7 +163,7 @@ impl Renewal {
         certificates: &Certificates,
         source: &CertificateSource,
         readiness: &Readiness,
-        ledger: &Ledger,
+        ledger: &LedgerHandle,
     ) -> Option<Self> {
         let CertificateSource::Shared { namespace, secret, names, life } = source else { return None };
         let known = readiness.condition("certificate");
@@ -308,8 +309,8 @@ impl Renewal {
             name: self.secret.name.clone().into(),
         };
         let edit = ReviewedEdit::watched(object, None);
-        let row = Row::act(Timestamp::now(), edit, None, Act::RenewCertificate);
-        self.ledger.record(Row { detail: step.to_owned(), ..row });
+        let row = LedgerRow::act(Timestamp::now(), edit, None, Act::RenewCertificate);
+        self.ledger.record(LedgerRow { detail: step.to_owned(), ..row });
     }
 }
 
@@ -317,10 +318,10 @@ impl Rotation {
     /// For a guard in `own_namespace`, else for one whose certificate is made in a directory. The guard is not ready
     /// before there is a token.
     pub fn new(
-        config: &config::Callers,
+        config: &config::CallerSettings,
         own_namespace: Option<&str>,
         source: &CertificateSource,
-        callers: Callers,
+        callers: CallerSecrets,
         known: ReadinessCondition,
     ) -> Self {
         let place = match (own_namespace, source) {
@@ -332,8 +333,8 @@ impl Rotation {
             (None, CertificateSource::Given { .. } | CertificateSource::Shared { .. }) => TokenPlace::Process,
         };
         let pace = match config.proof {
-            Proof::Kept { life } => Some(RotationPace::new(life)),
-            Proof::File(_) | Proof::Certificate => None,
+            CallerProof::Kept { life } => Some(RotationPace::new(life)),
+            CallerProof::File(_) | CallerProof::Certificate => None,
         };
         Self { place, callers, pace, known }
     }
@@ -378,7 +379,7 @@ impl Rotation {
         let (text, found) = self.read(client, state).await?;
         let begins = !std::mem::replace(&mut state.writes, writes) && writes;
         let now = Timestamp::now();
-        let next = match text.as_deref().and_then(Kept::parse) {
+        let next = match text.as_deref().and_then(SharedCallerSecret::parse) {
             Some(kept) => {
                 self.adopt(kept.clone(), state);
                 state.replace |= begins;
@@ -406,7 +407,7 @@ impl Rotation {
                     // Its removal has the token replaced, and no edit is lost.
                     Some(known) if self.pace.is_some() => known.announced(now)?,
                     Some(known) => known.clone(),
-                    None => Kept::random(now)?,
+                    None => SharedCallerSecret::random(now)?,
                 })
             }
         };
@@ -430,8 +431,8 @@ impl Rotation {
                 let found = secret.read(client).await?;
                 (found.as_ref().and_then(|found| found.data().remove(CALLERS)), found)
             }
-            TokenPlace::Directory(directory) => (files::read_if_there(&directory.join(CALLERS))?, None),
-            TokenPlace::Process => (state.known.as_ref().map(Kept::text), None),
+            TokenPlace::Directory(directory) => (tls::read_file_if_there(&directory.join(CALLERS))?, None),
+            TokenPlace::Process => (state.known.as_ref().map(SharedCallerSecret::text), None),
         })
     }
 
@@ -439,7 +440,7 @@ impl Rotation {
     async fn write(
         &self,
         client: &kube::Client,
-        kept: &Kept,
+        kept: &SharedCallerSecret,
         over: Option<FoundSecret>,
     ) -> Result<bool, KeepError> {
         match &self.place {
@@ -447,8 +448,8 @@ impl Rotation {
                 Ok(secret.write(client, [(CALLERS.to_owned(), kept.text())].into(), over).await?)
             }
             TokenPlace::Directory(directory) => {
-                let _lock = files::lock(directory)?;
-                files::write(&directory.join(CALLERS), &kept.text(), Access::Private)?;
+                let _lock = tls::lock_directory(directory)?;
+                tls::write_file(&directory.join(CALLERS), &kept.text(), true)?;
                 Ok(true)
             }
             TokenPlace::Process => Ok(true),
@@ -457,13 +458,13 @@ impl Rotation {
 
     async fn step(
         &self,
-        kept: &Kept,
+        kept: &SharedCallerSecret,
         client: &kube::Client,
         state: &mut RotationState,
         now: Timestamp,
-    ) -> Result<Option<Kept>, KeepError> {
+    ) -> Result<Option<SharedCallerSecret>, KeepError> {
         let Some(pace) = self.pace else { return Ok(None) };
-        if let Turn::Replaced(before) = kept.turn() {
+        if let NextToken::Replaced(before) = kept.turn() {
             let is_free = |config: &WebhookClientConfig| !holds_token(config, before);
             // One that cannot be read may hold it.
             if !all_webhooks(client, is_free).await.unwrap_or(false) {
@@ -472,25 +473,25 @@ impl Rotation {
         }
         let has_lasted = |time| state.since.is_some_and(|since| since.elapsed() >= time);
         Ok(match kept.turn() {
-            Turn::None if kept.is_due(now, pace.life) || state.replace => {
+            NextToken::None if kept.is_due(now, pace.life) || state.replace => {
                 state.replace = false;
                 tracing::info!("a new token for the webhook's address is announced to all replicas");
                 Some(kept.announced(now)?)
             }
-            Turn::Announced(_) if has_lasted(pace.spread) => {
+            NextToken::Announced(_) if has_lasted(pace.spread) => {
                 tracing::info!("the webhook's address gets its new token");
                 Some(kept.advanced(now))
             }
-            Turn::Replaced(_) if has_lasted(pace.grace) => {
+            NextToken::Replaced(_) if has_lasted(pace.grace) => {
                 tracing::info!("previous webhook token retired");
                 Some(kept.advanced(now))
             }
-            Turn::None | Turn::Announced(_) | Turn::Replaced(_) => None,
+            NextToken::None | NextToken::Announced(_) | NextToken::Replaced(_) => None,
         })
     }
 
     /// Puts `kept` into use.
-    fn adopt(&self, kept: Kept, state: &mut RotationState) {
+    fn adopt(&self, kept: SharedCallerSecret, state: &mut RotationState) {
         kept.sign(&self.callers);
         if self.pace.is_some() {
             kept.admit(&self.callers);
@@ -520,11 +521,11 @@ impl RotationPace {
 async fn all_webhooks(
     client: &kube::Client,
     is_so: impl Fn(&WebhookClientConfig) -> bool,
-) -> Result<bool, CallError> {
+) -> Result<bool, ClusterError> {
     async fn all<C: Configuration>(
         client: &kube::Client,
         is_so: &impl Fn(&WebhookClientConfig) -> bool,
-    ) -> Result<bool, CallError> {
+    ) -> Result<bool, ClusterError> {
         let live = by_hand::<C>(client).read(NAME).await?;
         Ok(live.is_none_or(|live| live.webhooks().iter().all(|webhook| is_so(&webhook.client_config))))
     }

@@ -4,30 +4,30 @@ mod requests {
     use super::super::*;
     use kubemoor_declare::model::ReleaseId;
     use kubemoor_declare::path::Path;
-    use kubemoor_verdict::difference::Values;
-    use kubemoor_verdict::edit::{Grounds, Reason};
+    use kubemoor_verdict::edit::{Grounds, VerdictReason};
+    use kubemoor_verdict::shown::ShownValues;
 
     fn object(kind: &str) -> ObjectId {
         ObjectId::namespaced("", kind, "shop", "web")
     }
 
-    fn refused(object: &ObjectId, outcome: Outcome, new: Value) -> Verdict {
+    fn refused(object: &ObjectId, outcome: EditOutcome, new: Value) -> Verdict {
         let path: Path = "/data/key".parse().unwrap();
-        let values = Values::of(object, &path, [None, Some(&json!("YQ==")), Some(&new)]);
+        let values = ShownValues::of(object, &path, [None, Some(&json!("YQ==")), Some(&new)]);
         let grounds = Grounds {
             release: ReleaseId { namespace: "shop".into(), name: "shop".into() },
             revision: 1,
-            fields: vec![Finding::of(path, values)],
+            fields: vec![FieldFinding::of(path, values)],
             exceptions: Vec::new(),
         };
-        Verdict { outcome, reason: Reason::Drift, grounds: Some(grounds.into()), arguable: false }
+        Verdict { outcome, reason: VerdictReason::Drift, grounds: Some(grounds.into()), arguable: false }
     }
 
     #[test]
     fn only_second_look_at_same_refused_update_counts_as_repeat() {
         let (start, kinds) = (Instant::now(), [object("ConfigMap"), object("Secret")]);
         let later = |millis| start + Duration::from_millis(millis);
-        let check = |changed: (usize, Operation, &str, Outcome, &str), millis, expected| {
+        let check = |changed: (usize, Operation, &str, EditOutcome, &str), millis, expected| {
             let repeats = EditRepeats::default();
             let note = |(kind, operation, user, outcome, new): (usize, _, &str, _, &str), at| {
                 let actor = Actor { user: user.to_owned(), ..Actor::default() };
@@ -39,25 +39,25 @@ mod requests {
                     at,
                 )
             };
-            let first = (changed.0, Operation::Update, "alice", Outcome::Deny, "Yg==");
+            let first = (changed.0, Operation::Update, "alice", EditOutcome::Deny, "Yg==");
             assert_eq!(note(first, start), false);
             assert_eq!(note(changed, later(millis)), expected, "{changed:?} {millis}");
         };
         for kind in [0, 1] {
-            let same = (kind, Operation::Update, "alice", Outcome::Deny, "Yg==");
+            let same = (kind, Operation::Update, "alice", EditOutcome::Deny, "Yg==");
             check(same, 5, true);
             check(same, 1001, false);
-            check((kind, Operation::Update, "bob", Outcome::Deny, "Yg=="), 5, false);
-            check((kind, Operation::Update, "alice", Outcome::Deny, "Yw=="), 5, false);
-            check((kind, Operation::Update, "alice", Outcome::Warn, "Yg=="), 5, false);
-            check((kind, Operation::Delete, "alice", Outcome::Deny, "Yg=="), 5, false);
+            check((kind, Operation::Update, "bob", EditOutcome::Deny, "Yg=="), 5, false);
+            check((kind, Operation::Update, "alice", EditOutcome::Deny, "Yw=="), 5, false);
+            check((kind, Operation::Update, "alice", EditOutcome::Warn, "Yg=="), 5, false);
+            check((kind, Operation::Delete, "alice", EditOutcome::Deny, "Yg=="), 5, false);
         }
     }
 
     #[test]
     fn three_refusals_within_a_moment_are_two_requests() {
         let (repeats, now, object) = (EditRepeats::default(), Instant::now(), object("ConfigMap"));
-        let verdict = refused(&object, Outcome::Deny, json!("Yg=="));
+        let verdict = refused(&object, EditOutcome::Deny, json!("Yg=="));
         let actor = Actor::default();
         let times =
             [0; 4].map(|_| repeats.is_repeat((&object, Operation::Update, &actor), &verdict, None, now));
@@ -79,7 +79,7 @@ mod requests {
             }
         };
         let (first, again) = (false, true);
-        for outcome in [Outcome::Warn, Outcome::Record] {
+        for outcome in [EditOutcome::Warn, EditOutcome::Record] {
             // The object changed meanwhile, but not by this update: its generation would be higher, or its value new.
             check(
                 outcome,
@@ -107,13 +107,13 @@ mod requests {
             );
         }
         // No version tells more of what is reverted at once.
-        check(Outcome::Revert, &[("10", "3", "Yg==", first), ("17", "3", "Yg==", first)]);
+        check(EditOutcome::Revert, &[("10", "3", "Yg==", first), ("17", "3", "Yg==", first)]);
     }
 
     #[test]
     fn passing_update_is_another_request_after_ten_seconds() {
         let (repeats, start, object) = (EditRepeats::default(), Instant::now(), object("ConfigMap"));
-        let verdict = refused(&object, Outcome::Warn, json!("Yg=="));
+        let verdict = refused(&object, EditOutcome::Warn, json!("Yg=="));
         let actor = Actor::default();
         let note = |resource_version: &str, at| {
             let version = ObjectVersion::sample("u", resource_version, Some(3));

@@ -6,9 +6,10 @@ use super::*;
 use crate::sample_releases::{Given, assembled};
 use crate::sample_verdicts::{context, drift, object, refused};
 use kubemoor_declare::model::{ObjectId, Operation};
-use kubemoor_verdict::dependants::Dependant;
-use kubemoor_verdict::edit::Reason;
-use kubemoor_verdict::message::{self, Message, Unwritten};
+use kubemoor_verdict::claims::Dependant;
+use kubemoor_verdict::edit::VerdictReason;
+use kubemoor_verdict::message;
+use kubemoor_verdict::message::{EditMessage, Unwritten};
 use kubemoor_verdict::records::Falsified;
 use kubemoor_verdict::revert::SetBack;
 
@@ -25,7 +26,7 @@ fn check(text: &str, wanted: Option<(&str, Option<&str>, &[&str])>) {
 
 /// A message, whole and in all its forms.
 #[track_caller]
-fn check_message(message: &Message, object: &str, namespace: Option<&str>, paths: &[&str]) {
+fn check_message(message: &EditMessage, object: &str, namespace: Option<&str>, paths: &[&str]) {
     let denial = message.denial();
     let around = format!(
         "Error from server (Forbidden): admission webhook \"v1.apps.edits.kubemoor.dev\" denied the request: {denial}\n"
@@ -63,7 +64,7 @@ fn messages_on_edits_are_understood() {
     let path: Path = "/spec/replicas".parse().unwrap();
     let reverted = [SetBack { path, wanted: None, now: None }];
     let of_revert =
-        context(&web, Operation::Update).of_revert(&refused(Reason::Drift, Vec::new()), &reverted);
+        context(&web, Operation::Update).of_revert(&refused(VerdictReason::Drift, Vec::new()), &reverted);
     check_message(&of_revert, "deployment/web", Some("shop"), &["/spec/replicas"]);
 }
 
@@ -71,7 +72,7 @@ fn messages_on_edits_are_understood() {
 fn messages_on_deletions_and_records_are_understood() {
     let web = object("apps", "Deployment");
     let of_deletion = |object: &ObjectId, operation| {
-        context(object, operation).of_edit(&refused(Reason::Deletion, Vec::new()))
+        context(object, operation).of_edit(&refused(VerdictReason::Deletion, Vec::new()))
     };
     for operation in [Operation::Delete, Operation::Update] {
         check_message(&of_deletion(&web, operation), "deployment/web", Some("shop"), &[]);

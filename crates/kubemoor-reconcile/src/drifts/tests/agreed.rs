@@ -54,7 +54,7 @@ fn spared_field_stays_confirmed_when_previous_revision_declared_the_same() {
         let manifest = format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {{same: '1', other: '{other}'}}\n"
         );
-        let status = Status::Deployed;
+        let status = ReleaseStatus::Deployed;
         Arc::new(assembled(Given { manifest: &manifest, revision, status, ..Given::default() }, None))
     };
     let (first, second) = (declaring(1, "1"), declaring(2, "2"));
@@ -72,7 +72,7 @@ fn spared_field_stays_confirmed_when_previous_revision_declared_the_same() {
 #[test]
 fn release_that_comes_back_has_to_be_seen_anew() {
     let release = deployed(1, &[("a", "1"), ("b", "1")]);
-    let uninstalled = declaring(1, "", Status::Uninstalled, &[("a", "1"), ("b", "1")]);
+    let uninstalled = declaring(1, "", ReleaseStatus::Uninstalled, &[("a", "1"), ("b", "1")]);
     for gone in [None, Some(&uninstalled)] {
         let mut drifts = in_sync();
         agrees(&mut drifts, &release, "a", &[]);
@@ -86,7 +86,7 @@ fn release_that_comes_back_has_to_be_seen_anew() {
 #[test]
 fn objects_seen_by_an_earlier_process_wait_for_an_unreadable_record() {
     let (mut drifts, current) = (Drifts::new(key()), deployed(1, &[("a", "1")]));
-    let mut invalid = Release::clone(&declaring(1, "forged", Status::Deployed, &[]));
+    let mut invalid = Release::clone(&declaring(1, "forged", ReleaseStatus::Deployed, &[]));
     invalid.invalid =
         Some(kubemoor_helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
     let invalid = Arc::new(invalid);

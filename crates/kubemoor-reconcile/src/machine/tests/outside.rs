@@ -56,7 +56,7 @@ impl Scene {
 #[test]
 fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
     let mut scene = Scene::new(DriftMode::Report, settings());
-    scene.record(release(Status::Deployed, BOTH));
+    scene.record(release(ReleaseStatus::Deployed, BOTH));
     scene.tell(LoopEvent::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
     assert_eq!(scene.work(), "");
     let both = (vec!["theirs".to_owned(), "bank".to_owned()], 0);
@@ -85,7 +85,7 @@ fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
 #[test]
 fn object_elsewhere_that_an_earlier_guard_saw_is_missed() {
     let mut scene = Scene::new(DriftMode::Report, settings());
-    scene.record(release(Status::Deployed, BOTH));
+    scene.record(release(ReleaseStatus::Deployed, BOTH));
     assert_eq!(scene.work(), "");
     scene.value = None;
     let seen = |object| SeenAlive { object: Arc::new(object), agreement: None, settled: None };
@@ -114,7 +114,7 @@ fn object_elsewhere_that_is_seen_before_its_record_is_judged_whoever_declares_it
     scene.tell(LoopEvent::Release(forged.id.clone(), Some(ruled)));
     scene.work();
     scene.show(("shop", "web"), "x");
-    scene.record(release(Status::Deployed, BOTH));
+    scene.record(release(ReleaseStatus::Deployed, BOTH));
     // It is read again, since its declaration was not known when it was seen.
     assert_eq!(scene.work(), "object");
 }

@@ -14,7 +14,7 @@ fn contested() -> Scene {
         }
     }
     scene.change(Some("x"));
-    assert_eq!((scene.work(), scene.reason()), (String::new(), Some(Reason::Contested)));
+    assert_eq!((scene.work(), scene.reason()), (String::new(), Some(HealthReason::Contested)));
     scene
 }
 
@@ -24,7 +24,7 @@ fn fields_of_a_person_who_puts_them_right_return_to_helm_at_once() {
     scene.managed = Some(taken());
     scene.change(Some("v"));
     assert_eq!(scene.work(), "object records MERGE");
-    assert_eq!(scene.reason(), Some(Reason::InSync));
+    assert_eq!(scene.reason(), Some(HealthReason::InSync));
 }
 
 #[test]

@@ -7,14 +7,14 @@ use crate::sample_releases::second;
 fn release_is_not_in_sync_before_changed_object_is_checked() {
     for value in [None, Some("x")] {
         let mut scene = Scene::new(DriftMode::Repair, settings());
-        assert_eq!(scene.report.take().map(|report| report.health().reason), Some(Reason::InSync));
+        assert_eq!(scene.report.take().map(|report| report.health().reason), Some(HealthReason::InSync));
         scene.change(value);
         // Something else makes the guard say how the release stands.
         let (id, ruled) = (scene.release.id.clone(), scene.ruled());
         scene.tell(LoopEvent::Release(id, ruled));
-        assert_ne!(scene.reason(), Some(Reason::InSync), "{value:?}");
+        assert_ne!(scene.reason(), Some(HealthReason::InSync), "{value:?}");
         scene.work();
-        assert_eq!(scene.reason(), Some(Reason::InSync), "{value:?}");
+        assert_eq!(scene.reason(), Some(HealthReason::InSync), "{value:?}");
     }
 }
 
@@ -27,7 +27,7 @@ fn release_is_not_in_sync_after_outdated_api_server_answer() {
         scene.change(value);
         for _ in 0..5 {
             scene.work();
-            assert_ne!(scene.reason(), Some(Reason::InSync), "{value:?}");
+            assert_ne!(scene.reason(), Some(HealthReason::InSync), "{value:?}");
             if scene.timer.is_some() {
                 scene.wait();
             }
@@ -44,12 +44,13 @@ fn release_is_not_in_sync_before_the_watch_of_a_new_kind_has_listed() {
         unserved: BTreeSet::new(),
     };
     let broken = ObjectNews::Broken(WorkFailure::unanswered("no"));
-    for (news, expected) in
-        [(vec![ObjectNews::Relisting, ObjectNews::Listed], None), (vec![broken], Some(Reason::Unwatched))]
-    {
+    for (news, expected) in [
+        (vec![ObjectNews::Relisting, ObjectNews::Listed], None),
+        (vec![broken], Some(HealthReason::Unwatched)),
+    ] {
         let mut scene = Scene::new(DriftMode::Report, settings());
         scene.report = None;
-        scene.record(Arc::new(second(Status::Deployed, &manifest, MANIFEST)));
+        scene.record(Arc::new(second(ReleaseStatus::Deployed, &manifest, MANIFEST)));
         scene.work();
         assert_eq!(scene.reason(), None, "it is not watched yet");
         scene.tell(wanted());
@@ -71,7 +72,7 @@ fn release_is_not_in_sync_before_the_watch_of_a_new_kind_has_listed() {
 #[test]
 fn stopping_loop_reports_what_it_still_sees() {
     let changed = MANIFEST.replace("k: v", "k: w");
-    for status in [Status::PendingUpgrade, Status::Deployed] {
+    for status in [ReleaseStatus::PendingUpgrade, ReleaseStatus::Deployed] {
         let mut scene = Scene::new(DriftMode::Repair, settings());
         scene.record(Arc::new(second(status, &changed, MANIFEST)));
         let before = scene.report.clone().unwrap();
@@ -90,5 +91,5 @@ fn stopping_loop_does_not_say_in_sync_of_what_it_has_not_read() {
     scene.tell(LoopEvent::Stop);
     scene.change(None);
     assert!(scene.work.is_empty(), "it reads nothing any more");
-    assert_ne!(scene.report.as_ref().map(|it| it.health().reason), Some(Reason::InSync));
+    assert_ne!(scene.report.as_ref().map(|it| it.health().reason), Some(HealthReason::InSync));
 }

@@ -56,7 +56,7 @@ impl Crowd {
     fn of(releases: usize, drift: DriftMode, answers: Answers) -> Self {
         let policy = Arc::new(Policy::new(EditsMode::Warn, drift, Duration::from_secs(3600)));
         let mut crowd = Self {
-            machine: Reconciler::new(settings(), Suspended::new()),
+            machine: Reconciler::new(settings(), SuspendedReleases::new()),
             now: "2026-05-01T12:30:00Z".parse().unwrap(),
             releases: (0..releases).map(many).collect(),
             policy,

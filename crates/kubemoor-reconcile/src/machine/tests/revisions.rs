@@ -9,8 +9,8 @@ fn object_from_before_a_failed_upgrade_is_judged_by_the_next() {
     let changed = MANIFEST.replace("k: v", "k: w");
     let next = Given { manifest: &changed, revision: 3, ..Given::default() };
     for (release, expected) in [
-        (second(Status::Failed, &changed, MANIFEST), Reason::ReleaseFailed),
-        (assembled(next, None), Reason::Drifted),
+        (second(ReleaseStatus::Failed, &changed, MANIFEST), HealthReason::ReleaseFailed),
+        (assembled(next, None), HealthReason::Drifted),
     ] {
         scene.record(Arc::new(release));
         assert_eq!(scene.work(), "object");
@@ -21,14 +21,14 @@ fn object_from_before_a_failed_upgrade_is_judged_by_the_next() {
 #[test]
 fn object_that_a_failed_upgrade_dropped_and_deleted_is_not_missing() {
     let mut scene = Scene::new(DriftMode::Repair, settings());
-    scene.record(Arc::new(second(Status::Failed, "", MANIFEST)));
+    scene.record(Arc::new(second(ReleaseStatus::Failed, "", MANIFEST)));
     scene.work();
     for value in [None, Some("v"), None] {
         scene.change(value);
         scene.work();
         let report = scene.report.as_ref().unwrap();
         let found = (report.health().reason, report.drifted.len(), report.health().counts.matching);
-        assert_eq!(found, (Reason::ReleaseFailed, 0, 1), "{value:?}");
+        assert_eq!(found, (HealthReason::ReleaseFailed, 0, 1), "{value:?}");
     }
 }
 
@@ -36,9 +36,9 @@ fn object_that_a_failed_upgrade_dropped_and_deleted_is_not_missing() {
 /// records: the loop then still takes the operation for running.
 #[test]
 fn fields_taken_during_an_operation_return_to_helm_after_it() {
-    for underway in [Status::PendingUpgrade, Status::PendingRollback] {
+    for underway in [ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback] {
         let mut scene = Scene::new(DriftMode::Repair, settings());
-        for status in [underway, Status::Deployed] {
+        for status in [underway, ReleaseStatus::Deployed] {
             scene.record(Arc::new(second(status, MANIFEST, MANIFEST)));
             if status == underway {
                 scene.managed = Some(taken());
@@ -54,9 +54,9 @@ fn fields_taken_during_an_operation_return_to_helm_after_it() {
 #[test]
 fn fields_taken_from_a_failed_release_return_to_helm_when_it_is_deployed() {
     let mut scene = Scene::new(DriftMode::Repair, settings());
-    for status in [Status::Failed, Status::Deployed] {
+    for status in [ReleaseStatus::Failed, ReleaseStatus::Deployed] {
         scene.record(Arc::new(second(status, MANIFEST, MANIFEST)));
-        if status == Status::Failed {
+        if status == ReleaseStatus::Failed {
             scene.managed = Some(taken());
             scene.work();
             scene.change(Some("v"));

@@ -17,14 +17,14 @@ fn suspended_release_is_repaired_when_its_suspension_ends() {
     // It is prolonged before it ends.
     let later = end + hour;
     scene.tell(LoopEvent::Order(LoopOrder::Suspend(release, Some(suspension(later)))));
-    assert_eq!((scene.work(), scene.reason()), (String::new(), Some(Reason::Suspended)));
+    assert_eq!((scene.work(), scene.reason()), (String::new(), Some(HealthReason::Suspended)));
     while scene.timer.is_some_and(|timer| timer < later) {
         scene.wait();
         assert_eq!((scene.work(), scene.value), (String::new(), Some("x")));
     }
     scene.wait();
     assert_eq!(scene.work(), RESTORED);
-    assert_eq!((scene.now, scene.value, scene.reason()), (later, Some("v"), Some(Reason::InSync)));
+    assert_eq!((scene.now, scene.value, scene.reason()), (later, Some("v"), Some(HealthReason::InSync)));
 }
 
 #[test]
@@ -34,5 +34,5 @@ fn suspension_that_ended_while_no_guard_ran_stops_nothing() {
     scene.tell(LoopEvent::Order(LoopOrder::Suspend(scene.release.id.clone(), Some(over))));
     scene.work();
     scene.change(Some("x"));
-    assert_eq!((scene.work().as_str(), scene.reason()), (RESTORED, Some(Reason::InSync)));
+    assert_eq!((scene.work().as_str(), scene.reason()), (RESTORED, Some(HealthReason::InSync)));
 }

@@ -15,10 +15,10 @@ use super::super::world::World;
 use super::Guard;
 use super::agreeing::manifests;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_helm::record::Status;
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::Appearance;
 use kubemoor_policy::agreement::SeenAlive;
-use kubemoor_verdict::health::{Health, Reason};
+use kubemoor_verdict::health::{HealthReason, ReleaseHealth};
 
 /// The most writes to one object within [`WHILE`] that nobody ordered.
 const MOST_WRITES: usize = 40;
@@ -113,7 +113,7 @@ impl Guard {
     pub(in super::super) fn is_held(&self, release: &ReleaseId, world: &World) -> bool {
         self.machine.known.release(release).is_some_and(|known| {
             let age = self.now(world).duration_since(known.state.created);
-            known.state.appearance == Appearance::Seen(Status::Deployed) && age < HOLD
+            known.state.appearance == Appearance::Seen(ReleaseStatus::Deployed) && age < HOLD
         })
     }
 
@@ -144,12 +144,12 @@ impl Guard {
         let Some(known) = self.machine.known.release(id) else { return };
         let [latest, baseline] = manifests(known, world);
         let manifests: Vec<_> = match known.state.status {
-            Status::Deployed => latest.into_iter().collect(),
+            ReleaseStatus::Deployed => latest.into_iter().collect(),
             // Before an installation nothing was there.
-            Status::Failed if known.baseline.is_none() => {
+            ReleaseStatus::Failed if known.baseline.is_none() => {
                 latest.into_iter().chain([Arc::default()]).collect()
             }
-            Status::Failed if baseline.is_some() => latest.into_iter().chain(baseline).collect(),
+            ReleaseStatus::Failed if baseline.is_some() => latest.into_iter().chain(baseline).collect(),
             _ => return,
         };
         let view = |is_lenient| View { release: id, manifests: &manifests, from, is_lenient };
@@ -177,9 +177,9 @@ impl Guard {
 
 /// Whether a report says that each object is as the release declares it, or was never created.
 fn is_said_to_match(report: &LoopReport) -> bool {
-    let Health { reason, counts, .. } = report.health();
+    let ReleaseHealth { reason, counts, .. } = report.health();
     match reason {
-        Reason::ReleaseFailed => counts.matching + counts.not_created == counts.declared,
-        reason => reason == Reason::InSync,
+        HealthReason::ReleaseFailed => counts.matching + counts.not_created == counts.declared,
+        reason => reason == HealthReason::InSync,
     }
 }

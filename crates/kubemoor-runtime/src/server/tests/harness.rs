@@ -20,7 +20,7 @@ use std::time::Duration;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use kubemoor_runtime::metrics::{ConnectionMetrics, registry};
-use kubemoor_runtime::server::{Ending, Limits, Peer, TlsPort, serve};
+use kubemoor_runtime::server::{Limits, Peer, ServerShutdown, TlsPort, serve};
 use kubemoor_runtime::tls::{CertificateSource, Certificates};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -36,7 +36,7 @@ pub(crate) struct Running {
     pub(crate) certificates: Certificates,
     pub(crate) directory: tempfile::TempDir,
     registry: prometheus_client::registry::Registry,
-    pub(crate) ending: Ending,
+    pub(crate) ending: ServerShutdown,
     pub(crate) server: JoinHandle<()>,
 }
 
@@ -66,7 +66,7 @@ impl Running {
         let metrics = ConnectionMetrics::register(&mut registry);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let ending = Ending::default();
+        let ending = ServerShutdown::default();
         let tls = certificates.server_config().unwrap();
         let port = TlsPort { listener, tls, metrics };
         let server = tokio::spawn(serve(port, answer, limits, ending.clone()));

@@ -17,7 +17,7 @@ fn sealed() -> Case<'static> {
 }
 
 fn pending() -> Vec<Release> {
-    let status = Status::PendingUpgrade;
+    let status = ReleaseStatus::PendingUpgrade;
     vec![assembled(Given { status, manifest: MANIFEST, ..Given::default() }, None)]
 }
 
@@ -111,18 +111,18 @@ fn helm_upgrade_may_change_fields_that_it_drops() {
         vec![second(status, MANIFEST, &MANIFEST.replace("{name: app, image: \"app:1\"}", side))]
     };
     let changed = |status| Case { claims: declared(status), old: Some(with_side("side:0")), ..sealed() };
-    check(changed(Status::PendingUpgrade), "Allow unchanged");
-    check(changed(Status::Deployed), &format!("{SIDE}/image"));
+    check(changed(ReleaseStatus::PendingUpgrade), "Allow unchanged");
+    check(changed(ReleaseStatus::Deployed), &format!("{SIDE}/image"));
     // The server fills in fields, and no element comes back by itself; nor is anything beside it meant.
-    check(Case { old: Some(live(&[])), ..changed(Status::PendingUpgrade) }, SIDE);
+    check(Case { old: Some(live(&[])), ..changed(ReleaseStatus::PendingUpgrade) }, SIDE);
     let args = live(&[(
         CONTAINERS,
         json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": "side:0", "args": ["x"]}]),
     )]);
-    check(Case { new: Some(args), ..changed(Status::PendingUpgrade) }, &format!("{SIDE}/args"));
+    check(Case { new: Some(args), ..changed(ReleaseStatus::PendingUpgrade) }, &format!("{SIDE}/args"));
     let labelled = live(&[("/metadata/labels/mine", json!("yes"))]);
     check(
-        Case { old: Some(live(&[])), new: Some(labelled), ..changed(Status::PendingUpgrade) },
+        Case { old: Some(live(&[])), new: Some(labelled), ..changed(ReleaseStatus::PendingUpgrade) },
         "Deny drift? /metadata/labels/mine",
     );
 }

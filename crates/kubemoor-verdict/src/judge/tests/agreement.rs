@@ -94,7 +94,7 @@ fn change_counts_only_in_the_api_version_of_latest_manifest() {
         new: scaled(replicas),
         ..Case::default()
     };
-    for status in [Status::PendingUpgrade, Status::Failed, Status::Deployed] {
+    for status in [ReleaseStatus::PendingUpgrade, ReleaseStatus::Failed, ReleaseStatus::Deployed] {
         check(edit(status, "v2", 3), "Allow as-declared");
         let arguable = if status.is_pending() { "?" } else { "" };
         check(edit(status, "v2", 2), &format!("Deny drift{arguable} /spec/replicas"));
@@ -105,7 +105,7 @@ fn change_counts_only_in_the_api_version_of_latest_manifest() {
 #[test]
 fn a_failed_release_is_content_with_either_manifest() {
     let case = |replicas: u32| Case {
-        claims: vec![second(Status::Failed, &declaring(3), &declaring(2))],
+        claims: vec![second(ReleaseStatus::Failed, &declaring(3), &declaring(2))],
         old: scaled(7),
         new: scaled(replicas),
         ..Case::default()
@@ -117,7 +117,7 @@ fn a_failed_release_is_content_with_either_manifest() {
 
 #[test]
 fn only_the_pending_manifest_counts_until_the_release_is_locked() {
-    for status in [Status::PendingUpgrade, Status::PendingRollback] {
+    for status in [ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback] {
         let case = |replicas: u32| Case {
             claims: vec![second(status, &declaring(3), &declaring(2))],
             old: scaled(7),
@@ -154,7 +154,7 @@ fn tolerating(unheard: &str) -> Value {
 }
 
 fn pending() -> Vec<Release> {
-    vec![second(Status::PendingUpgrade, &doubted(), &doubted())]
+    vec![second(ReleaseStatus::PendingUpgrade, &doubted(), &doubted())]
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn fields_missing_at_creation_may_be_dropped_by_the_server() {
         evidence,
         ..Case::default()
     };
-    let pending = || vec![second(Status::PendingUpgrade, MANIFEST, MANIFEST)];
+    let pending = || vec![second(ReleaseStatus::PendingUpgrade, MANIFEST, MANIFEST)];
     let (whole, lacking, deployed) = (live(&[]), without(), || vec![deployed(MANIFEST)]);
     for nobody in [DryRunEvidence::Unavailable, DryRunEvidence::Nowhere] {
         check(case(pending(), without(), nobody), "Record unsettled /spec/replicas");

@@ -21,19 +21,21 @@ fn keeping() -> String {
 }
 
 fn uninstalling(manifest: &str) -> Release {
-    assembled(Given { status: Status::Uninstalling, manifest, ..Given::default() }, None)
+    assembled(Given { status: ReleaseStatus::Uninstalling, manifest, ..Given::default() }, None)
 }
 
 #[test]
 fn a_deployed_release_deletes_nothing() {
     check(delete(deployed(MANIFEST)), "Deny deletion");
-    check(delete(second(Status::Superseded, MANIFEST, DROPPED)), "Deny deletion");
+    check(delete(second(ReleaseStatus::Superseded, MANIFEST, DROPPED)), "Deny deletion");
     check(Case { owner: ObjectOwner::Nobody, ..delete(deployed(MANIFEST)) }, "Deny deletion");
 }
 
 #[test]
 fn an_operation_deletes_what_only_the_baseline_has() {
-    for status in [Status::PendingInstall, Status::PendingUpgrade, Status::PendingRollback] {
+    for status in
+        [ReleaseStatus::PendingInstall, ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback]
+    {
         let dropped = || delete(second(status, DROPPED, MANIFEST));
         check(dropped(), "Allow in-band");
         check(Case { old: kept(), ..dropped() }, "Deny deletion");
@@ -42,7 +44,7 @@ fn an_operation_deletes_what_only_the_baseline_has() {
         check(Case { now: "2026-05-01T13:00:01Z", ..dropped() }, "Deny deletion");
         check(Case { now: "2026-05-01T13:00:00Z", ..dropped() }, "Allow in-band");
     }
-    check(delete(second(Status::Deployed, DROPPED, MANIFEST)), "Allow not-declared");
+    check(delete(second(ReleaseStatus::Deployed, DROPPED, MANIFEST)), "Allow not-declared");
 }
 
 #[test]
@@ -59,7 +61,7 @@ fn an_uninstallation_deletes_all_but_what_the_manifest_keeps() {
 
 #[test]
 fn failed_operation_may_delete_its_new_objects_for_ten_minutes() {
-    let failed = || delete(second(Status::Failed, MANIFEST, DROPPED));
+    let failed = || delete(second(ReleaseStatus::Failed, MANIFEST, DROPPED));
     check(Case { old: created("2026-05-01T12:00:01Z"), ..failed() }, "Allow in-band");
     check(Case { old: created("2026-05-01T12:00:00Z"), ..failed() }, "Allow in-band");
     check(Case { old: created("2026-05-01T11:59:59Z"), ..failed() }, "Deny deletion");
@@ -73,6 +75,6 @@ fn failed_operation_may_delete_its_new_objects_for_ten_minutes() {
 fn claim_that_lets_the_object_go_is_enough() {
     let both = |other: Release| Case { claims: vec![deployed(MANIFEST), other], ..delete(deployed("")) };
     let api = |status| assembled(Given { name: "api", status, manifest: MANIFEST, ..Given::default() }, None);
-    check(both(api(Status::Deployed)), "Deny deletion");
-    check(both(api(Status::Uninstalling)), "Allow in-band");
+    check(both(api(ReleaseStatus::Deployed)), "Deny deletion");
+    check(both(api(ReleaseStatus::Uninstalling)), "Allow in-band");
 }

@@ -19,7 +19,9 @@ fn each_document_of_an_object_may_be_written_while_an_operation_runs() {
         new: scaled(new),
         ..Case::default()
     };
-    for status in [Status::PendingInstall, Status::PendingUpgrade, Status::PendingRollback] {
+    for status in
+        [ReleaseStatus::PendingInstall, ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback]
+    {
         check(case(status, 2, 3), "Allow as-declared");
         check(case(status, 3, 4), "Allow as-declared");
         check(case(status, 2, 5), "Deny drift? /spec/replicas");
@@ -27,15 +29,15 @@ fn each_document_of_an_object_may_be_written_while_an_operation_runs() {
         let create = Case { operation: Operation::Create, old: None, ..case(status, 0, 3) };
         check(create, "Allow unchanged");
     }
-    check(case(Status::Failed, 2, 3), "Allow as-declared");
+    check(case(ReleaseStatus::Failed, 2, 3), "Allow as-declared");
     // Afterwards the last one counts.
-    for status in [Status::Deployed, Status::Superseded] {
+    for status in [ReleaseStatus::Deployed, ReleaseStatus::Superseded] {
         check(case(status, 2, 4), "Allow as-declared");
         check(case(status, 4, 3), "Deny drift /spec/replicas");
     }
     let delete = |status| Case { operation: Operation::Delete, new: None, ..case(status, 3, 3) };
-    check(delete(Status::PendingUpgrade), "Deny deletion");
-    check(delete(Status::Uninstalling), "Allow in-band");
+    check(delete(ReleaseStatus::PendingUpgrade), "Deny deletion");
+    check(delete(ReleaseStatus::Uninstalling), "Allow in-band");
 }
 
 #[test]
@@ -52,10 +54,10 @@ fn a_doubt_about_an_earlier_document_never_stops_an_operation() {
     };
     // The arbiter knows how the API server stores the last one.
     let canonical = live(&[]);
-    let pending = Status::PendingUpgrade;
+    let pending = ReleaseStatus::PendingUpgrade;
     check(case(pending, DryRunEvidence::None), &format!("Deny drift? {tolerations}"));
     check(case(pending, DryRunEvidence::Canonical(&canonical)), &format!("Record unsettled {tolerations}"));
-    let deployed = case(Status::Deployed, DryRunEvidence::Canonical(&canonical));
+    let deployed = case(ReleaseStatus::Deployed, DryRunEvidence::Canonical(&canonical));
     check(deployed, &format!("Deny drift {tolerations}"));
 }
 
@@ -71,7 +73,7 @@ fn env(variables: &[(&str, &str)]) -> Value {
 /// An upgrade between manifests with these variables that changes a live object in this way.
 fn upgrade([before, after]: [&Value; 2], [old, new]: [&Value; 2]) -> Case<'static> {
     let app = |env: &Value| json!([{"name": "app", "image": "app:1", "env": env}]);
-    let mut release = second(Status::PendingUpgrade, &with_env(after), &with_env(before));
+    let mut release = second(ReleaseStatus::PendingUpgrade, &with_env(after), &with_env(before));
     release.state.apply_method = ApplyMethod::ClientSide;
     let live = |env| Some(live(&[(CONTAINERS, app(env))]));
     Case { claims: vec![release], old: live(old), new: live(new), ..Case::default() }
@@ -113,7 +115,10 @@ fn only_a_client_side_operation_merges_and_only_repeated_elements() {
     };
     let server_side = with(|release| release.state.apply_method = ApplyMethod::ServerSide);
     check(server_side, &format!("Deny drift? {}", variable("A")));
-    check(with(|release| release.state.status = Status::Deployed), &format!("Deny drift {}", variable("A")));
+    check(
+        with(|release| release.state.status = ReleaseStatus::Deployed),
+        &format!("Deny drift {}", variable("A")),
+    );
     let late = Case { now: "2026-05-01T14:00:00Z", ..case() };
     assert_eq!(late.verdict().outcome, EditOutcome::Deny);
     // What the merge cannot have made of the others is refused with all that it comes with.
@@ -135,8 +140,11 @@ fn ports_that_a_merge_confuses_are_recorded_and_pass() {
         Some(live(&[(CONTAINERS, json!([{"name": "app", "image": "app:1", "ports": ports}]))]))
     };
     let both = "[{containerPort: 53, protocol: UDP}, {containerPort: 53, protocol: TCP}]";
-    let mut release =
-        second(Status::PendingUpgrade, &manifest(both), &manifest("[{containerPort: 53, protocol: UDP}]"));
+    let mut release = second(
+        ReleaseStatus::PendingUpgrade,
+        &manifest(both),
+        &manifest("[{containerPort: 53, protocol: UDP}]"),
+    );
     release.state.apply_method = ApplyMethod::ClientSide;
     let case = Case {
         claims: vec![release],

@@ -9,18 +9,18 @@ use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::release::documents;
 
-const STATUSES: [Status; 8] = [
-    Status::Unknown,
-    Status::Deployed,
-    Status::Superseded,
-    Status::Failed,
-    Status::Uninstalling,
-    Status::PendingInstall,
-    Status::PendingUpgrade,
-    Status::PendingRollback,
+const STATUSES: [ReleaseStatus; 8] = [
+    ReleaseStatus::Unknown,
+    ReleaseStatus::Deployed,
+    ReleaseStatus::Superseded,
+    ReleaseStatus::Failed,
+    ReleaseStatus::Uninstalling,
+    ReleaseStatus::PendingInstall,
+    ReleaseStatus::PendingUpgrade,
+    ReleaseStatus::PendingRollback,
 ];
 
-fn status() -> impl Strategy<Value = Status> {
+fn status() -> impl Strategy<Value = ReleaseStatus> {
     proptest::sample::select(&STATUSES[..])
 }
 
@@ -41,7 +41,7 @@ fn any_deployment() -> impl Strategy<Value = Value> {
     deployment().prop_map(renamed)
 }
 
-fn update(status: Status, manifest: &Value, old: &Value, new: &Value) -> Verdict {
+fn update(status: ReleaseStatus, manifest: &Value, old: &Value, new: &Value) -> Verdict {
     let manifest = manifest.to_string();
     let claims = vec![assembled(Given { status, manifest: &manifest, ..Given::default() }, None)];
     Case { claims, old: Some(old.clone()), new: Some(new.clone()), ..Case::default() }.verdict()
@@ -140,9 +140,9 @@ proptest! {
             return Err(TestCaseError::fail(format!("{path} is not in {sent}")));
         };
         *value = other(value);
-        let away = update(Status::Deployed, &declared, &sent, &edited);
+        let away = update(ReleaseStatus::Deployed, &declared, &sent, &edited);
         prop_assert_eq!((away.outcome, away.reason), (EditOutcome::Deny, VerdictReason::Drift), "{}", path);
-        let back = update(Status::Deployed, &declared, &edited, &sent);
+        let back = update(ReleaseStatus::Deployed, &declared, &edited, &sent);
         prop_assert_eq!(told(&back), "Allow as-declared", "{}", path);
     }
 
@@ -201,8 +201,10 @@ fn nested(levels: usize, innermost: i32) -> Deep {
 fn any_depth_gets_a_verdict_on_a_small_stack() {
     let run = || {
         let (one, two, plain) = (nested(100_000, 1), nested(100_000, 2), Deep(live(&[])));
-        let claims =
-            [Arc::new(deployed(MANIFEST)), Arc::new(second(Status::PendingUpgrade, MANIFEST, MANIFEST))];
+        let claims = [
+            Arc::new(deployed(MANIFEST)),
+            Arc::new(second(ReleaseStatus::PendingUpgrade, MANIFEST, MANIFEST)),
+        ];
         let actor = Actor::default();
         let resolver = resolver(EditsMode::Deny);
         let rules = Rules { resolver: &resolver, own_account: None };

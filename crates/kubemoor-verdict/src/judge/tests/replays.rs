@@ -153,7 +153,7 @@ fn replay_gives_no_verdict_when_it_depends_on_dropped_values() {
     let same = "ignore: [{paths: ['*']}]\nseal: [{paths: [/spec/template/spec]}]";
     assert_eq!(told_of(replay(&scaling, same)), "Allow");
     // Whether Helm wrote it only a dry run could have told.
-    let pending = || second(Status::PendingUpgrade, MANIFEST, MANIFEST);
+    let pending = || second(ReleaseStatus::PendingUpgrade, MANIFEST, MANIFEST);
     let during = Case { claims: vec![pending()], new: scaled(5), ..Case::default() };
     assert_eq!(told_of(replay(&during, "")), "unsettled");
     let settled = live(&[]);
@@ -231,7 +231,7 @@ fn values_settled_then_are_as_declared_under_all_policies() {
 #[test]
 fn manifest_that_opts_an_object_out_is_not_forgotten() {
     let out = MANIFEST.replace("{name: web}", "{name: web, annotations: {kubemoor.dev/guard: disabled}}");
-    let failed = || vec![second(Status::Failed, MANIFEST, &out)];
+    let failed = || vec![second(ReleaseStatus::Failed, MANIFEST, &out)];
     let edit = || Case { claims: failed(), new: scaled(5), ..Case::default() };
     check(edit(), "Allow opted-out");
     assert_eq!(told_of(replay(&edit(), "")), "unheard");

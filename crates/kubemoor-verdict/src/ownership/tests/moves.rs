@@ -7,7 +7,7 @@ fn only_what_an_editor_wrote_was_moved() {
     let declared = json!({"spec": {"ports": [{"name": "http", "port": 80}]}});
     let service =
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": declared["spec"]});
-    let schema = kubemoor_declare::embedded::core()
+    let schema = kubemoor_declare::catalog::core()
         .schema(&kubemoor_declare::model::Gvk::from_api_version("v1", "Service"));
     let fields = kubemoor_declare::declare::declare(&service, schema.as_deref());
     let port =
@@ -34,7 +34,7 @@ fn only_what_an_editor_wrote_was_moved() {
 #[test]
 fn excluding_field_may_be_removed_unless_another_manager_applies_it() {
     let kind = kubemoor_declare::model::Gvk::from_api_version("policy/v1", "PodDisruptionBudget");
-    let schema = kubemoor_declare::embedded::core().schema(&kind);
+    let schema = kubemoor_declare::catalog::core().schema(&kind);
     let manifest = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "a"}, "spec": {"minAvailable": 1}});
     let fields = kubemoor_declare::declare::declare(&manifest, schema.as_deref());
     let budget = json!({"f:spec": {"f:maxUnavailable": {}}});

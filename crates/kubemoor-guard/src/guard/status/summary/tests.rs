@@ -5,11 +5,11 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_reconcile::report::DriftKind;
-use kubemoor_verdict::difference::Values;
-use kubemoor_verdict::edit::Finding;
-use kubemoor_verdict::health::reported::{Pulse, ReportedHealth};
-use kubemoor_verdict::health::{RecordFacts, RecordState, Unwatched};
+use kubemoor_verdict::edit::FieldFinding;
+use kubemoor_verdict::health::{Pulse, ReportedHealth};
+use kubemoor_verdict::health::{RecordHealth, RecordState, Unwatched};
 use kubemoor_verdict::shown::Shown;
+use kubemoor_verdict::shown::ShownValues;
 
 fn object(index: usize) -> ObjectId {
     ObjectId {
@@ -21,8 +21,8 @@ fn object(index: usize) -> ObjectId {
 }
 
 /// A release of twenty objects, of which so many are missing.
-fn report(drifted: usize) -> ReleaseReport {
-    ReleaseReport {
+fn report(drifted: usize) -> LoopReport {
+    LoopReport {
         release: ReleaseId { namespace: "shop".into(), name: "web".into() },
         record: Some("u3".to_owned()),
         digest: [7; 32],
@@ -51,7 +51,7 @@ fn report(drifted: usize) -> ReleaseReport {
         foreign: Vec::new(),
         unwatched: Vec::new(),
         excused: Vec::new(),
-        records: RecordFacts { revision: 3, deployed: None, state: RecordState::Deployed },
+        records: RecordHealth { revision: 3, deployed: None, state: RecordState::Deployed },
         control: Control::of(DriftMode::Repair),
         manager: None,
         leads: true,
@@ -109,8 +109,8 @@ fn release_with_an_object_that_a_finalizer_holds_is_not_ready() {
     report.drifted[0].kind = DriftKind::Terminating;
     let path = "/metadata/finalizers".parse().unwrap();
     let names = serde_json::json!(["example.org/hold"]);
-    let values = Values { new: Some(Shown::of(&object(0), &path, &names)), ..Values::default() };
-    report.drifted[0].findings = vec![Finding::of(path, values)];
+    let values = ShownValues { new: Some(Shown::of(&object(0), &path, &names)), ..ShownValues::default() };
+    report.drifted[0].findings = vec![FieldFinding::of(path, values)];
     let status = summary(&report, None, context(&spec, 0));
     let ready = &status.conditions[0];
     assert_eq!((ready.status.as_str(), ready.reason.as_str(), status.drifted), ("False", "Drifted", 1));

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-fn entry(verdict: &str, detail: &str) -> Entry {
+fn entry(verdict: &str, detail: &str) -> LedgerEntry {
     serde_json::from_value(json!({
         "id": "1", "time": "2026-11-01T00:00:00Z", "kind": "act", "cluster": "c", "namespace": "shop",
         "object": {"group": GROUP, "kind": KIND, "namespace": "shop", "name": "web"},
@@ -38,7 +38,7 @@ fn what_waits_for_the_ledger_is_the_last_of_each_release_and_bounded() {
 
 #[test]
 fn suspension_that_a_review_told_of_needs_no_other_row() {
-    let check = |seen: SuspensionSeen, last: Option<Entry>, expected: bool| {
+    let check = |seen: SuspensionSeen, last: Option<LedgerEntry>, expected: bool| {
         assert_eq!(seen.is_told_by(last.as_ref()), expected, "{seen:?} {last:?}");
     };
     for is_change in [false, true] {

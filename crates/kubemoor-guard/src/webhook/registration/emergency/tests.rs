@@ -9,13 +9,13 @@ fn failure_is_logged_again_once_the_switch_was_read() {
         failures.note_failure()
     };
     let marker = || Typed(ValidatingWebhookConfiguration::default());
-    assert!(!read(Event::Relisting), "a listing that begins may fail");
+    assert!(!read(ObjectEvent::Relisting), "a listing that begins may fail");
     for event in [
-        Event::Listed(marker()),
-        Event::Synced,
-        Event::Watching,
-        Event::Applied(marker()),
-        Event::Deleted(marker()),
+        ObjectEvent::Listed(marker()),
+        ObjectEvent::Synced,
+        ObjectEvent::Watching,
+        ObjectEvent::Applied(marker()),
+        ObjectEvent::Deleted(marker()),
     ] {
         assert!(read(event));
     }

@@ -15,8 +15,11 @@ fn client() -> kube::Client {
 
 fn rotation(directory: &std::path::Path) -> Rotation {
     let source = CertificateSource::SelfMade { directory: directory.to_owned(), names: Vec::new() };
-    let config = config::Callers { proof: Proof::Kept { life: Duration::from_secs(20) }, client_ca: None };
-    Rotation::new(&config, None, &source, Callers::default(), Readiness::new().condition("callers"))
+    let config = config::CallerSettings {
+        proof: CallerProof::Kept { life: Duration::from_secs(20) },
+        client_ca: None,
+    };
+    Rotation::new(&config, None, &source, CallerSecrets::default(), Readiness::new().condition("callers"))
 }
 
 #[test]
@@ -33,7 +36,7 @@ async fn a_file_keeps_what_is_written_from_everybody_else() {
     let mut state = RotationState::default();
     rotation.look(&client(), &mut state, true, false).await.unwrap();
     let kept = state.known.unwrap();
-    assert!(Kept::parse(&std::fs::read_to_string(&file).unwrap()).unwrap().stands_as(&kept));
+    assert!(SharedCallerSecret::parse(&std::fs::read_to_string(&file).unwrap()).unwrap().stands_as(&kept));
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -44,6 +47,6 @@ async fn file_without_valid_caller_tokens_is_replaced() {
     for text in ["", "{}", "half of"] {
         std::fs::write(&file, text).unwrap();
         rotation.look(&client(), &mut RotationState::default(), true, false).await.unwrap();
-        assert!(Kept::parse(&std::fs::read_to_string(&file).unwrap()).is_some(), "{text:?}");
+        assert!(SharedCallerSecret::parse(&std::fs::read_to_string(&file).unwrap()).is_some(), "{text:?}");
     }
 }
