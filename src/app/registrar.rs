@@ -68,7 +68,7 @@ struct DesiredStates {
 }
 
 /// The version of the API server, which decides what webhooks may have.
-struct ServerVersion {
+struct WatchedVersion {
     known: Option<(u32, u32)>,
     /// How often it was asked for in vain.
     tries: u32,
@@ -124,7 +124,7 @@ impl Registrar {
         let mut policies = self.in_force.changes();
         let mut callers = self.callers.changes();
         let (mut withdrawn, mut was_held) = (self.withdrawn.clone(), false);
-        let mut server = ServerVersion::new();
+        let mut server = WatchedVersion::new();
         let (mut was_open, mut clears) = (None, false);
         loop {
             server.ask(client).await;
@@ -202,7 +202,7 @@ impl Registrar {
     }
 }
 
-impl ServerVersion {
+impl WatchedVersion {
     fn new() -> Self {
         Self { known: None, tries: 0, ask_at: Instant::now() }
     }

@@ -480,13 +480,13 @@ struct PermitSpec {
     ignore: Vec<IgnoreRule>,
 }
 
-type ObjectKey = (String, String, Option<String>, String);
+type AuditedObject = (String, String, Option<String>, String);
 
 /// The policy rules that would permit the recorded changes to one release's objects.
 pub(super) struct Permit {
     namespace: String,
     release: String,
-    objects: BTreeMap<ObjectKey, BTreeSet<String>>,
+    objects: BTreeMap<AuditedObject, BTreeSet<String>>,
     /// Edits that no ignored field would permit.
     pub(super) uncovered: usize,
 }
@@ -538,7 +538,7 @@ impl Permit {
     }
 }
 
-fn rules((object, paths): (&ObjectKey, &BTreeSet<String>)) -> Vec<IgnoreRule> {
+fn rules((object, paths): (&AuditedObject, &BTreeSet<String>)) -> Vec<IgnoreRule> {
     let (group, kind, namespace, name) = object;
     // Selectors are regular expressions; a dot in a name must match only itself.
     let literal = |text: &str| Some(text.replace('.', "\\.")).filter(|text| !text.is_empty());

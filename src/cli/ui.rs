@@ -38,7 +38,7 @@ use kubemoor_runtime::metrics::{self, ConnectionMetrics};
 use kubemoor_runtime::server::{ServerShutdown, TlsPort, raise_descriptor_limit};
 use kubemoor_runtime::tls::{CertificateSource, Certificates};
 use kubemoor_runtime::{callers, telemetry};
-use kubemoor_web::{ClusterSettings, GuardAddress, LoopbackSettings, WebPage, in_cluster};
+use kubemoor_web::{GuardAddress, LoopbackSettings, PageCluster, WebPage, in_cluster};
 
 /// The flag, and the variable for all commands.
 const SERVER: &str = "server";
@@ -264,7 +264,7 @@ async fn serve(args: Args) -> anyhow::Result<CommandOutcome> {
     if let [(_, only)] = clusters.as_slice() {
         connection::connect_by(only).await?;
     }
-    let settings = clusters.into_iter().map(|(name, access)| ClusterSettings {
+    let settings = clusters.into_iter().map(|(name, access)| PageCluster {
         name,
         access,
         driver: records.record_driver,
@@ -392,7 +392,7 @@ async fn serve_in_cluster(
     let listener = TcpListener::bind(listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {listen}: choose another --listen"))?;
     let access = ClusterAccess { server: Some(server), ..ClusterAccess::default() };
-    let cluster = ClusterSettings { name, access, driver, labels, guard };
+    let cluster = PageCluster { name, access, driver, labels, guard };
     let connections = ConnectionMetrics::register(&mut metrics::registry());
     let port = TlsPort { listener, tls: certificates.server_config()?, metrics: connections };
     let ending = ServerShutdown::default();

@@ -50,9 +50,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
         // Both, even if the first cannot be withdrawn.
         let mutating = keep::withdraw::<MutatingWebhookConfiguration>(&connection.client).await;
         let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
-        let found = mutating
-            .and_then(|mutating| Ok(mutating | validating?))
-            .map_err(|error| withdraw_error(&connection, error))?;
+        let found = match (mutating, validating) {
+            (Ok(mutating), Ok(validating)) => mutating | validating,
+            (Err(error), _) | (_, Err(error)) => return Err(withdraw_error(&connection, error)),
+        };
         Ok((found, noted, serves_admission_policies(&connection).await))
     })?;
     let report = report(found, noted.err().map(|error| error.to_string()), admission_policies);

@@ -81,7 +81,7 @@ impl Followed {
     /// How many exceptions count for the Deployment as an object of a release in this namespace.
     fn count(&self, namespace: &str) -> usize {
         let release = ReleaseId { namespace: namespace.into(), name: "shop".into() };
-        self.allowances.of(&deployment(&self.namespace), &release).len()
+        self.allowances.of_release(&deployment(&self.namespace), &release).len()
     }
 
     async fn assert_made_one_counts_until_its_end(&self) {

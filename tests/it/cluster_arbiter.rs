@@ -3,8 +3,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::objects::Objects;
-use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, DryRunQuestion};
+use kubemoor_cluster::mirror::arbiter::{Arbiter, DryRunQuestion};
 use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::ObjectId;
 use serde_json::json;
@@ -68,13 +69,13 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
 
     let unknown = DryRunQuestion { object: config_map(&namespace, "nothing"), ..question.clone() };
     let error = arbiter.canonical(&unknown, SOON).await.unwrap_err();
-    assert!(matches!(error, ArbiterError::NotDeclared { .. }), "{error:?}");
+    assert!(matches!(error, ClusterError::NotDeclared { .. }), "{error:?}");
     let rewritten = DryRunQuestion { digest: Digest::of(&json!({})), ..question.clone() };
     let error = arbiter.canonical(&rewritten, SOON).await.unwrap_err();
-    assert!(matches!(error, ArbiterError::Changed { .. }), "{error:?}");
+    assert!(matches!(error, ClusterError::Changed { .. }), "{error:?}");
     let unrecorded = DryRunQuestion { revision: 9, ..question };
     let error = arbiter.canonical(&unrecorded, SOON).await.unwrap_err();
-    assert!(matches!(error, ArbiterError::NoRecord { .. }), "{error:?}");
+    assert!(matches!(error, ClusterError::NoRecord { .. }), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +102,7 @@ async fn refused_dry_run_and_timeout_are_distinct_errors() {
     let digest = digest(&watched, &object, &namespace);
     let question = DryRunQuestion { object, uid: "unknown".to_owned(), release, revision: 1, digest };
     let refused = arbiter.canonical(&question, SOON).await.unwrap_err();
-    assert!(matches!(refused, ArbiterError::DryRun { .. }), "{refused:?}");
+    assert!(matches!(refused, ClusterError::DryRun { .. }), "{refused:?}");
     let late = arbiter.canonical(&question, Duration::from_millis(1)).await.unwrap_err();
-    assert!(matches!(late, ArbiterError::Slow { .. }), "{late:?}");
+    assert!(matches!(late, ClusterError::Slow { .. }), "{late:?}");
 }

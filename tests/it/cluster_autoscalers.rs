@@ -54,7 +54,7 @@ async fn autoscalers_are_known_from_when_they_come_until_they_go() {
     soon("all are listed", progress.wait_for(|it| *it == Progress::Listed)).await.unwrap();
 
     let index = Index::default();
-    let of = |name: &str| autoscalers.of(&deployment(&namespace, name), &index);
+    let of = |name: &str| autoscalers.of_workload(&deployment(&namespace, name), &index);
     let seen = |name: &'static str, expected: Vec<Autoscaler>| async move {
         eventually(&format!("{name} is scaled by {expected:?}"), SOON, || {
             std::future::ready(of(name) == expected)
@@ -112,7 +112,7 @@ async fn autoscalers_are_followed_in_a_version_that_is_served() {
     });
     let mut progress = autoscalers.progress();
     soon("all are listed", progress.wait_for(|it| *it == Progress::Listed)).await.unwrap();
-    assert_eq!(autoscalers.of(&deployment(&namespace, "web"), &Index::default()), scales(1, 5));
+    assert_eq!(autoscalers.of_workload(&deployment(&namespace, "web"), &Index::default()), scales(1, 5));
     stop.cancel();
     task.await.unwrap();
 }

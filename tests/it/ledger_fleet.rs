@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_ledger::fleet::{FleetFilter, GuardState, ReleaseState, ReleaseView};
+use kubemoor_ledger::fleet::{FleetFilter, FleetReleaseState, GuardState, ReleaseView};
 use kubemoor_ledger::store::{ClusterFleet, Store};
 use kubemoor_runtime::config::{LedgerUrl, Retention};
 
@@ -15,8 +15,8 @@ pub(crate) fn guard() -> GuardState {
     GuardState { version: "1.2.3", certificate_until: Some("2027-01-01T00:00:00Z".parse().unwrap()) }
 }
 
-pub(crate) fn state(namespace: &str, name: &str) -> ReleaseState {
-    ReleaseState {
+pub(crate) fn state(namespace: &str, name: &str) -> FleetReleaseState {
+    FleetReleaseState {
         release: ReleaseId { namespace: namespace.into(), name: name.into() },
         revision: 3,
         declared: 5,
@@ -55,7 +55,7 @@ async fn row_of_a_release_says_its_state_and_since_when() {
     let (database, url): (_, LedgerUrl) = (text.rsplit_once('/').unwrap().1, text.parse().unwrap());
     let (east, written) = open(&url, "east", FOREVER).await;
     let since: Timestamp = "2026-11-20T00:00:00Z".parse().unwrap();
-    let drifted = ReleaseState {
+    let drifted = FleetReleaseState {
         drifted: 2,
         oldest_drift: Some(since),
         ready: "False",
@@ -72,7 +72,7 @@ async fn row_of_a_release_says_its_state_and_since_when() {
         state("shop", "web"),
         // The same again is no news, another message in the same state no other state.
         state("shop", "web"),
-        ReleaseState { message: "all 5 objects match, 1 as it may".to_owned(), ..state("shop", "web") },
+        FleetReleaseState { message: "all 5 objects match, 1 as it may".to_owned(), ..state("shop", "web") },
         drifted.clone(),
     ] {
         east.write(std::slice::from_ref(&state), &[]).await.unwrap();

@@ -1,7 +1,7 @@
 //! The web page of a PostgreSQL that the guards of many clusters share: no cluster and no kubeconfig is asked.
 
 use jiff::Timestamp;
-use kubemoor_ledger::fleet::ReleaseState;
+use kubemoor_ledger::fleet::FleetReleaseState;
 use kubemoor_ledger::store::ClusterFleet;
 use kubemoor_runtime::config::LedgerUrl;
 use reqwest::StatusCode;
@@ -67,8 +67,8 @@ async fn open(url: &str, cluster: &str) -> (ClusterFleet, Written) {
     (fleet, written)
 }
 
-fn drifted() -> ReleaseState {
-    ReleaseState {
+fn drifted() -> FleetReleaseState {
+    FleetReleaseState {
         revision: 9,
         drifted: 2,
         oldest_drift: Some("2026-11-20T00:00:00Z".parse().unwrap()),
@@ -216,7 +216,7 @@ async fn open_page_follows_the_ledger_and_names_silent_clusters() {
     wait_for_change(&mut stream).await;
     assert_holds(&page.text("").await, &["Stale since 20"], &[]);
     assert_holds(&page.text("releases?state=Stale").await, &["2 releases", "stale since 20"], &["prod-eu"]);
-    shared.us.write(&[ReleaseState { drifted: 0, reason: "InSync", ..drifted() }], &[]).await.unwrap();
+    shared.us.write(&[FleetReleaseState { drifted: 0, reason: "InSync", ..drifted() }], &[]).await.unwrap();
     wait_for_change(&mut stream).await;
     assert!(page.text("releases?state=Drifted").await.contains("No release matches"));
     shared.end().await;

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use kubemoor_ledger::fleet::{GuardState, ReleaseState};
+use kubemoor_ledger::fleet::{FleetReleaseState, GuardState};
 use kubemoor_runtime::config::LedgerUrl;
 use serde_json::json;
 
@@ -53,7 +53,7 @@ async fn whatever_a_shared_ledger_holds_is_text() {
     let open = || async { written.ledger.fleet().ok_or("it is not") };
     let fleet = eventually("the ledger is open", SOON, open).await;
     fleet.beat(&GuardState { version: MARKUP, ..guard() }).await.unwrap();
-    let odd = ReleaseState {
+    let odd = FleetReleaseState {
         reason: "Drifted",
         ready: "False",
         drifted: 1,

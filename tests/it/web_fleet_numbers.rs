@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
-use kubemoor_ledger::fleet::ReleaseState;
+use kubemoor_ledger::fleet::FleetReleaseState;
 use kubemoor_runtime::config::LedgerUrl;
 
 use crate::ledger::{FOREVER, Written, begin, row};
@@ -32,7 +32,7 @@ return found;";
 /// Two clusters: drift that is reported, one whose repairs are paused, and changes that were denied.
 async fn filled(url: &str) {
     let now = Timestamp::now();
-    let drifted = |name: &str, reason: &'static str| ReleaseState {
+    let drifted = |name: &str, reason: &'static str| FleetReleaseState {
         drifted: 2,
         oldest_drift: Some(now - jiff::SignedDuration::from_secs(60)),
         ready: "False",

@@ -19,7 +19,7 @@ use super::schema::{ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 mod moved;
 
 #[derive(Clone, Copy)]
-pub(crate) enum Found<'v> {
+pub(crate) enum FoundElement<'v> {
     None,
     One(usize, &'v Value),
     Many,
@@ -77,7 +77,7 @@ impl DeclaredFields {
     }
 }
 
-impl<'v> Found<'v> {
+impl<'v> FoundElement<'v> {
     pub(crate) fn one(self) -> Option<&'v Value> {
         if let Self::One(_, value) = self { Some(value) } else { None }
     }
@@ -97,11 +97,13 @@ impl<'v> LiveList<'v> {
         Self { keys, items, index: ElementIndex::of_list(items, keys, elements.items.len()) }
     }
 
-    pub(crate) fn find(&self, element: &Element) -> Found<'v> {
+    pub(crate) fn find(&self, element: &Element) -> FoundElement<'v> {
         match *self.places(element) {
-            [] => Found::None,
-            [place] => self.items.get(place).map_or(Found::None, |item| Found::One(place, item)),
-            _ => Found::Many,
+            [] => FoundElement::None,
+            [place] => {
+                self.items.get(place).map_or(FoundElement::None, |item| FoundElement::One(place, item))
+            }
+            _ => FoundElement::Many,
         }
     }
 
@@ -120,9 +122,9 @@ impl<'v> LiveList<'v> {
             Value::Object(own.map(|(name, value)| (name, copy(value))).collect())
         };
         match self.find(element) {
-            Found::None => None,
-            Found::One(_, value) => Some(keys(value)),
-            Found::Many => Some(self.collect(element).into_iter().map(keys).collect()),
+            FoundElement::None => None,
+            FoundElement::One(_, value) => Some(keys(value)),
+            FoundElement::Many => Some(self.collect(element).into_iter().map(keys).collect()),
         }
     }
 }
@@ -335,14 +337,14 @@ impl ComparisonWalk<'_> {
                 places.push((item, before, after));
             }
             match (before, after) {
-                (Found::None, Found::None) => {}
-                (Found::One(_, old), Found::One(_, new)) => {
+                (FoundElement::None, FoundElement::None) => {}
+                (FoundElement::One(_, old), FoundElement::One(_, new)) => {
                     self.changed(&item.node, "", &trail, BeforeAfter { old: Some(old), new: Some(new) });
                 }
-                (Found::None, Found::One(_, new)) => {
+                (FoundElement::None, FoundElement::One(_, new)) => {
                     self.changed(&item.node, "", &trail, BeforeAfter { old: None, new: Some(new) });
                 }
-                (Found::Many, Found::Many) => {
+                (FoundElement::Many, FoundElement::Many) => {
                     let (before, after) = (old.collect(item), new.collect(item));
                     let same = before.len() == after.len()
                         && before.iter().zip(&after).all(|(old, new)| !self.is_changed(&item.node, old, new));
@@ -350,13 +352,13 @@ impl ComparisonWalk<'_> {
                         self.push(&trail, shown(), FieldAgreement::Differs);
                     }
                 }
-                (Found::Many, Found::One(_, one)) => {
+                (FoundElement::Many, FoundElement::One(_, one)) => {
                     let agreement = self.worst(&item.node, one);
                     self.push(&trail, shown(), agreement);
                 }
-                (Found::One(_, _), Found::Many | Found::None)
-                | (Found::Many, Found::None)
-                | (Found::None, Found::Many) => {
+                (FoundElement::One(_, _), FoundElement::Many | FoundElement::None)
+                | (FoundElement::Many, FoundElement::None)
+                | (FoundElement::None, FoundElement::Many) => {
                     self.push(&trail, shown(), FieldAgreement::Differs);
                 }
             }
@@ -475,11 +477,11 @@ impl ComparisonWalk<'_> {
         for item in &elements.items {
             let trail = trail.then(TrailStep::Key(list.keys, &item.keys));
             match list.find(item) {
-                Found::One(place, value) => {
+                FoundElement::One(place, value) => {
                     places.push((item, place));
                     self.drift(&item.node, "", &trail, Some(value));
                 }
-                Found::None | Found::Many => {
+                FoundElement::None | FoundElement::Many => {
                     let values = ChangeValues { new: list.shown(item), ..ChangeValues::default() };
                     self.push(&trail, values, FieldAgreement::Differs);
                 }

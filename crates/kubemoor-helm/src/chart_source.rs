@@ -137,7 +137,7 @@ fn weight(value: &Value) -> usize {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct LeftBehindKey {
+pub struct DroppedSecretKey {
     pub path: Path,
     /// The last revision that declared it.
     pub revision: u64,
@@ -145,7 +145,7 @@ pub struct LeftBehindKey {
 
 /// The keys of a live Secret that upgrades left behind, by the latest revision and those before it, newest first. A key
 /// with another value than the one that was declared is somebody else's.
-pub fn left_behind(sources: &[ChartSource], object: &ObjectId, live: &Value) -> Vec<LeftBehindKey> {
+pub fn left_behind(sources: &[ChartSource], object: &ObjectId, live: &Value) -> Vec<DroppedSecretKey> {
     let Some((latest, earlier)) = sources.split_first() else { return Vec::new() };
     let Some(Value::Object(data)) = live.get("data").filter(|_| is_secret(object)) else { return Vec::new() };
     let Some(declared) = manifest::written(latest.manifest(), object) else { return Vec::new() };
@@ -165,7 +165,7 @@ pub fn left_behind(sources: &[ChartSource], object: &ObjectId, live: &Value) -> 
             let Some(text) = text.and_then(Value::as_str) else { return true };
             if value.as_str() == Some(&BASE64_STANDARD.encode(text)) {
                 let path = ["data", key.as_str()].map(|name| Segment::Field(name.to_owned()));
-                found.push(LeftBehindKey {
+                found.push(DroppedSecretKey {
                     path: Path(path.into_iter().collect()),
                     revision: source.revision,
                 });

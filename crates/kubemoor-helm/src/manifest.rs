@@ -110,17 +110,17 @@ impl ManifestReader {
     }
 
     /// Takes one document; `None` when the budget is used up.
-    fn document(&mut self, index: usize, document: ManifestDocument<'_>) -> Option<()> {
+    fn document(&mut self, index: usize, document: YamlDocument<'_>) -> Option<()> {
         let (value, source) = match document {
-            ManifestDocument::Json(json) => {
+            YamlDocument::Json(json) => {
                 self.budget.charge(json.cost())?;
                 match json.value() {
                     Some(value) => (value, None),
                     None => return self.skip(index, None, SkipReason::Depth),
                 }
             }
-            ManifestDocument::Malformed(reason) => return self.skip(index, None, reason),
-            ManifestDocument::Yaml(text) => {
+            YamlDocument::Malformed(reason) => return self.skip(index, None, reason),
+            YamlDocument::Yaml(text) => {
                 let text = unbroken(text);
                 let source = source_file(&text);
                 match yaml::to_json(&text, &mut self.budget) {
@@ -233,7 +233,7 @@ const BRACE: usize = 640;
 /// What a comma or bracket of JSON can take, in bytes: an entry's slot, and as much again for growth.
 const COMMA: usize = 112;
 
-enum ManifestDocument<'a> {
+enum YamlDocument<'a> {
     Yaml(&'a str),
     Json(Json<'a>),
     /// Lines that are no document.
@@ -259,17 +259,17 @@ impl<'a> ManifestDocuments<'a> {
 
     /// The next JSON object. Once one fails, the rest is YAML, unless the text
     /// has proved to be JSON by two objects in a row.
-    fn next_json(&mut self, read: usize) -> Option<ManifestDocument<'a>> {
+    fn next_json(&mut self, read: usize) -> Option<YamlDocument<'a>> {
         let mut objects = serde_json::Deserializer::from_str(self.rest).into_iter::<IgnoredAny>();
         let found = objects.next()?.ok().and_then(|_| self.rest.split_at_checked(objects.byte_offset()));
         if let Some((text, rest)) = found {
             self.json = Some(read + 1);
             self.rest = rest;
-            return Some(ManifestDocument::Json(Json(text)));
+            return Some(YamlDocument::Json(Json(text)));
         }
         if read > 1 {
             self.rest = "";
-            return Some(ManifestDocument::Malformed(SkipReason::Json));
+            return Some(YamlDocument::Malformed(SkipReason::Json));
         }
         self.json = None;
         // The rest of the last object's line is blank.
@@ -280,7 +280,7 @@ impl<'a> ManifestDocuments<'a> {
     }
 }
 
-impl ManifestDocument<'_> {
+impl YamlDocument<'_> {
     fn length(&self) -> usize {
         match self {
             Self::Yaml(text) => text.len(),
@@ -310,9 +310,9 @@ impl Json<'_> {
 }
 
 impl<'a> Iterator for ManifestDocuments<'a> {
-    type Item = ManifestDocument<'a>;
+    type Item = YamlDocument<'a>;
 
-    fn next(&mut self) -> Option<ManifestDocument<'a>> {
+    fn next(&mut self) -> Option<YamlDocument<'a>> {
         if let Some(read) = self.json {
             return self.next_json(read);
         }
@@ -328,7 +328,7 @@ impl<'a> Iterator for ManifestDocuments<'a> {
             let after = after.trim();
             if !after.is_empty() && !after.starts_with('#') {
                 self.rest = self.rest.get(end + line.len()..).unwrap_or_default();
-                return Some(ManifestDocument::Malformed(SkipReason::Separator));
+                return Some(YamlDocument::Malformed(SkipReason::Separator));
             }
             if end != 0 {
                 break;
@@ -339,7 +339,7 @@ impl<'a> Iterator for ManifestDocuments<'a> {
         let (document, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
         self.rest =
             rest.strip_prefix("---").map_or("", |rest| rest.split_once('\n').map_or("", |(_, rest)| rest));
-        Some(ManifestDocument::Yaml(document))
+        Some(YamlDocument::Yaml(document))
     }
 }
 
@@ -439,7 +439,7 @@ pub struct Written<'m> {
 pub fn written<'m>(manifest: &'m str, object: &ObjectId) -> Option<Written<'m>> {
     let mut found = None;
     for document in ManifestDocuments::new(manifest).take(MAX_DOCUMENTS) {
-        let ManifestDocument::Yaml(text) = document else { continue };
+        let YamlDocument::Yaml(text) = document else { continue };
         let may_be = text.len() <= LONGEST && text.contains(&*object.kind) && text.contains(&*object.name);
         if !may_be {
             continue;

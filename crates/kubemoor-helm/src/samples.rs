@@ -10,8 +10,6 @@ use kubemoor_helm::release::{
 };
 use kubemoor_helm::storage::Storage;
 
-pub(crate) use self::SampleRecord as Given; // alias
-
 /// What a record of the release `shop/web` is to be, for tests.
 pub(crate) struct SampleRecord<'a> {
     pub(crate) revision: u64,

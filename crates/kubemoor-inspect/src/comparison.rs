@@ -13,7 +13,7 @@ use similar::TextDiff;
 
 use super::failure::spoken;
 use super::reading::{ClusterReader, FoundObject, ReleaseInputs, is_repaired};
-use kubemoor_cluster::mirror::arbiter::ArbiterError;
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_declare::compare::{Move, is_alternative};
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::{DeclaredFields, FieldChange};
@@ -561,7 +561,7 @@ impl ReleaseObjects<'_> {
                     true => drift::compare(subject, live, DryRunEvidence::Unavailable),
                     false => stands,
                 };
-                if let (LiveVerdict::Drifted(drift), ArbiterError::Obstructed { .. }) = (&mut stands, &error)
+                if let (LiveVerdict::Drifted(drift), ClusterError::Obstructed { .. }) = (&mut stands, &error)
                 {
                     drift::settle_obstructed(&mut drift.changes);
                 }

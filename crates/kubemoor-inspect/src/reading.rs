@@ -17,7 +17,7 @@ use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::lease::read_pulse;
 use kubemoor_cluster::client::objects::Objects;
 use kubemoor_cluster::client::{by_short_name, guarded};
-use kubemoor_cluster::mirror::arbiter::{Arbiter, ArbiterError, DryRunQuestion};
+use kubemoor_cluster::mirror::arbiter::{Arbiter, DryRunQuestion};
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies;
 use kubemoor_cluster::mirror::policies::Autoscaled;
@@ -204,7 +204,7 @@ impl ClusterReader {
         release: &Release,
         object: &ObjectId,
         live: &Value,
-    ) -> Result<Arc<Value>, ArbiterError> {
+    ) -> Result<Arc<Value>, ClusterError> {
         let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let question = DryRunQuestion {
             object: object.clone(),

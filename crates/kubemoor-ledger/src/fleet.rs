@@ -20,7 +20,7 @@ pub const STALE_AFTER: Duration = Duration::from_secs(120);
 
 /// The state of one release in its guard's status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ReleaseState {
+pub struct FleetReleaseState {
     pub release: ReleaseId,
     pub revision: u64,
     pub declared: u64,
@@ -220,7 +220,7 @@ impl ClusterFleet {
     }
 
     /// Writes how some releases stand, and that others are gone: all or nothing.
-    pub async fn write(&self, states: &[ReleaseState], gone: &[ReleaseId]) -> Result<(), StoreError> {
+    pub async fn write(&self, states: &[FleetReleaseState], gone: &[ReleaseId]) -> Result<(), StoreError> {
         let pool = self.store.shared()?;
         let written = async {
             let mut transaction = pool.begin().await?;
@@ -406,9 +406,9 @@ async fn put(
     connection: &mut PgConnection,
     cluster: ClusterNumber,
     key: &SealingKey,
-    states: &[ReleaseState],
+    states: &[FleetReleaseState],
 ) -> Result<(), sqlx::Error> {
-    fn column<'s, T>(states: &'s [ReleaseState], of: impl Fn(&'s ReleaseState) -> T) -> Vec<T> {
+    fn column<'s, T>(states: &'s [FleetReleaseState], of: impl Fn(&'s FleetReleaseState) -> T) -> Vec<T> {
         states.iter().map(of).collect()
     }
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_verdict::diff::FieldDiff;
+use kubemoor_verdict::diff::ChangedField;
 use kubemoor_verdict::edit::{FieldFinding, Grounds, Verdict};
 #[cfg(doc)]
 use kubemoor_verdict::replay;
@@ -365,8 +365,8 @@ pub struct RowChange {
 
 impl RowChanges {
     /// The changes of a passing edit of `object`; only the first of many are kept.
-    pub fn passing(object: &ObjectId, changes: &[FieldDiff]) -> Self {
-        let of = |FieldDiff { change, .. }: &FieldDiff| {
+    pub fn passing(object: &ObjectId, changes: &[ChangedField]) -> Self {
+        let of = |ChangedField { change, .. }: &ChangedField| {
             let values = [&change.declared, &change.old, &change.new].map(Option::as_ref);
             RowChange::of(&FieldFinding::of(
                 change.path.clone(),

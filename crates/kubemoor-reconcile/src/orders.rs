@@ -140,7 +140,7 @@ impl RepairOrder {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct OrderOutcome {
+pub(crate) struct OrderProgress {
     pub(crate) repaired: usize,
     /// The objects that have to wait, and why.
     pub(crate) waiting: Vec<(ObjectId, String)>,
@@ -151,8 +151,8 @@ pub(crate) struct OrderOutcome {
 }
 
 /// The answer to the order of `at`.
-pub(crate) fn answer(at: &str, outcome: &OrderOutcome) -> OrderAnswer {
-    let OrderOutcome { repaired, waiting, left, advice } = outcome;
+pub(crate) fn answer(at: &str, outcome: &OrderProgress) -> OrderAnswer {
+    let OrderProgress { repaired, waiting, left, advice } = outcome;
     let told = |objects: &[(ObjectId, String)]| {
         named(objects.iter().map(|(object, why)| format!("{object}: {why}")))
     };

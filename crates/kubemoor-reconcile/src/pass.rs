@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::drifts::{ObjectDrift, Suspect};
 use crate::event::{ApiWork, Fault, WorkFailure, WorkId, WorkOutcome};
 use crate::machine::Reconciler;
-use crate::orders::{OrderOutcome, RepairOrder, answer};
+use crate::orders::{OrderProgress, RepairOrder, answer};
 use crate::plan::install_order;
 use crate::repair::{AGAIN, AttemptResult, RETRY, RepairState, RepairStep, Task, UNSERVED};
 use crate::report::DriftKind;
@@ -90,6 +90,7 @@ enum Job {
     Repair { task: Task, repair: Box<RepairState> },
 }
 
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum PassStep {
     HandOut(ApiWork, Job),
     GoOn,
@@ -586,7 +587,7 @@ impl Reconciler {
         towards: Option<&Towards>,
     ) {
         let id = &release.id;
-        let mut outcome = OrderOutcome { repaired: order.repaired.len(), ..OrderOutcome::default() };
+        let mut outcome = OrderProgress { repaired: order.repaired.len(), ..OrderProgress::default() };
         let mut waiting = unfinished.clone();
         let left = self.drifts.of_release(id).into_iter();
         for (object, drift) in left.filter(|(object, drift)| order.means(object) && !drift.allowed) {

@@ -256,7 +256,7 @@ impl Reconciler {
             return RepairStep::Done(done);
         };
         let write = Write::Delete { uid: created.uid.clone() };
-        RepairStep::recreate(task.write(&declared, write), Recreate::Deleting(created))
+        RepairStep::recreate(task.write(declared, write), Recreate::Deleting(created))
     }
 
     fn deleted(&mut self, task: &Task, created: Created, outcome: WorkOutcome) -> RepairStep {
@@ -299,7 +299,7 @@ impl Reconciler {
         let created = self.repairs.orphans.remove(&(task.id.clone(), task.object.clone()));
         let Some(created) = created else { return RepairStep::settled() };
         let Some(declared) = created.release.declared(&task.object) else { return RepairStep::settled() };
-        let work = task.read_object(&declared);
+        let work = task.read_object(declared);
         RepairStep::recreate(work, Recreate::OrphanReading(created))
     }
 

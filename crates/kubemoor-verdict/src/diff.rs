@@ -68,7 +68,7 @@ pub struct ClaimFacts {
 pub struct Diff {
     pub declared: Arc<DeclaredObject>,
     pub fields: Arc<DeclaredFields>,
-    pub changes: Vec<FieldDiff>,
+    pub changes: Vec<ChangedField>,
     /// The reason why an edit is allowed if nothing differs.
     pub reason: VerdictReason,
     /// The paths below which additions of an edit were searched, as one text; `None` where they were not.
@@ -77,7 +77,7 @@ pub struct Diff {
 
 /// One difference from a manifest.
 #[derive(Clone, Debug)]
-pub struct FieldDiff {
+pub struct ChangedField {
     /// The declared value, and the old and new one of an edit; `new` is the live value of a live object.
     pub change: FieldChange,
     pub kind: ChangeKind,
@@ -184,7 +184,7 @@ impl Diff {
     }
 
     fn push(&mut self, change: FieldChange, kind: ChangeKind) {
-        self.changes.push(FieldDiff { change, kind, element: None });
+        self.changes.push(ChangedField { change, kind, element: None });
     }
 }
 
@@ -285,7 +285,7 @@ impl ObjectComparison<'_> {
             let kind = if is_merged { ChangeKind::Merged } else { ChangeKind::Declared };
             let element = if diff.changes.len() < ELEMENTS { element(&change, edit.old, new) } else { None };
             let change = FieldChange { agreement, ..change };
-            diff.changes.push(FieldDiff { change, kind, element });
+            diff.changes.push(ChangedField { change, kind, element });
         }
     }
 

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::claims;
-use crate::diff::{ChangeKind, FieldDiff, ObjectComparison, may_be_rewritten};
+use crate::diff::{ChangeKind, ChangedField, ObjectComparison, may_be_rewritten};
 use crate::edit::{Circumstances, DryRunEvidence, FieldFinding, ObjectDeclaration, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use crate::shown::ShownValues;
@@ -217,7 +217,7 @@ fn changes<'r>(
     let (spared, permitted) = (Vec::new(), Vec::new());
     let mut matched = MatchedDeclaration { declared, spared, permitted, has_additions: false };
     let mut changes = Vec::new();
-    for (FieldDiff { change, kind, .. }, excused) in exceptions.excuse(diff.changes) {
+    for (ChangedField { change, kind, .. }, excused) in exceptions.excuse(diff.changes) {
         let Some(reason) = excused else {
             changes.push(change);
             continue;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::diff::{ChangeKind, FieldDiff};
+use crate::diff::{ChangeKind, ChangedField};
 use crate::edit::{Circumstances, ObjectDeclaration, VerdictReason};
 use crate::identities;
 use kubemoor_declare::equality;
@@ -173,13 +173,13 @@ impl<'a> ObjectExceptions<'a> {
     /// These differences of one [`Diff`](crate::diff::Diff), each with the reason why it is allowed. A declared null
     /// and a field in the place of a declared one are among the declared ones already, so their paths do not come
     /// again.
-    pub(crate) fn excuse<D: Borrow<FieldDiff>>(
+    pub(crate) fn excuse<D: Borrow<ChangedField>>(
         &self,
         diffs: impl IntoIterator<Item = D>,
     ) -> Vec<(D, Option<VerdictReason>)> {
         let mut judged: Vec<(D, Option<VerdictReason>)> = Vec::new();
         for diff in diffs {
-            let FieldDiff { change, kind, .. } = diff.borrow();
+            let ChangedField { change, kind, .. } = diff.borrow();
             let is_open = |(known, excused): &(D, Option<VerdictReason>)| {
                 excused.is_none() && known.borrow().change.path == change.path
             };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::claims::counting;
-use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, ObjectComparison};
+use crate::diff::{ChangeKind, ChangedField, ClaimFacts, Diff, EditFacts, EvidenceKind, ObjectComparison};
 use crate::edit::{
     DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, ObjectDeclaration, Rules, Verdict,
     VerdictReason,
@@ -334,7 +334,7 @@ struct Weighed {
 fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> Weighed {
     let mut weighed = Weighed { merged: true, ..Weighed::of_nothing(diff.reason) };
     for (it, excused) in exceptions.excuse(&diff.changes) {
-        let FieldDiff { change, kind, .. } = it;
+        let ChangedField { change, kind, .. } = it;
         if excused.is_none() && *kind != ChangeKind::Added {
             weighed.certain |= change.agreement == FieldAgreement::Differs && *kind != ChangeKind::Merged;
             weighed.in_doubt &= matches!(change.agreement, FieldAgreement::Doubt | FieldAgreement::Missing);
@@ -355,8 +355,8 @@ fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> W
     weighed
 }
 
-fn finding(object: &ObjectId, diff: &FieldDiff, fields: &DeclaredFields) -> FieldFinding {
-    let FieldDiff { change: FieldChange { path, declared, old, new, agreement }, kind, element } = diff;
+fn finding(object: &ObjectId, diff: &ChangedField, fields: &DeclaredFields) -> FieldFinding {
+    let ChangedField { change: FieldChange { path, declared, old, new, agreement }, kind, element } = diff;
     let values = match element {
         // A change of an element's existence holds only its keys.
         Some(element) => {

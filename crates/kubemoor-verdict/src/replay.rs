@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::diff::{ChangeKind, ClaimFacts, Diff, EditFacts, EvidenceKind, FieldDiff, JudgedFacts};
+use crate::diff::{ChangeKind, ChangedField, ClaimFacts, Diff, EditFacts, EvidenceKind, JudgedFacts};
 use crate::edit::{Circumstances, Edit, EditOutcome, ObjectDeclaration, ObjectOwner, Verdict, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use crate::judge::{Claim, Decision, decide};
@@ -634,11 +634,11 @@ impl RecordedChange {
         self.path.parse().ok()
     }
 
-    fn facts(&self) -> Option<FieldDiff> {
+    fn facts(&self) -> Option<ChangedField> {
         let Self { path, is, kind, declared, old, new, cut: _ } = self;
         let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
         let change = FieldChange { path: path.parse().ok()?, declared, old, new, agreement: *is };
-        Some(FieldDiff { change, kind: *kind, element: None })
+        Some(ChangedField { change, kind: *kind, element: None })
     }
 }
 
@@ -801,8 +801,8 @@ impl Recording<'_> {
         is_whole
     }
 
-    fn change(&self, facts: &FieldDiff) -> RecordedChange {
-        let FieldDiff { change: FieldChange { path, declared, old, new, agreement }, kind, .. } = facts;
+    fn change(&self, facts: &ChangedField) -> RecordedChange {
+        let ChangedField { change: FieldChange { path, declared, old, new, agreement }, kind, .. } = facts;
         let mut cut = false;
         let mut keep = |value: &Option<Value>| {
             let value = value.as_ref()?;

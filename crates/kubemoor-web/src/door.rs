@@ -18,7 +18,7 @@ use jiff::Timestamp;
 
 use super::html::{self, PageQuery};
 use super::in_cluster::{Refused, Visitors, cookies};
-use super::visitor::{ClusterSettings, LoginMethod, VisitedCluster, Visitor, hex};
+use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor, hex};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_runtime::callers::{self, RandomError};
@@ -183,7 +183,7 @@ const OWNER: &str = "cookie of the visitor";
 const FORMS: &str = "forms of the visitor";
 
 pub enum LoopbackSettings {
-    Clusters(Vec<ClusterSettings>),
+    Clusters(Vec<PageCluster>),
     /// The database that the guards of many clusters share. No cluster is asked.
     Database(Store),
 }

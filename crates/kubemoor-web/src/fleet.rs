@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::html::{self as write, LinkScope, PageFrame, PageLink, PageQuery, text_field, tile, trouble};
 use super::ledger::VisitorLedger;
-use super::overview::{Histories, HistoryKey, LEFT, clusters_table, last_days};
+use super::overview::{HistoryKey, LEFT, ReleaseHistories, clusters_table, last_days};
 use super::release::{Timeline, fleet_badge, framed, side_by_side};
 use super::releases::{counted_table, head, message_cell, states, turns};
 use super::visitor::Visitor;
@@ -283,7 +283,7 @@ const POLL: Duration = Duration::from_secs(3);
 
 pub(super) struct SharedLedger {
     pub(super) store: Store,
-    pub(super) histories: Histories,
+    pub(super) histories: ReleaseHistories,
     source: Arc<LedgerSource>,
     changes: watch::Receiver<u64>,
     poll: JoinHandle<()>,
@@ -299,7 +299,7 @@ impl SharedLedger {
             async move { store.fleet_mark().await }
         }));
         let source = Arc::new(LedgerSource::Database(store.clone()));
-        Self { store, histories: Histories::default(), source, changes, poll }
+        Self { store, histories: ReleaseHistories::default(), source, changes, poll }
     }
 
     /// The rows of one cluster, or of all (`None`).

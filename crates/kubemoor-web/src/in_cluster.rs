@@ -31,7 +31,7 @@ use tracing::info;
 
 use super::door::{AccessCheck, SentForm, is_of_another_site};
 use super::html as write;
-use super::visitor::{ClusterSettings, LoginMethod, VisitedCluster, Visitor, hex};
+use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor, hex};
 use super::{of_clusters, router};
 use kubemoor_cluster::client::connection::ClusterAccess;
 use kubemoor_inspect::failure::InspectError;
@@ -56,7 +56,7 @@ const FORM: &str = "form of the login";
 
 pub struct InClusterSettings {
     /// The cluster; its token is each visitor's own.
-    pub cluster: ClusterSettings,
+    pub cluster: PageCluster,
     /// The names by which browsers call this server.
     pub hosts: Vec<String>,
     /// What cookies and forms are protected by; replicas share it.
@@ -230,7 +230,7 @@ const KNOWN_PURPOSE: &str = "place of a visitor";
 const FORMS_PURPOSE: &str = "forms of a visitor";
 
 pub(super) struct Visitors {
-    settings: ClusterSettings,
+    settings: PageCluster,
     key: SigningKey,
     sealer: Sealer,
     known: Cache<[u8; 32], Arc<Visitor>>,
@@ -263,7 +263,7 @@ pub(super) enum Refused {
 impl Visitors {
     /// The visitors of a cluster; the token in `settings` is each visitor's own. Replicas with one key open each
     /// other's cookies.
-    pub(super) fn new(settings: ClusterSettings, key: SigningKey) -> Result<Self, SealError> {
+    pub(super) fn new(settings: PageCluster, key: SigningKey) -> Result<Self, SealError> {
         let sealer = Sealer::new(&key)?;
         let (known, asking) = (memory(MOST_VISITORS), Semaphore::new(ASKING));
         let refused = Cache::builder().max_capacity(MOST_REFUSED).time_to_live(REFUSED).build();
@@ -308,7 +308,7 @@ impl Visitors {
         if self.refused.contains_key(&place) {
             return Err(Refused::Unknown);
         }
-        let cluster = VisitedCluster::new(ClusterSettings {
+        let cluster = VisitedCluster::new(PageCluster {
             access: ClusterAccess { token: Some(token), ..self.settings.access.clone() },
             ..self.settings.clone()
         });

@@ -33,7 +33,7 @@ use tower_http::compression::CompressionLayer;
 
 pub use self::door::LoopbackSettings;
 use self::door::{AccessCheck, Loopback};
-pub use self::visitor::{ClusterSettings, GuardAddress};
+pub use self::visitor::{GuardAddress, PageCluster};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {

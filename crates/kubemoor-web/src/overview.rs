@@ -460,7 +460,7 @@ pub(super) struct DenialHistory {
     pub(super) more_users: usize,
 }
 
-pub(super) struct Histories(Cache<HistoryKey, Arc<RecentHistory>>);
+pub(super) struct ReleaseHistories(Cache<HistoryKey, Arc<RecentHistory>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct HistoryKey {
@@ -472,13 +472,13 @@ pub(super) struct HistoryKey {
     pub(super) version: u64,
 }
 
-impl Default for Histories {
+impl Default for ReleaseHistories {
     fn default() -> Self {
         Self(Cache::builder().max_capacity(KEPT_HISTORIES).time_to_live(HISTORY_KEPT).build())
     }
 }
 
-impl Histories {
+impl ReleaseHistories {
     /// What happened in a place, as it was counted a moment ago or as `ledger` says now.
     pub(super) async fn read(
         &self,

@@ -21,7 +21,7 @@ use super::board::{BoardScope, ChangeFeed, Followed, ReleaseStates};
 use super::fleet::SharedLedger;
 use super::html::{ALSO, FOLLOWED, PageQuery};
 use super::ledger::VisitorLedger;
-use super::overview::Histories;
+use super::overview::ReleaseHistories;
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::connection;
 use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
@@ -211,7 +211,7 @@ const ALLOWANCES: &str = "driftallowances";
 
 /// Which cluster, and as whom.
 #[derive(Clone)]
-pub struct ClusterSettings {
+pub struct PageCluster {
     pub name: String,
     pub access: ClusterAccess,
     /// How Helm keeps its records there.
@@ -235,8 +235,8 @@ pub enum GuardAddress {
 pub(super) struct VisitedCluster {
     pub(super) name: String,
     /// What the ledger has told of late.
-    pub(super) histories: Histories,
-    settings: ClusterSettings,
+    pub(super) histories: ReleaseHistories,
+    settings: PageCluster,
     connection: OnceCell<ClusterConnection>,
     user: OnceCell<Option<String>>,
     ledger: OnceCell<VisitorLedger>,
@@ -255,10 +255,10 @@ pub(super) struct OrderRights {
 }
 
 impl VisitedCluster {
-    pub(super) fn new(settings: ClusterSettings) -> Self {
+    pub(super) fn new(settings: PageCluster) -> Self {
         Self {
             name: settings.name.clone(),
-            histories: Histories::default(),
+            histories: ReleaseHistories::default(),
             settings,
             connection: OnceCell::new(),
             user: OnceCell::new(),
@@ -288,13 +288,13 @@ impl VisitedCluster {
     pub(super) async fn reader(&self) -> Result<ClusterReader, InspectError> {
         let connection = self.connection().await?.clone();
         let kinds = self.kinds(&connection).await?;
-        let ClusterSettings { driver, labels, .. } = &self.settings;
+        let PageCluster { driver, labels, .. } = &self.settings;
         Ok(ClusterReader::of_kinds(connection, kinds, *driver, labels).await)
     }
 
     /// The ledger, as its guard shows it to the visitor. Nobody is asked yet.
     pub(super) async fn ledger(&self) -> Result<VisitorLedger, InspectError> {
-        let ClusterSettings { access, guard, .. } = &self.settings;
+        let PageCluster { access, guard, .. } = &self.settings;
         let open = || async {
             let source = match guard {
                 GuardAddress::Given { server, authority } => {
@@ -375,7 +375,7 @@ impl VisitedCluster {
         if boards.len() > NAMESPACES {
             boards.retain(|namespace, _| namespace.is_none());
         }
-        let ClusterSettings { driver, labels, .. } = &self.settings;
+        let PageCluster { driver, labels, .. } = &self.settings;
         let scope = BoardScope { namespace: key.clone(), driver: *driver, labels: labels.clone() };
         let board = Arc::new(ReleaseStates::follow(connection.clone(), scope));
         boards.insert(key, Arc::clone(&board));

@@ -68,7 +68,7 @@ pub(super) struct SuiteSpec {
     #[serde(default)]
     allowances: Vec<DriftAllowanceSpec>,
     #[serde(default)]
-    autoscalers: Vec<AutoscalerSpec>,
+    autoscalers: Vec<SuiteAutoscaler>,
     pub(super) cases: Vec<SuiteCase>,
 }
 
@@ -95,7 +95,7 @@ struct ReleaseSpec {
 /// The scaling range that an autoscaler gives a workload.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct AutoscalerSpec {
+struct SuiteAutoscaler {
     /// The workload: `Deployment/web`.
     object: String,
     /// Its namespace, where several objects have this kind and name.
@@ -245,7 +245,7 @@ impl ReleaseSpec {
     }
 }
 
-impl AutoscalerSpec {
+impl SuiteAutoscaler {
     fn scaling(
         &self,
         documents: &[(ObjectId, Value)],

@@ -95,7 +95,7 @@ pub enum ClusterError {
     #[error("the record of revision {revision} cannot be read: {reason}")]
     BadRecord { revision: u64, reason: String },
     #[error("revision {revision} of release {release} does not declare {object}")]
-    NotDeclared { object: ObjectId, release: ReleaseId, revision: u64 },
+    NotDeclared { object: Box<ObjectId>, release: ReleaseId, revision: u64 },
     #[error("revision {revision} of release {release} has changed meanwhile")]
     Changed { release: ReleaseId, revision: u64 },
     #[error("the dry run of {object} failed: {source}")]

@@ -266,10 +266,6 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    pub fn of(guarded: &GuardedRelease, key: &SigningKey) -> Option<Self> {
-        Self::from_status(guarded, key) // alias
-    }
-
     /// The content of a GuardedRelease's status, if a guard with this key signed it.
     pub fn from_status(guarded: &GuardedRelease, key: &SigningKey) -> Option<Self> {
         let (release, status) = (guarded.release()?, guarded.status.as_ref()?);

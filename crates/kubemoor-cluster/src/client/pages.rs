@@ -104,10 +104,6 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         Self { size: PageSize(count), ..self }
     }
 
-    pub fn of(self, count: u32) -> Self {
-        self.starting_with(count) // alias
-    }
-
     /// Each page within this time.
     pub fn within(self, within: Duration) -> Self {
         Self { within, ..self }

@@ -87,10 +87,6 @@ impl Allowances {
         allowances.filter(|allowance| allowance.is_for(object, release)).cloned().collect()
     }
 
-    pub fn of(&self, object: &ObjectId, release: &ReleaseId) -> Vec<Arc<Allowance>> {
-        self.of_release(object, release) // alias
-    }
-
     /// The open allowances that name an object, whatever declares it. Some may have ended a moment ago.
     pub fn named(&self, object: &ObjectId) -> Vec<Arc<Allowance>> {
         self.known.read().named(object).to_vec()

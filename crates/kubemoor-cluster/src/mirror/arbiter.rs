@@ -139,7 +139,7 @@ impl Arbiter {
         let DryRunQuestion { object, release, revision, digest, .. } = question;
         let declared = self.releases.document(release, *revision, object, within).await?;
         let not_declared = || ClusterError::NotDeclared {
-            object: object.clone(),
+            object: Box::new(object.clone()),
             release: release.clone(),
             revision: *revision,
         };
@@ -160,5 +160,3 @@ impl Arbiter {
 fn late(object: &ObjectId, within: Duration) -> ClusterError {
     ClusterError::Slow { what: format!("no dry run of {object} ended"), within }
 }
-
-pub use crate::client::call::ClusterError as ArbiterError;

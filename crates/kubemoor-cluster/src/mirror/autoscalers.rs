@@ -81,10 +81,6 @@ impl AutoscalerMirror {
         self.known.read().of_workload(workload, index).map(|(_, _, autoscaler)| autoscaler).collect()
     }
 
-    pub fn of(&self, workload: &ObjectId, index: &Index) -> Vec<Autoscaler> {
-        self.of_workload(workload, index) // alias
-    }
-
     /// The same for a history of them: tells of each state of an autoscaler the same to every guard, also after a
     /// restart, so that it can be kept once.
     pub fn scalings(&self, workload: &ObjectId, index: &Index) -> Vec<Scaling> {

@@ -364,6 +364,7 @@ pub(super) struct Payloads {
 type ManifestTask = Box<dyn FnOnce() + Send>;
 
 /// The result of reading a record.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum Fetched<T> {
     /// It is in the state that was asked for.
     Found(T),

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::{ComparisonWalk, Found, LiveList};
+use super::{ComparisonWalk, FoundElement, LiveList};
 use crate::equality::{Family, FieldAgreement, has_keys, key_value, quantity};
 use crate::fields::{DeclaredFields, Element, Elements, FieldEntry, FieldNode};
 use crate::path::{Path, Segment, Trail, TrailStep};
@@ -122,7 +122,7 @@ impl Search<'_> {
                 let Value::Array(list) = live else { return };
                 let index = LiveList::new(elements, self.walk.types, Some(live));
                 for item in &elements.items {
-                    if let Found::One(_, value) = index.find(item) {
+                    if let FoundElement::One(_, value) = index.find(item) {
                         let trail = trail.then(TrailStep::Key(index.keys, &item.keys));
                         self.moved(&item.node, "", &trail, value);
                     }

@@ -20,7 +20,7 @@ use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{ReleaseId, build};
 use kubemoor_helm::record::{ChartVersion, ReleaseStatus};
 use kubemoor_ledger::LedgerHandle;
-use kubemoor_ledger::fleet::{GuardState, ReleaseState};
+use kubemoor_ledger::fleet::{FleetReleaseState, GuardState};
 use kubemoor_ledger::store::{ClusterFleet, StoreError};
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::Certificates;
@@ -160,7 +160,7 @@ impl FleetWriter {
     }
 
     /// The state of a release; `None` if it is gone or not known yet.
-    fn state_of(&self, release: &ReleaseId) -> Option<ReleaseState> {
+    fn state_of(&self, release: &ReleaseId) -> Option<FleetReleaseState> {
         // This replica does not know another leader's decisions about drifts before it has led
         // itself.
         let report = self.state.of(release).filter(|report| report.leads || report.drifted.is_empty())?;
@@ -174,7 +174,7 @@ impl FleetWriter {
         }
         let policy = self.in_force.resolver().of(release);
         let ReleaseHealth { ready, reason, counts, message, .. } = report.health();
-        Some(ReleaseState {
+        Some(FleetReleaseState {
             release: release.clone(),
             revision: report.records.revision,
             declared: number(counts.declared),
@@ -292,11 +292,11 @@ impl PendingRows {
         work
     }
 
-    fn is_news(&self, state: &ReleaseState) -> bool {
+    fn is_news(&self, state: &FleetReleaseState) -> bool {
         self.lead.as_ref().is_some_and(|lead| lead.rows.get(&state.release) != Some(&hash(state)))
     }
 
-    fn written(&mut self, states: &[ReleaseState], gone: &[ReleaseId]) {
+    fn written(&mut self, states: &[FleetReleaseState], gone: &[ReleaseId]) {
         let Some(lead) = &mut self.lead else { return };
         lead.failing = None;
         for state in states {
@@ -326,7 +326,7 @@ impl PendingRows {
     }
 }
 
-fn hash(state: &ReleaseState) -> u64 {
+fn hash(state: &FleetReleaseState) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
     hasher.finish()

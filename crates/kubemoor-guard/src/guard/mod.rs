@@ -395,7 +395,7 @@ impl Shell {
     fn surroundings(&self, object: &ObjectId) -> ObjectSurroundings {
         let autoscalers = {
             let index = self.guard.releases.index().read();
-            self.guard.autoscalers.of(object, &index)
+            self.guard.autoscalers.of_workload(object, &index)
         };
         let allowances = self.guard.allowances.named(object);
         let departed = self.guard.autoscalers.departed(object);

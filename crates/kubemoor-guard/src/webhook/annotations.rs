@@ -83,7 +83,7 @@ pub(super) async fn settle(
         (AnnotationRequest::Nothing, _) => return Ok(Vec::new()),
         (AnnotationRequest::Withdrawn, live) => {
             let goes_on = |release: &Arc<Release>| {
-                live.is_some_and(|live| !live.allowances.of(object, &release.id).is_empty())
+                live.is_some_and(|live| !live.allowances.of_release(object, &release.id).is_empty())
             };
             let going_on = judgement.claims.iter().find(|release| goes_on(release));
             let message = going_on.map(|release| message::withdrawn(object, &release.id));

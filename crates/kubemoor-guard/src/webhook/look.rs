@@ -49,6 +49,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The longest read of a release that the new object names and that decides nothing yet.
 const NAMED: Duration = Duration::from_millis(500);
 
+#[expect(clippy::large_enum_variant, reason = "there is one")]
 pub enum ReleaseSource {
     /// A cluster, whose records the index follows.
     Cluster(Box<LiveCluster>),
@@ -88,13 +89,13 @@ impl ReleaseSource {
         let index = live.releases.index().read();
         let mut allowances = Vec::new();
         for claim in index.claims(object) {
-            for allowance in live.allowances.of(object, &claim.id) {
+            for allowance in live.allowances.of_release(object, &claim.id) {
                 if !allowances.contains(&allowance) {
                     allowances.push(allowance);
                 }
             }
         }
-        let (autoscalers, settled) = (live.autoscalers.of(object, &index), live.settled.of(object));
+        let (autoscalers, settled) = (live.autoscalers.of_workload(object, &index), live.settled.of(object));
         Circumstances { allowances, autoscalers, departed: None, settled }
     }
 }

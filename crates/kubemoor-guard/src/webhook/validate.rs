@@ -40,7 +40,7 @@ use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{AdmissionMetrics, Decision, UNREACHED, Webhook};
 use kubemoor_runtime::telemetry::traces::Arrival;
-use kubemoor_verdict::diff::{ClaimFacts, FieldDiff, JudgedFacts};
+use kubemoor_verdict::diff::{ChangedField, ClaimFacts, JudgedFacts};
 use kubemoor_verdict::edit::{DryRunEvidence, EditOutcome, Rules, Verdict, VerdictReason};
 use kubemoor_verdict::message;
 use kubemoor_verdict::message::EditMessage;
@@ -496,7 +496,7 @@ impl Validator {
     }
 
     /// Whether an edit that a rule alone allows is kept: not where one like it was kept within the last hour.
-    fn is_kept(&self, case: &ReviewCase<'_>, claim: &ClaimFacts, changes: &[FieldDiff]) -> bool {
+    fn is_kept(&self, case: &ReviewCase<'_>, claim: &ClaimFacts, changes: &[ChangedField]) -> bool {
         if self.setup.resolver.of(&claim.release).edits == EditsMode::Allow {
             return false;
         }
@@ -602,7 +602,7 @@ fn first(claims: &[Arc<Release>]) -> Option<(ReleaseId, u64)> {
 fn spared<'f>(
     verdict: &Verdict,
     facts: Option<&'f JudgedFacts>,
-) -> Option<(&'f ClaimFacts, &'f [FieldDiff])> {
+) -> Option<(&'f ClaimFacts, &'f [ChangedField])> {
     let by_rule = matches!(verdict.reason, VerdictReason::Ignored | VerdictReason::Autoscaled);
     let Some(JudgedFacts::Edit(facts)) = facts.filter(|_| by_rule && verdict.outcome == EditOutcome::Allow)
     else {

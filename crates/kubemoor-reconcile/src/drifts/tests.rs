@@ -1,7 +1,7 @@
 mod agreed;
 
 use super::*;
-use crate::sample_releases::{Given, assembled};
+use crate::sample_releases::{SampleRecord, assembled};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_policy::agreement::SeenAlive;
 
@@ -45,7 +45,8 @@ fn declaring(revision: u64, uid: &str, status: ReleaseStatus, objects: &[(&str, 
             )
         })
         .collect();
-    let mut release = assembled(Given { manifest: &manifest, revision, status, ..Given::default() }, None);
+    let mut release =
+        assembled(SampleRecord { manifest: &manifest, revision, status, ..SampleRecord::default() }, None);
     Arc::make_mut(&mut release.latest).uid = uid.to_owned();
     Arc::new(release)
 }

@@ -17,7 +17,7 @@ use super::super::event::{HelmManager, LiveObject, Sighting};
 use super::super::report::LoopReport;
 use super::super::scopes::WatchScope;
 use super::*;
-use crate::sample_releases::{Given, assembled};
+use crate::sample_releases::{SampleRecord, assembled};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
@@ -71,7 +71,7 @@ fn web() -> ObjectId {
 }
 
 fn release(status: ReleaseStatus, manifest: &str) -> Arc<Release> {
-    Arc::new(assembled(Given { manifest, status, ..Given::default() }, None))
+    Arc::new(assembled(SampleRecord { manifest, status, ..SampleRecord::default() }, None))
 }
 
 fn settings() -> LoopSettings {

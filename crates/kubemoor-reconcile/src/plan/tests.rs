@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::drifts::ResourceVersion;
-use crate::sample_releases::{Given, assembled};
+use crate::sample_releases::{SampleRecord, assembled};
 use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{EditsMode, ReleaseId};
 use kubemoor_helm::release::Invalid;
@@ -49,7 +49,8 @@ fn life(release: ReleaseId) -> LastSeen {
 /// The release `shop/web` that declares `object` alone.
 fn declaring(api_version: &str, kind: &str, metadata: &str) -> Question {
     let manifest = format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web{metadata}}}\n");
-    let release = assembled(Given { manifest: &manifest, created: MADE, ..Given::default() }, None);
+    let release =
+        assembled(SampleRecord { manifest: &manifest, created: MADE, ..SampleRecord::default() }, None);
     let object = ObjectId::clone(release.objects.keys().next().unwrap());
     Question {
         object,

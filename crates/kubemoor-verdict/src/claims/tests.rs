@@ -1,6 +1,6 @@
 use crate::claims::*;
 use crate::sample_policies::{policies, policy};
-use crate::sample_releases::{Given, assembled};
+use crate::sample_releases::{SampleRecord, assembled};
 use kubemoor_declare::model::ReleaseId;
 
 fn release(name: &str) -> ReleaseId {
@@ -8,7 +8,7 @@ fn release(name: &str) -> ReleaseId {
 }
 
 fn claims(names: &[&str]) -> Vec<Arc<Release>> {
-    let given = |name| Given { namespace: "shop", name, ..Given::default() };
+    let given = |name| SampleRecord { namespace: "shop", name, ..SampleRecord::default() };
     names.iter().map(|name| Arc::new(assembled(given(name), None))).collect()
 }
 
@@ -110,7 +110,7 @@ mod dependants {
 
     use crate::claims::*;
     use crate::edit::{Circumstances, ObjectOwner};
-    use crate::sample_releases::{Given, assembled};
+    use crate::sample_releases::{SampleRecord, assembled};
     use crate::samples::resolver;
     use kubemoor_declare::model::{Actor, EditsMode};
     use kubemoor_helm::record::ReleaseStatus;
@@ -126,8 +126,8 @@ mod dependants {
         DeletedAlong::Namespace("shop".to_owned())
     }
 
-    fn named<'a>(namespace: &'a str, name: &'a str, manifest: &'a str) -> Given<'a> {
-        Given { namespace, name, manifest, ..Given::default() }
+    fn named<'a>(namespace: &'a str, name: &'a str, manifest: &'a str) -> SampleRecord<'a> {
+        SampleRecord { namespace, name, manifest, ..SampleRecord::default() }
     }
 
     fn found(taken: &DeletedAlong, releases: Vec<Release>) -> Vec<Dependant> {
@@ -175,7 +175,7 @@ mod dependants {
     #[test]
     fn uninstalled_or_opted_out_objects_are_not_counted_as_dependants() {
         let in_state = |status, wanted: &[&str]| {
-            let release = assembled(Given { status, ..named("shop", "web", CONFIG) }, None);
+            let release = assembled(SampleRecord { status, ..named("shop", "web", CONFIG) }, None);
             check_found(&shop(), vec![release], wanted);
         };
         for status in [
@@ -306,7 +306,8 @@ mod dependants {
     #[test]
     fn helm_deletes_what_its_own_release_declares_whatever_it_takes() {
         let manifest = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
-        let claims = |status| vec![assembled(Given { status, ..named("bank", "base", manifest) }, None)];
+        let claims =
+            |status| vec![assembled(SampleRecord { status, ..named("bank", "base", manifest) }, None)];
         let owned = json!({"metadata": {"name": "shop", "annotations": {
         "meta.helm.sh/release-name": "base", "meta.helm.sh/release-namespace": "bank"}}});
         let case = |status| Case { claims: claims(status), old: owned.clone(), ..Case::default() };

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::diff::of_fields;
 use crate::drift::*;
 use crate::sample_policies::{policies, policy};
-use crate::sample_releases::{Given, assembled, deployed, second};
+use crate::sample_releases::{SampleRecord, assembled, deployed, second};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::declare::declare;
 use kubemoor_declare::model::{Autoscaler, ReleaseId};
@@ -150,7 +150,8 @@ fn only_declared_fields_drift_and_only_by_their_meaning() {
     check(changed(&[(label, json!("me"))], "{}"), label);
     check(Case { live: None, ..Case::default() }, "missing");
     check(Case { release: deployed(""), ..Case::default() }, "not declared");
-    let uninstalled = Given { manifest: MANIFEST, status: ReleaseStatus::Uninstalled, ..Given::default() };
+    let uninstalled =
+        SampleRecord { manifest: MANIFEST, status: ReleaseStatus::Uninstalled, ..SampleRecord::default() };
     check(Case { release: assembled(uninstalled, None), ..Case::default() }, "not declared");
 }
 
@@ -370,7 +371,7 @@ fn value_that_only_helm_has_written_is_in_doubt_unless_an_operation_is_under_way
     ]));
     let before = MANIFEST.replace("replicas: 2", "replicas: 1");
     let dropped = MANIFEST.replace("name: web", "name: other");
-    let first = Given { manifest: MANIFEST, status: ReleaseStatus::Failed, ..Given::default() };
+    let first = SampleRecord { manifest: MANIFEST, status: ReleaseStatus::Failed, ..SampleRecord::default() };
     for (release, expected) in [
         (deployed(MANIFEST), "/spec/replicas?"),
         (assembled(first, None), "/spec/replicas?"),

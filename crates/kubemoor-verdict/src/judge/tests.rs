@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use crate::edit::{Circumstances, ObjectOwner};
 use crate::judge::*;
 use crate::sample_policies::policy;
-use crate::sample_releases::{Given, assembled, deployed, second};
+use crate::sample_releases::{SampleRecord, assembled, deployed, second};
 use crate::samples::{book_of, resolver};
 use kubemoor_declare::model::{Actor, EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
@@ -157,7 +157,8 @@ fn an_object_that_no_release_declares_is_nobodys_matter() {
     let other = MANIFEST.replace("name: web", "name: api");
     check(Case { claims: Vec::new(), new: scaled(5), ..Case::default() }, "Allow not-declared");
     check(Case { claims: vec![deployed(&other)], new: scaled(5), ..Case::default() }, "Allow not-declared");
-    let gone = Given { status: ReleaseStatus::Uninstalled, manifest: MANIFEST, ..Given::default() };
+    let gone =
+        SampleRecord { status: ReleaseStatus::Uninstalled, manifest: MANIFEST, ..SampleRecord::default() };
     check(
         Case { claims: vec![assembled(gone, None)], new: scaled(5), ..Case::default() },
         "Allow not-declared",
@@ -309,21 +310,22 @@ fn an_update_that_makes_the_object_the_releases_is_judged_as_a_creation() {
     check(Case { old: Some(unnamed), new: scaled(5), ..Case::default() }, "Allow as-declared");
     check(Case { old: bare(5), new: bare(6), ..Case::default() }, "Deny drift /spec/replicas");
     // Helm itself sets its label and annotations while an operation runs.
-    let pending = Given { status: ReleaseStatus::PendingUpgrade, manifest: MANIFEST, ..Given::default() };
+    let pending =
+        SampleRecord { status: ReleaseStatus::PendingUpgrade, manifest: MANIFEST, ..SampleRecord::default() };
     check(Case { claims: vec![assembled(pending, None)], ..adopting() }, "Allow as-declared");
 }
 
 #[test]
 fn an_object_of_another_namespace_is_adopted_once_it_names_the_release() {
     let namespaced = MANIFEST.replace("{name: web}", "{name: web, namespace: shop}");
-    let given = Given { namespace: "bank", manifest: &namespaced, ..Given::default() };
+    let given = SampleRecord { namespace: "bank", manifest: &namespaced, ..SampleRecord::default() };
     let annotations = |namespace: &str| {
         let named = json!({"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": namespace});
         ("/metadata/annotations", named)
     };
     let named = |replicas: u32| Some(live(&[annotations("bank"), ("/spec/replicas", json!(replicas))]));
     let case = |replicas: u32| Case {
-        claims: vec![assembled(Given { ..given }, None)],
+        claims: vec![assembled(SampleRecord { ..given }, None)],
         owner: ObjectOwner::Release(release("bank", "web")),
         old: Some(live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(replicas))])),
         new: named(replicas),
@@ -405,9 +407,10 @@ fn a_sealed_field_is_refused_though_no_manifest_declares_it() {
         check(Case { mode: EditsMode::Warn, ..case() }, &format!("Warn drift {pointer}"));
     }
     // An owner ends in a deletion, and an uninstallation deletes anyway.
-    let uninstalling = Given { status: ReleaseStatus::Uninstalling, manifest: MANIFEST, ..Given::default() };
+    let uninstalling =
+        SampleRecord { status: ReleaseStatus::Uninstalling, manifest: MANIFEST, ..SampleRecord::default() };
     let owned = || Case {
-        claims: vec![assembled(Given { ..uninstalling }, None)],
+        claims: vec![assembled(SampleRecord { ..uninstalling }, None)],
         new: Some(live(&[("/metadata/ownerReferences", owners)])),
         ..Case::default()
     };

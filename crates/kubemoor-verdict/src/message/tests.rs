@@ -255,12 +255,12 @@ fn falsified_record_tells_what_would_be_false() {
 
 #[test]
 fn dependants_are_told_and_counted() {
-    use crate::sample_releases::{Given, assembled};
+    use crate::sample_releases::{SampleRecord, assembled};
     let names: Vec<_> = (0..10).map(|n| format!("r{n}")).collect();
     let dependants: Vec<_> = names
         .iter()
         .map(|name| Dependant {
-            release: std::sync::Arc::new(assembled(Given { name, ..Given::default() }, None)),
+            release: std::sync::Arc::new(assembled(SampleRecord { name, ..SampleRecord::default() }, None)),
             object: object("apps", "Deployment"),
         })
         .collect();

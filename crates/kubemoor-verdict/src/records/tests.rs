@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::records::*;
 use crate::sample_policies::policy;
-use crate::sample_releases::{Given, assembled};
+use crate::sample_releases::{SampleRecord, assembled};
 use crate::samples::resolver;
 use kubemoor_declare::model::EditsMode;
 use kubemoor_helm::record::ApplyMethod;
@@ -71,7 +71,7 @@ impl Default for Case<'_> {
             labelled: &["web"],
             adds_owner: false,
             being_deleted: false,
-            release: Some(assembled(Given::default(), None)),
+            release: Some(assembled(SampleRecord::default(), None)),
             mode: EditsMode::Deny,
         }
     }
@@ -174,10 +174,10 @@ fn the_last_deployed_record_stays_while_the_release_is_installed() {
         release,
         ..Case::default()
     };
-    let one = |status| Some(assembled(Given { status, ..Given::default() }, None));
+    let one = |status| Some(assembled(SampleRecord { status, ..SampleRecord::default() }, None));
     let second = |status| {
-        let latest = Given { revision: 2, status, ..Given::default() };
-        Some(assembled(latest, Some(Given::default())))
+        let latest = SampleRecord { revision: 2, status, ..SampleRecord::default() };
+        Some(assembled(latest, Some(SampleRecord::default())))
     };
     let last = Some(Falsified::LastDeployed);
     check(delete(1, one(ReleaseStatus::Deployed)), "Deny record", last);
@@ -207,7 +207,7 @@ fn the_last_deployed_record_stays_while_the_release_is_installed() {
 fn last_deployed_record_gets_no_owner_by_which_it_is_collected() {
     let owned = |status| Case {
         adds_owner: true,
-        release: Some(assembled(Given { status, ..Given::default() }, None)),
+        release: Some(assembled(SampleRecord { status, ..SampleRecord::default() }, None)),
         ..Case::default()
     };
     check(owned(ReleaseStatus::Deployed), "Deny record", Some(Falsified::LastDeployed));

@@ -1,14 +1,14 @@
 use serde_json::json;
 
 use crate::remedy::{Upgrade, *};
-use crate::sample_releases::{Given, assembled};
+use crate::sample_releases::{SampleRecord, assembled};
 use kubemoor_declare::declare::declare;
 
 /// The sentence about a permanent change of an object with this metadata in the manifest.
 fn permanent(metadata: Value, writer: RecordWriter, live: &Value) -> String {
     let metadata = metadata.as_object().unwrap().clone();
     let manifest = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
-    let head = RecordHead::clone(&assembled(Given::default(), None).latest);
+    let head = RecordHead::clone(&assembled(SampleRecord::default(), None).latest);
     let record = RecordHead { writer, touched: "2026-04-01T12:00:00Z".parse().unwrap(), ..head };
     let live = live.to_string();
     let writers = || LiveWriters::of(&Excerpt::of(&live));

@@ -229,7 +229,7 @@ impl Follower {
     /// Lists one object: only the API server knows what the visitor may list.
     async fn list_one(&self, resource: &ApiResource, namespace: Option<&str>) -> Result<(), ClusterError> {
         let pages = Pages::metadata(&self.connection.client, resource, namespace)?;
-        let mut pages = pages.of(1).within(PATIENCE);
+        let mut pages = pages.starting_with(1).within(PATIENCE);
         pages.next().await.map(drop)
     }
 

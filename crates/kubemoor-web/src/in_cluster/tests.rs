@@ -104,7 +104,7 @@ async fn visitors(server: &Arc<FakeApiServer>, folder: &std::path::Path) -> Visi
     });
     let kubeconfig = folder.join("kubeconfig");
     std::fs::write(&kubeconfig, config.to_string()).unwrap();
-    let settings = ClusterSettings {
+    let settings = PageCluster {
         name: "one".to_owned(),
         access: ClusterAccess { kubeconfig: Some(kubeconfig), ..ClusterAccess::default() },
         driver: RecordDriver::Secret,

@@ -75,8 +75,8 @@ fn as_many_rows_as_are_counted_are_not_called_cut() {
 
 #[tokio::test]
 async fn counts_are_kept_for_their_place_until_rights_end() {
-    let (histories, counted) = (Histories::default(), AtomicU32::new(0));
-    let count = async |histories: &Histories, namespace: &str, version: u64, is_away: bool| {
+    let (histories, counted) = (ReleaseHistories::default(), AtomicU32::new(0));
+    let count = async |histories: &ReleaseHistories, namespace: &str, version: u64, is_away: bool| {
         let place = HistoryKey { cluster: None, namespace: Some(namespace.to_owned()), version };
         let history = async {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -99,7 +99,7 @@ async fn counts_are_kept_for_their_place_until_rights_end() {
     assert_eq!(count(&histories, "shop", 0, false).await, 0);
     assert_eq!(count(&histories, "bank", 0, false).await, 1, "another namespace");
     assert_eq!(count(&histories, "shop", 1, false).await, 1, "after a change");
-    assert_eq!(count(&Histories::default(), "shop", 0, false).await, 1, "another visitor");
+    assert_eq!(count(&ReleaseHistories::default(), "shop", 0, false).await, 1, "another visitor");
     histories.forget();
     assert_eq!(count(&histories, "shop", 0, false).await, 1);
 }

@@ -2,7 +2,7 @@ mod autoscalers {
     use serde_json::json;
 
     use super::super::*;
-    use crate::sample_releases::{Given, assembled};
+    use crate::sample_releases::{SampleRecord, assembled};
 
     fn hpa(name: &str, spec: Value, owners: Value) -> Value {
         json!({"metadata": {"name": name, "namespace": "shop", "ownerReferences": owners}, "spec": spec})
@@ -54,7 +54,7 @@ mod autoscalers {
     fn index(releases: &[(&str, &str)]) -> Index {
         let mut index = Index::default();
         for (namespace, manifest) in releases {
-            index.set(assembled(Given { namespace, manifest, ..Given::default() }, None));
+            index.set(assembled(SampleRecord { namespace, manifest, ..SampleRecord::default() }, None));
         }
         index
     }

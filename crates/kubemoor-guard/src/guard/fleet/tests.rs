@@ -24,8 +24,8 @@ fn release(name: &str) -> ReleaseId {
     ReleaseId { namespace: "shop".into(), name: name.into() }
 }
 
-fn state(name: &str, drifted: u64) -> ReleaseState {
-    ReleaseState {
+fn state(name: &str, drifted: u64) -> FleetReleaseState {
+    FleetReleaseState {
         release: release(name),
         revision: 1,
         declared: 5,

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::sample_releases::{Given, assembled};
+use crate::sample_releases::{SampleRecord, assembled};
 use crate::sample_verdicts::{finding, object};
 use kubemoor_inspect::explanation::Denial;
 
@@ -36,7 +36,7 @@ fn logged(log: impl FnOnce()) -> String {
 
 #[test]
 fn every_line_about_an_object_is_understood() {
-    let release = assembled(Given::default(), None);
+    let release = assembled(SampleRecord::default(), None);
     let web = object("apps", "Deployment");
     let finding = finding(&web, "/spec/replicas", [json!(2), json!(2), json!(5)]);
     let drift = |kind| ObjectDrift {

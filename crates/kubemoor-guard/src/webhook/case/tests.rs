@@ -4,7 +4,7 @@ mod claims {
     use serde_json::{Value, json};
 
     use super::super::*;
-    use crate::sample_releases::{Given, assembled};
+    use crate::sample_releases::{SampleRecord, assembled};
     use crate::sample_verdicts::resolver;
     use crate::webhook::review;
     use kubemoor_declare::model::{EditsMode, ObjectId};
@@ -27,7 +27,7 @@ metadata: {name: shop}
 ";
 
     fn release(namespace: &str, name: &str) -> Release {
-        assembled(Given { manifest: MANIFEST, namespace, name, ..Given::default() }, None)
+        assembled(SampleRecord { manifest: MANIFEST, namespace, name, ..SampleRecord::default() }, None)
     }
 
     /// The foreign claims are seen first.
@@ -158,7 +158,7 @@ mod records {
     use serde_json::{Value, json};
 
     use super::super::*;
-    use crate::sample_releases::{Given, assembled};
+    use crate::sample_releases::{SampleRecord, assembled};
     use crate::sample_verdicts::resolver;
     use kubemoor_declare::model::EditsMode;
     use kubemoor_runtime::config::RecordDriver;
@@ -190,7 +190,10 @@ mod records {
         let manifest =
             "apiVersion: v1\nkind: Secret\nmetadata: {name: declared, namespace: shop}\ndata: {a: MQ==}\n";
         let mut index = Index::default();
-        index.set(assembled(Given { manifest, namespace: "shop", name: "web", ..Given::default() }, None));
+        index.set(assembled(
+            SampleRecord { manifest, namespace: "shop", name: "web", ..SampleRecord::default() },
+            None,
+        ));
         let index = RwLock::new(index);
         let resolver = resolver(EditsMode::Deny);
         let rules = Rules { resolver: &resolver, own_account: None };

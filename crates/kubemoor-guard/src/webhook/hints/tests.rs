@@ -80,7 +80,7 @@ mod labels {
     use serde_json::json;
 
     use super::super::*;
-    use crate::sample_releases::{Given, assembled};
+    use crate::sample_releases::{SampleRecord, assembled};
     use crate::webhook::case::ReviewSubject;
     use kubemoor_declare::model::EditsMode;
     use kubemoor_policy::compile;
@@ -106,7 +106,7 @@ mod labels {
     fn warned(namespace: &str, [old, new]: [Value; 2]) -> Option<String> {
         let mut index = Index::default();
         for (namespace, name) in [("shop", "web"), ("shop", "api"), ("pinned", "web"), ("bank", "web")] {
-            index.set(assembled(Given { namespace, name, ..Given::default() }, None));
+            index.set(assembled(SampleRecord { namespace, name, ..SampleRecord::default() }, None));
         }
         let object = |labels: Value| json!({"metadata": {"name": namespace, "labels": labels}});
         let review = json!({

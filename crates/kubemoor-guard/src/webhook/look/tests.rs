@@ -107,7 +107,7 @@ mod outages {
         }
         for error in [
             ClusterError::Slow { what: "no dry run ended".to_owned(), within: WITHIN },
-            ClusterError::NotDeclared { object: object(), release: release(), revision: 1 },
+            ClusterError::NotDeclared { object: Box::new(object()), release: release(), revision: 1 },
             ClusterError::NoRecord { release: release(), revision: 1 },
         ] {
             check(arbitrate(error), false);
@@ -123,7 +123,7 @@ mod owners {
     use tokio::time::Instant;
 
     use super::super::*;
-    use crate::sample_releases::{Given, assembled};
+    use crate::sample_releases::{SampleRecord, assembled};
     use crate::sample_verdicts::{book_of, resolver};
     use crate::webhook::case::ReviewSubject;
     use crate::webhook::review;
@@ -140,7 +140,10 @@ mod owners {
                 "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: shop}}\n\
              spec: {{replicas: {replicas}}}\n"
             );
-            index.set(assembled(Given { manifest: &manifest, namespace, ..Given::default() }, None));
+            index.set(assembled(
+                SampleRecord { manifest: &manifest, namespace, ..SampleRecord::default() },
+                None,
+            ));
         }
         index
     }
@@ -195,7 +198,8 @@ mod owners {
             let mut index = Index::default();
             for (name, replicas) in [("forged", 7), ("web", 2)] {
                 let manifest = manifest(replicas);
-                let given = Given { manifest: &manifest, namespace: "shop", name, ..Given::default() };
+                let given =
+                    SampleRecord { manifest: &manifest, namespace: "shop", name, ..SampleRecord::default() };
                 index.set(assembled(given, None));
             }
             index

@@ -40,7 +40,7 @@ mod requests {
                 )
             };
             let first = (changed.0, Operation::Update, "alice", EditOutcome::Deny, "Yg==");
-            assert_eq!(note(first, start), false);
+            assert!(!note(first, start));
             assert_eq!(note(changed, later(millis)), expected, "{changed:?} {millis}");
         };
         for kind in [0, 1] {
@@ -119,9 +119,9 @@ mod requests {
             let version = ObjectVersion::sample("u", resource_version, Some(3));
             repeats.is_repeat((&object, Operation::Update, &actor), &verdict, Some(version), at)
         };
-        assert_eq!(note("10", start), false);
-        assert_eq!(note("11", start + PASSING), true);
-        assert_eq!(note("12", start + PASSING * 3), false);
+        assert!(!note("10", start));
+        assert!(note("11", start + PASSING));
+        assert!(!note("12", start + PASSING * 3));
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::sample_releases::{Given, assembled};
+use crate::sample_releases::{SampleRecord, assembled};
 use crate::sample_verdicts::{context, drift, object, refused};
 use kubemoor_declare::model::{ObjectId, Operation};
 use kubemoor_verdict::claims::Dependant;
@@ -91,7 +91,7 @@ fn messages_on_deletions_and_records_are_understood() {
         name: "widgets.example.org".into(),
         ..object("apiextensions.k8s.io", "CustomResourceDefinition")
     };
-    let dependants = [Dependant { release: Arc::new(assembled(Given::default(), None)), object: web }];
+    let dependants = [Dependant { release: Arc::new(assembled(SampleRecord::default(), None)), object: web }];
     check_message(
         &message::of_dependants(&place, Operation::Delete, &dependants),
         "namespace/shop",
@@ -105,7 +105,7 @@ fn messages_on_deletions_and_records_are_understood() {
 #[test]
 fn messages_on_exceptions_and_orders_are_understood() {
     let web = object("apps", "Deployment");
-    let release = assembled(Given::default(), None);
+    let release = assembled(SampleRecord::default(), None);
     let reason = "NoRight: bob may not create driftallowances.kubemoor.dev in namespace shop";
     check_message(&message::refused(&web, &release.id, reason), "deployment/web", Some("shop"), &[]);
     check_message(&message::without_effect(&web, reason), "deployment/web", Some("shop"), &[]);

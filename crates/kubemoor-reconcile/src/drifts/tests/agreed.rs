@@ -55,7 +55,10 @@ fn spared_field_stays_confirmed_when_previous_revision_declared_the_same() {
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {{same: '1', other: '{other}'}}\n"
         );
         let status = ReleaseStatus::Deployed;
-        Arc::new(assembled(Given { manifest: &manifest, revision, status, ..Given::default() }, None))
+        Arc::new(assembled(
+            SampleRecord { manifest: &manifest, revision, status, ..SampleRecord::default() },
+            None,
+        ))
     };
     let (first, second) = (declaring(1, "1"), declaring(2, "2"));
     let mut drifts = Drifts::new(key());

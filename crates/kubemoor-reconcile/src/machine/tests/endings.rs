@@ -34,7 +34,10 @@ fn answers_about_objects_that_nobody_declares_are_ignored() {
 #[test]
 fn object_is_judged_for_the_other_release_that_declares_it() {
     let mut scene = Scene::new(DriftMode::Report, settings());
-    let other = Arc::new(assembled(Given { name: "api", manifest: MANIFEST, ..Given::default() }, None));
+    let other = Arc::new(assembled(
+        SampleRecord { name: "api", manifest: MANIFEST, ..SampleRecord::default() },
+        None,
+    ));
     scene.tell(LoopEvent::Release(
         other.id.clone(),
         Some(GovernedRelease { release: Arc::clone(&other), policy: Arc::clone(&scene.policy) }),

@@ -108,7 +108,8 @@ fn object_elsewhere_that_an_earlier_guard_saw_is_missed() {
 #[test]
 fn object_elsewhere_that_is_seen_before_its_record_is_judged_whoever_declares_it() {
     let mut scene = Scene::new(DriftMode::Report, settings());
-    let forged = Given { manifest: BOTH, namespace: "thief", name: "forged", ..Given::default() };
+    let forged =
+        SampleRecord { manifest: BOTH, namespace: "thief", name: "forged", ..SampleRecord::default() };
     let forged = Arc::new(assembled(forged, None));
     let ruled = GovernedRelease { release: Arc::clone(&forged), policy: Arc::clone(&scene.policy) };
     scene.tell(LoopEvent::Release(forged.id.clone(), Some(ruled)));

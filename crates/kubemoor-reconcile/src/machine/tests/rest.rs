@@ -208,7 +208,8 @@ fn manifest(release: &str) -> String {
 fn many(number: usize) -> Arc<Release> {
     let (name, namespace) = (format!("r{number}"), format!("n{}", number % NAMESPACES));
     let manifest = manifest(&name);
-    let given = Given { manifest: &manifest, name: &name, namespace: &namespace, ..Given::default() };
+    let given =
+        SampleRecord { manifest: &manifest, name: &name, namespace: &namespace, ..SampleRecord::default() };
     Arc::new(assembled(given, None))
 }
 

@@ -7,7 +7,7 @@ use crate::sample_releases::second;
 fn object_from_before_a_failed_upgrade_is_judged_by_the_next() {
     let mut scene = Scene::new(DriftMode::Report, settings());
     let changed = MANIFEST.replace("k: v", "k: w");
-    let next = Given { manifest: &changed, revision: 3, ..Given::default() };
+    let next = SampleRecord { manifest: &changed, revision: 3, ..SampleRecord::default() };
     for (release, expected) in [
         (second(ReleaseStatus::Failed, &changed, MANIFEST), HealthReason::ReleaseFailed),
         (assembled(next, None), HealthReason::Drifted),

@@ -18,7 +18,7 @@ fn sealed() -> Case<'static> {
 
 fn pending() -> Vec<Release> {
     let status = ReleaseStatus::PendingUpgrade;
-    vec![assembled(Given { status, manifest: MANIFEST, ..Given::default() }, None)]
+    vec![assembled(SampleRecord { status, manifest: MANIFEST, ..SampleRecord::default() }, None)]
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn declaring(replicas: u32) -> String {
 }
 
 fn named<'a>(namespace: &'a str, name: &'a str, manifest: &'a str) -> Release {
-    assembled(Given { namespace, name, manifest, ..Given::default() }, None)
+    assembled(SampleRecord { namespace, name, manifest, ..SampleRecord::default() }, None)
 }
 
 /// The object of [`MANIFEST`] as a release of another namespace declares it.

@@ -21,7 +21,7 @@ fn keeping() -> String {
 }
 
 fn uninstalling(manifest: &str) -> Release {
-    assembled(Given { status: ReleaseStatus::Uninstalling, manifest, ..Given::default() }, None)
+    assembled(SampleRecord { status: ReleaseStatus::Uninstalling, manifest, ..SampleRecord::default() }, None)
 }
 
 #[test]
@@ -74,7 +74,9 @@ fn failed_operation_may_delete_its_new_objects_for_ten_minutes() {
 #[test]
 fn claim_that_lets_the_object_go_is_enough() {
     let both = |other: Release| Case { claims: vec![deployed(MANIFEST), other], ..delete(deployed("")) };
-    let api = |status| assembled(Given { name: "api", status, manifest: MANIFEST, ..Given::default() }, None);
+    let api = |status| {
+        assembled(SampleRecord { name: "api", status, manifest: MANIFEST, ..SampleRecord::default() }, None)
+    };
     check(both(api(ReleaseStatus::Deployed)), "Deny deletion");
     check(both(api(ReleaseStatus::Uninstalling)), "Allow in-band");
 }

@@ -43,7 +43,8 @@ fn any_deployment() -> impl Strategy<Value = Value> {
 
 fn update(status: ReleaseStatus, manifest: &Value, old: &Value, new: &Value) -> Verdict {
     let manifest = manifest.to_string();
-    let claims = vec![assembled(Given { status, manifest: &manifest, ..Given::default() }, None)];
+    let claims =
+        vec![assembled(SampleRecord { status, manifest: &manifest, ..SampleRecord::default() }, None)];
     Case { claims, old: Some(old.clone()), new: Some(new.clone()), ..Case::default() }.verdict()
 }
 
@@ -111,7 +112,7 @@ proptest! {
     ) {
         let manifest = declared.to_string();
         let under = |policy| {
-            let claims = vec![assembled(Given { status, manifest: &manifest, ..Given::default() }, None)];
+            let claims = vec![assembled(SampleRecord { status, manifest: &manifest, ..SampleRecord::default() }, None)];
             let (old, new) = (Some(live.clone()), Some(edited.clone()));
             Case { claims, old, new, policy, ..Case::default() }.verdict()
         };
@@ -170,7 +171,7 @@ proptest! {
         let manifest = manifest.to_string();
         for operation in [Operation::Create, Operation::Update, Operation::Delete] {
             for evidence in [DryRunEvidence::None, DryRunEvidence::Canonical(&canonical), DryRunEvidence::Unavailable] {
-                let claims = vec![assembled(Given { status, manifest: &manifest, ..Given::default() }, None)];
+                let claims = vec![assembled(SampleRecord { status, manifest: &manifest, ..SampleRecord::default() }, None)];
                 let [old, new] = versions.clone();
                 let verdict = Case { claims, operation, old, new, scale, evidence, ..Case::default() }.verdict();
                 prop_assert!(!said(operation, &verdict).denial().is_empty());
