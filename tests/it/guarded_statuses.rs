@@ -219,7 +219,7 @@ impl Told {
         let order =
             LoopCommand::Reconcile { release: self.release.clone(), at: "now".to_owned(), ticket: None };
         assert_eq!(self.commands.recv().await.unwrap(), order);
-        let status = self.wait_for_condition("Unknown", "SuspendedReleases").await;
+        let status = self.wait_for_condition("Unknown", "Suspended").await;
         assert_eq!(status["lastReconcileAt"], Value::Null, "the order is not carried out yet");
         assert_eq!(status["observedGeneration"], 2);
         self.wait_for_writes(3).await;

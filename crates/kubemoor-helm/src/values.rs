@@ -65,7 +65,7 @@ pub struct Candidate {
 /// What speaks for a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "kind")]
-#[schemars(rename = "ValueEvidence")]
+#[schemars(rename = "Evidence")]
 pub enum ValueEvidence {
     /// The template that renders the object names it where the field stands.
     Template {

@@ -35,7 +35,7 @@ const REFUSED: [VerdictReason; 7] = [
 /// One row of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "LedgerEntry")]
+#[schemars(rename = "Entry")]
 pub struct LedgerEntry {
     /// The id, which orders rows by time; a text, because JSON numbers cannot hold it exactly.
     #[serde(with = "id_text")]
@@ -88,7 +88,7 @@ pub struct LedgerEntry {
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[schemars(rename = "EntryObject")]
+#[schemars(rename = "Object")]
 pub struct EntryObject {
     /// The API group; empty for the core group.
     pub group: String,
@@ -102,7 +102,7 @@ pub struct EntryObject {
 
 /// A field, with the values of Secrets as keyed hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[schemars(rename = "EntryField")]
+#[schemars(rename = "Field")]
 pub struct EntryField {
     /// The path.
     pub path: String,

@@ -83,7 +83,7 @@ pub struct Verdict {
 
 /// What becomes of an edit. Ordered from lenient to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
-#[schemars(rename = "EditOutcome")]
+#[schemars(rename = "Outcome")]
 pub enum EditOutcome {
     /// It passes, unrecorded.
     Allow,
@@ -101,7 +101,7 @@ pub enum EditOutcome {
 /// Why an edit is judged as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(rename = "VerdictReason")]
+#[schemars(rename = "Reason")]
 pub enum VerdictReason {
     /// No release declares the object.
     NotDeclared,
@@ -170,7 +170,7 @@ pub struct Grounds {
 
 /// One field that drifts.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-#[schemars(rename = "FieldFinding")]
+#[schemars(rename = "Finding")]
 pub struct FieldFinding {
     /// The field.
     #[serde(serialize_with = "displayed")]

@@ -25,7 +25,7 @@ pub(crate) const MAX_ENTRIES: usize = 1000;
 /// Who wrote: what tells one entry of `managedFields` from another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "FieldManager")]
+#[schemars(rename = "Manager")]
 pub struct FieldManager {
     /// The name, such as `helm` or `kubectl-set`.
     #[serde(rename = "manager")]
@@ -40,7 +40,7 @@ pub struct FieldManager {
 
 /// How a field manager wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
-#[schemars(rename = "ManagerOperation")]
+#[schemars(rename = "Operation")]
 pub enum ManagerOperation {
     /// By server-side apply.
     Apply,

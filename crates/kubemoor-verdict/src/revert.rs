@@ -371,7 +371,7 @@ fn shown(id: &ObjectId, path: &Path, object: &Value) -> Option<Shown> {
 
 impl fmt::Debug for RevertPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RevertPlan").field("set_back", &self.set_back).finish_non_exhaustive()
+        f.debug_struct("Plan").field("set_back", &self.set_back).finish_non_exhaustive()
     }
 }
 

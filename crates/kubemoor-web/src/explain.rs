@@ -20,7 +20,7 @@ use kubemoor_inspect::failure::InspectError;
 use kubemoor_verdict::shown::Difference;
 
 const FIELD_HEADS: [&str; 7] =
-    ["ExplainedField", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"];
+    ["Field", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"];
 
 /// The page of an object that the address names, or the empty form.
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
@@ -91,7 +91,7 @@ fn form(visitor: &Visitor, asked: &PageQuery) -> Markup {
             (cluster_choice(visitor, asked, false))
             label { "Object" input name="object" required value=[asked.get("object")] placeholder="deployment/web"; }
             label { "Namespace" input name="namespace" value=[asked.get("namespace")]; }
-            (text_field(asked, "ExplainedField", "path", "/spec/replicas"))
+            (text_field(asked, "Field", "path", "/spec/replicas"))
             button { "Explain the object" }
         }
     }

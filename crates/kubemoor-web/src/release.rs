@@ -245,7 +245,7 @@ impl ReleasePage<'_> {
                 }
             }
             section {
-                h2 { "FieldDiffKind happened" }
+                h2 { "What happened" }
                 (self.timeline.shown(now))
                 p { a href=(self.rows()) { "All rows of the ledger" } }
             }

@@ -262,7 +262,7 @@ fn record_with_duplicate_or_case_variant_fields_is_rejected() {
             &format!("gives `{field}` more than once"),
         );
     }
-    let twice = text.replacen("\"status\"", "\"ReleaseStatus\":\"failed\",\"status\"", 1);
+    let twice = text.replacen("\"status\"", "\"Status\":\"failed\",\"status\"", 1);
     check_refused(&twice, "gives `status` more than once");
     assert!(read(&with("/chart/manifest", json!("a"))).is_ok());
 }

@@ -234,7 +234,7 @@ fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
     check(of(0, "{}", scaler(3, 6, false, false)), "/spec/replicas");
     check(of(0, "{}", scaler(0, 6, false, false)), "as declared but /spec/replicas");
     check(of(0, "{}", scaler(3, 6, true, false)), "as declared but /spec/replicas");
-    let only_declared = "autoscalers: DeclaredObject";
+    let only_declared = "autoscalers: Declared";
     check(of(4, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
     check(of(7, only_declared, scaler(3, 6, false, false)), "/spec/replicas");
     check(of(4, only_declared, scaler(3, 6, false, true)), "as declared but /spec/replicas");

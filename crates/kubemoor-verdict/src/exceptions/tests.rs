@@ -119,7 +119,7 @@ fn a_repair_leaves_what_may_differ_as_it_is() {
     // What lies outside is the autoscaler's to bring in, unless it rests.
     assert!(covers("{}", &scaled, 7, "/spec/replicas") && covers("{}", &scaled, 1, "/spec/replicas"));
     assert!(!covers("{}", &scaled, 0, "/spec/replicas"));
-    assert!(!covers("{autoscalers: DeclaredObject}", &scaled, 5, "/spec/replicas"));
+    assert!(!covers("{autoscalers: Declared}", &scaled, 5, "/spec/replicas"));
     let departed = Circumstances { departed: Some(Vec::new()), ..Circumstances::default() };
     assert!(covers("{}", &departed, 70, "/spec/replicas") && !covers("{}", &departed, 70, "/spec/paused"));
 }
@@ -164,7 +164,7 @@ fn each_autoscaler_accepted_by_the_policy_gives_its_own_range() {
     check("{}", &anybodys, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
     check("{}", &[scaler(1, 2, &[]), scaler(5, 6, &[])], &[1, 2, 5, 6]);
     // Somebody's own beside a declared one adds nothing.
-    let only_declared = "{autoscalers: DeclaredObject}";
+    let only_declared = "{autoscalers: Declared}";
     check(only_declared, &anybodys, &[2, 3]);
     check(only_declared, &[scaler(1, 9, &[])], &[]);
     // Another release of the namespace may declare it, and none of another namespace.
@@ -184,7 +184,7 @@ fn replicas_of_deleted_autoscaler_stay_only_without_an_accepted_successor() {
         autoscalers,
         ..Circumstances::default()
     };
-    let only_declared = "{autoscalers: DeclaredObject}";
+    let only_declared = "{autoscalers: Declared}";
     assert!(stays("{}", departed(&[], vec![]), 0));
     assert!(!stays("{}", departed(&[], vec![scaler(1, 3, &[])]), 0));
     assert!(!stays(only_declared, departed(&[], vec![]), 7));
@@ -249,5 +249,5 @@ fn sources_lists_every_exception_in_force() {
     };
     let spec = "{ignore: [{paths: [/a]}], allow: [{name: some, paths: [/b]}]}";
     assert_eq!(named(spec, NOON), ["ignored", "allowance some of policy p", "a", "/spec/replicas to 6"]);
-    assert_eq!(named("{autoscalers: DeclaredObject}", "2026-11-21T13:00:00Z"), Vec::<String>::new());
+    assert_eq!(named("{autoscalers: Declared}", "2026-11-21T13:00:00Z"), Vec::<String>::new());
 }

@@ -91,7 +91,7 @@ async fn visitors(server: &Arc<FakeApiServer>, folder: &std::path::Path) -> Visi
         if answering.knows.load(Ordering::Relaxed) {
             return Json(json!({"status": {"userInfo": {"username": "alice"}}})).into_response();
         }
-        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "InspectError", "code": 401, "reason": "Unauthorized"});
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 401, "reason": "Unauthorized"});
         (StatusCode::UNAUTHORIZED, Json(status)).into_response()
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
