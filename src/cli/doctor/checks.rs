@@ -382,12 +382,11 @@ fn expected(
     let endpoint =
         Endpoint::Service(ServiceRef { namespace: namespace.clone(), name: name.clone(), port: 443 });
     let live = validating.webhooks();
-    let is_open = |webhook: &ValidatingWebhook| {
-        let edits = webhook.name.ends_with(EDITS) && !webhook.name.ends_with(LABELLED);
-        edits && webhook.object_selector.clone().unwrap_or_default() == LabelSelector::default()
-    };
-    let workload = observation.workload.as_ref().ok().and_then(Option::as_ref);
-    let registers = workload.is_some_and(|workload| workload.registers);
+    let of_all =
+        |webhook: &&ValidatingWebhook| webhook.name.ends_with(EDITS) && !webhook.name.ends_with(LABELLED);
+    let mut selectors =
+        live.iter().filter(of_all).map(|it| it.object_selector.clone().unwrap_or_default()).peekable();
+    let registers = matches!(&observation.workload, Ok(Some(workload)) if workload.registers);
     let is_new = observation.server.as_ref().is_ok_and(|version| *version >= CONDITIONS);
     let surface = Surface {
         endpoint: &endpoint,
@@ -395,7 +394,8 @@ fn expected(
         ca_bundle: None,
         own_namespace: Some(namespace),
         record_driver: live_driver(Some(validating)),
-        select_all: has(&live, LABELLED) || live.iter().any(is_open),
+        select_all: has(&live, LABELLED)
+            || (selectors.peek().is_some() && selectors.all(|selector| selector == LabelSelector::default())),
         reverts: has(&reverting.webhooks(), REVERTS),
         // A static configuration has none.
         conditions: (registers && is_new) || has(&live, STATUS),
@@ -467,17 +467,13 @@ fn settings(observation: &Observation) -> Seen<String> {
 fn rules(observation: &Observation) -> Seen<String> {
     let live = found(observation)?;
     let DeclaredKinds { resources, releases, unread } = seen(&observation.kinds)?;
-    let webhooks = live.0.webhooks();
-    let is_sent = |resource: &&WebhookResource| {
-        let (wanted, _) = expected(observation, &BTreeSet::from([(*resource).clone()]), live);
-        let wanted = wanted.webhooks();
-        wanted.iter().all(|wanted| {
-            let same = webhooks.iter().filter(|live| live.name == wanted.name);
-            let known: Vec<_> = same.flat_map(rules_of).collect();
-            rules_of(wanted).all(|rule| covers(&known, rule))
-        })
+    let sent = live_resources(&live.0.webhooks());
+    let is_sent = |wanted: &WebhookResource| {
+        sent.contains(wanted) || sent.contains(&WebhookResource { scale: true, ..wanted.clone() })
     };
-    let unsent: Vec<_> = resources
+    // Some kinds are never sent.
+    let wanted = live_resources(&expected(observation, resources, live).0.webhooks());
+    let unsent: Vec<_> = wanted
         .iter()
         .filter(|resource| !is_sent(resource))
         .map(|WebhookResource { group, version, plural, .. }| match group.as_str() {
@@ -496,27 +492,8 @@ fn rules(observation: &Observation) -> Seen<String> {
         0 => String::new(),
         unread => format!("; the records of {} cannot be read", counted(*unread, "more release")),
     };
-    let kinds = counted(resources.len(), "kind");
+    let kinds = counted(wanted.len(), "kind");
     Ok(format!("changes of {kinds} of {} are sent{lacking}", counted(*releases, "release")))
-}
-
-/// Whether rules send all that another one does.
-fn covers(known: &[&RuleWithOperations], rule: &RuleWithOperations) -> bool {
-    let holds = |list: &Option<Vec<String>>, wanted: &str| {
-        list.iter().flatten().any(|item| item == wanted || item == "*")
-    };
-    let each = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
-    let (groups, versions) = (each(&rule.api_groups), each(&rule.api_versions));
-    each(&rule.operations).iter().all(|operation| {
-        each(&rule.resources).iter().all(|resource| {
-            known.iter().any(|known| {
-                groups.iter().all(|group| holds(&known.api_groups, group))
-                    && versions.iter().all(|version| holds(&known.api_versions, version))
-                    && holds(&known.operations, operation)
-                    && (holds(&known.resources, resource) || holds(&known.resources, "*/*"))
-            })
-        })
-    })
 }
 
 fn certificates(observation: &Observation) -> Seen<String> {
@@ -601,15 +578,11 @@ fn policies(observation: &Observation) -> Seen<String> {
         .map(|(what, names)| format!("{} {what} ({})", names.len(), some_of(names)))
         .collect();
     match told.is_empty() {
-        true => Ok(format!("{} in force", counted_policies(policies.len()))),
+        true => Ok(format!("policies in force: {}", policies.len())),
         false => {
             attention(format!("of {} {}: `kubemoor get policies` says why", policies.len(), told.join(", ")))
         }
     }
-}
-
-fn counted_policies(count: usize) -> String {
-    if count == 1 { "1 policy is".to_owned() } else { format!("{count} policies are") }
 }
 
 fn releases(observation: &Observation) -> Seen<String> {
@@ -628,13 +601,7 @@ fn releases(observation: &Observation) -> Seen<String> {
         }
     }
     match told.is_empty() {
-        true => Ok(format!(
-            "{} guarded, none needs a person",
-            match releases.len() {
-                1 => "1 release is".to_owned(),
-                count => format!("{count} releases are"),
-            }
-        )),
+        true => Ok(format!("releases guarded: {}; none needs a person", releases.len())),
         false => attention(format!(
             "{}: `kubemoor get releases -A --state {}` says what to do",
             told.join(", "),

@@ -264,7 +264,7 @@ fn rights_policies_releases_and_ledger_that_need_a_person_are_found() {
     check("policies", Attention, "1 in conflict (production)", |it| {
         it.policies = Ok(vec![policy("True", "Conflict")]);
     });
-    check("policies", Fine, "0 policies", |it| it.policies = Ok(Vec::new()));
+    check("policies", Fine, "policies in force: 0", |it| it.policies = Ok(Vec::new()));
     check("releases", Attention, "manifests crds", |it| it.releases = Ok(None));
     check("releases", Attention, "1 Braked (shop/web), 1 Unconfirmed (shop/web): `kubemoor get", |it| {
         it.releases = Ok(Some(vec![state("Unconfirmed", "Warn"), state("Braked", "Warn")]));
