@@ -299,10 +299,15 @@ async fn guard_answers(
         false => Problem::Attention(error.to_string()),
     };
     let guard = ForwardedGuard::new(connection.clone(), place.clone(), None, access);
-    let metrics = guard.metrics().await.map_err(problem);
     let source = LedgerSource::Forwarded(Box::new(guard));
     let page = source.page(&Filter { limit: Some(1), ..Filter::default() }).await;
-    (page.map(|page| page.missing).map_err(problem), metrics)
+    let ledger = page.map(|page| page.missing).map_err(problem);
+    let metrics = match (&ledger, &source) {
+        (Ok(_), LedgerSource::Forwarded(guard)) => guard.metrics().await.map_err(problem),
+        (Ok(_), _) => Ok(Vec::new()),
+        (Err(problem), _) => Err(problem.clone()),
+    };
+    (ledger, metrics)
 }
 
 /// The rights that the guard's ServiceAccount lacks, as `VERB RESOURCE.GROUP`. With rights in some namespaces alone, it needs

@@ -247,7 +247,7 @@ fn certificate_that_nobody_renewed_needs_a_person() {
     // One of a short life is renewed when a third of that is left.
     assert!(valid(1, 1).is_ok());
     check("certificates", CheckState::Ok, "not looked at: you may not look", |it| it.metrics = nobody());
-    check("certificates", CheckState::Attention, "cannot be read", |it| {
+    check("certificates", CheckState::Attention, "no certificate that can be read", |it| {
         first(it).client_config.ca_bundle = Some(k8s_openapi::ByteString(b"none".to_vec()));
     });
 }
