@@ -3,6 +3,7 @@
 
 mod checks;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -62,30 +63,31 @@ const WEBHOOK_FAILED: &str = "failed calling webhook";
 /// The most namespaces in which the guard's rights are asked about where it has none in all of them.
 const NAMESPACES: usize = 20;
 
-type Reviewed = (&'static str, &'static str, &'static str);
+/// Where the guard needs a right.
+enum Scope {
+    Cluster,
+    /// In the namespaces of the releases that it guards.
+    Releases,
+    /// On its own Lease.
+    Lease,
+    /// On its own webhook configurations, which it keeps with `--register`.
+    Webhooks,
+}
 
-/// Rights of the guard in all namespaces: verb, group and resource.
-const CLUSTER_RIGHTS: [Reviewed; 4] = [
-    ("list", "", "namespaces"),
-    ("list", "apiextensions.k8s.io", "customresourcedefinitions"),
-    ("list", "kubemoor.dev", "driftpolicies"),
-    ("create", "authorization.k8s.io", "subjectaccessreviews"),
-];
-
-/// Its rights in the namespaces that it guards.
-const RELEASE_RIGHTS: [Reviewed; 5] = [
-    ("watch", "", "secrets"),
-    ("watch", "apps", "deployments"),
-    ("watch", "kubemoor.dev", "driftallowances"),
-    ("create", "kubemoor.dev", "guardedreleases"),
-    ("create", "events.k8s.io", "events"),
-];
-
-/// Its rights on the object of its own name: on the Lease, and with `--register` on the webhook configurations.
-const LEASE_RIGHT: Reviewed = ("update", "coordination.k8s.io", "leases");
-const WEBHOOK_RIGHTS: [Reviewed; 2] = [
-    ("update", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
-    ("update", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+/// Rights that the guard needs: verb, group and resource.
+const RIGHTS: [(Scope, &str, &str, &str); 12] = [
+    (Scope::Cluster, "list", "", "namespaces"),
+    (Scope::Cluster, "list", "apiextensions.k8s.io", "customresourcedefinitions"),
+    (Scope::Cluster, "list", "kubemoor.dev", "driftpolicies"),
+    (Scope::Cluster, "create", "authorization.k8s.io", "subjectaccessreviews"),
+    (Scope::Releases, "watch", "", "secrets"),
+    (Scope::Releases, "watch", "apps", "deployments"),
+    (Scope::Releases, "watch", "kubemoor.dev", "driftallowances"),
+    (Scope::Releases, "create", "kubemoor.dev", "guardedreleases"),
+    (Scope::Releases, "create", "events.k8s.io", "events"),
+    (Scope::Lease, "update", "coordination.k8s.io", "leases"),
+    (Scope::Webhooks, "update", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    (Scope::Webhooks, "update", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
 ];
 
 pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
@@ -327,39 +329,34 @@ async fn missing_rights(
         groups: groups.map(str::to_owned).to_vec(),
         ..Actor::default()
     };
-    let has = async |(verb, group, resource): Reviewed, namespace: Option<&str>, name: Option<&str>| {
-        let may = access::may(client, &guard, &Right { verb, group, resource, namespace, name }).await;
+    let may = async |right: &Right<'_>| {
+        let may = access::may(client, &guard, right).await;
         may.map_err(|error| unread("create subjectaccessreviews.authorization.k8s.io", &error))
     };
+    let guarded = releases.as_ref().ok().and_then(Option::as_ref).into_iter().flatten();
+    let namespaces: BTreeSet<_> = guarded.map(|state| state.release.namespace.to_string()).collect();
     let mut missing = Vec::new();
-    let mut note = |(verb, group, resource): Reviewed, place: &str| {
-        let dot = if group.is_empty() { "" } else { "." };
-        missing.push(format!("{verb} {resource}{dot}{group}{place}"));
-    };
-    for right in CLUSTER_RIGHTS {
-        if !has(right, None, None).await? {
-            note(right, "");
+    for (scope, verb, group, resource) in RIGHTS {
+        let (namespace, name) = match scope {
+            Scope::Cluster | Scope::Releases => (None, None),
+            Scope::Lease => (Some(home.as_str()), Some(place.name.as_str())),
+            Scope::Webhooks if workload.is_some_and(|workload| workload.registers) => (None, Some(NAME)),
+            Scope::Webhooks => continue,
+        };
+        let right = Right { verb, group, resource, namespace, name };
+        if may(&right).await? {
+            continue;
         }
-    }
-    let guards = releases.as_ref().ok().and_then(Option::as_ref).into_iter().flatten();
-    let mut namespaces: Vec<_> = guards.map(|state| state.release.namespace.to_string()).collect();
-    namespaces.dedup();
-    for right in RELEASE_RIGHTS {
-        if has(right, None, None).await? {
+        let dot = if group.is_empty() { "" } else { "." };
+        let what = format!("{verb} {resource}{dot}{group}");
+        if !matches!(scope, Scope::Releases) {
+            missing.push(what);
             continue;
         }
         for namespace in namespaces.iter().take(NAMESPACES) {
-            if !has(right, Some(namespace), None).await? {
-                note(right, &format!(" in namespace {namespace}"));
+            if !may(&Right { namespace: Some(namespace), ..right }).await? {
+                missing.push(format!("{what} in namespace {namespace}"));
             }
-        }
-    }
-    if !has(LEASE_RIGHT, Some(home), Some(&place.name)).await? {
-        note(LEASE_RIGHT, &format!(" in namespace {home}"));
-    }
-    for right in WEBHOOK_RIGHTS.into_iter().filter(|_| workload.is_some_and(|workload| workload.registers)) {
-        if !has(right, None, Some(NAME)).await? {
-            note(right, "");
         }
     }
     Ok(missing)
