@@ -151,6 +151,17 @@ fn seen<T>(read: &Seen<T>) -> Result<&T, Problem> {
     read.as_ref().map_err(Problem::clone)
 }
 
+/// Both, or every right that is missing for them.
+fn both<'s, A, B>(one: &'s Seen<A>, other: &'s Seen<B>) -> Result<(&'s A, &'s B), Problem> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok((one, other)),
+        (Err(Problem::Unknown(one)), Err(Problem::Unknown(other))) if one != other => {
+            unknown(format!("{one}, and {other}"))
+        }
+        (Err(problem), _) | (_, Err(problem)) => Err(problem.clone()),
+    }
+}
+
 fn attention<T>(message: impl Into<String>) -> Seen<T> {
     Err(Problem::Attention(message.into()))
 }
@@ -256,11 +267,10 @@ fn registered(
              `kubemoor manifests webhook` prints"
         ))
     };
-    let validating = seen(&observation.validating)?.as_ref();
-    let mutating = seen(&observation.mutating)?.as_ref();
+    let (validating, mutating) = both(&observation.validating, &observation.mutating)?;
     Ok((
-        validating.ok_or_else(|| missing("ValidatingWebhookConfiguration"))?,
-        mutating.ok_or_else(|| missing("MutatingWebhookConfiguration"))?,
+        validating.as_ref().ok_or_else(|| missing("ValidatingWebhookConfiguration"))?,
+        mutating.as_ref().ok_or_else(|| missing("MutatingWebhookConfiguration"))?,
     ))
 }
 
@@ -465,14 +475,14 @@ fn settings(observation: &Observation) -> Seen<String> {
 }
 
 fn rules(observation: &Observation) -> Seen<String> {
-    let live = found(observation)?;
-    let DeclaredKinds { resources, releases, unread } = seen(&observation.kinds)?;
+    let live = found(observation);
+    let (live, DeclaredKinds { resources, releases, unread }) = both(&live, &observation.kinds)?;
     let sent = live_resources(&live.0.webhooks());
     let is_sent = |wanted: &WebhookResource| {
         sent.contains(wanted) || sent.contains(&WebhookResource { scale: true, ..wanted.clone() })
     };
     // Some kinds are never sent.
-    let wanted = live_resources(&expected(observation, resources, live).0.webhooks());
+    let wanted = live_resources(&expected(observation, resources, *live).0.webhooks());
     let unsent: Vec<_> = wanted
         .iter()
         .filter(|resource| !is_sent(resource))
