@@ -22,7 +22,8 @@ use kubemoor_declare::model::{ObjectId, Operation};
 use kubemoor_guard::admin::ReadinessCondition;
 use kubemoor_guard::webhook::registration::keep::{self, Configuration, DesiredState, OutsideChange};
 use kubemoor_guard::webhook::registration::{
-    Address, NAME, NAMESPACE_NAME, Surface, WebhookResource, configuration, emergency, left_out, mutating,
+    Address, CONDITIONS, NAME, NAMESPACE_NAME, Surface, WebhookResource, configuration, emergency, left_out,
+    mutating,
 };
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
@@ -40,9 +41,6 @@ const MOST_TRIES: u32 = 6;
 
 /// The pause between looks at the labels of namespaces.
 const LOOK: Duration = Duration::from_secs(10);
-
-/// The first version of Kubernetes whose webhooks have match conditions by default.
-const CONDITIONS: (u32, u32) = (1, 28);
 
 /// The inputs that decide about the webhook configurations.
 pub(super) struct Registrar {

@@ -10,6 +10,7 @@ mod check;
 mod completions;
 mod connect;
 mod diff;
+mod doctor;
 mod emergency;
 mod explain;
 mod fleet;
@@ -65,6 +66,8 @@ enum Command {
     Get(get::Args),
     /// Show the state of the releases of many clusters
     Fleet(Box<fleet::Args>),
+    /// Check the installation and say what to do; exit 1 if something needs a person
+    Doctor(doctor::Args),
     /// Allow all changes in an emergency, until a person turns the guard on again
     Emergency(emergency::Args),
     /// Explain which release, policy and exception decide about an object or a denial, and what to do
@@ -200,6 +203,7 @@ impl Command {
             Self::Revoke(args) => allow::revoke(args),
             Self::Get(args) => get::run(args),
             Self::Fleet(args) => fleet::run(*args),
+            Self::Doctor(args) => doctor::run(args),
             Self::Emergency(args) => emergency::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Audit(args) => audit::run(*args),

@@ -13,8 +13,8 @@ use schemars::{JsonSchema, Schema};
 use super::audit::PermitPolicy;
 use super::list::Items;
 use super::{
-    CommandOutcome, ProgramName, allow, certs, check, command, diff, emergency, forecast, notify, output,
-    policy, reconcile, uninstall, version,
+    CommandOutcome, ProgramName, allow, certs, check, command, diff, doctor, emergency, forecast, notify,
+    output, policy, reconcile, uninstall, version,
 };
 use kubemoor_inspect::comparison::ReleaseDiff;
 use kubemoor_inspect::exceptions::{Allowed, ListedAllowance};
@@ -149,6 +149,7 @@ fn lists() -> Vec<(&'static str, Schema)> {
         list::<reconcile::ReconcileAnswer>("reconcile --all"),
         list::<diff::Preview>("reconcile --dry-run"),
         list::<policy::LintRow>("policy lint"),
+        list::<doctor::CheckResult>("doctor"),
         list::<ClusterRow>("fleet"),
         list::<ReleaseRow>("fleet releases"),
     ]

@@ -15,8 +15,9 @@ use crate::support::{ControlPlane, Identity, Ran, moor, run, unguarded};
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 /// Every command that talks to a cluster, `serve` aside.
-pub(crate) const CLIENTS: [&str; 19] = [
+pub(crate) const CLIENTS: [&str; 20] = [
     "diff",
+    "doctor",
     "forecast",
     "allow",
     "revoke",

@@ -52,6 +52,7 @@ mod deadlocks;
 mod declared_fields;
 mod deletions;
 mod differences;
+mod doctor;
 mod documentation;
 mod documentation_commands;
 mod documentation_manifests;

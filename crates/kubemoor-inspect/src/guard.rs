@@ -99,6 +99,16 @@ impl ForwardedGuard {
         Ok(self.gather(&replicas, answers))
     }
 
+    /// The metrics of each pod that has a ledger of its own and answers, as text.
+    pub async fn metrics(&self) -> Result<Vec<String>, InspectError> {
+        let (answers, _) = self.get("/metrics", PATIENCE).await?;
+        let bodies = answers.map_err(|error| match error.is_forbidden() {
+            true => InspectError::Forbidden("you may not get the path /metrics (nonResourceURLs)".to_owned()),
+            false => InspectError::Named(format!("{} shows no metrics: {error}", self.name())),
+        })?;
+        Ok(bodies.iter().map(|body| String::from_utf8_lossy(body).into_owned()).collect())
+    }
+
     /// Sentences about pods whose rows are missing, each once.
     pub(crate) fn unheard(&self) -> Vec<String> {
         let mut unheard = self.unheard.lock();

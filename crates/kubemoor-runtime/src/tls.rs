@@ -318,6 +318,15 @@ pub fn holds(bundle: &str, authorities: &str) -> bool {
     !wanted.is_empty() && wanted.iter().all(|authority| known.contains(authority))
 }
 
+/// When each certificate of a PEM bundle is valid.
+///
+/// # Errors
+/// It holds none, or one that cannot be read.
+pub fn validities(bundle: &str) -> Result<Vec<Validity>, TlsError> {
+    let path = Path::new(AUTHORITY);
+    certificates(path, bundle)?.iter().map(|it| with_parsed(path, it, validity)).collect()
+}
+
 fn read(source: &CertificateSource, now: Timestamp) -> Result<CertificateFiles, TlsError> {
     match source {
         CertificateSource::Given { certificate, key } => {

@@ -77,7 +77,7 @@ const MACHINE: &str = "it needs kind, and an image that it may run";
 const CERT_MANAGER: &str = "it needs cert-manager, for which tests/it/cert_manager.rs stands in";
 
 /// Commands that no test runs as they stand: the page, how they begin, and why.
-const EXCEPTIONS: [(&str, &str, &str); 38] = [
+const EXCEPTIONS: [(&str, &str, &str); 39] = [
     ("README.md", "make demo", "it builds the guard and starts a control plane; crates/kubemoor-demo"),
     ("CONTRIBUTING.md", "cargo run", "it writes files of the checkout, which tests compare"),
     ("docs/fleet.md", "kubemoor fleet --ledger", DATABASE),
@@ -120,6 +120,7 @@ const EXCEPTIONS: [(&str, &str, &str); 38] = [
     ("docs/releases.md", "git checkout", PUBLISHED),
     ("docs/releases.md", "rustup", PUBLISHED),
     ("docs/releases.md", "make release", PUBLISHED),
+    ("docs/troubleshooting.md", "kubectl moor doctor", "tests/it/doctor.rs runs it"),
     ("docs/troubleshooting.md", "helm get manifest", "tests/it/check.rs has such a file"),
     ("docs/troubleshooting.md", "kubemoor check", "tests/it/check.rs runs it"),
     ("docs/tutorial.md", "make image", "it builds a release"),

@@ -103,6 +103,8 @@ impl Document {
         let cells = |row: &str| {
             row.trim_matches('|')
                 .replace("| |", "|  |")
+                // Those of which the first pass has taken a bar.
+                .replace("| |", "|  |")
                 .split(" | ")
                 .map(|cell| cell.trim().to_owned())
                 .collect::<Vec<_>>()

@@ -6,8 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use kube::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::client::call::{self, BODY_CAP, ClusterError, PATIENCE};
 use crate::client::resource::{GROUP, Partial, segment};
@@ -77,6 +81,14 @@ pub async fn by_short_name(client: &kube::Client, name: &str) -> Result<Vec<(Str
 pub async fn version(client: &kube::Client) -> Result<(u32, u32), ClusterError> {
     let version: ServerVersion = call::fetch(client, call::get("/version")?, PATIENCE).await?;
     Ok((number(&version.major), number(&version.minor)))
+}
+
+/// The API server's clock, in whole seconds; `None` where its answer has no date.
+pub async fn clock(client: &kube::Client) -> Option<Timestamp> {
+    let answer =
+        timeout(PATIENCE, client.send(call::get("/version").ok()?.map(Body::from))).await.ok()?.ok()?;
+    let date = answer.headers().get(http::header::DATE)?.to_str().ok()?;
+    Some(rfc2822::parse(date).ok()?.timestamp())
 }
 
 /// The number in front; some distributions write `28+`.

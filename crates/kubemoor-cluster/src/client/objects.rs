@@ -131,12 +131,16 @@ impl Objects {
 
     /// Checks whether the API server would accept the object as a new one; stores nothing. For an existing
     /// name the API server reports the conflict after it has validated the new object, and before it compares
-    /// the two: [`RefusalKind::AlreadyExists`](call::RefusalKind) means that the object is valid.
-    pub async fn dry_run_create(&self, target: &ObjectTarget, object: &Value) -> Result<(), ClusterError> {
+    /// the two: [`RefusalKind::AlreadyExists`](call::RefusalKind) means that the object is valid. Gives the warnings.
+    pub async fn dry_run_create(
+        &self,
+        target: &ObjectTarget,
+        object: &Value,
+    ) -> Result<Vec<String>, ClusterError> {
         let parameters = PostParams { dry_run: true, field_manager: None };
         let request = target.requests()?.create(&parameters, call::encode(object)?)?;
-        let answer = call::send(&self.client, request, BODY_CAP, PATIENCE).await;
-        answer.map(drop).map_err(|error| target.veil(error))
+        let answer = call::send_warned(&self.client, request, BODY_CAP, PATIENCE).await;
+        answer.map(|(_, warnings)| warnings).map_err(|error| target.veil(error))
     }
 
     /// Deletes the object if it still is the one with the uid `uid`, or it is a conflict; its dependants go in the

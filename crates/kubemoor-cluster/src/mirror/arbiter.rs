@@ -104,7 +104,7 @@ impl Arbiter {
         let probing = async {
             let Ok((target, document)) = self.declared(question, within).await else { return false };
             match self.objects.dry_run_create(&target, &document).await {
-                Ok(()) => true,
+                Ok(_) => true,
                 Err(error) => error.refusal() == Some(RefusalKind::AlreadyExists),
             }
         };

@@ -42,6 +42,11 @@ const AT_ONCE: usize = 10;
 /// Objects that the answer names one by one.
 const NAMED: usize = 10;
 
+/// The annotation by which the dry run of a creation asks whether the API server reaches the guard, and the warning that is
+/// the answer: without one, `failurePolicy: Ignore` looks the same.
+pub const PROBE: &str = "kubemoor.dev/probe";
+pub const PROBE_ANSWER: &str = "the guard answers";
+
 /// The API group whose objects need more than the permission to update: the API server requires
 /// further permissions, which depend on the values.
 const ESCALATING: &str = "rbac.authorization.k8s.io";
@@ -95,7 +100,10 @@ pub(super) async fn answer(
 ) -> AdmissionResponse {
     // A ticket is for one object, whose uid the API server has not made yet when it is created.
     if request.head.operation != Some(Operation::Update) {
-        return AdmissionResponse::allow();
+        let annotations = new.pointer("/metadata/annotations").filter(|_| request.dry_run);
+        let is_probe = annotations.is_some_and(|annotations| annotations.get(PROBE).is_some());
+        let answer = AdmissionResponse::allow();
+        return if is_probe { answer.warn(PROBE_ANSWER) } else { answer };
     }
     let text = |object: &Value, pointer| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let [before, at] = [old, new].map(|object| text(object, "/spec/reconcileAt"));

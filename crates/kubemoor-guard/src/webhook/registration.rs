@@ -48,7 +48,7 @@ pub const MUTATE: &str = "/mutate";
 /// Webhooks by group and version, for edits of declared objects.
 pub const EDITS: &str = "edits.kubemoor.dev";
 /// The same under `--select-all` for kinds that are written constantly: by label alone.
-const LABELLED: &str = "labelled.edits.kubemoor.dev";
+pub const LABELLED: &str = "labelled.edits.kubemoor.dev";
 /// Webhooks by group and version for the `status` subresource of declared objects,
 /// by which labels, annotations and owners of some kinds can be changed.
 pub const STATUS: &str = "status.kubemoor.dev";
@@ -67,6 +67,9 @@ const LABELLED_REVERTS: &str = "labelled.reverts.kubemoor.dev";
 const NODE_LEASES: &str = "kube-node-lease";
 
 pub const ORDERS: &str = "orders.kubemoor.dev";
+
+/// The first version of Kubernetes whose webhooks have match conditions by default.
+pub const CONDITIONS: (u32, u32) = (1, 28);
 
 /// The label by which the API server knows a namespace's name.
 pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -399,7 +402,7 @@ fn holds_token(address: &WebhookClientConfig, token: &CallerToken) -> bool {
 
 /// `text` without the parts in the place of tokens: a message of an API server or of another
 /// webhook about a configuration may quote them.
-pub(super) fn veil(text: &str) -> String {
+pub fn veil(text: &str) -> String {
     let mut veiled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((place, length)) = [VALIDATE, MUTATE]

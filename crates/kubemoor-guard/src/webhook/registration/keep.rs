@@ -357,7 +357,7 @@ impl Configuration for MutatingWebhookConfiguration {
 
 /// The live configuration with the guard's own fields of the desired one, or `None` if both have
 /// the same meaning.
-pub(super) fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
+pub fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
     let mut merged = live.clone();
     if let Some(labels) = &desired.meta().labels {
         merged.meta_mut().labels.get_or_insert_default().extend(labels.clone());
@@ -476,7 +476,7 @@ fn merge_conditions(live: &mut Option<Vec<MatchCondition>>, own: Option<&[MatchC
 }
 
 /// The conditions that are not the guard's own.
-fn admins_conditions(all: Option<&[MatchCondition]>) -> Option<Vec<MatchCondition>> {
+pub fn admins_conditions(all: Option<&[MatchCondition]>) -> Option<Vec<MatchCondition>> {
     let admins: Vec<_> = all.unwrap_or_default().iter().filter(|it| is_admins(it)).cloned().collect();
     (!admins.is_empty()).then_some(admins)
 }
