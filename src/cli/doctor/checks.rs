@@ -20,8 +20,7 @@ use kubemoor_guard::webhook::registration::{
 use kubemoor_inspect::policies::ListedPolicy;
 use kubemoor_runtime::config::{Endpoint, RecordDriver, ServiceRef};
 use kubemoor_runtime::tls::{self, Validity};
-use kubemoor_verdict::health::HealthReason;
-use kubemoor_verdict::health::reported::STALE_AFTER;
+use kubemoor_verdict::health::{HealthReason, STALE_AFTER};
 
 /// The first version of Kubernetes that the guard works with.
 const OLDEST: (u32, u32) = (1, 20);
