@@ -285,10 +285,13 @@ fn threats_name_existing_tests() {
 #[test]
 fn the_built_in_identities_are_those_of_the_program() {
     let source = fs::read_to_string(root().join("crates/kubemoor-verdict/src/identities.rs")).unwrap();
-    let table = source.split("const TABLE: &[IdentityRow] = &[").nth(1).unwrap().split("\n];").next().unwrap();
+    let table =
+        source.split("const TABLE: &[IdentityRow] = &[").nth(1).unwrap().split("\n];").next().unwrap();
     let mut real = Vec::new();
     let mut rest = table;
-    while let Some(start) = ["delete(", "update(", "IdentityRow {"].iter().filter_map(|mark| rest.find(mark)).min() {
+    while let Some(start) =
+        ["delete(", "update(", "IdentityRow {"].iter().filter_map(|mark| rest.find(mark)).min()
+    {
         let row = &rest[start..];
         let end = ["delete(", "update(", "IdentityRow {"]
             .iter()
