@@ -1,6 +1,6 @@
 //! The knowledge and the decisions of the loop: the state of each declared object, which repairs are allowed, and when.
 //!
-//! [`machine::Reconciler`] turns [`event::Event`]s into [`event::Action`]s. Values in, values out: no I/O, no clock
+//! [`machine::Reconciler`] turns [`event::LoopEvent`]s into [`event::LoopAction`]s. Values in, values out: no I/O, no clock
 //! (`now` is an argument), no task, no log line, and no object is kept.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
