@@ -191,7 +191,7 @@ async fn put_many(admin: &Caller, namespace: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn records_in_force_are_read_in_pages_at_first() {
+async fn a_record_that_does_not_decode_hides_none_of_many_others() {
     let control_plane = ControlPlane::start();
     let namespace = control_plane.namespace("many").await;
     let admin = Caller::new(&control_plane, Identity::Admin).await;
@@ -206,15 +206,6 @@ async fn records_in_force_are_read_in_pages_at_first() {
     let state = |name: &str| watched.state(&release_id(&namespace, name));
     assert_eq!(state("many-30"), Some((2, ReleaseStatus::Deployed)));
     assert_eq!(state("many-20"), Some((2, ReleaseStatus::Failed)));
-    admin.get(&format!("/api/v1/namespaces/{namespace}/secrets/last")).await;
-    let read = || {
-        let events = control_plane.audit_events();
-        let read = events.iter().filter(|it| it["verb"] == "get" && it["objectRef"]["resource"] == "secrets");
-        read.map(|it| it["objectRef"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    eventually("all reads are in the audit log", SOON, || async { read().contains(&"last".to_owned()) })
-        .await;
-    assert_eq!(read(), ["sh.helm.release.v1.many-20.v2", "last"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
