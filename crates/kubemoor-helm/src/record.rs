@@ -560,7 +560,7 @@ impl<'de> Visitor<'de> for WireObject<'_> {
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         let Self { place: above, release } = self;
-        // A key that holds a dot is none of those that are read.
+        // A key with a dot is never read.
         let within = |place: &str, key: &str| match above {
             "" => place == key,
             above => place.strip_prefix(above).and_then(|rest| rest.strip_prefix('.')) == Some(key),

@@ -247,7 +247,7 @@ impl RecordWriter {
 const SHORT: usize = 1 << 20;
 
 pub struct Payload {
-    /// The record, or why it is none.
+    /// The record, or why the payload is not one.
     pub record: Result<Record, RecordError>,
     /// The compressed source of a manifest that is too long to be kept.
     pub packed: Option<PackedRecord>,

@@ -332,7 +332,7 @@ impl GuardedWatch {
     }
 }
 
-/// Waits for an instant; for ever if there is none.
+/// Waits until an instant, or forever without one.
 pub(super) async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,

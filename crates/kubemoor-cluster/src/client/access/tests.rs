@@ -136,7 +136,7 @@ mod identity {
         // A user who impersonates another counts as the other.
         let impersonating = AuthInfo { impersonate: Some("bob".to_owned()), ..by_certificate.clone() };
         assert_eq!(claimed(&impersonating).unwrap(), "bob");
-        // A token that does not say whose it is may be anybody's.
+        // A token without a user may belong to anybody.
         let by_token = AuthInfo { token: Some("opaque".to_owned().into()), ..by_certificate };
         assert_eq!(claimed(&by_token), None);
         let broken = AuthInfo { client_certificate_data: Some("%".to_owned()), ..AuthInfo::default() };

@@ -455,7 +455,7 @@ mod answers {
         let sent: Value = serde_json::from_slice(&sent).unwrap();
         assert_eq!(sent, json!([{"op": "remove", "path": "/spec/paused"}]));
         assert!(!format!("{answer:?}").contains("paused"));
-        // An empty patch is none: the API server would refuse one without operations.
+        // An empty patch is not sent: the API server would refuse one without operations.
         let (_, review) = read(AdmissionResponse::allow().patch(Patch::default()).respond("u"));
         assert_eq!(review["response"], json!({"uid": "u", "allowed": true}));
     }
