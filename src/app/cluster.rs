@@ -18,8 +18,7 @@ use super::registrar::{Registrar, note_unlabelled_namespaces};
 use super::{Halt, Parts, Run, Services};
 use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::call::ClusterError;
-use kubemoor_cluster::client::connection;
-use kubemoor_cluster::client::connection::ClusterConnection;
+use kubemoor_cluster::client::connection::{self, ClusterConnection};
 use kubemoor_cluster::client::events::Events;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases, Remembered};
 use kubemoor_cluster::client::lease::{Election, Leadership, LeasePlace};
@@ -29,19 +28,15 @@ use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::arbiter::Arbiter;
 use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
-use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::policies::Namespaces;
-use kubemoor_cluster::mirror::policies::PolicyWatch;
+use kubemoor_cluster::mirror::policies::{InForce, Namespaces, PolicyWatch};
 use kubemoor_cluster::mirror::releases::{IndexHealth, RecordSource, Releases};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_guard::admin::ReadinessCondition;
-use kubemoor_guard::guard;
-use kubemoor_guard::guard::Guard;
-use kubemoor_guard::guard::LoopCommand;
 use kubemoor_guard::guard::announce::EventPublisher;
 use kubemoor_guard::guard::fleet::FleetWriter;
 use kubemoor_guard::guard::notices::Teller;
 use kubemoor_guard::guard::status::{Statuses, Witness};
+use kubemoor_guard::guard::{self, Guard};
 use kubemoor_guard::webhook::look::{LiveCluster, ReleaseSource};
 use kubemoor_guard::webhook::order::OrderDesk;
 use kubemoor_guard::webhook::registration::emergency;
@@ -49,10 +44,9 @@ use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
 use kubemoor_guard::webhook::validate::Setup;
 use kubemoor_notify::Worker;
 use kubemoor_policy::agreement::SettledValues;
-use kubemoor_policy::guarded::LeaseReference;
-use kubemoor_policy::guarded::SuspendedReleases;
-use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::signing::Verb;
+use kubemoor_policy::guarded::{LeaseReference, SuspendedReleases};
+use kubemoor_policy::signing::{SigningKey, Verb};
+use kubemoor_reconcile::event::LoopOrder;
 use kubemoor_reconcile::report::DriftKind;
 use kubemoor_runtime::callers::random_key;
 use kubemoor_runtime::config;
@@ -476,7 +470,7 @@ impl ClusterWork {
         &self,
         link: &ClusterHandles,
         session: &LeaderSession,
-        (commands, suspended, key): (mpsc::Sender<LoopCommand>, SuspendedReleases, SigningKey),
+        (commands, suspended, key): (mpsc::Sender<LoopOrder>, SuspendedReleases, SigningKey),
         looped: CancellationToken,
         parts: &mut Parts,
     ) {
@@ -802,7 +796,7 @@ async fn remember(
                 Ok(remembered) => {
                     for remembered in remembered {
                         // Without a loop there is no receiver.
-                        drop(statuses.commands.send(LoopCommand::Remember(remembered)).await);
+                        drop(statuses.commands.send(remembered.into()).await);
                     }
                     return;
                 }

@@ -13,16 +13,15 @@ use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::{RecordSource, Releases};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
-use kubemoor_guard::guard::LoopCommand;
 use kubemoor_guard::guard::announce::EventPublisher;
 use kubemoor_guard::guard::state::LoopState;
 use kubemoor_guard::guard::status::Statuses;
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::{LastAgreement, SeenAlive};
-use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
-use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
+use kubemoor_policy::guarded::{OrderAnswer, OrderResult, SuspendedReleases, Suspension};
 use kubemoor_policy::resolver::{Labels, PolicyResolver};
 use kubemoor_policy::signing::SigningKey;
+use kubemoor_reconcile::event::LoopOrder;
 use kubemoor_reconcile::report::{DriftKind, Drifted, Happening, Incident, LoopReport};
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{NoticeMetrics, RecordMetrics, registry};
@@ -40,7 +39,7 @@ struct Told {
     scene: Scene,
     release: ReleaseId,
     state: Arc<LoopState>,
-    commands: mpsc::Receiver<LoopCommand>,
+    commands: mpsc::Receiver<LoopOrder>,
     guarded: GuardedReleases,
     stop: CancellationToken,
 }
@@ -214,17 +213,17 @@ impl Told {
             .unwrap();
         assert_eq!(
             self.commands.recv().await.unwrap(),
-            LoopCommand::Suspend(self.release.clone(), Some(Suspension::default()))
+            LoopOrder::Suspend(self.release.clone(), Some(Suspension::default()))
         );
         let order =
-            LoopCommand::Reconcile { release: self.release.clone(), at: "now".to_owned(), ticket: None };
+            LoopOrder::Reconcile { release: self.release.clone(), at: "now".to_owned(), ticket: None };
         assert_eq!(self.commands.recv().await.unwrap(), order);
         let status = self.wait_for_condition("Unknown", "Suspended").await;
         assert_eq!(status["lastReconcileAt"], Value::Null, "the order is not carried out yet");
         assert_eq!(status["observedGeneration"], 2);
         self.wait_for_writes(3).await;
         self.scene.admin.merge(&object, &json!({"spec": {"suspend": null}})).await.done().unwrap();
-        assert_eq!(self.commands.recv().await.unwrap(), LoopCommand::Suspend(self.release.clone(), None));
+        assert_eq!(self.commands.recv().await.unwrap(), LoopOrder::Suspend(self.release.clone(), None));
         self.wait_for_condition("False", "Drifted").await;
         let answer = OrderAnswer {
             at: "now".to_owned(),

@@ -19,8 +19,7 @@ use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::SeenAlive;
-use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::agreement::{SeenAlive, Settled};
 use kubemoor_policy::guarded::Suspension;
 use kubemoor_policy::signing::Ticket;
 use kubemoor_verdict::edit::Circumstances;
@@ -84,18 +83,24 @@ pub enum ObjectNews {
 }
 
 /// An order of a person or of another part of the program to the loop.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoopOrder {
+    /// Suspends the repairs of a release, or resumes them with `None`. Watching and judging go on.
     Suspend(ReleaseId, Option<Suspension>),
-    /// Repair a release now; with the `spec.reconcileAt` that the answer names, and the objects that the person may
-    /// write themself.
+    /// Repairs the release now, even if the policy's mode is `Report`, the brake is on or repairs are suspended. Objects
+    /// of the ticket are repaired even if the live object was never seen as declared.
     Reconcile {
         release: ReleaseId,
+        /// The `spec.reconcileAt` that the answer names.
         at: String,
         ticket: Option<Arc<Ticket>>,
     },
     /// A dry run of another replica has settled these values of an object.
     Settled(ObjectId, Settled),
+    /// The knowledge of an earlier process: the digest of the first seen manifest of a revision, and the objects that
+    /// were seen alive with the release's annotations. Only by this the guard repairs objects that went missing while no
+    /// guard ran. If the release has another record of that revision now, with another manifest, it was installed again,
+    /// and this knowledge has no effect.
     Remember {
         release: ReleaseId,
         first: First,

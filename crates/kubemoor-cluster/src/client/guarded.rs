@@ -20,9 +20,12 @@ use crate::client::resource::{ApiResource, GROUP, VERSION, segment};
 use crate::client::writer::{ClusterWriter, at_least_one};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_policy::agreement::SeenAlive;
-use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseStatus, LeaseReference, hidden_digest};
-use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
+use kubemoor_policy::guarded::{
+    GuardedRelease, GuardedReleaseStatus, LeaseReference, SuspendedReleases, Suspension, hidden_digest,
+};
 use kubemoor_policy::signing::SigningKey;
+use kubemoor_reconcile::drifts::First;
+use kubemoor_reconcile::event::LoopOrder;
 
 pub const KIND: &str = "GuardedRelease";
 pub const PLURAL: &str = "guardedreleases";
@@ -263,6 +266,14 @@ pub struct Remembered {
     pub contested: Vec<ObjectId>,
     /// The field manager with which Helm writes the release's objects.
     pub manager: Option<String>,
+}
+
+impl From<Remembered> for LoopOrder {
+    fn from(remembered: Remembered) -> Self {
+        let Remembered { release, revision, record, digest, seen, contested, manager } = remembered;
+        let first = First { uid: record, revision, digest };
+        Self::Remember { release, first, seen, contested, manager: manager.map(Into::into) }
+    }
 }
 
 impl Remembered {

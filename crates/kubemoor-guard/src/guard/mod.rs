@@ -20,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::state::LoopState;
 use kubemoor_cluster::client::call::{ClusterError, RefusalKind};
-use kubemoor_cluster::client::guarded::Remembered;
 use kubemoor_cluster::client::objects::{ObjectTarget, Objects, Sightings};
 use kubemoor_cluster::client::resource::ApiResource;
 use kubemoor_cluster::client::watch::ObjectEvent as WatchEvent;
@@ -35,12 +34,10 @@ use kubemoor_declare::model::{Gvk, MANAGED_BY, ObjectId, ReleaseId};
 use kubemoor_helm::index::DeclaredResource;
 use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations};
 use kubemoor_ledger::LedgerHandle;
-use kubemoor_policy::agreement::{Settled, SettledValues};
-use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
+use kubemoor_policy::agreement::SettledValues;
+use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::signing::Ticket;
-use kubemoor_reconcile::drifts::First;
 use kubemoor_reconcile::event::{
     Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, ManifestDocument, ObjectNews,
     ObjectSurroundings, Secret, Work, WorkFailure, WorkId, WorkOutcome, Write,
@@ -359,36 +356,19 @@ impl Shell {
         moved.into_iter().for_each(|scope| self.watch(scope));
     }
 
-    /// Passes on a command for a release in its present state: news of the release may still be
+    /// Passes on an order for a release in its present state: news of the release may still be
     /// under way.
-    fn obey(&mut self, command: LoopCommand) {
-        match &command {
-            LoopCommand::Remember(Remembered { release, .. }) | LoopCommand::Reconcile { release, .. } => {
+    fn obey(&mut self, order: LoopOrder) {
+        match &order {
+            LoopOrder::Remember { release, .. } | LoopOrder::Reconcile { release, .. } => {
                 self.notice(release.clone());
             }
             // The loop keeps only values of what a release declares.
-            LoopCommand::Settled(_, settled) if !self.fed.declared.contains_key(settled.release()) => {
+            LoopOrder::Settled(_, settled) if !self.fed.declared.contains_key(settled.release()) => {
                 self.notice(settled.release().clone());
             }
-            LoopCommand::Settled(..) | LoopCommand::Suspend(..) => {}
+            LoopOrder::Settled(..) | LoopOrder::Suspend(..) => {}
         }
-        let order = match command {
-            LoopCommand::Suspend(release, suspension) => LoopOrder::Suspend(release, suspension),
-            LoopCommand::Reconcile { release, at, ticket } => LoopOrder::Reconcile { release, at, ticket },
-            LoopCommand::Settled(object, settled) => LoopOrder::Settled(object, settled),
-            LoopCommand::Remember(Remembered {
-                release,
-                revision,
-                record,
-                digest,
-                seen,
-                contested,
-                manager,
-            }) => {
-                let first = First { uid: record, revision, digest };
-                LoopOrder::Remember { release, first, seen, contested, manager: manager.map(SmolStr::from) }
-            }
-        };
         self.handle(LoopEvent::Order(order));
     }
 
@@ -447,43 +427,15 @@ pub struct LoopInputs {
     /// hand-over is instant, but writes nothing and reports nothing as repaired.
     pub leading: channel::Receiver<bool>,
     /// The commands of people and of other parts of the program.
-    pub commands: mpsc::Receiver<LoopCommand>,
+    pub commands: mpsc::Receiver<LoopOrder>,
     /// The releases whose repairs are suspended from the start, until a command resumes them.
     pub suspended: SuspendedReleases,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LoopCommand {
-    /// Suspends the repairs of a release, or resumes them with `None`. Watching and judging go on.
-    Suspend(ReleaseId, Option<Suspension>),
-    /// Repairs the release now, even if the policy's mode is `Report`, the brake is on or repairs
-    /// are suspended. Objects of the ticket are repaired even if the live object was never seen as
-    /// declared.
-    Reconcile {
-        release: ReleaseId,
-        /// The `spec.reconcileAt` that the answer names.
-        at: String,
-        ticket: Option<Arc<Ticket>>,
-    },
-    /// A dry run of another replica has settled these values of an object.
-    Settled(ObjectId, Settled),
-    /// The knowledge of an earlier process: the digest of the first seen manifest of a revision,
-    /// and the objects that were seen alive with the release's annotations. Only by this the guard
-    /// repairs objects that went missing while no guard ran. If the release has another record of that
-    /// revision now, with another manifest, it was installed again, and this knowledge has no effect.
-    Remember(Remembered),
-}
-
-impl From<Remembered> for LoopCommand {
-    fn from(remembered: Remembered) -> Self {
-        Self::Remember(remembered)
-    }
 }
 
 impl LoopInputs {
     /// Creates orders and their senders: one for the lead, which begins as `leading`, and one for
     /// commands.
-    pub fn new(leading: bool) -> (Self, channel::Sender<bool>, mpsc::Sender<LoopCommand>) {
+    pub fn new(leading: bool) -> (Self, channel::Sender<bool>, mpsc::Sender<LoopOrder>) {
         let (lead, leading) = channel::channel(leading);
         let (command, commands) = mpsc::channel(WAITING);
         (Self { leading, commands, suspended: SuspendedReleases::new() }, lead, command)

@@ -19,26 +19,25 @@ use tokio_util::sync::CancellationToken;
 use self::summary::{StatusContext, summary};
 pub use self::witness::{SuspensionSeen, Witness};
 use super::state::LoopState;
-use super::{LoopCommand, until};
+use super::until;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases, Remembered};
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::watch::ObjectEvent;
-use kubemoor_cluster::mirror::Changes;
-use kubemoor_cluster::mirror::GuardedWatch;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_cluster::mirror::{Changes, GuardedWatch};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::packed::Compressed;
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_policy::agreement::SettledValues;
 use kubemoor_policy::guarded::{
-    GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderAnswer, OrderResult,
+    GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderAnswer, OrderResult, SuspendedReleases,
+    Suspension,
 };
-use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
-use kubemoor_policy::signing::SigningKey;
-use kubemoor_policy::signing::{CONFIRMED_BY, Ticket, TicketOrder};
+use kubemoor_policy::signing::{CONFIRMED_BY, SigningKey, Ticket, TicketOrder};
+use kubemoor_reconcile::event::LoopOrder;
 use kubemoor_reconcile::waits::growing;
 use kubemoor_runtime::metrics::{NoticeMetrics, StatusWrite};
 use kubemoor_runtime::telemetry::FailureLog;
@@ -68,7 +67,7 @@ pub struct Statuses {
     pub releases: Arc<Releases>,
     pub state: Arc<LoopState>,
     pub in_force: Arc<InForce>,
-    pub commands: mpsc::Sender<LoopCommand>,
+    pub commands: mpsc::Sender<LoopOrder>,
     /// The releases that the loop leaves alone from the start.
     pub suspended: SuspendedReleases,
     pub leadership: Leadership,
@@ -171,7 +170,7 @@ impl Statuses {
             let Some(settled) = seen.settled(&self.key, release) else { continue };
             let object = seen.object.id(&release.namespace);
             if self.settled.learn(&object, settled.clone()) {
-                self.command(LoopCommand::Settled(object, settled)).await;
+                self.command(LoopOrder::Settled(object, settled)).await;
             }
         }
     }
@@ -184,7 +183,7 @@ impl Statuses {
                 Some(suspension) => known.suspended.insert(release.clone(), suspension.clone()),
                 None => known.suspended.remove(release),
             };
-            self.command(LoopCommand::Suspend(release.clone(), suspension)).await;
+            self.command(LoopOrder::Suspend(release.clone(), suspension)).await;
             self.witness(vec![SuspensionSeen::now(guarded, true)]).await;
         }
         if let Some(wanted) = open_order(guarded)
@@ -214,7 +213,7 @@ impl Statuses {
             known.reconciled.insert(release.clone(), wanted.to_owned());
             let ticket = self.ticket(release, &guarded, wanted).map(Arc::new);
             let at = wanted.to_owned();
-            self.command(LoopCommand::Reconcile { release: release.clone(), at, ticket }).await;
+            self.command(LoopOrder::Reconcile { release: release.clone(), at, ticket }).await;
         }
     }
 
@@ -235,7 +234,7 @@ impl Statuses {
     async fn remember(&self, known: &StatusKnowledge) {
         for remembered in known.live.all().filter_map(|guarded| Remembered::from_status(&guarded, &self.key))
         {
-            self.command(LoopCommand::Remember(remembered)).await;
+            self.command(remembered.into()).await;
         }
     }
 
@@ -243,7 +242,7 @@ impl Statuses {
     async fn resume(&self, known: &mut StatusKnowledge, release: &ReleaseId) {
         known.reconciled.remove(release);
         if known.suspended.remove(release).is_some() {
-            self.command(LoopCommand::Suspend(release.clone(), None)).await;
+            self.command(LoopOrder::Suspend(release.clone(), None)).await;
             // With its release it ends by itself.
             if let Some(guarded) = known.live.get(release).filter(|_| self.is_guarded(release)) {
                 self.witness(vec![SuspensionSeen::removed(&guarded)]).await;
@@ -255,7 +254,7 @@ impl Statuses {
         drop(self.seen.send(seen).await);
     }
 
-    async fn command(&self, command: LoopCommand) {
+    async fn command(&self, command: LoopOrder) {
         // Without a loop there is no receiver, and the process is ending.
         drop(self.commands.send(command).await);
     }
