@@ -30,12 +30,9 @@ use kubemoor_cluster::mirror::directory;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::policy_files::Folder;
 use kubemoor_declare::catalog::Catalog;
-use kubemoor_guard::admin;
-use kubemoor_guard::admin::{Authenticator, LedgerApi, Readiness, ReadinessCondition};
+use kubemoor_guard::admin::{self, Authenticator, LedgerApi, Readiness, ReadinessCondition};
 use kubemoor_guard::guard::state::LoopState;
-use kubemoor_guard::webhook::intake;
-use kubemoor_guard::webhook::intake::CallerGate;
-use kubemoor_guard::webhook::intake::{BodyLimits, Intake};
+use kubemoor_guard::webhook::intake::{self, BodyLimits, CallerGate, Intake};
 use kubemoor_guard::webhook::look::ReleaseSource;
 use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
 use kubemoor_guard::webhook::review;
@@ -47,16 +44,12 @@ use kubemoor_notify::{self as notify, Notifiers, Worker};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::callers::{CallerSecrets, TokenFile};
-use kubemoor_runtime::config;
-use kubemoor_runtime::config::{CallerProof, RecordDriver, Source};
-use kubemoor_runtime::metrics;
-use kubemoor_runtime::metrics::ServingState;
+use kubemoor_runtime::config::{self, CallerProof, RecordDriver, Source};
 use kubemoor_runtime::metrics::{
-    AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics, Port,
-    RecordMetrics, registry,
+    self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
+    Port, RecordMetrics, ServingState, registry,
 };
-use kubemoor_runtime::server;
-use kubemoor_runtime::server::{Limits, Peer, ServerShutdown, TlsPort, raise_descriptor_limit};
+use kubemoor_runtime::server::{self, Limits, Peer, ServerShutdown, TlsPort, raise_descriptor_limit};
 use kubemoor_runtime::telemetry::traces;
 use kubemoor_runtime::tls::{Certificates, ClientAuthority, UserAuthority};
 

@@ -1,8 +1,6 @@
 //! The servers, each a child process of the benchmark, wired as the
 //! program wires its webhook.
 
-use std::env;
-use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,6 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
@@ -17,8 +16,7 @@ use hyper::body::{Bytes, Incoming};
 use kubemoor_cluster::mirror::directory;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Actor, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
-use kubemoor_guard::webhook::intake::{ApiServerProof, CallerGate};
-use kubemoor_guard::webhook::intake::{BodyLimits, Intake};
+use kubemoor_guard::webhook::intake::{ApiServerProof, BodyLimits, CallerGate, Intake};
 use kubemoor_guard::webhook::look::ReleaseSource;
 use kubemoor_guard::webhook::validate::{Setup, Validator};
 use kubemoor_helm::index::Index;

@@ -8,10 +8,9 @@ use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::completions;
 use super::connect::{self, PlaceArgs, end_after};
 use super::output::{self, OutputArgs};
-use super::{CommandOutcome, warn};
+use super::{CommandOutcome, completions, warn};
 use kubemoor_declare::model::NamedObject;
 use kubemoor_inspect::exceptions::{self, Allowed, ExceptionRequest};
 use kubemoor_inspect::times::parse_duration;

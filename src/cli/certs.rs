@@ -9,9 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::CommandOutcome;
 use super::output::{self, OutputArgs, StyledText, Table};
-use super::serve;
+use super::{CommandOutcome, serve};
 use kubemoor_runtime::config::{Endpoint, ServiceRef, WebhookUrl};
 use kubemoor_runtime::tls::{CertificateSource, Certificates};
 

@@ -18,18 +18,15 @@ use kubemoor_cluster::mirror::directory;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use kubemoor_guard::webhook::case::{Basis, ReviewCase, ReviewSubject};
-use kubemoor_guard::webhook::review;
-use kubemoor_guard::webhook::review::AdmissionRequest;
+use kubemoor_guard::webhook::review::{self, AdmissionRequest};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
+use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::compile::{self, Compiled};
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
-use kubemoor_policy::{Policy, compile};
 use kubemoor_runtime::config::RecordDriver;
-use kubemoor_verdict::edit;
-use kubemoor_verdict::edit::Circumstances;
-use kubemoor_verdict::edit::{DryRunEvidence, ObjectOwner, Rules, Verdict};
+use kubemoor_verdict::edit::{self, Circumstances, DryRunEvidence, ObjectOwner, Rules, Verdict};
 
 /// The flags of `kubemoor check`.
 #[derive(Debug, clap::Args)]

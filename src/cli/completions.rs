@@ -12,8 +12,7 @@ use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::Shells;
 
 use super::{CommandOutcome, ProgramName, command, output};
-use kubemoor_cluster::client::connection;
-use kubemoor_cluster::client::connection::ClusterAccess;
+use kubemoor_cluster::client::connection::{self, ClusterAccess};
 use kubemoor_cluster::client::guarded;
 use kubemoor_policy::guarded::GuardedRelease;
 

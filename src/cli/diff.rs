@@ -24,15 +24,13 @@ use super::output::{
     self, BAD, GOOD, HEAD, NOTE, OutputFormat, PLAIN, StyledText, Table, TableOnly, counted,
 };
 use super::{CommandOutcome, completions, warn};
-use kubemoor_cluster::client::connection;
-use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
+use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_inspect::comparison::{
     self, FieldDiff, FieldDiffKind, ObjectDiff, ObjectDiffState, ReleaseDiff,
 };
 use kubemoor_policy::resolver::Labels;
-use kubemoor_verdict::health::ReportedHealth;
-use kubemoor_verdict::health::{HealthReason, ReleaseHealth};
+use kubemoor_verdict::health::{HealthReason, ReleaseHealth, ReportedHealth};
 use kubemoor_verdict::shown::Difference;
 
 const RELEASES_AT_ONCE: usize = 4;

@@ -18,9 +18,8 @@ use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_inspect::comparison::{self, LeftBehindKey, ObjectConflict};
 use kubemoor_inspect::reading::FoundObject;
 use kubemoor_policy::resolver::Labels;
-use kubemoor_verdict::owners::{FieldManager, ManagerOperation, Owners};
-use kubemoor_verdict::ownership;
-use kubemoor_verdict::ownership::FieldConflict;
+use kubemoor_verdict::owners::{self, FieldManager, ManagerOperation, Owners};
+use kubemoor_verdict::ownership::{self, FieldConflict};
 
 const AT_ONCE: usize = 8;
 
@@ -141,7 +140,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
 impl Forecast {
     fn new(release: &Release, living: &[Living]) -> Self {
         let method = release.state.apply_method;
-        let helm = kubemoor_verdict::owners::helms(living.iter().map(|living| &living.owners), method);
+        let helm = owners::helms(living.iter().map(|living| &living.owners), method);
         let mut conflicts = Vec::new();
         for Living { id, declared, object, owners } in living {
             for skipped in owners.skipped() {

@@ -11,8 +11,7 @@ use super::list::{self, Follow, InCluster, ListArgs, ListRow, SelectorArgs, Watc
 use super::output::{BAD, GOOD, NOTE, PLAIN};
 use super::{CommandOutcome, warn};
 use kubemoor_cluster::client::allowances::defined;
-use kubemoor_cluster::client::connection;
-use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
+use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
 use kubemoor_cluster::client::guarded;
 use kubemoor_inspect::exceptions::{self, AllowanceState, ListedAllowance};
 use kubemoor_inspect::policies::{self, ListedPolicy};

@@ -18,14 +18,12 @@ use super::list::{Items, nothing};
 use super::output::{self, OutputArgs};
 use super::{CommandOutcome, completions, diff, warn};
 use kubemoor_cluster::client::connection::ClusterConnection;
-use kubemoor_cluster::client::guarded;
-use kubemoor_cluster::client::guarded::UserSetting;
+use kubemoor_cluster::client::guarded::{self, UserSetting};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::guard::{self, GivenOrder, LOOK, OrderOutcome};
 use kubemoor_inspect::reading::Pulses;
 use kubemoor_inspect::times::parse_duration;
-use kubemoor_policy::guarded::{MAX_REASON, Suspension};
-use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor_policy::guarded::{MAX_REASON, OrderAnswer, OrderResult, Suspension};
 
 const AT_ONCE: usize = 8;
 

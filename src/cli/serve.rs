@@ -12,9 +12,8 @@ use super::connect::{collect_labels, parse_label};
 use crate::app;
 use kubemoor_declare::model::{self, DriftMode, EditsMode, is_dns_label};
 use kubemoor_inspect::times::parse_duration;
-use kubemoor_runtime::config;
 use kubemoor_runtime::config::{
-    CallerProof, CallerSettings, ClusterSettings, CollectorUrl, Endpoint, LedgerSettings, LedgerUrl,
+    self, CallerProof, CallerSettings, ClusterSettings, CollectorUrl, Endpoint, LedgerSettings, LedgerUrl,
     LogFilter, RecordDriver, Retention, ServiceRef, Source, WebhookRegistration, WebhookUrl,
 };
 use kubemoor_runtime::tls::CertificateSource;

@@ -11,9 +11,8 @@ use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
 use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::discovery;
-use kubemoor_guard::webhook::registration;
-use kubemoor_guard::webhook::registration::emergency;
 use kubemoor_guard::webhook::registration::keep::{self, RegistrationError};
+use kubemoor_guard::webhook::registration::{self, emergency};
 
 /// The flags of `kubemoor uninstall`.
 #[derive(Debug, clap::Args)]

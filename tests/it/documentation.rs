@@ -11,11 +11,10 @@ use jiff::Timestamp;
 use kubemoor::cli::Cli;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_ledger::query::verdicts;
-use kubemoor_runtime::metrics;
 use kubemoor_runtime::metrics::{
-    AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics, EventFate,
-    GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics,
-    ReleaseStanding, RepairResult, ServingState, StatusWrite, Webhook, Written, registry,
+    self, AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics,
+    EventFate, GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault,
+    RecordMetrics, ReleaseStanding, RepairResult, ServingState, StatusWrite, Webhook, Written, registry,
 };
 use prometheus_client::encoding::text::encode;
 

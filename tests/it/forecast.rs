@@ -5,7 +5,7 @@ use std::process::Command;
 
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
-use kubemoor_verdict::owners::Owners;
+use kubemoor_verdict::owners::{self, Owners};
 use kubemoor_verdict::ownership;
 use serde_json::{Value, json};
 
@@ -158,7 +158,7 @@ async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
     // The deployment controller may write the status between the read and the patch, which is refused then.
     let (live, helm, patch, patched) = eventually("the patch meets what was read", SOON, || async {
         let live = shop.get(&shop.deployment("web")).await;
-        let helm = kubemoor_verdict::owners::helms([&Owners::of(&live)], ApplyMethod::ServerSide).unwrap();
+        let helm = owners::helms([&Owners::of(&live)], ApplyMethod::ServerSide).unwrap();
         let returned = ownership::returned(&live, &helm, std::slice::from_ref(&image)).unwrap();
         let patch = ownership::patch(&live, returned);
         let answer = shop.alice.patch_all(&shop.deployment("web"), &json!(patch)).await;

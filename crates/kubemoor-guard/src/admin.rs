@@ -33,10 +33,8 @@ use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_declare::model::Actor;
 use kubemoor_ledger::LedgerHandle;
-use kubemoor_ledger::query;
-use kubemoor_ledger::query::{EntryPage, Filter, PAGE};
-use kubemoor_runtime::server;
-use kubemoor_runtime::server::{Limits, Peer, ServerShutdown, TlsPort};
+use kubemoor_ledger::query::{self, EntryPage, Filter, PAGE};
+use kubemoor_runtime::server::{self, Limits, Peer, ServerShutdown, TlsPort};
 use kubemoor_runtime::tls::UserAuthority;
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -19,27 +19,23 @@ use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_helm::chart_source;
-use kubemoor_helm::chart_source::is_secret;
+use kubemoor_helm::chart_source::{self, is_secret};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state;
-use kubemoor_helm::values;
-use kubemoor_helm::values::{Candidate, ValueQuestion};
+use kubemoor_helm::values::{self, Candidate, ValueQuestion};
 use kubemoor_policy::Policy;
 use kubemoor_policy::guarded::{DriftedObject, ObjectCounts};
-use kubemoor_verdict::drift;
-use kubemoor_verdict::drift::{LiveDrift, LiveVerdict};
+use kubemoor_verdict::drift::{self, LiveDrift, LiveVerdict};
 use kubemoor_verdict::edit::{DryRunEvidence, ObjectOwner};
-use kubemoor_verdict::health::ReportedHealth;
-use kubemoor_verdict::health::{Control, HealthFacts, ObjectFacts, ObjectState, RecordHealth, ReleaseHealth};
-use kubemoor_verdict::owners::{FieldManager, Owners, Votes};
-use kubemoor_verdict::ownership;
-use kubemoor_verdict::ownership::{
-    Effect, FieldConflict, FieldInquiry, FieldStanding, NextUpgrade, TakenFields,
+use kubemoor_verdict::health::{
+    Control, HealthFacts, ObjectFacts, ObjectState, RecordHealth, ReleaseHealth, ReportedHealth,
 };
-use kubemoor_verdict::shown::Shown;
-use kubemoor_verdict::shown::{Difference, ShownValues};
+use kubemoor_verdict::owners::{FieldManager, Owners, Votes};
+use kubemoor_verdict::ownership::{
+    self, Effect, FieldConflict, FieldInquiry, FieldStanding, NextUpgrade, TakenFields,
+};
+use kubemoor_verdict::shown::{Difference, Shown, ShownValues};
 use kubemoor_verdict::{claims, sealed};
 
 const OBJECTS_AT_ONCE: usize = 8;

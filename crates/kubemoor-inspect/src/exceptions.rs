@@ -10,16 +10,14 @@ use super::failure::{InspectError, failed, forbidden};
 use super::reading::{self, resolve_object};
 use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::allowances::{self, AllowanceRequest, Ensured, MakeError};
-use kubemoor_cluster::client::call;
-use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::call::{self, ClusterError};
 use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::discovery::confirm_absence;
 use kubemoor_cluster::client::objects::ObjectTarget;
 use kubemoor_cluster::client::resource::segment;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::{Actor, Gvk, NamedObject, ObjectId};
-use kubemoor_policy::allowance::{Allowance, RequestedAllowance};
-use kubemoor_policy::allowance::{DELETE, Grant};
+use kubemoor_policy::allowance::{Allowance, DELETE, Grant, RequestedAllowance};
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::resource::{AllowedObject, DriftAllowance};
 

@@ -22,24 +22,19 @@ use kubemoor_declare::path::Path;
 use kubemoor_helm::record::{ChartSource, ReleaseStatus, parse_record_name};
 use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_helm::{state, values};
-use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::allowance::{AllowanceOrigin, StandingAllowance};
-use kubemoor_policy::mask::Mask;
-use kubemoor_policy::mask::Seal;
+use kubemoor_policy::allowance::{Allowance, AllowanceOrigin, StandingAllowance};
+use kubemoor_policy::mask::{Mask, Seal};
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_policy::{Policy, ValueSource};
-use kubemoor_verdict::drift;
-use kubemoor_verdict::drift::LiveVerdict;
+use kubemoor_verdict::drift::{self, LiveVerdict};
 use kubemoor_verdict::edit::{DryRunEvidence, VerdictReason};
 use kubemoor_verdict::exceptions::{ExceptionSource, ObjectExceptions};
 use kubemoor_verdict::health::ReportedHealth;
-use kubemoor_verdict::owners::{FieldManager, Owners};
-use kubemoor_verdict::ownership;
-use kubemoor_verdict::ownership::{NextUpgrade, TakenFields};
-use kubemoor_verdict::remedy::{LiveWriters, Upgrade, Upgrader};
-use kubemoor_verdict::shown::Shown;
-use kubemoor_verdict::shown::{Difference, ShownValues};
-use kubemoor_verdict::{additions, sealed};
+use kubemoor_verdict::owners::{self, FieldManager, Owners};
+use kubemoor_verdict::ownership::{self, NextUpgrade, TakenFields};
+use kubemoor_verdict::remedy::{self, LiveWriters, Upgrade, Upgrader};
+use kubemoor_verdict::shown::{Difference, Shown, ShownValues};
+use kubemoor_verdict::{additions, diff, sealed};
 
 /// What may not be read where a right is missing.
 pub const GUARD: &str = "the guard's status of the release";
@@ -378,7 +373,7 @@ impl<'a> ExplainedObject<'a> {
         let method = subject.standing.release.state.apply_method;
         let next_upgrade = live.map(|live| {
             // One object shows which field manager Helm uses.
-            let helm = kubemoor_verdict::owners::helms([&Owners::of(live)], method);
+            let helm = owners::helms([&Owners::of(live)], method);
             NextUpgrade::of(subject.object, &declared.fields(), live, (helm.as_ref(), method))
         });
         Self { exceptions: subject.exceptions(declared), subject, declared, live, next_upgrade, sources }
@@ -412,7 +407,7 @@ impl<'a> ExplainedObject<'a> {
     /// All that differs, additions included, each path once.
     fn drift(&self, live: &Value) -> Vec<FieldChange> {
         let (object, fields) = (self.subject.object, &self.declared.fields());
-        let mut changes = kubemoor_verdict::diff::of_fields(fields, live, self.is_deployed());
+        let mut changes = diff::of_fields(fields, live, self.is_deployed());
         for mut more in [
             sealed::drift(object, fields, live),
             additions::drift(object, fields, self.exceptions.sealed(), live),
@@ -656,7 +651,7 @@ impl Explanation {
             ));
         }
         if self.guard.is_some() {
-            let audit = kubemoor_verdict::remedy::audit(&self.object, &upgrade.release);
+            let audit = remedy::audit(&self.object, &upgrade.release);
             advice.push(format!("To see who changed it in the last month: {audit}"));
         }
         self.advice = advice;
@@ -684,7 +679,7 @@ impl Explanation {
             if paths.is_empty() {
                 paths.push(if self.state == MISSING { "delete" } else { "PATH" }.to_owned());
             }
-            let allow = kubemoor_verdict::remedy::allow(object, &upgrade.release, &paths);
+            let allow = remedy::allow(object, &upgrade.release, &paths);
             advice.push(format!("To change it for a while: {allow}"));
         }
         advice

@@ -14,15 +14,11 @@ use tokio::time::{Instant, sleep};
 
 use super::failure::{InspectError, failed, spoken};
 use super::reading::Pulses;
-use kubemoor_cluster::client::call;
-use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_cluster::client::call::{self, ClusterError};
 use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
 use kubemoor_cluster::client::forward::{self, ForwardError};
-use kubemoor_cluster::client::guarded;
-use kubemoor_cluster::client::guarded::UserSetting;
-use kubemoor_cluster::client::lease;
-use kubemoor_cluster::client::lease::LeaderInfo;
-use kubemoor_cluster::client::lease::LeasePlace;
+use kubemoor_cluster::client::guarded::{self, UserSetting};
+use kubemoor_cluster::client::lease::{self, LeaderInfo, LeasePlace};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
 

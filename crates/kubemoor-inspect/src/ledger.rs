@@ -9,10 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::failure::InspectError;
 use super::guard::ForwardedGuard;
-use kubemoor_cluster::client::call;
-use kubemoor_cluster::client::call::ClusterError;
-use kubemoor_cluster::client::connection;
-use kubemoor_cluster::client::connection::ClusterAccess;
+use kubemoor_cluster::client::call::{self, ClusterError};
+use kubemoor_cluster::client::connection::{self, ClusterAccess};
 use kubemoor_declare::model::text::one_line;
 use kubemoor_ledger::entry::{EntryField, EntryObject, LedgerEntry};
 use kubemoor_ledger::query::{EntryPage, Filter, PAGE};

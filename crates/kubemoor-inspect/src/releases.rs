@@ -10,14 +10,11 @@ use serde::Serialize;
 use super::failure::{InspectError, failed};
 use super::reading::{ClusterReader, Pulses};
 use kubemoor_cluster::client::guarded;
-use kubemoor_cluster::client::objects;
-use kubemoor_cluster::client::objects::LabelOrigin;
+use kubemoor_cluster::client::objects::{self, LabelOrigin};
 use kubemoor_declare::model::{Gvk, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
-use kubemoor_policy::guarded::Suspension;
-use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts};
-use kubemoor_verdict::health::HealthReason;
-use kubemoor_verdict::health::ReportedHealth;
+use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts, Suspension};
+use kubemoor_verdict::health::{HealthReason, ReportedHealth};
 
 /// Releases whose records are read at once, where no guard speaks of them.
 const READ_AT_ONCE: usize = 8;

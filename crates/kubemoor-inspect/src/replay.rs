@@ -23,8 +23,7 @@ use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::mask::Mask;
 use kubemoor_verdict::edit::{EditOutcome, VerdictReason};
 use kubemoor_verdict::records::Falsified;
-use kubemoor_verdict::replay::RecordedFacts;
-use kubemoor_verdict::replay::{PastEdit, Replay, Replayed};
+use kubemoor_verdict::replay::{PastEdit, RecordedFacts, Replay, Replayed};
 
 /// The maximum number of different changes of verdicts that are listed.
 const MOST: usize = 10_000;

@@ -5,8 +5,7 @@ use super::id;
 use super::row::{LedgerRow, RowChange, RowKind};
 use jiff::Timestamp;
 use kubemoor_verdict::edit::{EditOutcome, VerdictReason};
-use kubemoor_verdict::shown::Difference;
-use kubemoor_verdict::shown::{SealingKey, Shown};
+use kubemoor_verdict::shown::{Difference, SealingKey, Shown};
 use serde::{Deserialize, Serialize};
 
 /// The most bytes of the fields of one entry, as JSON.

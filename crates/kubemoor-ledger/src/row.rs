@@ -12,8 +12,7 @@ use kubemoor_verdict::diff::ChangedField;
 use kubemoor_verdict::edit::{FieldFinding, Grounds, Verdict};
 #[cfg(doc)]
 use kubemoor_verdict::replay;
-use kubemoor_verdict::shown::Shown;
-use kubemoor_verdict::shown::{Difference, ShownValues};
+use kubemoor_verdict::shown::{Difference, Shown, ShownValues};
 
 /// An enum whose variants are the words of rows.
 macro_rules! words {

@@ -18,8 +18,7 @@ use crate::message::{ConditionPhase, Notification, NotificationSubject, digest};
 use kubemoor_declare::model::text::is_unprintable;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_verdict::edit::FieldFinding;
-use kubemoor_verdict::shown::Shown;
-use kubemoor_verdict::shown::ShownValues;
+use kubemoor_verdict::shown::{Shown, ShownValues};
 
 /// The most bytes of a template, and of what it makes.
 const SOURCE: usize = 64 << 10;

@@ -14,8 +14,7 @@ use crate::mask::Mask;
 use crate::pattern::{Pattern, PatternStep};
 use crate::selector::RuleTarget;
 use crate::{Policy, Tie, ValueSource};
-use kubemoor_declare::model::Sweep;
-use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
+use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId, Sweep};
 use kubemoor_helm::storage::Storage;
 
 /// The labels of namespaces, or of a cluster.

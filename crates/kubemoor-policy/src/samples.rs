@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use kubemoor_declare::declare::Digest;
-use kubemoor_declare::declare::declare;
+use kubemoor_declare::declare::{Digest, declare};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_helm::release::{AllowAnnotations, DeclaredObject, gvk};
-use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::Policy;
+use kubemoor_policy::compile::{self, Compiled};
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::resolver::{Labels, Policies};
-use kubemoor_policy::{Policy, compile};
 
 /// A policy from the YAML of its spec.
 pub(crate) fn policy(name: &str, spec: &str) -> Arc<Compiled> {

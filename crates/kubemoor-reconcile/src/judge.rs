@@ -18,14 +18,11 @@ use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::mask::Mask;
-use kubemoor_verdict::drift;
-use kubemoor_verdict::drift::{LiveSubject, findings};
-use kubemoor_verdict::edit::Circumstances;
-use kubemoor_verdict::edit::{DryRunEvidence, FieldFinding};
-use kubemoor_verdict::owners::{ManagerOperation, Owners};
-use kubemoor_verdict::ownership;
-use kubemoor_verdict::ownership::{TakenFields, is_controller};
-use kubemoor_verdict::sealed;
+use kubemoor_verdict::drift::{self, LiveSubject, findings};
+use kubemoor_verdict::edit::{Circumstances, DryRunEvidence, FieldFinding};
+use kubemoor_verdict::owners::{self, ManagerOperation, Owners};
+use kubemoor_verdict::ownership::{self, TakenFields, is_controller};
+use kubemoor_verdict::{diff, sealed};
 
 pub(crate) enum ObjectStanding {
     /// The state of the release's record declares no such object.
@@ -175,7 +172,7 @@ pub(crate) fn record(
 /// The agreement of an object with additions below sealed paths; `None` where an exception lets a declared field
 /// differ, because the guard has not seen that field's declared value then.
 pub(crate) fn as_declared_beside(declared: &Arc<DeclaredObject>, value: &Value) -> Option<AgreedDeclaration> {
-    let is_whole = kubemoor_verdict::diff::of_fields(&declared.fields(), value, false).is_empty();
+    let is_whole = diff::of_fields(&declared.fields(), value, false).is_empty();
     is_whole.then(|| AgreedDeclaration::but_for_additions(declared))
 }
 
@@ -229,7 +226,7 @@ pub(crate) fn is_set_by_another<'p>(
     is_helm: impl Fn(&str) -> bool,
 ) -> bool {
     let owners = live.whole().map(|whole| Owners::of(&whole)).unwrap_or_default();
-    let is_other = |manager: &&kubemoor_verdict::owners::FieldManager| {
+    let is_other = |manager: &&owners::FieldManager| {
         manager.operation == ManagerOperation::Update
             && !is_helm(&manager.name)
             && !is_controller(&manager.name)
@@ -253,11 +250,7 @@ pub(crate) fn taken(
 }
 
 /// The merge patch that returns fields to Helm if the object is unchanged; `None` if there is nothing to return.
-pub(crate) fn returned(
-    whole: &Value,
-    helm: &kubemoor_verdict::owners::FieldManager,
-    paths: &[Path],
-) -> Option<Value> {
+pub(crate) fn returned(whole: &Value, helm: &owners::FieldManager, paths: &[Path]) -> Option<Value> {
     let managed = ownership::returned(whole, helm, paths)?;
     let version = whole.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     Some(serde_json::json!({"metadata": {"managedFields": managed, "resourceVersion": version}}))

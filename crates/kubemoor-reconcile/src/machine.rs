@@ -32,12 +32,9 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_verdict::claims;
-use kubemoor_verdict::claims::is_local;
-use kubemoor_verdict::drift;
-use kubemoor_verdict::drift::LiveSubject;
-use kubemoor_verdict::edit::DryRunEvidence;
-use kubemoor_verdict::edit::ObjectDeclaration;
+use kubemoor_verdict::claims::{self, is_local};
+use kubemoor_verdict::drift::{self, LiveSubject};
+use kubemoor_verdict::edit::{DryRunEvidence, ObjectDeclaration};
 use kubemoor_verdict::exceptions::ObjectExceptions;
 
 #[derive(Clone)]

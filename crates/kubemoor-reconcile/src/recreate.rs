@@ -21,8 +21,7 @@ use crate::repair::{AGAIN, AttemptResult, RETRY, RepairStep, Situation, Task, ap
 use crate::report::DriftKind;
 use crate::waits::elapsed;
 use kubemoor_declare::catalog;
-use kubemoor_declare::declare::Digest;
-use kubemoor_declare::declare::prepare;
+use kubemoor_declare::declare::{Digest, prepare};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;

@@ -30,8 +30,7 @@ use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::LastAgreement;
-use kubemoor_policy::signing::Declaration;
-use kubemoor_policy::signing::{Ticket, Verb};
+use kubemoor_policy::signing::{Declaration, Ticket, Verb};
 use kubemoor_verdict::edit::{Circumstances, ObjectDeclaration};
 use kubemoor_verdict::exceptions::ObjectExceptions;
 

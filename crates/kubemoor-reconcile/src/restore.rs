@@ -21,8 +21,7 @@ use crate::report::DriftKind;
 use crate::rollout::touches_template;
 use crate::waits::elapsed;
 use kubemoor_declare::compare::Move;
-use kubemoor_declare::declare::Digest;
-use kubemoor_declare::declare::prepare;
+use kubemoor_declare::declare::{Digest, prepare};
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Cause, DriftMode, ObjectId, ReleaseId};
@@ -34,12 +33,10 @@ use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_policy::signing::Declaration;
-use kubemoor_verdict::drift;
-use kubemoor_verdict::drift::{LiveSubject, settle_obstructed};
+use kubemoor_verdict::drift::{self, LiveSubject, settle_obstructed};
 use kubemoor_verdict::edit::DryRunEvidence;
-use kubemoor_verdict::owners::{ManagerOperation, Owners, abandons};
-use kubemoor_verdict::ownership;
-use kubemoor_verdict::ownership::{Replacement, TakenFields, set_beside};
+use kubemoor_verdict::owners::{self, ManagerOperation, Owners, abandons};
+use kubemoor_verdict::ownership::{self, Replacement, TakenFields, set_beside};
 use kubemoor_verdict::sealed;
 
 /// The number of immediate restarts after writes by others.
@@ -732,7 +729,7 @@ impl Reconciler {
             }
             WriteStage::Applied { moved: true } => {
                 let name = sending.manager.clone();
-                let helm = kubemoor_verdict::owners::FieldManager {
+                let helm = owners::FieldManager {
                     name,
                     operation: ManagerOperation::Apply,
                     subresource: String::new(),

@@ -7,8 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::note_effort;
-use kubemoor_declare::model::Sweep;
-use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::model::{ObjectId, ReleaseId, Sweep};
 use kubemoor_policy::guarded::{SuspendedReleases, Suspension};
 
 /// The time by which one task's `now` can be behind another's.

@@ -13,12 +13,10 @@ use crate::ownership::is_controller;
 use crate::sealed;
 use kubemoor_declare::compare::Addition;
 use kubemoor_declare::declare;
-use kubemoor_declare::equality;
-use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::equality::{self, FieldAgreement};
 use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{self, HELM_MARKS, ObjectId};
-use kubemoor_declare::path::PathLookup;
-use kubemoor_declare::path::{Path, Segment};
+use kubemoor_declare::path::{Path, PathLookup, Segment};
 use kubemoor_policy::mask::Seal;
 
 /// Labels and annotations that controllers and the API server set: whole names, and prefixes up to a `/`.

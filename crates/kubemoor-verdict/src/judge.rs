@@ -7,21 +7,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::claims::counting;
+use crate::claims::{self, counting};
 use crate::diff::{ChangeKind, ChangedField, ClaimFacts, Diff, EditFacts, EvidenceKind, ObjectComparison};
 use crate::edit::{
     DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, ObjectDeclaration, Rules, Verdict,
     VerdictReason,
 };
 use crate::exceptions::{ObjectExceptions, exempting};
+use crate::identities;
 use crate::shown::ShownValues;
-use crate::{claims, identities};
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{EditsMode, ObjectId, Operation, PROBE_MANAGER};
 use kubemoor_helm::release::Release;
-use kubemoor_helm::state;
-use kubemoor_helm::state::ReleaseClaim;
+use kubemoor_helm::state::{self, ReleaseClaim};
 use kubemoor_policy::Policy;
 
 /// Judges one edit by the releases that declare its object (`claims`, the one

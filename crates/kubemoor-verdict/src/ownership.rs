@@ -14,15 +14,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::edit::displayed;
-use crate::owners::Owners;
-use crate::owners::helms;
-use crate::owners::{FieldManager, Holdings, ManagerOperation, prefixes, stands_for_text};
+use crate::owners::{FieldManager, Holdings, ManagerOperation, Owners, helms, prefixes, stands_for_text};
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::ObjectId;
-use kubemoor_declare::path::PathLookup;
-use kubemoor_declare::path::{Path, Segment};
+use kubemoor_declare::path::{Path, PathLookup, Segment};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_policy::mask::Mask;
 

@@ -26,8 +26,7 @@ use kubemoor_declare::model::{
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::release::{AllowAnnotations, DeclaredObject};
 use kubemoor_policy::Policy;
-use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::allowance::Grant;
+use kubemoor_policy::allowance::{Allowance, Grant};
 use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::selector::PolicySubject;

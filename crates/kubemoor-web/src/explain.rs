@@ -13,9 +13,10 @@ use super::html::{
     trouble,
 };
 use super::visitor::Visitor;
-use kubemoor_inspect::explanation::{Denial, ExplainQuery, advice_on_message, explain, parse_path};
-use kubemoor_inspect::explanation::{ExplainedField, FieldState};
-use kubemoor_inspect::explanation::{Explanation, PolicyFacts, ReleaseFacts};
+use kubemoor_inspect::explanation::{
+    Denial, ExplainQuery, ExplainedField, Explanation, FieldState, PolicyFacts, ReleaseFacts,
+    advice_on_message, explain, parse_path,
+};
 use kubemoor_inspect::failure::InspectError;
 use kubemoor_verdict::shown::Difference;
 

@@ -37,8 +37,7 @@ use kubemoor_cluster::client::connection::ClusterAccess;
 use kubemoor_inspect::failure::InspectError;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_runtime::callers;
-use kubemoor_runtime::server;
-use kubemoor_runtime::server::{Limits, Peer, ServerShutdown, TlsPort};
+use kubemoor_runtime::server::{self, Limits, Peer, ServerShutdown, TlsPort};
 
 /// How often it is looked who has not come for long.
 const TIDYING: Duration = Duration::from_secs(60);

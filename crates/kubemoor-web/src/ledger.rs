@@ -24,8 +24,7 @@ use super::html::{self as write, PageFrame, PageQuery, cluster_choice, notes, te
 use super::visitor::Visitor;
 use kubemoor_declare::model::Operation;
 use kubemoor_inspect::failure::InspectError;
-use kubemoor_inspect::ledger::{COLUMNS, changes, columns};
-use kubemoor_inspect::ledger::{LedgerSource, add_new, place, rows};
+use kubemoor_inspect::ledger::{COLUMNS, LedgerSource, add_new, changes, columns, place, rows};
 use kubemoor_inspect::report::Sheet;
 use kubemoor_ledger::entry::{EntryField, LedgerEntry};
 use kubemoor_ledger::query::{self, EntryPage, Filter};

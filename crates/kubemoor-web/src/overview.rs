@@ -23,13 +23,11 @@ use super::html::{
 };
 use super::ledger::VisitorLedger;
 use super::visitor::{VisitedCluster, Visitor, by, deadline};
-use kubemoor_inspect::exceptions;
-use kubemoor_inspect::exceptions::AllowanceState;
+use kubemoor_inspect::exceptions::{self, AllowanceState};
 use kubemoor_inspect::failure::InspectError;
 use kubemoor_inspect::fleet::{self, ClusterRow, DRIFTED};
 use kubemoor_inspect::ledger::add_new;
-use kubemoor_inspect::report;
-use kubemoor_inspect::report::DayCounts;
+use kubemoor_inspect::report::{self, DayCounts};
 use kubemoor_ledger::query::{EntryPage, Filter};
 use kubemoor_verdict::health::HealthReason;
 

@@ -14,8 +14,7 @@ use super::html::{self as write, PageFrame, PageLink, PageQuery, encoded, heads,
 use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::failure::{InspectError, failed};
-use kubemoor_inspect::policies;
-use kubemoor_inspect::policies::ListedPolicy;
+use kubemoor_inspect::policies::{self, ListedPolicy};
 use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_inspect::releases;
 use kubemoor_policy::Policy;

@@ -27,22 +27,19 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::values::Candidate;
-use kubemoor_inspect::comparison;
+use kubemoor_inspect::comparison::{self, ObjectDiff, ReleaseDiff};
 use kubemoor_inspect::comparison::{FieldDiff, FieldDiffKind, ObjectDiffState as ObjectState};
-use kubemoor_inspect::comparison::{ObjectDiff, ReleaseDiff};
 use kubemoor_inspect::exceptions;
 use kubemoor_inspect::failure::{InspectError, failed};
 use kubemoor_inspect::fleet::ReleaseRow;
 use kubemoor_inspect::ledger::changes;
 use kubemoor_inspect::reading::ClusterReader;
-use kubemoor_inspect::releases;
-use kubemoor_inspect::releases::ListedRelease;
+use kubemoor_inspect::releases::{self, ListedRelease};
 use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::{EntryPage, Filter};
 use kubemoor_policy::guarded::GuardedRelease;
 use kubemoor_policy::resource::MAX_PATHS;
-use kubemoor_verdict::shown::Difference;
-use kubemoor_verdict::shown::Shown;
+use kubemoor_verdict::shown::{Difference, Shown};
 
 const AT_ONCE: usize = 8;
 

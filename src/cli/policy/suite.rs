@@ -12,8 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cli::check::{self, Bench, CheckReport, OPERATION_TIMEOUT};
-use kubemoor_cluster::mirror::directory;
-use kubemoor_cluster::mirror::directory::ReleaseFile;
+use kubemoor_cluster::mirror::directory::{self, ReleaseFile};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Actor, Autoscaler, DriftMode, EditsMode, Gvk, ObjectId, Operation, ReleaseId};
 use kubemoor_guard::webhook::review::{
@@ -24,8 +23,7 @@ use kubemoor_helm::record::Record;
 use kubemoor_helm::release::{self, Release, gvk};
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::compile::Compiled;
-use kubemoor_policy::compile::typed;
+use kubemoor_policy::compile::{Compiled, typed};
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{DriftAllowance, DriftAllowanceSpec};
 

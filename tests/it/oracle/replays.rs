@@ -19,8 +19,7 @@ use super::draw::Draw;
 use super::edits::Edit;
 use super::judge::is_refused;
 use super::scene::{AT_ONCE, Object, Release, Scene, content};
-use crate::support::{Identity, SOON, eventually, wait_until_guarded};
-use crate::support::{RELEASE, drift_policy};
+use crate::support::{Identity, RELEASE, SOON, drift_policy, eventually, wait_until_guarded};
 
 /// The policy of the strict mode.
 const STRICT: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies/strict";

@@ -1,15 +1,14 @@
 //! A real etcd, kube-apiserver and kube-controller-manager on loopback. No kubelet: pods stay Pending.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::fs::{self, File};
 use std::future::Future;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};

@@ -1,11 +1,10 @@
 //! The real `kubemoor serve`, run as the guard's service account.
 
-use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
 use kube::api::{Api, Patch, PatchParams};

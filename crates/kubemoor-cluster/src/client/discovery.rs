@@ -15,11 +15,10 @@ use tokio::time::timeout;
 
 use crate::client::call::{self, BODY_CAP, ClusterError, PATIENCE};
 use crate::client::resource::{GROUP, Partial, segment};
-use kubemoor_declare::catalog::KindFacts;
+use kubemoor_declare::catalog::{self, KindFacts};
 use kubemoor_declare::model::Gvk;
-use kubemoor_declare::openapi::{Reduction, SchemaError};
+use kubemoor_declare::openapi::{self, Reduction, SchemaError};
 use kubemoor_declare::schema::KindSchema;
-use kubemoor_declare::{catalog, openapi};
 
 #[derive(Deserialize)]
 struct ServerVersion {

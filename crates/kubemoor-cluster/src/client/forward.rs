@@ -28,9 +28,8 @@ use tokio_rustls::client::TlsStream;
 use tower::{BoxError, Layer, service_fn};
 
 use crate::client::call::{ClusterError, causes_of};
-use crate::client::connection::{ClusterAccess, ClusterConnection, ConnectError};
-use crate::client::lease::{LeaderInfo, LeasePlace};
-use crate::client::{connection, lease};
+use crate::client::connection::{self, ClusterAccess, ClusterConnection, ConnectError};
+use crate::client::lease::{self, LeaderInfo, LeasePlace};
 use kubemoor_runtime::config::LedgerUrl;
 
 /// How long a pod may take to answer.

@@ -16,8 +16,7 @@ use crate::client::call::{ClusterError, RefusalKind};
 use crate::client::objects::{ObjectTarget, Objects};
 use crate::mirror::kinds::ServedKinds;
 use crate::mirror::releases::Releases;
-use kubemoor_declare::declare::Digest;
-use kubemoor_declare::declare::prepare;
+use kubemoor_declare::declare::{Digest, prepare};
 use kubemoor_declare::model::{ObjectId, PROBE_MANAGER, ReleaseId};
 use kubemoor_helm::release::gvk;
 

@@ -3,11 +3,10 @@
 //! payload alone. A file that cannot be read is named with its reason and does not affect the others. None is quoted: it
 //! may hold secrets.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, io};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -15,13 +14,12 @@ use thiserror::Error;
 
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{ReleaseId, is_dns_label};
-use kubemoor_helm::manifest::SkipReason;
+use kubemoor_helm::manifest::{self, SkipReason};
 use kubemoor_helm::record::{
-    ApplyMethod, DEFAULT_CAP, MANIFEST_CAP, PackedRecord, Record, RecordError, ReleaseStatus, is_base64,
+    self, ApplyMethod, DEFAULT_CAP, MANIFEST_CAP, PackedRecord, Record, RecordError, ReleaseStatus, is_base64,
 };
-use kubemoor_helm::release::{Appearance, Assembled, Payload, RecordHead, RecordWriter};
+use kubemoor_helm::release::{self, Appearance, Assembled, Payload, RecordHead, RecordWriter};
 use kubemoor_helm::storage::Storage;
-use kubemoor_helm::{manifest, record, release};
 
 const RECORD_TYPE: &str = "helm.sh/release.v1";
 

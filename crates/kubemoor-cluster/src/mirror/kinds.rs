@@ -18,10 +18,8 @@ use crate::client::objects::ObjectTarget;
 use crate::client::resource::{ApiResource, Meta};
 use crate::client::watch::{MetadataWatch, ObjectEvent};
 use crate::mirror::reflect::{ChangeAnnouncer, ChangeQueue, Mirror, Reflector, until};
-use kubemoor_declare::catalog;
-use kubemoor_declare::catalog::{Catalog, KindFacts};
-use kubemoor_declare::model::Sweep;
-use kubemoor_declare::model::{Gvk, ObjectId};
+use kubemoor_declare::catalog::{self, Catalog, KindFacts};
+use kubemoor_declare::model::{Gvk, ObjectId, Sweep};
 use kubemoor_declare::schema::KindSchema;
 use kubemoor_runtime::telemetry::FailureLog;
 

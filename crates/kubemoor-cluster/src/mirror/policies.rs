@@ -23,8 +23,7 @@ use crate::client::pages::Pages;
 use crate::client::resource::{ApiResource, Meta, Partial, segment};
 use crate::client::watch::{MetadataWatch, ObjectEvent};
 use crate::client::writer::ClusterWriter;
-use crate::mirror::autoscalers;
-use crate::mirror::autoscalers::Scales;
+use crate::mirror::autoscalers::{self, Scales};
 use crate::mirror::kinds::ServedKinds;
 use crate::mirror::reflect::{
     Listings, Mirror, Progress, Reflector, last_spec_writer, own_kind_events, until,
@@ -34,8 +33,7 @@ use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_policy::ValueSource;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::compile::typed;
-use kubemoor_policy::compile::{Compiled, compile};
+use kubemoor_policy::compile::{Compiled, compile, typed};
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{DriftAllowance, DriftPolicy};

@@ -14,9 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::mirror::policies::{Accepted, InForce, PolicyFate};
-use kubemoor_policy::compile;
-use kubemoor_policy::compile::Compiled;
-use kubemoor_policy::compile::{FileFlaw, MAX_FILE};
+use kubemoor_policy::compile::{self, Compiled, FileFlaw, MAX_FILE};
 use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_runtime::telemetry::FailureLog;
 

@@ -27,15 +27,13 @@ use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::Webhook;
-use kubemoor_verdict::claims;
-use kubemoor_verdict::claims::DeletedAlong;
-use kubemoor_verdict::claims::{counting, has_say, is_local, retain_operators};
+use kubemoor_verdict::claims::{self, DeletedAlong, counting, has_say, is_local, retain_operators};
 use kubemoor_verdict::diff::JudgedFacts;
-use kubemoor_verdict::edit::Circumstances;
-use kubemoor_verdict::edit::{DryRunEvidence, Edit, EditOutcome, ObjectOwner, Rules, Verdict, VerdictReason};
+use kubemoor_verdict::edit::{
+    Circumstances, DryRunEvidence, Edit, EditOutcome, ObjectOwner, Rules, Verdict, VerdictReason,
+};
 use kubemoor_verdict::judge::judge_with_facts;
-use kubemoor_verdict::message;
-use kubemoor_verdict::message::{EditMessage, MessageContext};
+use kubemoor_verdict::message::{self, EditMessage, MessageContext};
 use kubemoor_verdict::records::{self, RecordEdit, Stored};
 use kubemoor_verdict::sealed;
 

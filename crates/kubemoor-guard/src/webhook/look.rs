@@ -33,8 +33,7 @@ use kubemoor_helm::release::Release;
 use kubemoor_policy::agreement::SettledValues;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_verdict::claims::hangs_on_owner;
-use kubemoor_verdict::edit::Circumstances;
-use kubemoor_verdict::edit::{DryRunEvidence, EditOutcome, ObjectOwner, Rules};
+use kubemoor_verdict::edit::{Circumstances, DryRunEvidence, EditOutcome, ObjectOwner, Rules};
 
 /// How often a verdict is judged again because a read changed its basis.
 const ROUNDS: usize = 8;

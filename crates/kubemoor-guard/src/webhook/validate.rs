@@ -42,13 +42,10 @@ use kubemoor_runtime::metrics::{AdmissionMetrics, Decision, UNREACHED, Webhook};
 use kubemoor_runtime::telemetry::traces::Arrival;
 use kubemoor_verdict::diff::{ChangedField, ClaimFacts, JudgedFacts};
 use kubemoor_verdict::edit::{DryRunEvidence, EditOutcome, Rules, Verdict, VerdictReason};
-use kubemoor_verdict::message;
-use kubemoor_verdict::message::EditMessage;
+use kubemoor_verdict::message::{self, EditMessage};
 use kubemoor_verdict::records::{self, RecordEdit};
-use kubemoor_verdict::replay;
-use kubemoor_verdict::replay::Recording;
-use kubemoor_verdict::revert;
-use kubemoor_verdict::revert::{Irreversible, RevertPlan, WholeEdit};
+use kubemoor_verdict::replay::{self, Recording};
+use kubemoor_verdict::revert::{self, Irreversible, RevertPlan, WholeEdit};
 
 /// A review above this size, in bytes, is judged apart from the threads that answer. If the manifests declare as much of its
 /// object, it has to wait for its turn.

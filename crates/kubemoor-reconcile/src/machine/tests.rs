@@ -10,10 +10,9 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::super::event::{
-    ApiWork, Fault, GovernedRelease, LoopOrder, ManifestDocument, ObjectNews, Secret, WorkFailure, WorkId,
-    WorkOutcome, Write,
+    ApiWork, Fault, GovernedRelease, HelmManager, LiveObject, LoopOrder, ManifestDocument, ObjectNews,
+    Secret, Sighting, WorkFailure, WorkId, WorkOutcome, Write,
 };
-use super::super::event::{HelmManager, LiveObject, Sighting};
 use super::super::report::LoopReport;
 use super::super::scopes::WatchScope;
 use super::*;

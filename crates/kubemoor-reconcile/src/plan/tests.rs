@@ -6,8 +6,7 @@ use crate::sample_releases::{SampleRecord, assembled};
 use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{EditsMode, ReleaseId};
 use kubemoor_helm::release::Invalid;
-use kubemoor_policy::signing::Declaration;
-use kubemoor_policy::signing::SigningKey;
+use kubemoor_policy::signing::{Declaration, SigningKey};
 
 /// When the record of these tests was made.
 const MADE: &str = "2026-05-01T12:00:00Z";

@@ -16,8 +16,9 @@ use crate::sample_policies::{policies, policy};
 use kubemoor_declare::model::{Actor, ObjectId, Operation, PROBE_MANAGER, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_verdict::edit::Circumstances;
-use kubemoor_verdict::edit::{DryRunEvidence, Edit, ObjectOwner, Rules, Verdict, VerdictReason};
+use kubemoor_verdict::edit::{
+    Circumstances, DryRunEvidence, Edit, ObjectOwner, Rules, Verdict, VerdictReason,
+};
 use kubemoor_verdict::judge::judge;
 
 /// Who takes a namespace apart.

@@ -10,8 +10,7 @@ use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{ObjectId, PROBE_MANAGER, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_helm::record::Record;
-use kubemoor_helm::release;
-use kubemoor_helm::release::{Appearance, Payload, RecordHead, Release, StoredRecords, assemble};
+use kubemoor_helm::release::{self, Appearance, Payload, RecordHead, Release, StoredRecords, assemble};
 use kubemoor_helm::storage::Storage;
 
 static CACHE: LazyLock<Arc<FieldsCache>> = LazyLock::new(Arc::default);

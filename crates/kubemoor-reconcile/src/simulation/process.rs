@@ -28,8 +28,7 @@ use super::world::{Kept, Records, World};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::release::{Appearance, Release};
 use kubemoor_policy::Policy;
-use kubemoor_policy::guarded::SuspendedReleases;
-use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor_policy::guarded::{OrderAnswer, OrderResult, SuspendedReleases};
 use kubemoor_policy::signing::SigningKey;
 
 /// For how long a leader writes after it has renewed its lease.

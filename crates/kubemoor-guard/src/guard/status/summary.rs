@@ -7,16 +7,14 @@ use serde::Serialize;
 use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_policy::agreement::SeenAlive;
-use kubemoor_policy::guarded::Suspension;
 use kubemoor_policy::guarded::{
     DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, LeaseReference, ObjectReference,
-    OrderAnswer, SeenObject, hidden_digest,
+    OrderAnswer, SeenObject, Suspension, hidden_digest,
 };
 use kubemoor_policy::resource::StatusCondition;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_reconcile::report::{Drifted, LoopReport};
-use kubemoor_verdict::health::Control;
-use kubemoor_verdict::health::{ReleaseHealth, named};
+use kubemoor_verdict::health::{Control, ReleaseHealth, named};
 
 /// Objects whose drift is shown, those that drift for longest.
 const DRIFTS: usize = 10;

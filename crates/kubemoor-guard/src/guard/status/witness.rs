@@ -19,8 +19,7 @@ use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::Filter;
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
-use kubemoor_policy::guarded::GuardedRelease;
-use kubemoor_policy::guarded::Suspension;
+use kubemoor_policy::guarded::{GuardedRelease, Suspension};
 use kubemoor_runtime::telemetry::FailureLog;
 
 /// How long the row of a review may take to be in the ledger.

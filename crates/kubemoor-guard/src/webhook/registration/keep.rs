@@ -28,8 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{EDITS, NAME, OWN_CONDITIONS, REVERTS, STATUS, veil};
 use kubemoor_cluster::client::call::ClusterError;
-use kubemoor_cluster::client::lease;
-use kubemoor_cluster::client::lease::{Leadership, LeasePlace};
+use kubemoor_cluster::client::lease::{self, Leadership, LeasePlace};
 use kubemoor_cluster::client::registrations::{Registrations, WebhookKind};
 use kubemoor_cluster::client::watch::{ObjectEvent, Typed};
 

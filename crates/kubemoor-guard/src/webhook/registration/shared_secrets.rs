@@ -28,10 +28,8 @@ use kubemoor_declare::model::ObjectId;
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_runtime::callers::{CallerSecrets, NextToken, RandomError, SharedCallerSecret};
-use kubemoor_runtime::config;
-use kubemoor_runtime::config::CallerProof;
-use kubemoor_runtime::tls;
-use kubemoor_runtime::tls::{CertificateSource, Certificates, SharedCertificate, TlsError, holds};
+use kubemoor_runtime::config::{self, CallerProof};
+use kubemoor_runtime::tls::{self, CertificateSource, Certificates, SharedCertificate, TlsError, holds};
 
 pub const CALLER_SECRET: &str = "kubemoor-caller";
 

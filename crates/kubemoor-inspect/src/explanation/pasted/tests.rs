@@ -8,8 +8,7 @@ use crate::sample_verdicts::{context, drift, object, refused};
 use kubemoor_declare::model::{ObjectId, Operation};
 use kubemoor_verdict::claims::Dependant;
 use kubemoor_verdict::edit::VerdictReason;
-use kubemoor_verdict::message;
-use kubemoor_verdict::message::{EditMessage, Unwritten};
+use kubemoor_verdict::message::{self, EditMessage, Unwritten};
 use kubemoor_verdict::records::Falsified;
 use kubemoor_verdict::revert::SetBack;
 

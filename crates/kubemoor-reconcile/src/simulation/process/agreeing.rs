@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::super::super::event::LiveObject;
-use super::super::super::event::{LoopEvent, ObjectNews, WorkOutcome};
+use super::super::super::event::{LiveObject, LoopEvent, ObjectNews, WorkOutcome};
 use super::super::stored::{Field, Fields, fields};
 use super::super::world::World;
 use super::Guard;

@@ -4,8 +4,7 @@ use super::*;
 use crate::diff::JudgedFacts;
 use crate::replay::{self, PastEdit, RecordedFacts, Recording, Replay, Replayed, Unreplayable};
 use kubemoor_policy::agreement::Settled;
-use kubemoor_policy::signing::Declaration;
-use kubemoor_policy::signing::SigningKey;
+use kubemoor_policy::signing::{Declaration, SigningKey};
 
 /// The policies under which an edit is recorded that is then judged by those of its case.
 const RECORDING: [&str; 3] = [

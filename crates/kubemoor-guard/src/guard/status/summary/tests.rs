@@ -6,10 +6,8 @@ use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_reconcile::report::DriftKind;
 use kubemoor_verdict::edit::FieldFinding;
-use kubemoor_verdict::health::{Pulse, ReportedHealth};
-use kubemoor_verdict::health::{RecordHealth, RecordState, Unwatched};
-use kubemoor_verdict::shown::Shown;
-use kubemoor_verdict::shown::ShownValues;
+use kubemoor_verdict::health::{Pulse, RecordHealth, RecordState, ReportedHealth, Unwatched};
+use kubemoor_verdict::shown::{Shown, ShownValues};
 
 fn object(index: usize) -> ObjectId {
     ObjectId {
