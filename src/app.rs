@@ -44,7 +44,7 @@ use kubemoor_notify::{self as notify, Notifiers, Worker};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::callers::{CallerSecrets, TokenFile};
-use kubemoor_runtime::config::{self, CallerProof, RecordDriver, Source};
+use kubemoor_runtime::config::{self, CallerProof, RecordDriver, ReleaseLocation};
 use kubemoor_runtime::metrics::{
     self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
     Port, RecordMetrics, ServingState, registry,
@@ -152,8 +152,8 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let (worker, naming) = (Some(worker), Some(naming));
     let mut run = Run { services, worker, readiness, users, naming, parts };
     match config.source {
-        Source::Directory(path) => run.directory(&path, &records)?,
-        Source::Cluster(cluster) => {
+        ReleaseLocation::Directory(path) => run.directory(&path, &records)?,
+        ReleaseLocation::Cluster(cluster) => {
             let shared = run.services.answerer.door.callers().clone();
             let (own, known) = (cluster.own_namespace.as_deref(), run.readiness.condition("callers"));
             let rotation = Rotation::new(&config.callers, own, &config.tls, shared, known);

@@ -33,7 +33,7 @@ use kubemoor_notify::Notifiers;
 use kubemoor_notify::message::{Notification, NotificationSubject};
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_runtime::config::{self, CallerProof, Serve, Source, WebhookRegistration};
+use kubemoor_runtime::config::{self, CallerProof, ReleaseLocation, Serve, WebhookRegistration};
 use kubemoor_runtime::metrics::EmergencyMetrics;
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::CertificateSource;
@@ -69,8 +69,10 @@ pub(super) fn settings(config: &Serve) -> Vec<String> {
         format!("notifiers {}", if config.notifiers.is_some() { "yes" } else { "no" }),
     ];
     match source {
-        Source::Directory(path) => settings.push(format!("releases of the directory {}", path.display())),
-        Source::Cluster(cluster) => settings.extend(of_cluster(cluster)),
+        ReleaseLocation::Directory(path) => {
+            settings.push(format!("releases of the directory {}", path.display()))
+        }
+        ReleaseLocation::Cluster(cluster) => settings.extend(of_cluster(cluster)),
     }
     settings.extend(policies.as_ref().map(|path| format!("policies {}", path.display())));
     let labels: Vec<_> = cluster_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();

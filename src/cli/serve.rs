@@ -14,7 +14,7 @@ use kubemoor_declare::model::{self, DriftMode, EditsMode, is_dns_label};
 use kubemoor_inspect::times::parse_duration;
 use kubemoor_runtime::config::{
     self, CallerProof, CallerSettings, ClusterSettings, CollectorUrl, Endpoint, LedgerSettings, LedgerUrl,
-    LogFilter, RecordDriver, Retention, ServiceRef, Source, WebhookRegistration, WebhookUrl,
+    LogFilter, RecordDriver, ReleaseLocation, Retention, ServiceRef, WebhookRegistration, WebhookUrl,
 };
 use kubemoor_runtime::tls::CertificateSource;
 
@@ -154,7 +154,7 @@ impl Args {
             registration,
         };
         Ok(config::Serve {
-            source: self.store.map_or(Source::Cluster(cluster), Source::Directory),
+            source: self.store.map_or(ReleaseLocation::Cluster(cluster), ReleaseLocation::Directory),
             listen: self.listen,
             admin_listen: self.admin_listen,
             tls,

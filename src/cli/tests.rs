@@ -5,7 +5,7 @@ use clap::{CommandFactory, Parser};
 use super::serve::ConflictError;
 use super::*;
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_runtime::config::{self, Endpoint, RecordDriver, Source};
+use kubemoor_runtime::config::{self, Endpoint, RecordDriver, ReleaseLocation};
 use kubemoor_runtime::tls::CertificateSource;
 
 /// Knows callers by their certificate unless the flags say otherwise.
@@ -25,8 +25,8 @@ fn settings(args: &[&str]) -> Result<config::Serve, ConflictError> {
 
 fn cluster(config: config::Serve) -> config::ClusterSettings {
     match config.source {
-        Source::Cluster(cluster) => cluster,
-        Source::Directory(path) => panic!("a directory: {path:?}"),
+        ReleaseLocation::Cluster(cluster) => cluster,
+        ReleaseLocation::Directory(path) => panic!("a directory: {path:?}"),
     }
 }
 

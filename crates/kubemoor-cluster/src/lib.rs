@@ -43,7 +43,6 @@ pub mod mirror {
     pub mod policy_files;
     pub mod releases;
 
-    pub use reflect::{ChangeAnnouncer as Announcer, ChangeQueue as Changes};
     pub use reflect::{ChangeAnnouncer, ChangeQueue, GuardedWatch, Progress};
 }
 

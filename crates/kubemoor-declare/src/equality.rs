@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-pub use self::elements::class_of_scalar as class;
+pub use self::elements::class_of_scalar;
 pub(super) use self::elements::{Alike, ElementIndex, has_keys};
 pub use self::whole::settled;
 use self::whole::{Sides, WholeComparison};

@@ -332,13 +332,13 @@ impl<'t, 'o> JsonPart<'t, 'o> {
         mut visit: impl FnMut(&'t str, Self, Self, bool) -> Option<()>,
     ) -> Option<()> {
         let mut cursor = Cursor { whole: other.whole, outline: other.outline, at: other.start };
-        cursor.expect(self.first()?)?;
+        cursor.consume(self.first()?)?;
         cursor.skip_space();
         let mut is_first = true;
         self.each(|own| {
             if !std::mem::take(&mut is_first) {
                 cursor.skip_space();
-                cursor.expect(b',')?;
+                cursor.consume(b',')?;
                 cursor.skip_space();
             }
             match cursor.repeats(own.start, own.value) {
@@ -350,7 +350,7 @@ impl<'t, 'o> JsonPart<'t, 'o> {
             }
         })?;
         cursor.skip_space();
-        cursor.expect(if self.is_map() { b'}' } else { b']' })?;
+        cursor.consume(if self.is_map() { b'}' } else { b']' })?;
         (cursor.at == other.end).then_some(())
     }
 
@@ -362,7 +362,7 @@ impl<'t, 'o> JsonPart<'t, 'o> {
     fn each(self, mut visit: impl FnMut(MapEntry<'t, 'o>) -> Option<()>) -> Option<()> {
         let (is_map, mut cursor) =
             (self.is_map(), Cursor { whole: self.whole, outline: self.outline, at: self.start });
-        cursor.expect(if is_map { b'{' } else { b'[' })?;
+        cursor.consume(if is_map { b'{' } else { b'[' })?;
         let close = if is_map { b'}' } else { b']' };
         let end = self.end.checked_sub(1).filter(|end| self.whole.as_bytes().get(*end) == Some(&close))?;
         cursor.skip_space();
@@ -375,7 +375,7 @@ impl<'t, 'o> JsonPart<'t, 'o> {
             if cursor.at >= end {
                 return (cursor.at == end).then_some(());
             }
-            cursor.expect(b',')?;
+            cursor.consume(b',')?;
             cursor.skip_space();
         }
     }
@@ -386,7 +386,7 @@ impl<'t, 'o> Cursor<'t, 'o> {
         self.whole.as_bytes().get(self.at).copied()
     }
 
-    fn expect(&mut self, byte: u8) -> Option<()> {
+    fn consume(&mut self, byte: u8) -> Option<()> {
         (self.byte()? == byte).then(|| self.at += 1)
     }
 
@@ -402,12 +402,12 @@ impl<'t, 'o> Cursor<'t, 'o> {
         if !is_named {
             return Some(MapEntry { name: "", value: self.value()?, start });
         }
-        self.expect(b'"')?;
+        self.consume(b'"')?;
         let end = self.outline.first(self.at, |marks| marks.quotes)?;
         let name = self.whole.get(self.at..end)?;
         self.at = end + 1;
         self.skip_space();
-        self.expect(b':')?;
+        self.consume(b':')?;
         self.skip_space();
         Some(MapEntry { name, value: self.value()?, start })
     }

@@ -420,5 +420,3 @@ impl fmt::Debug for LiveObject {
         f.debug_struct("LiveObject").field("sighting", &self.sighting).finish_non_exhaustive()
     }
 }
-
-pub use ApiWork as Work;

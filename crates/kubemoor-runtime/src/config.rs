@@ -313,7 +313,5 @@ impl fmt::Display for CollectorUrl {
     }
 }
 
-pub use ReleaseLocation as Source;
-
 #[cfg(test)]
 mod tests;

@@ -351,7 +351,7 @@ impl Prefix {
     }
 
     pub(crate) fn then(self, segment: &Segment) -> Self {
-        let class = |value| equality::class(ScalarType::IntOrString, value);
+        let class = |value| equality::class_of_scalar(ScalarType::IntOrString, value);
         let own = match segment {
             Segment::Field(name) => hash(&("f", name)),
             Segment::Element(value) => hash(&("v", class(value))),

@@ -26,7 +26,7 @@ fn settings_name_what_is_enforced_and_no_password() {
         }),
     };
     let config = Serve {
-        source: Source::Cluster(cluster),
+        source: ReleaseLocation::Cluster(cluster),
         listen: "0.0.0.0:9443".parse().unwrap(),
         admin_listen: "0.0.0.0:9080".parse().unwrap(),
         tls: CertificateSource::Given { certificate: "tls.crt".into(), key: "tls.key".into() },

@@ -23,7 +23,7 @@ use kubemoor_cluster::client::call::{ClusterError, RefusalKind};
 use kubemoor_cluster::client::objects::{ObjectTarget, Objects, Sightings};
 use kubemoor_cluster::client::resource::ApiResource;
 use kubemoor_cluster::client::watch::ObjectEvent as WatchEvent;
-use kubemoor_cluster::mirror::Changes;
+use kubemoor_cluster::mirror::ChangeQueue;
 use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::arbiter::{Arbiter, DryRunQuestion};
 use kubemoor_cluster::mirror::autoscalers::{AutoscalerMirror, is_autoscaler};
@@ -39,8 +39,8 @@ use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_reconcile::event::{
-    Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, ManifestDocument, ObjectNews,
-    ObjectSurroundings, Secret, Work, WorkFailure, WorkId, WorkOutcome, Write,
+    ApiWork, Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, ManifestDocument, ObjectNews,
+    ObjectSurroundings, Secret, WorkFailure, WorkId, WorkOutcome, Write,
 };
 use kubemoor_reconcile::machine::{LoopSettings, Reconciler};
 use kubemoor_reconcile::scopes::WatchScope;
@@ -227,7 +227,7 @@ impl Shell {
     async fn finish(
         mut self,
         mut told: mpsc::Receiver<LoopNews>,
-        changes: &Changes<ReleaseId>,
+        changes: &ChangeQueue<ReleaseId>,
     ) -> Result<(), JoinError> {
         self.handle(LoopEvent::Stop);
         let end = Instant::now() + LAST_NEWS;
@@ -580,25 +580,25 @@ fn read_declared(releases: &Releases, object: &ObjectId) {
 const READ_TIME: Duration = Duration::from_secs(10);
 
 /// Carries out a piece of work for a release, and returns the outcome.
-async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: Work) -> LoopNews {
+async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: ApiWork) -> LoopNews {
     let done = match work {
-        Work::ReadRecords { release } => match guard.releases.fresh(&release, READ_TIME).await {
+        ApiWork::ReadRecords { release } => match guard.releases.fresh(&release, READ_TIME).await {
             Ok(_) => return LoopNews::Records(errand, release),
             Err(error) => Err(WorkFailure::unanswered(&error.to_string())),
         },
-        Work::ReadObject { object, version } => read_object(guard, &object, &version).await,
-        Work::ReadDocument { revision, object } => read_document(guard, release, revision, &object).await,
-        Work::ReadNamespace { name } => {
+        ApiWork::ReadObject { object, version } => read_object(guard, &object, &version).await,
+        ApiWork::ReadDocument { revision, object } => read_document(guard, release, revision, &object).await,
+        ApiWork::ReadNamespace { name } => {
             let deleting = is_being_deleted(guard, "", "Namespace", name).await;
             deleting.map(|deleting| WorkOutcome::Namespace { deleting })
         }
-        Work::ReadDefinition { object } => is_definition_being_deleted(guard, &object).await,
-        Work::Ask { object, uid, revision, digest } => {
+        ApiWork::ReadDefinition { object } => is_definition_being_deleted(guard, &object).await,
+        ApiWork::Ask { object, uid, revision, digest } => {
             let question = DryRunQuestion { object, uid, release: release.clone(), revision, digest };
             ask_arbiter(guard, &question).await
         }
-        Work::Probe { object, version, document } => probe(guard, &object, &version, document).await,
-        Work::Write { object, version, write } => match target(guard, &object, &version) {
+        ApiWork::Probe { object, version, document } => probe(guard, &object, &version, document).await,
+        ApiWork::Write { object, version, write } => match target(guard, &object, &version) {
             Ok(target) => write_object(guard, &target, write).await,
             Err(failure) => Err(failure),
         },

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-use kubemoor_cluster::mirror::{Announcer, Changes};
+use kubemoor_cluster::mirror::{ChangeAnnouncer, ChangeQueue};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_reconcile::report::{Happening, LoopReport};
 use kubemoor_runtime::metrics::ReleaseStanding;
@@ -20,8 +20,8 @@ const HAPPENINGS: usize = 1024;
 #[derive(Debug)]
 pub struct LoopState {
     reports: Mutex<HashMap<ReleaseId, PublishedReport>>,
-    changed: Announcer<ReleaseId>,
-    agreed: Announcer<ReleaseId>,
+    changed: ChangeAnnouncer<ReleaseId>,
+    agreed: ChangeAnnouncer<ReleaseId>,
     happenings: broadcast::Sender<Arc<Happening>>,
 }
 
@@ -36,8 +36,8 @@ impl Default for LoopState {
     fn default() -> Self {
         Self {
             reports: Mutex::default(),
-            changed: Announcer::default(),
-            agreed: Announcer::default(),
+            changed: ChangeAnnouncer::default(),
+            agreed: ChangeAnnouncer::default(),
             happenings: broadcast::Sender::new(HAPPENINGS),
         }
     }
@@ -45,13 +45,13 @@ impl Default for LoopState {
 
 impl LoopState {
     /// Every release with a report, then each one whose report changes or goes.
-    pub fn changes(&self) -> Changes<ReleaseId> {
+    pub fn changes(&self) -> ChangeQueue<ReleaseId> {
         let known: Vec<_> = self.reports.lock().keys().cloned().collect();
         self.changed.subscribe(known)
     }
 
     /// Each release of which the loop has seen something from now on that it has to know after a restart.
-    pub fn agreements(&self) -> Changes<ReleaseId> {
+    pub fn agreements(&self) -> ChangeQueue<ReleaseId> {
         self.agreed.subscribe([])
     }
 

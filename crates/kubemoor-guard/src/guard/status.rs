@@ -27,7 +27,7 @@ use kubemoor_cluster::client::watch::ObjectEvent;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
-use kubemoor_cluster::mirror::{Changes, GuardedWatch};
+use kubemoor_cluster::mirror::{ChangeQueue, GuardedWatch};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::packed::Compressed;
 use kubemoor_helm::record::ReleaseStatus;
@@ -97,7 +97,7 @@ impl Statuses {
         }
     }
 
-    async fn write_last(&self, known: &mut StatusKnowledge, agreements: &Changes<ReleaseId>) {
+    async fn write_last(&self, known: &mut StatusKnowledge, agreements: &ChangeQueue<ReleaseId>) {
         loop {
             while let Some(release) = agreements.take() {
                 known.due.look_at_first(release, Duration::ZERO);
@@ -110,7 +110,7 @@ impl Statuses {
     async fn keep(
         &self,
         known: &mut StatusKnowledge,
-        agreements: &Changes<ReleaseId>,
+        agreements: &ChangeQueue<ReleaseId>,
         stop: &CancellationToken,
     ) {
         let mut watching = GuardedWatch::new(&self.guarded, &self.kinds);

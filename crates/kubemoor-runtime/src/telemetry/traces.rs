@@ -50,7 +50,7 @@ struct Traces {
 /// Sends spans to `collector` from now on. To be called on the runtime that sends them.
 pub fn init(collector: &CollectorUrl) -> Result<(), TracesError> {
     let sender =
-        Sender::new().map_err(|source| TracesError::Client { collector: collector.clone(), source })?;
+        SpanSender::new().map_err(|source| TracesError::Client { collector: collector.clone(), source })?;
     let exporter = SpanExporter::builder()
         .with_http()
         .with_http_client(sender)
@@ -198,13 +198,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CAP: usize = 64 << 10;
 
 #[derive(Debug)]
-struct Sender {
+struct SpanSender {
     client: reqwest::Client,
     runtime: Handle,
     failures: Mutex<FailureLog>,
 }
 
-impl Sender {
+impl SpanSender {
     /// One that sends on this runtime.
     fn new() -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder()
@@ -229,7 +229,7 @@ impl Sender {
 }
 
 #[async_trait]
-impl HttpClient for Sender {
+impl HttpClient for SpanSender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sending = self.runtime.spawn(send(self.client.clone(), request));
         let outcome = sending.await.unwrap_or_else(|error| Err(error.into()));

@@ -29,7 +29,7 @@ fn report(braked: bool) -> LoopReport {
 async fn only_what_changed_is_told() {
     let state = LoopState::default();
     let changes = state.changes();
-    let told = async |changes: &Changes<ReleaseId>| {
+    let told = async |changes: &ChangeQueue<ReleaseId>| {
         tokio::time::timeout(std::time::Duration::from_secs(1), changes.next()).await.ok()
     };
     let id = report(false).release;
