@@ -57,9 +57,6 @@ pub(super) struct Args {
 /// The name of the GuardedRelease whose creation is only a dry run.
 const PROBED: &str = "kubemoor-doctor";
 
-/// What the API server says where `failurePolicy` is `Fail` and the guard does not answer.
-const WEBHOOK_FAILED: &str = "failed calling webhook";
-
 /// The most namespaces in which the guard's rights are asked about where it has none in all of them.
 const NAMESPACES: usize = 20;
 
@@ -229,19 +226,17 @@ async fn probe(client: &kube::Client, place: &LeasePlace) -> Seen<bool> {
     let target = ObjectTarget { resource, namespace: Some(place.namespace.clone()), name: PROBED.to_owned() };
     match objects(client).dry_run_create(&target, &object).await {
         Ok(warnings) => Ok(warnings.iter().any(|warning| warning == PROBE_ANSWER)),
-        Err(ClusterError::Refused { message, .. })
-            if message.contains(WEBHOOK_FAILED) && message.contains(ORDERS) =>
-        {
+        Err(error) => Err(match error.failed_webhook().filter(|message| message.contains(ORDERS)) {
             // The message quotes the address, which holds a token.
-            Err(Problem::Attention(format!(
+            Some(message) => Problem::Attention(format!(
                 "the API server cannot call the guard, and `failurePolicy: Fail` refuses changes: {}",
-                veil(&message)
-            )))
-        }
-        Err(error) => {
-            let right = format!("create guardedreleases.kubemoor.dev in namespace {}", place.namespace);
-            Err(unread(&right, &error))
-        }
+                veil(message)
+            )),
+            None => unread(
+                &format!("create guardedreleases.kubemoor.dev in namespace {}", place.namespace),
+                &error,
+            ),
+        }),
     }
 }
 

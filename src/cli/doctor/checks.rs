@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::cli::output::{counted, seconds};
 use kubemoor_cluster::client::lease::{LeaderInfo, LeasePlace};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_guard::webhook::registration::keep::{Configuration, admins_conditions, merge};
+use kubemoor_guard::webhook::registration::keep::{Configuration, admins_conditions, listed, merge};
 use kubemoor_guard::webhook::registration::{
     Address, CONDITIONS, EDITS, LABELLED, NAME, RECORDS, REVERTS, SCALE, STATUS, Surface, WebhookResource,
     configuration, mutating,
@@ -169,15 +169,6 @@ fn unknown<T>(why: impl Into<String>) -> Seen<T> {
     Err(Problem::Unknown(why.into()))
 }
 
-/// The first of these names, and how many more there are.
-fn some_of(names: &[String]) -> String {
-    let first = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().checked_sub(NAMED) {
-        Some(more @ 1..) => format!("{first} and {more} more"),
-        _ => first,
-    }
-}
-
 fn versions(observation: &Observation) -> Seen<String> {
     let (major, minor) = *seen(&observation.server)?;
     let client = &observation.client;
@@ -294,7 +285,7 @@ fn webhooks(observation: &Observation) -> Seen<String> {
         return attention(format!(
             "no webhook reverts changes, and the mode of {} is Revert: start the guard with --register, or apply what \
              `kubemoor manifests webhook --edits Revert` prints",
-            some_of(&reverted)
+            listed(&reverted, NAMED)
         ));
     }
     let count = validating.webhooks().len() + mutating.webhooks().len();
@@ -312,7 +303,7 @@ fn trusted<C: Configuration>(live: &C) -> Seen<()> {
         return Ok(());
     }
     let mut annotations = live.meta().annotations.iter().flatten();
-    let (kind, names) = (C::KIND, some_of(&lacking));
+    let (kind, names) = (C::KIND, listed(&lacking, NAMED));
     attention(match annotations.any(|(key, _)| key.starts_with("cert-manager.io/inject-")) {
         true => format!(
             "cert-manager has not filled in the caBundle of the {kind} {NAME} ({names}): look at its log and at the \
@@ -457,7 +448,7 @@ fn settings(observation: &Observation) -> Seen<String> {
         return attention(format!(
             "rules, objectSelector or conditions of webhooks are not those of this version ({}): a guard with --register \
              restores them, otherwise apply what `kubemoor manifests webhook` prints",
-            some_of(&others)
+            listed(&others, NAMED)
         ));
     }
     let mut policies = BTreeMap::<_, usize>::new();
@@ -468,7 +459,7 @@ fn settings(observation: &Observation) -> Seen<String> {
         policies.into_iter().map(|(policy, count)| format!("{policy} ({count})")).collect();
     let own = match admins.len() {
         0 => "selectors and conditions are the guard's".to_owned(),
-        _ => format!("namespaceSelector or conditions are yours in {}", some_of(&admins)),
+        _ => format!("namespaceSelector or conditions are yours in {}", listed(&admins, NAMED)),
     };
     Ok(format!("failurePolicy {}; {own}", policies.join(", ")))
 }
@@ -494,7 +485,7 @@ fn rules(observation: &Observation) -> Seen<String> {
         return attention(format!(
             "the API server does not send all changes of {}, which releases declare: a guard with --register adds them, \
              otherwise apply what `kubemoor manifests webhook` prints, with these kinds",
-            some_of(&unsent)
+            listed(&unsent, NAMED)
         ));
     }
     let lacking = match unread {
@@ -566,7 +557,7 @@ fn rights(observation: &Observation) -> Seen<String> {
         true => Ok("the guard's account has the rights that it needs".to_owned()),
         false => attention(format!(
             "the guard's account may not {}: apply its roles again (deploy/rbac.yaml, or upgrade the chart)",
-            some_of(missing)
+            listed(missing, NAMED)
         )),
     }
 }
@@ -584,7 +575,7 @@ fn policies(observation: &Observation) -> Seen<String> {
     let told: Vec<_> = sets
         .iter()
         .filter(|(_, names)| !names.is_empty())
-        .map(|(what, names)| format!("{} {what} ({})", names.len(), some_of(names)))
+        .map(|(what, names)| format!("{} {what} ({})", names.len(), listed(names, NAMED)))
         .collect();
     match told.is_empty() {
         true => Ok(format!("policies in force: {}", policies.len())),
@@ -605,7 +596,7 @@ fn releases(observation: &Observation) -> Seen<String> {
         let of_reason = releases.iter().filter(|state| is_meant && state.reason == reason.as_str());
         let names: Vec<_> = of_reason.map(|state| state.release.to_string()).collect();
         if !names.is_empty() {
-            told.push(format!("{} {} ({})", names.len(), reason.as_str(), some_of(&names)));
+            told.push(format!("{} {} ({})", names.len(), reason.as_str(), listed(&names, NAMED)));
             states.push(reason.as_str());
         }
     }

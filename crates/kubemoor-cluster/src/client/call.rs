@@ -32,7 +32,7 @@ const WITHHELD: &str = "(withheld, since it may quote the Secret)";
 /// The cause of a refusal in a namespace that is being deleted.
 const TERMINATING: &str = "NamespaceTerminating";
 
-/// The API server's words for the failure of another webhook. It has no reason and no cause of its own for that: the
+/// The API server's words for the failure of a webhook. It has no reason and no cause of its own for that: the
 /// status is that of any other error inside the API server.
 const WEBHOOK_FAILED: &str = "failed calling webhook";
 
@@ -208,7 +208,15 @@ impl ClusterError {
         };
         match source.refusal() {
             Some(refusal) => refusal == RefusalKind::Invalid,
-            None => matches!(source, Self::Refused { message, .. } if !message.contains(WEBHOOK_FAILED)),
+            None => matches!(source, Self::Refused { .. }) && source.failed_webhook().is_none(),
+        }
+    }
+
+    /// What the API server says of a webhook that it could not call, where that made it refuse.
+    pub fn failed_webhook(&self) -> Option<&str> {
+        match self {
+            Self::Refused { message, .. } if message.contains(WEBHOOK_FAILED) => Some(message),
+            _ => None,
         }
     }
 

@@ -718,7 +718,7 @@ fn differences(before: &[ValidatingWebhook], after: &[ValidatingWebhook]) -> Vec
     for name in after.keys().filter(|name| !before.contains_key(*name)) {
         found.entry("webhook added".to_owned()).or_default().push(name);
     }
-    found.into_iter().map(|(change, names)| format!("{change} ({})", listed(&names))).collect()
+    found.into_iter().map(|(change, names)| format!("{change} ({})", listed(&names, NAMED))).collect()
 }
 
 fn by_name(webhooks: &[ValidatingWebhook]) -> BTreeMap<String, Map<String, Value>> {
@@ -747,9 +747,11 @@ fn shown(value: Option<&Value>) -> String {
     }
 }
 
-fn listed(names: &[&str]) -> String {
-    let named = names.get(..NAMED.min(names.len())).unwrap_or_default().join(", ");
-    match names.len().saturating_sub(NAMED) {
+/// The first `most` of these names, and how many more there are.
+pub fn listed(names: &[impl AsRef<str>], most: usize) -> String {
+    let named: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    let named = named.join(", ");
+    match names.len().saturating_sub(most) {
         0 => named,
         more => format!("{named} and {more} more"),
     }
