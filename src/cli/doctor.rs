@@ -248,7 +248,7 @@ async fn releases(client: &kube::Client) -> Seen<Option<Vec<ReleaseState>>> {
     let (pulses, mut states) = (Pulses::new(client.clone()), Vec::new());
     for guarded in listed {
         if let Some(release) = guarded.release() {
-            let health = pulses.told(guarded.status.unwrap_or_default()).await;
+            let health = pulses.reported(guarded.status.unwrap_or_default()).await;
             let reason = health.reason.unwrap_or_default();
             states.push(ReleaseState { release, reason, edits: health.edits });
         }

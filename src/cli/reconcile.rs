@@ -185,7 +185,7 @@ async fn settled(
     loop {
         let state = match guarded::get(&connection.client, release).await {
             Ok(guarded) => {
-                let told = pulses.told(guarded.and_then(|it| it.status).unwrap_or_default()).await;
+                let told = pulses.reported(guarded.and_then(|it| it.status).unwrap_or_default()).await;
                 let reason = told.reason.unwrap_or_else(|| told.ready.clone());
                 SettledState { ready: told.ready == "True", reason, message: told.message }
             }

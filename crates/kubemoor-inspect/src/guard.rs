@@ -356,7 +356,7 @@ async fn answer(
                 return OrderOutcome::Outstanding { why };
             }
             None => {
-                let told = pulses.told(status).await;
+                let told = pulses.reported(status).await;
                 if told.is_stale() {
                     return OrderOutcome::Stale { message: told.message };
                 }

@@ -372,10 +372,10 @@ impl Pulses {
         let guarded = guarded::get(&self.client, release).await?;
         let Some(status) = guarded.and_then(|guarded| guarded.status) else { return Ok(None) };
         let drifts = status.drifts.clone();
-        Ok(Some((self.told(status).await, drifts)))
+        Ok(Some((self.reported(status).await, drifts)))
     }
 
-    pub async fn told(&self, status: GuardedReleaseStatus) -> ReportedHealth {
+    pub async fn reported(&self, status: GuardedReleaseStatus) -> ReportedHealth {
         let pulse = match &status.lease {
             Some(lease) => self.pulse(lease).await,
             None => Pulse::Unknown,

@@ -168,7 +168,7 @@ impl ListedRelease {
 
     pub async fn current(pulses: &Pulses, release: ReleaseId, guarded: GuardedRelease) -> Self {
         let suspended = ActiveSuspension::from_spec(&guarded.spec, Timestamp::now());
-        let told = pulses.told(guarded.status.unwrap_or_default()).await;
+        let told = pulses.reported(guarded.status.unwrap_or_default()).await;
         Self { suspended, ..Self::guarded(release, told) }
     }
 

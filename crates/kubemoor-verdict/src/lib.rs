@@ -35,7 +35,7 @@ mod sample_policies;
 
 #[cfg(test)]
 #[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]
-#[path = "../../kubemoor-declare/src/samples/mod.rs"]
+#[path = "../../kubemoor-declare/src/samples.rs"]
 mod sample_values;
 
 #[cfg(test)]

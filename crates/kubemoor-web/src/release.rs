@@ -161,7 +161,7 @@ async fn row(
     guarded: Option<&GuardedRelease>,
 ) -> Result<Option<ListedRelease>, InspectError> {
     if let Some(guarded) = guarded {
-        let told = reader.pulses.told(guarded.status.clone().unwrap_or_default()).await;
+        let told = reader.pulses.reported(guarded.status.clone().unwrap_or_default()).await;
         return Ok(Some(ListedRelease::guarded(release.clone(), told)));
     }
     if reader.find(release).await?.is_none() {
