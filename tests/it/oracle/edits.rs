@@ -151,6 +151,27 @@ impl Edit {
         Some(Self { steps: vec![("change", serde_json::to_value(diff(live, &object)).unwrap())] })
     }
 
+    /// The same without the ports of nodes, of which a cluster gives each to one Service: those that the edited object has
+    /// are free for no other one.
+    pub(super) fn without_node_ports(mut self) -> Self {
+        fn strip(value: &mut Value) {
+            match value {
+                Value::Object(map) => {
+                    map.remove("nodePort");
+                    map.values_mut().for_each(strip);
+                }
+                Value::Array(items) => items.iter_mut().for_each(strip),
+                _ => {}
+            }
+        }
+        for (_, patch) in &mut self.steps {
+            let operations = patch.as_array_mut().unwrap();
+            operations.retain(|operation| !operation["path"].as_str().unwrap().ends_with("/nodePort"));
+            operations.iter_mut().for_each(strip);
+        }
+        self
+    }
+
     /// The whole as one JSON patch.
     pub(super) fn patch(&self) -> Value {
         let operations = self.steps.iter().flat_map(|(_, patch)| patch.as_array().unwrap().clone());

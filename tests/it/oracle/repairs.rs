@@ -129,7 +129,7 @@ impl Patient {
         if draw.chance(60) {
             edits.extend(Edit::of(&mut draw, live, at));
         }
-        self.edits = edits;
+        self.edits = edits.into_iter().map(Edit::without_node_ports).collect();
     }
 
     /// Edits the object and its twin.
