@@ -70,7 +70,7 @@ pub(crate) async fn measure(count: usize, revisions: u32) {
 
 /// Starts a guard, waits until it has nothing more to do, and prints what that takes.
 async fn begin(control_plane: &ControlPlane, count: usize) -> Guard {
-    let before = control_plane.audit_events().len();
+    let before = control_plane.audit_events(&[]).len();
     let begin = Instant::now();
     let flags = ["--edits=Deny", "--drift=Repair", "--service=kubemoor-system/kubemoor"];
     let kubeconfig = control_plane.kubeconfig(Identity::Guard);
@@ -95,7 +95,7 @@ async fn begin(control_plane: &ControlPlane, count: usize) -> Guard {
 
 /// Prints what a guard takes that has nothing to do.
 async fn print_rest(control_plane: &ControlPlane, guard: &Guard) {
-    let before = control_plane.audit_events().len();
+    let before = control_plane.audit_events(&[]).len();
     let written = metric(&guard.metrics().await, STATUSES);
     let (cpu, server) = (guard.cpu_time(), control_plane.apiserver_cpu_time());
     sleep(WATCHED).await;
@@ -184,7 +184,7 @@ pub(super) fn metric(metrics: &str, series: &str) -> usize {
 /// How often the guard asked for what, since the given number of audit events. A watch is told when it ends.
 fn of_the_guard(control_plane: &ControlPlane, before: usize) -> BTreeMap<String, usize> {
     let mut requests = BTreeMap::new();
-    for event in control_plane.audit_events().iter().skip(before) {
+    for event in control_plane.audit_events(&[]).iter().skip(before) {
         if event["user"]["username"] == Identity::Guard.user() && event["stage"] == "ResponseComplete" {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let (verb, resource) = (text(&event["verb"]), text(&event["objectRef"]["resource"]));

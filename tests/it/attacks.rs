@@ -65,11 +65,14 @@ async fn a_forged_release_is_never_given_the_guards_rights() {
     assert!(bindings.get_opt(&name).await.unwrap().is_none());
     let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
     assert!(maps.get_opt("loot").await.unwrap().is_none());
-    let tried = control_plane.audit_events().into_iter().find(|event| {
-        event["verb"] == "create"
-            && event["user"]["username"] == Identity::Guard.user()
-            && event["objectRef"]["resource"] == "clusterrolebindings"
-    });
+    let tried = control_plane
+        .audit_events(&[Identity::Guard.user(), "clusterrolebindings"])
+        .into_iter()
+        .find(|event| {
+            event["verb"] == "create"
+                && event["user"]["username"] == Identity::Guard.user()
+                && event["objectRef"]["resource"] == "clusterrolebindings"
+        });
     assert_eq!(tried, None);
 }
 

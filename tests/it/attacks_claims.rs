@@ -171,7 +171,7 @@ async fn uncertain_edit_is_refused_if_guard_may_not_dry_run() {
     scene.install("web", &Chart::new("widgets").template("all.yaml", &text), json!({})).await;
     let target = format!("widgets.{group}/web");
     scene.assert_refused(&target, r#"{"spec": {"port": 81}}"#).await;
-    scene.assert_patch_refused_now(&target, r#"{"spec": {"free": {"cpu": "1"}}}"#);
+    scene.assert_patch_refused_now(&target, r#"{"spec": {"free": {"cpu": "1"}}}"#).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -241,7 +241,7 @@ async fn a_replica_that_does_not_lead_answers_the_registered_address() {
     changes(&third, &[&follower]).await;
     let secret = admin.get(SECRET).await.done().unwrap();
     assert!(secret["data"]["callers.json"].is_string(), "the Secret is not back");
-    let events = control_plane.audit_events();
+    let events = control_plane.audit_events(&[Identity::Guard.user(), "kubemoor-caller"]);
     let refused = events.iter().filter(|event| {
         event["user"]["username"] == Identity::Guard.user()
             && event["objectRef"]["name"] == "kubemoor-caller"

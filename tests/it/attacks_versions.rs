@@ -220,7 +220,7 @@ async fn told(guard: &Guard, scene: &HelmScene<'_>, target: &str) -> usize {
     let (_, name) = target.split_once('/').unwrap();
     let words = format!("told-of-{name}-in-{}", scene.namespace);
     let patch = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": words}}});
-    scene.assert_patch_refused_now(target, &patch.to_string());
+    scene.assert_patch_refused_now(target, &patch.to_string()).await;
     let denials = || guard.log().lines().filter(|line| line.contains(&words)).count();
     eventually("the refusal is told", SOON, || async { denials() > 0 }).await;
     denials()

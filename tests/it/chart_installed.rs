@@ -112,7 +112,7 @@ fn repairs(control_plane: &ControlPlane) -> usize {
             && ["services", "deployments"].contains(&event["objectRef"]["resource"].as_str().unwrap_or_default())
             && !event["requestURI"].as_str().unwrap().contains("dryRun")
     };
-    control_plane.audit_events().iter().filter(is_write).count()
+    control_plane.audit_events(&[&own]).iter().filter(is_write).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]

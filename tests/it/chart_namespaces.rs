@@ -23,7 +23,7 @@ const FARMS: CustomKind =
 /// serve.
 fn forbidden(control_plane: &ControlPlane) -> Vec<String> {
     let own = format!("system:serviceaccount:{HOME}:kubemoor");
-    let events = control_plane.audit_events();
+    let events = control_plane.audit_events(&[&own, "403"]);
     let refused = events
         .iter()
         .filter(|event| event["user"]["username"] == own.as_str() && event["responseStatus"]["code"] == 403)

@@ -56,7 +56,7 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
         assert_eq!(*limits, json!({"cpu": "2", "memory": "1Gi"}));
     }
     let probes = || {
-        let events = control_plane.audit_events();
+        let events = control_plane.audit_events(&["fieldManager=kubemoor-probe"]);
         let uri = |event: &serde_json::Value| event["requestURI"].as_str().unwrap_or_default().to_owned();
         events.iter().map(uri).filter(|uri| uri.contains("fieldManager=kubemoor-probe")).collect::<Vec<_>>()
     };

@@ -150,7 +150,7 @@ async fn pruning_old_revisions_reads_nothing_again() {
     let watched = Watched::of(&control_plane, &namespace).await;
     let secrets: Api<Secret> = Api::namespaced(watched.connection.client.clone(), &namespace);
     let reads = || {
-        let events = control_plane.audit_events();
+        let events = control_plane.audit_events(&["\"verb\":\"get\"", "secrets"]);
         let reads = |event: &&serde_json::Value| {
             event["verb"] == "get"
                 && event["objectRef"]["resource"] == "secrets"

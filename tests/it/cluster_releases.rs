@@ -280,7 +280,7 @@ async fn looks_at_one_release_are_shared() {
     let watched = Watched::of(&control_plane, &namespace).await;
     let web = release_id(&namespace, "web");
     let looks = || {
-        let events = control_plane.audit_events();
+        let events = control_plane.audit_events(&["name%3Dweb"]);
         let uri = |event: &serde_json::Value| event["requestURI"].as_str().unwrap().contains("name%3Dweb");
         events.iter().filter(|event| uri(event)).count()
     };

@@ -196,8 +196,13 @@ impl Told {
                 && event["objectRef"]["resource"] == "guardedreleases"
         };
         eventually(&format!("the status was written {times} times"), SOON, || async {
-            let writes =
-                self.scene.control_plane.audit_events().iter().filter(|event| is_write(event)).count();
+            let writes = self
+                .scene
+                .control_plane
+                .audit_events(&[Identity::Guard.user(), "guardedreleases"])
+                .iter()
+                .filter(|event| is_write(event))
+                .count();
             if writes == times { Ok(()) } else { Err(writes.to_string()) }
         })
         .await;

@@ -65,7 +65,7 @@ data: {key: here}
     let values = |names: &[&str], value: &str| with(json!({"there": there, "names": names, "value": value}));
     let edit = r#"{"data": {"key": "mine"}}"#;
     let refuses_there = async |name: &str| {
-        let over_there = HelmScene::at(ControlPlane::get(), there.clone());
+        let over_there = HelmScene::at(ControlPlane::get(), there.clone()).await;
         over_there.assert_refused(&format!("configmap/{name}"), edit).await;
         over_there.assert_refused_now(&["delete", &format!("configmap/{name}")]);
     };
@@ -76,7 +76,7 @@ data: {key: here}
 
     scene.upgrade("far", &chart, values(&["a", "c"], "2")).await;
     scene.assert_as_declared("far").await;
-    HelmScene::at(ControlPlane::get(), there.clone()).wait_until_gone("configmap/b").await;
+    HelmScene::at(ControlPlane::get(), there.clone()).await.wait_until_gone("configmap/b").await;
     refuses_there("a").await;
     refuses_there("c").await;
     scene.rollback("far", json!({"version": 1})).await;
@@ -85,7 +85,10 @@ data: {key: here}
 
     scene.uninstall("far", json!({})).await;
     for name in ["a", "b", "c"] {
-        HelmScene::at(ControlPlane::get(), there.clone()).wait_until_gone(&format!("configmap/{name}")).await;
+        HelmScene::at(ControlPlane::get(), there.clone())
+            .await
+            .wait_until_gone(&format!("configmap/{name}"))
+            .await;
     }
     scene.wait_until_gone("configmap/a").await;
 }

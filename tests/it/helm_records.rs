@@ -133,10 +133,10 @@ async fn helm_passes_and_manual_edit_is_refused_while_watch_lags() {
     scene.wait_until_gone("configmap/extra").await;
     scene.assert_as_declared("shop").await;
     for (target, patch) in SHOP_EDITS {
-        scene.assert_patch_refused_now(target, patch);
+        scene.assert_patch_refused_now(target, patch).await;
     }
     // What the watch still takes for declared.
-    scene.assert_patch_refused_now("configmap/settings", &image(OLD));
+    scene.assert_patch_refused_now("configmap/settings", &image(OLD)).await;
     scene.assert_refused_now(&["delete", "configmap/settings"]);
 
     let fails = json!({"cleanup_on_fail": true, "values": {"image": THIRD, "extra": true, "broken": true}});
@@ -145,7 +145,7 @@ async fn helm_passes_and_manual_edit_is_refused_while_watch_lags() {
     scene.rollback("shop", json!({"version": 1})).await;
     scene.assert_as_declared("shop").await;
     for (target, patch) in SHOP_EDITS {
-        scene.assert_patch_refused_now(target, patch);
+        scene.assert_patch_refused_now(target, patch).await;
     }
     scene.uninstall("shop", json!({})).await;
     scene.wait_until_gone("deployment/web").await;
@@ -172,7 +172,7 @@ async fn a_restored_cluster_is_judged_by_what_it_holds() {
     };
     let snapshot = control_plane.snapshot_etcd();
     {
-        let scene = HelmScene::at(&control_plane, namespace.clone());
+        let scene = HelmScene::at(&control_plane, namespace.clone()).await;
         scene.upgrade("shop", &shop(), with(json!({"image": NEW, "replicas": 2, "extra": true}))).await;
         scene.assert_shop_guarded("shop").await;
     }
@@ -180,7 +180,7 @@ async fn a_restored_cluster_is_judged_by_what_it_holds() {
     control_plane.restore_etcd(&snapshot);
     let _guard = Guard::start(&control_plane, &FLAGS).await;
 
-    let scene = HelmScene::at(&control_plane, namespace);
+    let scene = HelmScene::at(&control_plane, namespace).await;
     assert_eq!(scene.history("shop").await, ["1 deployed"]);
     assert_eq!(scene.value("configmap/settings", ".data.image"), OLD);
     scene.assert_shop_guarded("shop").await;
@@ -206,13 +206,13 @@ async fn helm_passes_right_after_a_restore() {
     };
     let snapshot = control_plane.snapshot_etcd();
     {
-        let scene = HelmScene::at(&control_plane, namespace.clone());
+        let scene = HelmScene::at(&control_plane, namespace.clone()).await;
         scene.upgrade("shop", &shop(), with(json!({"image": NEW, "extra": true}))).await;
         scene.assert_shop_guarded("shop").await;
     }
     watch.hold();
     control_plane.restore_etcd(&snapshot);
-    let scene = HelmScene::at(&control_plane, namespace);
+    let scene = HelmScene::at(&control_plane, namespace).await;
     scene.upgrade("shop", &shop(), with(json!({"image": THIRD, "motto": "hello"}))).await;
     scene.assert_shop_guarded("shop").await;
     watch.release();

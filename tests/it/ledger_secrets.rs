@@ -85,7 +85,7 @@ async fn check_outputs(shop: &Scene) {
     check("the ledger over HTTP", &asked.bytes().await.unwrap());
     let events = here.kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);
     check("the events", &events.stdout);
-    let audited = ControlPlane::get().audit_events().into_iter();
+    let audited = ControlPlane::get().audit_events(&[&shop.namespace]).into_iter();
     let annotations: String = audited.map(|event| event["annotations"].to_string()).collect();
     check("the audit annotations", annotations.as_bytes());
 }
@@ -109,7 +109,7 @@ async fn guard_output_contains_no_value_of_a_secret() {
             && event["responseStatus"]["code"] == 200
     };
     eventually("the loop has listed Secrets", SOON, || async {
-        ControlPlane::get().audit_events().iter().any(lists_secrets)
+        ControlPlane::get().audit_events(&[Identity::Guard.user(), "managed-by"]).iter().any(lists_secrets)
     })
     .await;
     // Back again, with the guard's own hands on the values.

@@ -69,8 +69,14 @@ async fn kind_is_watched_only_while_a_release_declares_it() {
             && event["verb"] == "watch"
             && event["stage"] == stage
     };
-    let count =
-        |stage: &str| scene.control_plane.audit_events().iter().filter(|event| watches(event, stage)).count();
+    let count = |stage: &str| {
+        scene
+            .control_plane
+            .audit_events(&[Identity::Guard.user(), "serviceaccounts"])
+            .iter()
+            .filter(|event| watches(event, stage))
+            .count()
+    };
     scene.upgrade_to(&format!("{SETTINGS}---{ACCOUNT}"), json!({})).await.unwrap();
     scene.wait_for_confirmed(2).await;
     let account = scene.core("serviceaccounts/shop");

@@ -43,7 +43,11 @@ fn writes(control_plane: &ControlPlane) -> usize {
             && event["verb"] == "patch"
             && event["responseStatus"]["code"] == 200
     };
-    control_plane.audit_events().iter().filter(|event| by_guard(event)).count()
+    control_plane
+        .audit_events(&[Identity::Guard.user(), "driftpolicies"])
+        .iter()
+        .filter(|event| by_guard(event))
+        .count()
 }
 
 /// How often the guard has asked for policies where none are defined.
@@ -53,7 +57,11 @@ fn asked_in_vain(control_plane: &ControlPlane) -> usize {
             && event["objectRef"]["resource"] == "driftpolicies"
             && event["responseStatus"]["code"] == 404
     };
-    control_plane.audit_events().iter().filter(|event| by_guard(event)).count()
+    control_plane
+        .audit_events(&[Identity::Guard.user(), "driftpolicies"])
+        .iter()
+        .filter(|event| by_guard(event))
+        .count()
 }
 
 /// What does not compile changes nothing, and says where it is wrong.

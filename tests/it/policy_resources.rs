@@ -1,28 +1,14 @@
 //! The definitions of `DriftPolicy` and `DriftAllowance` on a real API server:
 //! what is refused before the guard sees it.
 
-use std::io::Write;
-use std::process::Output;
-
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Identity, budget, drift_policy, unguarded};
-
-fn apply(control_plane: &ControlPlane, file: &str, flags: &[&str]) -> Output {
-    control_plane.kubectl(Identity::Admin, &[&["apply", "-f", file], flags].concat())
-}
-
-fn create(control_plane: &ControlPlane, resource: &Value, flags: &[&str]) -> Output {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(resource.to_string().as_bytes()).unwrap();
-    // Unknown fields are the client's affair; here the server speaks.
-    apply(control_plane, file.path().to_str().unwrap(), &[&["--validate=false"], flags].concat())
-}
+use crate::support::{Caller, ControlPlane, DRIFT_POLICIES, Identity, budget, drift_policy, unguarded};
 
 /// Installs the definitions and waits until they are served.
 fn define(control_plane: &ControlPlane) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/crds.yaml");
-    let applied = apply(control_plane, file, &[]);
+    let applied = control_plane.kubectl(Identity::Admin, &["apply", "-f", file]);
     assert!(applied.status.success(), "{applied:?}");
     let names = ["crd/driftpolicies.kubemoor.dev", "crd/driftallowances.kubemoor.dev"];
     let timeout = format!("--timeout={}s", budget().as_secs());
@@ -65,36 +51,44 @@ async fn the_definitions_refuse_what_a_schema_can() {
     let control_plane = unguarded();
     define(control_plane);
     let namespace = control_plane.namespace("definitions").await;
+    let admin = Caller::new(control_plane, Identity::Admin).await;
+    let allowances = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{namespace}/driftallowances");
     // As a dry run: a policy would count for the releases of other tests.
-    let check = |resource: Value, refused: Option<&str>| {
-        let output = create(control_plane, &resource, &["--dry-run=server"]);
-        // Later API servers say which element it is.
-        let said = String::from_utf8_lossy(&output.stderr).replace("[0]", "");
+    let check = async |resource: Value, refused: Option<&str>| {
+        let path = if resource["kind"] == "DriftPolicy" { DRIFT_POLICIES } else { &allowances };
+        let answer = admin.post(&format!("{path}?dryRun=All"), &resource).await.done();
         match refused {
-            None => assert!(output.status.success(), "{resource}: {said}"),
-            Some(part) => assert!(!output.status.success() && said.contains(part), "{resource}: {said}"),
+            None => assert!(answer.is_ok(), "{resource}: {answer:?}"),
+            Some(part) => {
+                let said = answer.expect_err(part);
+                // Later API servers say which element it is.
+                assert!(said.replace("[0]", "").contains(part), "{resource}: {said}");
+            }
         }
     };
-    check(policy(every_field()), None);
-    check(policy(json!({})), None);
-    check(policy(json!({"edits": "Denied"})), Some("spec.edits"));
-    check(policy(json!({"drift": "repair"})), Some("spec.drift"));
-    check(policy(json!({"ignore": [{"paths": ["spec/replicas"]}]})), Some("spec.ignore.paths"));
-    check(policy(json!({"ignore": [{"paths": ["delete"]}]})), Some("spec.ignore.paths"));
-    check(policy(json!({"ignore": [{"paths": []}]})), Some("spec.ignore.paths"));
-    check(policy(json!({"ignore": [{"target": {"kind": "Job"}}]})), Some("spec.ignore.paths"));
-    check(policy(json!({"allow": [{"paths": ["/a"]}]})), Some("spec.allow.name"));
-    check(policy(json!({"releases": {"names": ["Shop"]}})), Some("spec.releases.names"));
+    check(policy(every_field()), None).await;
+    check(policy(json!({})), None).await;
+    check(policy(json!({"edits": "Denied"})), Some("spec.edits")).await;
+    check(policy(json!({"drift": "repair"})), Some("spec.drift")).await;
+    check(policy(json!({"ignore": [{"paths": ["spec/replicas"]}]})), Some("spec.ignore.paths")).await;
+    check(policy(json!({"ignore": [{"paths": ["delete"]}]})), Some("spec.ignore.paths")).await;
+    check(policy(json!({"ignore": [{"paths": []}]})), Some("spec.ignore.paths")).await;
+    check(policy(json!({"ignore": [{"target": {"kind": "Job"}}]})), Some("spec.ignore.paths")).await;
+    check(policy(json!({"allow": [{"paths": ["/a"]}]})), Some("spec.allow.name")).await;
+    check(policy(json!({"releases": {"names": ["Shop"]}})), Some("spec.releases.names")).await;
     let hourly = json!({"cron": "0 * * * *", "duration": "an hour"});
-    check(policy(json!({"allow": [{"name": "a", "paths": ["/a"], "schedule": hourly}]})), Some("duration"));
-    check(policy(json!({"exempt": [{"kind": "Robot", "name": "a"}]})), Some("spec.exempt.kind"));
-    check(policy(json!({"ignore": vec![json!({"paths": ["/a"]}); 101]})), Some("spec.ignore"));
+    check(policy(json!({"allow": [{"name": "a", "paths": ["/a"], "schedule": hourly}]})), Some("duration"))
+        .await;
+    check(policy(json!({"exempt": [{"kind": "Robot", "name": "a"}]})), Some("spec.exempt.kind")).await;
+    check(policy(json!({"ignore": vec![json!({"paths": ["/a"]}); 101]})), Some("spec.ignore")).await;
     if control_plane.minor() >= 25 {
-        check(policy(json!({"exempt": [{"kind": "ServiceAccount", "name": "a"}]})), Some("has a namespace"));
+        check(policy(json!({"exempt": [{"kind": "ServiceAccount", "name": "a"}]})), Some("has a namespace"))
+            .await;
         check(
             policy(json!({"exempt": [{"kind": "User", "name": "a", "namespace": "b"}]})),
             Some("has a namespace"),
-        );
+        )
+        .await;
     }
     let allowance = |spec: Value| {
         let metadata = json!({"name": "a", "namespace": namespace});
@@ -106,15 +100,16 @@ async fn the_definitions_refuse_what_a_schema_can() {
         "object": object, "paths": ["/spec/replicas"], "until": until, "reason": "INC-1",
         "requestedBy": {"user": "alice", "groups": ["dev"]},
     }));
-    let created = create(control_plane, &accepted, &[]);
-    assert!(created.status.success(), "{created:?}");
-    check(allowance(json!({"object": object, "paths": ["/a"]})), Some("spec.until"));
-    check(allowance(json!({"object": object, "paths": ["/a"], "until": "tomorrow"})), Some("spec.until"));
-    check(allowance(json!({"object": object, "paths": ["a"], "until": until})), Some("spec.paths"));
+    admin.post(&allowances, &accepted).await.done().unwrap();
+    check(allowance(json!({"object": object, "paths": ["/a"]})), Some("spec.until")).await;
+    check(allowance(json!({"object": object, "paths": ["/a"], "until": "tomorrow"})), Some("spec.until"))
+        .await;
+    check(allowance(json!({"object": object, "paths": ["a"], "until": until})), Some("spec.paths")).await;
     check(
         allowance(json!({"object": {"name": "web"}, "paths": ["*"], "until": until})),
         Some("spec.object.kind"),
-    );
+    )
+    .await;
 
     let table = control_plane.kubectl(Identity::Admin, &["get", "da", "-n", &namespace]);
     let table = String::from_utf8(table.stdout).unwrap();

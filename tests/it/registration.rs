@@ -51,7 +51,11 @@ fn writes(control_plane: &ControlPlane) -> usize {
             && event["objectRef"]["resource"] == "validatingwebhookconfigurations"
             && !["get", "list", "watch"].contains(&event["verb"].as_str().unwrap_or_default())
     };
-    control_plane.audit_events().iter().filter(|event| by_guard(event)).count()
+    control_plane
+        .audit_events(&[Identity::Guard.user(), "validatingwebhookconfigurations"])
+        .iter()
+        .filter(|event| by_guard(event))
+        .count()
 }
 
 /// Gives each webhook settings of the admin's own.

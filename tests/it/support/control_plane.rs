@@ -92,13 +92,9 @@ impl ControlPlane {
     }
 
     /// The audit events so far, at the level Metadata and at stage ResponseComplete: what was asked, by whom, the
-    /// answer's code, and the annotations that webhooks added.
-    pub(crate) fn audit_events(&self) -> Vec<Value> {
-        self.audit_events_with(&[])
-    }
-
-    /// The same of the lines that hold all of these words: to parse the whole log of many tests takes seconds.
-    pub(super) fn audit_events_with(&self, words: &[&str]) -> Vec<Value> {
+    /// answer's code, and the annotations that webhooks added. Of the lines that hold all of these words: to parse the
+    /// whole log of many tests takes seconds.
+    pub(crate) fn audit_events(&self, words: &[&str]) -> Vec<Value> {
         let lines = self.audit_lines().filter(|line| words.iter().all(|word| line.contains(*word)));
         // The last line may be in the making.
         lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()

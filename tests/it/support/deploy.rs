@@ -2,17 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use serde_json::Value;
 
-use super::control_plane::ControlPlane;
+use super::control_plane::{ControlPlane, blocking};
 use super::identity::Identity;
-use super::wait::{SOON, budget, eventually};
+use super::wait::{SOON, eventually};
 
 /// What is in `deploy/` for a guard that only warns and reports.
 pub(crate) const BASE: [&str; 4] = ["namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "workload.yaml"];
@@ -33,19 +33,29 @@ impl ControlPlane {
         }
     }
 
-    /// Defines DriftPolicies and DriftAllowances, as a user would. One test at a time: of two that apply a file which is
-    /// not there yet one would fail.
+    /// Defines the kinds of kubemoor.dev, and waits until they are served.
     pub(crate) fn define_policies(&self) {
-        static DEFINING: Mutex<()> = Mutex::new(());
-        let _turn = DEFINING.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/crds.yaml");
-        let applied = self.kubectl(Identity::Admin, &["apply", "--validate=false", "-f", file]);
-        assert!(applied.status.success(), "{applied:?}");
-        // A kind is not served before its definition is established.
-        let timeout = format!("--timeout={}s", budget().as_secs());
-        let wait = ["wait", "--for=condition=Established", &timeout, "-f", file];
-        let served = self.kubectl(Identity::Admin, &wait);
-        assert!(served.status.success(), "{served:?}");
+        blocking(async {
+            let client = self.client(Identity::Admin).await;
+            let definitions = manifests("crds.yaml");
+            for definition in &definitions {
+                eventually("deploy/crds.yaml is applied", SOON, || apply(&client, definition)).await;
+            }
+            let served: Api<CustomResourceDefinition> = Api::all(client);
+            for definition in &definitions {
+                let name = definition["metadata"]["name"].as_str().unwrap();
+                // A kind is not served before its definition is established.
+                let is_established = || async {
+                    let definition = served.get(name).await.map_err(|error| error.to_string())?;
+                    let conditions =
+                        definition.status.and_then(|status| status.conditions).unwrap_or_default();
+                    let established =
+                        conditions.iter().any(|it| it.type_ == "Established" && it.status == "True");
+                    if established { Ok(()) } else { Err(format!("{conditions:?}")) }
+                };
+                eventually(&format!("{name} is served"), SOON, is_established).await;
+            }
+        });
     }
 }
 

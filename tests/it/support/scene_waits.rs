@@ -189,7 +189,7 @@ impl ControlPlane {
         };
         let code = |event: &Value| event["responseStatus"]["code"].as_u64().unwrap();
         let named = format!("\"resource\":\"{resource}\"");
-        let events = self.audit_events_with(&[Identity::Guard.user(), &named]);
+        let events = self.audit_events(&[Identity::Guard.user(), &named]);
         events.iter().filter(is_meant).map(code).collect()
     }
 
