@@ -124,16 +124,12 @@ lint: ## check format, code, documentation and dependencies
 	cargo fmt --check
 	echo 'Running clippy, and beside it building cargo-deny and cargo-machete once per machine.'
 	$(beside) clippy $(cargo_deny) $(cargo_machete)
-	# The fuzz targets are a workspace of their own, which a change of names or of a lock file leaves behind.
-	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --no-deps --document-private-items
 	$(cargo_deny) --locked check bans licenses sources
 	$(cargo_machete) .
 
 audit: $(cargo_deny) ## look for known vulnerabilities of the dependencies: downloads their list
-	for manifest in Cargo.toml fuzz/Cargo.toml; do
-	  $(cargo_deny) --locked --manifest-path "$$manifest" check advisories
-	done
+	$(cargo_deny) --locked check advisories
 
 docs: $(mdbook) ## build the documentation as a site in target/site
 	@SOURCE='$(source)' docs/site/build target/site $(mdbook)
@@ -149,7 +145,7 @@ fuzz_seconds = 60
 fuzz: $(addprefix fuzz-,$(fuzz_targets)) ## try hostile input, a minute for each target: fuzz_seconds=3600 for longer, fuzz_targets=record for one
 
 build-fuzz:
-	RUSTFLAGS='--cfg fuzzing $(coverage)' cargo build --locked --manifest-path fuzz/Cargo.toml --target $(host) --target-dir target
+	RUSTFLAGS='--cfg fuzzing $(coverage)' cargo build --locked --package kubemoor-fuzz --target $(host)
 
 fuzz-%: build-fuzz
 	mkdir -p fuzz/corpus/$* fuzz/artifacts

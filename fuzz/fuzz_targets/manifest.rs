@@ -2,8 +2,8 @@
 //! objects in them.
 #![no_main]
 
-use kubemoor_helm::manifest::{identify, own, parse, place};
 use kubemoor_declare::model::ReleaseId;
+use kubemoor_helm::manifest::{identify, own, parse, place};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

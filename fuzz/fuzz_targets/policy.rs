@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubemoor_declare::catalog::Catalog;
 use kubemoor_cluster::mirror::directory::{ReleaseFile, assemble};
+use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Actor, DriftMode, EditsMode, ReleaseId};
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::RequestedAllowance;
+use kubemoor_policy::compile::read;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::{Pattern, PatternError};
-use kubemoor_policy::compile::read;
 use kubemoor_policy::resolver::{Labels, Policies};
 use kubemoor_policy::selector::Selector;
 use libfuzzer_sys::fuzz_target;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kubemoor_cluster::client::guarded::Remembered;
 use kubemoor_policy::agreement::LastAgreement;
 use kubemoor_policy::guarded::GuardedRelease;
-use kubemoor_policy::signing::{Ticket, TicketOrder, SigningKey};
+use kubemoor_policy::signing::{SigningKey, Ticket, TicketOrder};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {
