@@ -29,7 +29,7 @@ use serde_json::json;
 use self::draw::Draw;
 use self::forecasts::Forecasts;
 use self::judge::Tally;
-use self::repairs::{BATCH, Findings};
+use self::repairs::{BATCH, BYSTANDERS, Findings};
 use self::replays::Replays;
 use self::reruns::Agreement;
 use self::scene::Scene;
@@ -107,6 +107,7 @@ async fn edits_are_refused_exactly_if_server_side_apply_reverts_them() {
 async fn repaired_objects_are_upgraded_as_if_nobody_had_edited_them() {
     let (releases, seed) = (number("REPAIRS", REPAIRS), number("SEED", SEED));
     let scene = Scene::start(&["--drift", "Repair"]).await;
+    scene.install_bystanders(BYSTANDERS).await;
     let mut findings = Findings::default();
     for batch in 0..releases.div_ceil(BATCH) {
         let first = seed + batch * BATCH;

@@ -12,8 +12,11 @@ use super::kinds::KINDS;
 use super::scene::{Object, Release, Scene, content, without_choices};
 use crate::support::{SOON, poll};
 
-/// Releases that drift at once: the loop stops where many more do.
-pub(super) const BATCH: u64 = 6;
+/// Releases that drift at once.
+pub(super) const BATCH: u64 = 30;
+
+/// Objects that do not drift: the loop stops where more than a tenth of all do.
+pub(super) const BYSTANDERS: u64 = 12 * BATCH;
 
 /// Draws of a changed manifest.
 const TRIES: u64 = 20;
@@ -65,9 +68,7 @@ impl Scene {
             futures::future::join_all(seeds.map(|seed| self.admit(seed))).await;
         let mut patients: Vec<Patient> = patients.into_iter().flatten().collect();
         self.guard.pause();
-        for patient in &mut patients {
-            patient.edit(self).await;
-        }
+        futures::future::join_all(patients.iter_mut().map(|patient| patient.edit(self))).await;
         self.guard.resume();
         let discharged = patients.iter().map(|patient| patient.discharge(self));
         let mut findings = Findings::default();

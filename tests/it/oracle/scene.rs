@@ -126,6 +126,33 @@ impl Scene {
         release
     }
 
+    /// Installs a release of so many ConfigMaps that nobody edits: the loop stops where more than a tenth of all declared
+    /// objects drift.
+    pub(super) async fn install_bystanders(&self, count: u64) {
+        let kind = KINDS.iter().find(|kind| kind.plural == "configmaps").unwrap();
+        let namespace = self.control_plane.namespace("bystanders").await;
+        let manifest = |number: u64| {
+            let metadata = json!({"name": format!("bystander-{number}")});
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "value"}})
+        };
+        let release = Release {
+            seed: 0,
+            twins: namespace.clone(),
+            namespace,
+            declared: (0..count).map(manifest).collect(),
+            objects: Vec::new(),
+            refused: Vec::new(),
+        };
+        release.record(self, 1, "pending-install", None).await;
+        let applied = futures::stream::iter(&release.declared).map(|manifest| async {
+            let path = format!("{}?fieldManager=helm", address(kind, manifest, &release.namespace));
+            self.helm.apply(&path, &release.stamped(kind, manifest, &release.namespace)).await.done()
+        });
+        applied.buffered(AT_ONCE).for_each(|applied| async { drop(applied.unwrap()) }).await;
+        release.record(self, 1, "deployed", None).await;
+        self.wait_until_in_sync(&release).await.unwrap();
+    }
+
     /// Waits until the API server asks the guard about all objects of a release.
     pub(super) async fn wait_until_guarded(&self, release: &Release) {
         for object in &release.objects {
@@ -135,17 +162,18 @@ impl Scene {
 
     /// Waits until the guard has seen all objects of a release, and says which of them it does not find as declared.
     pub(super) async fn wait_for_sync(&self, release: &Release) -> Result<(), String> {
-        let path =
-            format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases/{RELEASE}", release.namespace);
-        let status = || async { Ok::<_, String>(self.alice.get(&path).await.done()?["status"].take()) };
-        eventually(&format!("the guard has seen the objects of {path}"), SOON, || async {
-            let status = status().await?;
+        eventually("the guard has seen the objects of the release", SOON, || async {
+            let status = self.status(release).await?;
             let seen = status["seen"].as_array().map_or(0, Vec::len);
             if seen == release.objects.len() { Ok(()) } else { Err(status.to_string()) }
         })
         .await;
+        self.wait_until_in_sync(release).await
+    }
+
+    async fn wait_until_in_sync(&self, release: &Release) -> Result<(), String> {
         poll(SOON, || async {
-            let status = status().await?;
+            let status = self.status(release).await?;
             let is_in_sync = status["conditions"][0]["reason"] == "InSync";
             if is_in_sync {
                 Ok(())
@@ -154,6 +182,11 @@ impl Scene {
             }
         })
         .await
+    }
+
+    async fn status(&self, release: &Release) -> Result<Value, String> {
+        let guarded = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases", release.namespace);
+        Ok(self.alice.get(&format!("{guarded}/{RELEASE}")).await.done()?["status"].take())
     }
 
     /// Draws a manifest that the API server takes, and that it leaves as it is when it is applied again.
