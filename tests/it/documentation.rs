@@ -213,7 +213,7 @@ fn log_fields_in_code_and_documentation_are_identical() {
                 .extend(text.match_indices(mark).flat_map(|(place, _)| fields(&text[place + mark.len()..])));
         }
     }
-    let table = Document::named("docs/operations.md").table("## Logs");
+    let table = Document::named("docs/metrics.md").table("## Logs");
     let documented: BTreeSet<String> =
         table.iter().flat_map(|row| names(&row[0])).map(str::to_owned).collect();
     assert_eq!(documented, logged);
