@@ -167,7 +167,7 @@ fn suspension_that_was_prolonged_or_ended_early_has_one_end() {
     let release = |name: &str| ReleaseId { namespace: "n".into(), name: name.into() };
     let at = |second| Timestamp::from_second(second).unwrap();
     let until = |end: Option<i64>| Suspension { until: end.map(at), ..Suspension::default() };
-    let mut suspensions = Suspensions::new(SuspendedReleases::from([(release("a"), until(Some(5)))]));
+    let mut suspensions = Suspensions(SuspendedReleases::from([(release("a"), until(Some(5)))]));
     for (name, suspension) in
         [("a", Some(until(Some(9)))), ("b", Some(until(Some(3)))), ("b", None), ("c", Some(until(None)))]
     {
