@@ -573,9 +573,7 @@ impl Run {
         self.settle(BOUND);
         self.check_synced("after the last edits");
     }
-}
 
-impl Run {
     /// Everything is as declared, and that is said.
     pub(super) fn check_synced(&mut self, when: &str) {
         let drift = self.world.drift();

@@ -661,9 +661,7 @@ impl Guard {
         (self.cursor, self.is_newly_ruled) = (world.log.len(), false);
         self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Watching), world);
     }
-}
 
-impl Guard {
     /// Does a piece of work; `faults` says whether it may fail.
     pub(super) fn work(&mut self, world: &mut World, random: &mut Random, faults: bool) {
         let place = random.below(self.work.len());

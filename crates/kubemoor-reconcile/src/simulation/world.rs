@@ -1109,9 +1109,7 @@ impl World {
         self.admit(&mut stored);
         Some(stored.value())
     }
-}
 
-impl World {
     /// Somebody deletes the namespace.
     pub(super) fn begin_termination(&mut self) {
         self.say(|| "the namespace is being deleted".to_owned());
