@@ -66,10 +66,6 @@ impl ReleaseDrifts {
     }
 }
 
-fn same(a: Option<&Arc<DeclaredObject>>, b: Option<&Arc<DeclaredObject>>) -> bool {
-    a.zip(b).is_some_and(|(a, b)| a.is_alike(b))
-}
-
 /// The longest wait for another try where nothing could be done.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
@@ -569,8 +565,8 @@ impl Drifts {
         let mut suspects = Vec::new();
         note_effort(release.objects.len());
         for object in release.objects.keys() {
-            let is_same =
-                before.as_ref().is_some_and(|before| same(before.declared(object), release.declared(object)));
+            let declared = before.as_ref().and_then(|it| it.declared(object)).zip(release.declared(object));
+            let is_same = declared.is_some_and(|(before, now)| before.is_alike(now));
             let life = self.lives.get_mut(object).filter(|life| *life.release == release.id);
             let Some(life) = life else {
                 suspects.push((Arc::clone(object), is_same));

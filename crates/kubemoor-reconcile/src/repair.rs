@@ -246,7 +246,12 @@ const UNCONFIRMED: &str = "the guard has never seen the live object with these v
 
 impl Reconciler {
     pub(crate) fn attempt(&mut self, task: &Task) -> RepairStep {
-        if self.is_held_to_another(task) {
+        // Since its drift was found, the object has named another release that declares it.
+        if let Some(life) = self.drifts.life(&task.object)
+            && life.vouched
+            && *life.release != task.id
+            && self.known.declares(&life.release, &task.object)
+        {
             self.drifts.clear_drift(&task.id, &task.object);
             return RepairStep::settled();
         }
@@ -300,13 +305,6 @@ impl Reconciler {
                 }
             }
         }
-    }
-
-    /// Whether the object has named another release that declares it since its drift was found.
-    fn is_held_to_another(&self, task: &Task) -> bool {
-        self.drifts.life(&task.object).is_some_and(|life| {
-            life.vouched && *life.release != task.id && self.known.declares(&life.release, &task.object)
-        })
     }
 
     fn tell_held(&mut self, release: &Arc<Release>, left: SignedDuration) {

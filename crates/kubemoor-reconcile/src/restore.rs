@@ -359,9 +359,17 @@ impl Reconciler {
                 Ok(now) => self.go_on_sending(task, sending, stage, now),
                 Err(failure) => self.send_less(task, sending, failure),
             },
-            (Restore::GivingBack(situation, from), outcome) => {
-                self.given_back(task, &situation, from, outcome)
-            }
+            (Restore::GivingBack(situation, from), outcome) => match outcome.written() {
+                Ok(now) => {
+                    self.repairs.returned.note(&task.object, &situation.release.latest.uid, [from]);
+                    let drift = situation.drift.clone();
+                    self.note_repaired(task, &situation, drift, ObjectFate::Repaired { attempts: 1 });
+                    self.note_restored(task, &situation, ResourceVersion::written(&now));
+                    RepairStep::Done(AttemptResult::Repaired)
+                }
+                Err(WorkFailure { fault: Fault::Conflict, .. }) => RepairStep::again(AGAIN),
+                Err(failure) => self.fail_by(task, &situation.release, &failure),
+            },
             (
                 Restore::Reading(start) | Restore::Records(start, _) | Restore::Owner(start, ..),
                 WorkOutcome::Failed(failure),
@@ -881,26 +889,6 @@ impl Reconciler {
         let write = Write::Merge { patch: Secret(patch), manager: taken.helm.name.clone() };
         let work = ApiWork::Write { object: task.object.clone(), version, write };
         RepairStep::restore(work, Restore::GivingBack(Box::new(situation.clone()), taken.by.clone()))
-    }
-
-    fn given_back(
-        &mut self,
-        task: &Task,
-        situation: &Situation,
-        from: String,
-        outcome: WorkOutcome,
-    ) -> RepairStep {
-        match outcome.written() {
-            Ok(now) => {
-                self.repairs.returned.note(&task.object, &situation.release.latest.uid, [from]);
-                let drift = situation.drift.clone();
-                self.note_repaired(task, situation, drift, ObjectFate::Repaired { attempts: 1 });
-                self.note_restored(task, situation, ResourceVersion::written(&now));
-                RepairStep::Done(AttemptResult::Repaired)
-            }
-            Err(WorkFailure { fault: Fault::Conflict, .. }) => RepairStep::again(AGAIN),
-            Err(failure) => self.fail_by(task, &situation.release, &failure),
-        }
     }
 }
 
