@@ -10,7 +10,7 @@ mod registrar;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_notify::{self as notify, Notifiers, Worker};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_runtime::callers::{CallerSecrets, TokenFile};
+use kubemoor_runtime::callers::{CallerSecrets, follow_tokens, read_tokens};
 use kubemoor_runtime::config::{self, CallerProof, RecordDriver, ReleaseLocation};
 use kubemoor_runtime::metrics::{
     self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
@@ -169,7 +169,7 @@ impl Services {
     /// Begins to follow what comes from files: callers, certificates and policies.
     fn follow_files(&self, callers: WebhookCallers, folder: Option<Folder>, parts: &mut Parts) {
         if let Some(file) = callers.file {
-            let kept = file.keep(callers.door.callers().clone(), self.stop.clone());
+            let kept = follow_tokens(file, callers.door.callers().clone(), self.stop.clone());
             parts.spawn("following the caller token file", kept);
         }
         let (certificates, stop) = (self.certificates.clone(), self.stop.clone());
@@ -273,7 +273,7 @@ impl Run {
 struct WebhookCallers {
     door: CallerGate,
     authority: Option<ClientAuthority>,
-    file: Option<TokenFile>,
+    file: Option<PathBuf>,
 }
 
 /// Answers reviews; with an error until it can judge.
@@ -296,7 +296,9 @@ impl WebhookCallers {
             CallerProof::Certificate => (intake::ApiServerProof::Certificate, None),
             CallerProof::Kept { .. } => (intake::ApiServerProof::Token, None),
             CallerProof::File(path) => {
-                (intake::ApiServerProof::Token, Some(TokenFile::open(path.clone(), &callers)?))
+                let (registered, other) = read_tokens(path)?;
+                callers.accept(registered, other);
+                (intake::ApiServerProof::Token, Some(path.clone()))
             }
         };
         match &config.proof {

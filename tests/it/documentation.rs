@@ -12,9 +12,9 @@ use kubemoor::cli::Cli;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_ledger::query::verdicts;
 use kubemoor_runtime::metrics::{
-    self, AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, DriftFound, EmergencyMetrics,
-    EventFate, GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault,
-    RecordMetrics, ReleaseStanding, RepairResult, ServingState, StatusWrite, Webhook, Written, registry,
+    self, AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EmergencyMetrics, EventFate,
+    GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics,
+    ReleaseStanding, RepairResult, ServingState, StatusWrite, Webhook, Written, registry,
 };
 use prometheus_client::encoding::text::encode;
 
@@ -155,9 +155,9 @@ fn scrape() -> String {
     notices.event(EventFate::Written);
     notices.notification(NotificationFate::Delivered);
     notices.missed(1);
-    guard.found(DriftFound::Missing);
-    guard.repaired(DriftFound::Missing, RepairResult::Repaired);
-    guard.repaired_after(DriftFound::Missing, jiff::SignedDuration::from_millis(1));
+    guard.found("missing");
+    guard.repaired("missing", RepairResult::Repaired);
+    guard.repaired_after("missing", jiff::SignedDuration::from_millis(1));
     guard.detected_after(jiff::SignedDuration::from_millis(1));
     ledger.written(Written::Database, 1);
     let mut text = String::new();

@@ -40,20 +40,14 @@ pub struct Drifting {
     pub declared: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pull {
     Free,
     /// There is too much drift, perhaps for a moment only: look again soon.
     Slipping,
-    /// Repairs stop now.
-    Sets(Reach),
+    /// Repairs stop now, in this namespace or (`None`) everywhere.
+    Sets(Option<String>),
     On,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    Namespace,
-    Cluster,
 }
 
 impl Brake {
@@ -67,13 +61,9 @@ impl Brake {
             self.slipping = None;
             return Pull::Free;
         }
-        let reach = match largest {
-            Some((_, most)) if drifting.is_too_much(most) && !drifting.is_too_much(total - most) => {
-                Reach::Namespace
-            }
-            _ => Reach::Cluster,
-        };
-        if reach == Reach::Namespace && largest.is_some_and(|(other, _)| other != namespace) {
+        let alone =
+            largest.filter(|(_, most)| drifting.is_too_much(*most) && !drifting.is_too_much(total - most));
+        if alone.is_some_and(|(other, _)| other != namespace) {
             return Pull::Free;
         }
         // While too much drifts, the brake is pulled every second.
@@ -84,24 +74,26 @@ impl Brake {
             return Pull::Slipping;
         }
         self.slipping = None;
-        match reach {
-            Reach::Namespace => self.stopped.insert(Some(namespace.to_owned())),
-            Reach::Cluster => self.stopped.insert(None),
-        };
-        Pull::Sets(reach)
+        let place = alone.map(|_| namespace.to_owned());
+        self.stopped.insert(place.clone());
+        Pull::Sets(place)
     }
 
     /// A person asks for repairs in `namespace`, and besides what they ask for this is `drifting`. Gives where the
-    /// brake goes off by that.
-    pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> Vec<Reach> {
-        let is_over = !drifting.is_too_much(drifting.of(namespace));
-        let off = is_over && self.stopped.remove(&Some(namespace.to_owned()));
-        let all_off = !drifting.is_too_much(self.unbraked(drifting).0) && self.stopped.remove(&None);
-        if off || all_off {
+    /// brake goes off by that: there, and (`None`) everywhere.
+    pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> Vec<Option<String>> {
+        let own = Some(namespace.to_owned());
+        let mut eased = Vec::new();
+        if !drifting.is_too_much(drifting.of(namespace)) {
+            eased.extend(self.stopped.take(&own));
+        }
+        if !drifting.is_too_much(self.unbraked(drifting).0) {
+            eased.extend(self.stopped.take(&None));
+        }
+        if !eased.is_empty() {
             self.slipping = None;
         }
-        let eased = [off.then_some(Reach::Namespace), all_off.then_some(Reach::Cluster)];
-        eased.into_iter().flatten().collect()
+        eased
     }
 
     /// This replica leads no more: another one stops its own repairs, and this one stops them anew if there is still
@@ -140,15 +132,6 @@ impl Drifting {
         self.by_namespace.get(namespace).copied().unwrap_or_default()
     }
 
-    pub(crate) fn replace(&mut self, namespace: &str, before: usize, now: usize) {
-        let count = self.of(namespace) + now - before;
-        if count == 0 {
-            self.by_namespace.remove(namespace);
-        } else if before != now {
-            self.by_namespace.insert(namespace.to_owned(), count);
-        }
-    }
-
     fn is_too_much(&self, count: usize) -> bool {
         count > MOST && count.saturating_mul(SHARE) > self.declared
     }
@@ -157,7 +140,6 @@ impl Drifting {
 #[derive(Default)]
 pub(crate) struct DriftTally {
     shares: HashMap<ReleaseId, ReleaseTally>,
-    drifting: Drifting,
     oldest: BTreeSet<(Timestamp, ReleaseId)>,
 }
 
@@ -180,23 +162,19 @@ impl DriftTally {
             }
             self.oldest.extend(share.oldest.map(|at| (at, release.clone())));
         }
-        self.drifting.replace(&release.namespace, before.drifting, share.drifting);
     }
 
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         self.oldest.first().map(|(at, _)| *at)
     }
 
-    pub(crate) fn drifting(&mut self, declared: usize) -> &Drifting {
-        self.drifting.declared = declared;
-        &self.drifting
-    }
-
-    pub(crate) fn drifting_besides(&mut self, release: &ReleaseId, declared: usize) -> Drifting {
-        let mut others = self.drifting(declared).clone();
-        let share = self.shares.get(release).copied().unwrap_or_default();
-        others.replace(&release.namespace, share.drifting, 0);
-        others
+    /// The drift of all releases, of so many declared objects, without that of `besides`.
+    pub(crate) fn drifting(&self, declared: usize, besides: Option<&ReleaseId>) -> Drifting {
+        let mut by_namespace = BTreeMap::new();
+        for (release, share) in self.shares.iter().filter(|(release, _)| Some(*release) != besides) {
+            *by_namespace.entry(release.namespace.to_string()).or_default() += share.drifting;
+        }
+        Drifting { by_namespace, declared }
     }
 }
 

@@ -32,49 +32,44 @@ use kubemoor_verdict::edit::FieldFinding;
 pub(crate) struct Drifts {
     key: SigningKey,
     lives: HashMap<Arc<ObjectId>, LastSeen>,
-    /// The field managers of lives, shared because most objects have the same ones.
+    /// The field managers and the releases of lives, shared because most objects have the same ones.
     managers: SharedValues<Vec<HelmManager>>,
-    /// The field manager with which Helm writes each release's objects, as it was last seen.
-    helms: HashMap<ReleaseId, SmolStr>,
-    /// The releases of lives, shared.
     releases: SharedValues<ReleaseId>,
-    suspects: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Suspect>>,
+    by_release: HashMap<ReleaseId, ReleaseDrifts>,
     /// The number of the last reason to read an object.
     last_reason: u64,
-    drifting: HashMap<ReleaseId, HashMap<Arc<ObjectId>, Box<ObjectDrift>>>,
-    /// The reasons why drifts stay, shared because many drifts have the same ones.
-    reasons: SharedValues<str>,
-    /// The first seen manifest of each release's revision: a user who rewrites the manifest of a record gains no repairs.
-    first: HashMap<ReleaseId, First>,
-    /// The releases as their objects were last compared with them.
-    held: HashMap<ReleaseId, Arc<Release>>,
-    /// Those with a Helm operation since then, by which objects may have been judged.
-    operated: HashSet<ReleaseId>,
     /// The releases with a change that affects the counts.
     touched: HashSet<ReleaseId>,
 }
 
-fn same(a: Option<&Arc<DeclaredObject>>, b: Option<&Arc<DeclaredObject>>) -> bool {
-    a.zip(b).is_some_and(|(a, b)| a.is_alike(b))
+#[derive(Default)]
+struct ReleaseDrifts {
+    suspects: HashMap<Arc<ObjectId>, Suspect>,
+    drifting: HashMap<Arc<ObjectId>, Box<ObjectDrift>>,
+    /// The first seen manifest of its revision: a user who rewrites the manifest of a record gains no repairs.
+    first: Option<First>,
+    /// The release as its objects were last compared with it.
+    held: Option<Arc<Release>>,
+    /// Whether there was a Helm operation since then, by which objects may have been judged.
+    operated: bool,
+    /// The field manager with which Helm writes its objects, as it was last seen.
+    manager: Option<SmolStr>,
 }
 
-fn remove<T>(
-    of: &mut HashMap<ReleaseId, HashMap<Arc<ObjectId>, T>>,
-    release: &ReleaseId,
-    object: &ObjectId,
-) -> bool {
-    let Some(objects) = of.get_mut(release) else { return false };
-    let removed = objects.remove(object).is_some();
-    if objects.is_empty() {
-        of.remove(release);
+impl ReleaseDrifts {
+    fn is_empty(&self) -> bool {
+        self.is_quiet() && self.first.is_none() && self.held.is_none() && self.manager.is_none()
     }
-    removed
+
+    fn is_quiet(&self) -> bool {
+        self.suspects.is_empty() && self.drifting.is_empty()
+    }
 }
 
 /// The longest wait for another try where nothing could be done.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ObjectDrift {
     pub kind: DriftKind,
     pub since: Timestamp,
@@ -99,22 +94,7 @@ pub struct ObjectDrift {
 
 impl ObjectDrift {
     pub fn new(kind: DriftKind, since: Timestamp) -> Self {
-        Self {
-            kind,
-            since,
-            findings: Vec::new(),
-            by: None,
-            doubt: false,
-            allowed: false,
-            reported: false,
-            counted: false,
-            repaired: None,
-            kept: None,
-            contested: false,
-            unconfirmed: false,
-            tries: 0,
-            confirmed_by: None,
-        }
+        Self { kind, since, ..Self::default() }
     }
 
     pub fn shown(&self, object: &Arc<ObjectId>) -> Drifted {
@@ -156,8 +136,8 @@ pub(crate) struct LastSeen {
     pub(crate) version: ResourceVersion,
     /// Kept once for all objects, most of which have the same.
     pub(crate) managers: Arc<Vec<HelmManager>>,
-    /// The manifest that it last matched.
-    pub(crate) judged: Option<ManifestMark>,
+    /// The digest of the manifest that it last matched.
+    pub(crate) judged: Option<[u8; 32]>,
     pub(crate) allowed: bool,
     /// Its last agreement. Only such values are ever written to it.
     pub(crate) agreed: Option<LastAgreement>,
@@ -165,23 +145,10 @@ pub(crate) struct LastSeen {
     pub(crate) seal: Option<Arc<String>>,
 }
 
-/// The first half of a manifest's digest (SHA-256), which tells manifests apart as surely. Every object has one, so the
-/// other half would take memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ManifestMark([u8; 16]);
-
 /// A `metadata.resourceVersion`. For one object, a higher one is later; a value that is not a number cannot be
 /// compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourceVersion(Option<NonZeroU64>);
-
-impl ManifestMark {
-    fn new(release: &Release) -> Self {
-        let mut mark = [0; 16];
-        mark.iter_mut().zip(release.state.digest).for_each(|(to, from)| *to = from);
-        Self(mark)
-    }
-}
 
 impl ResourceVersion {
     pub(crate) fn parse(text: &str) -> Self {
@@ -207,17 +174,6 @@ impl LastSeen {
             agreed: None,
             seal: None,
         }
-    }
-
-    /// Whether an agreement is with this declaration, under the object's seal or without one.
-    pub(crate) fn is_with(
-        &self,
-        key: &SigningKey,
-        agreement: &LastAgreement,
-        declaration: &Declaration<'_>,
-    ) -> bool {
-        let is_with = |seal| agreement.is_with(key, &Declaration { seal, ..*declaration });
-        is_with(None) || self.seal.as_ref().is_some_and(|seal| is_with(Some(seal)))
     }
 
     fn is_after(&self, version: ResourceVersion) -> bool {
@@ -337,17 +293,24 @@ impl Drifts {
             key,
             lives: HashMap::new(),
             managers: SharedValues::default(),
-            helms: HashMap::new(),
             releases: SharedValues::default(),
-            suspects: HashMap::new(),
+            by_release: HashMap::new(),
             last_reason: 0,
-            drifting: HashMap::new(),
-            reasons: SharedValues::default(),
-            first: HashMap::new(),
-            held: HashMap::new(),
-            operated: HashSet::new(),
             touched: HashSet::new(),
         }
+    }
+
+    fn release_mut(&mut self, release: &ReleaseId) -> &mut ReleaseDrifts {
+        self.by_release.entry(release.clone()).or_default()
+    }
+
+    fn suspects_of(&self, release: &ReleaseId) -> impl Iterator<Item = (&Arc<ObjectId>, &Suspect)> {
+        self.by_release.get(release).into_iter().flat_map(|it| &it.suspects)
+    }
+
+    fn drifts_of(&self, release: &ReleaseId) -> impl Iterator<Item = (&Arc<ObjectId>, &ObjectDrift)> {
+        let drifting = self.by_release.get(release).into_iter().flat_map(|it| &it.drifting);
+        drifting.map(|(object, drift)| (object, &**drift))
     }
 
     pub(crate) fn life(&self, object: &ObjectId) -> Option<&LastSeen> {
@@ -417,7 +380,7 @@ impl Drifts {
     /// Records that an object matches its release. Returns whether it drifted before.
     pub(crate) fn record_in_sync(&mut self, release: &Release, object: &ObjectId) -> bool {
         if let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == release.id) {
-            life.judged = Some(ManifestMark::new(release));
+            life.judged = Some(release.state.digest);
         }
         self.clear_suspicion(&release.id, object);
         self.clear_drift(&release.id, object)
@@ -454,7 +417,7 @@ impl Drifts {
         self.clear_suspicion(release, object);
         self.touch(release);
         let name = self.name(release, object);
-        let drifting = self.drifting.entry(release.clone()).or_default();
+        let drifting = &mut self.release_mut(release).drifting;
         match drifting.get_mut(object) {
             Some(known) if known.kind == drift.kind && known.findings == drift.findings => {
                 if known.doubt && !drift.doubt {
@@ -500,47 +463,45 @@ impl Drifts {
         }
         self.drop_all_but(id, before, |object| release.objects.contains_key(object));
         match release.state.status.is_pending() {
-            true => drop(self.operated.insert(id.clone())),
+            true => self.release_mut(id).operated = true,
             false => self.hold_to(release, is_watched, now),
         }
     }
 
     pub(crate) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
-        self.first.get(id).filter(|first| first.revision == revision)
+        self.by_release.get(id)?.first.as_ref().filter(|first| first.revision == revision)
     }
 
     fn note_first(&mut self, release: &Release) {
         let (uid, revision) = (&release.latest.uid, release.state.revision);
-        match self.first.get_mut(&release.id) {
+        match &mut self.release_mut(&release.id).first {
             Some(first) if first.revision == revision && first.uid.as_ref().is_none_or(|own| own == uid) => {
                 first.uid = Some(uid.clone());
             }
-            _ => {
-                let first = First { uid: Some(uid.clone()), revision, digest: release.state.digest };
-                self.first.insert(release.id.clone(), first);
-            }
+            first => *first = Some(First { uid: Some(uid.clone()), revision, digest: release.state.digest }),
         }
     }
 
     pub(crate) fn concerned(&self) -> HashSet<ReleaseId> {
-        note_effort(self.suspects.len() + self.drifting.len());
-        self.suspects.keys().chain(self.drifting.keys()).cloned().collect()
+        note_effort(self.by_release.len());
+        let concerned = self.by_release.iter().filter(|(_, it)| !it.is_quiet());
+        concerned.map(|(release, _)| release.clone()).collect()
     }
 
     pub(crate) fn of_release(&self, release: &ReleaseId) -> Vec<(Arc<ObjectId>, ObjectDrift)> {
-        let all = self.drifting.get(release).into_iter().flatten();
-        let all: Vec<_> = all.map(|(object, it)| (Arc::clone(object), ObjectDrift::clone(it))).collect();
+        let all: Vec<_> =
+            self.drifts_of(release).map(|(object, it)| (Arc::clone(object), it.clone())).collect();
         note_effort(all.len());
         all
     }
 
     pub(crate) fn is_known(&self, release: &ReleaseId, object: &ObjectId) -> bool {
-        self.drifting.get(release).is_some_and(|all| all.contains_key(object))
+        self.by_release.get(release).is_some_and(|it| it.drifting.contains_key(object))
     }
 
     /// One of these. A caller that changes what it counts by notes that by [`Drifts::touch`].
     pub(crate) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut ObjectDrift> {
-        self.drifting.get_mut(release)?.get_mut(object).map(Box::as_mut)
+        self.by_release.get_mut(release)?.drifting.get_mut(object).map(Box::as_mut)
     }
 
     /// Whether newer information about an object is known than an answer of `version` has: then the answer has no
@@ -563,36 +524,49 @@ impl Drifts {
     }
 
     pub(crate) fn clear_drift(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
-        let is_cleared = remove(&mut self.drifting, release, object);
-        if is_cleared {
+        self.remove(release, |it| it.drifting.remove(object).is_some())
+    }
+
+    fn clear_suspicion(&mut self, release: &ReleaseId, object: &ObjectId) {
+        self.remove(release, |it| it.suspects.remove(object).is_some());
+    }
+
+    fn remove(&mut self, release: &ReleaseId, remove: impl FnOnce(&mut ReleaseDrifts) -> bool) -> bool {
+        let Some(drifts) = self.by_release.get_mut(release) else { return false };
+        let is_removed = remove(drifts);
+        if drifts.is_empty() {
+            self.by_release.remove(release);
+        }
+        if is_removed {
             self.touch(release);
         }
-        is_cleared
+        is_removed
     }
 
     pub(crate) fn keep(&mut self, release: &ReleaseId, object: &ObjectId, reason: &str) {
-        let reason = self.reasons.adopt(Arc::from(reason));
         if let Some(drift) = self.get_mut(release, object) {
-            drift.kept = Some(reason);
+            drift.kept = Some(Arc::from(reason));
         }
     }
 
     /// The object's name, in memory that all holders of the name share.
     pub(crate) fn name(&self, release: &ReleaseId, object: &ObjectId) -> Arc<ObjectId> {
-        let declared = || self.held.get(release)?.objects.get_key_value(object);
+        let declared = || self.by_release.get(release)?.held.as_ref()?.objects.get_key_value(object);
         let known = self.lives.get_key_value(object).map(|(name, _)| name);
         let known = known.or_else(|| declared().map(|(name, _)| name));
         known.map_or_else(|| Arc::new(object.clone()), Arc::clone)
     }
 
     fn hold_to(&mut self, release: &Arc<Release>, is_watched: impl Fn(&ObjectId) -> bool, now: Timestamp) {
-        let before = self.held.insert(release.id.clone(), Arc::clone(release));
-        let mark = ManifestMark::new(release);
+        let drifts = self.release_mut(&release.id);
+        let before = drifts.held.replace(Arc::clone(release));
+        let operated = std::mem::take(&mut drifts.operated);
+        let digest = release.state.digest;
         let mut suspects = Vec::new();
         note_effort(release.objects.len());
         for object in release.objects.keys() {
-            let is_same =
-                before.as_ref().is_some_and(|before| same(before.declared(object), release.declared(object)));
+            let declared = before.as_ref().and_then(|it| it.declared(object)).zip(release.declared(object));
+            let is_same = declared.is_some_and(|(before, now)| before.is_alike(now));
             let life = self.lives.get_mut(object).filter(|life| *life.release == release.id);
             let Some(life) = life else {
                 suspects.push((Arc::clone(object), is_same));
@@ -600,27 +574,21 @@ impl Drifts {
             };
             // By the manifest, not by the revision: a record may be rewritten.
             let stands = match &before {
-                Some(before) if life.judged == Some(ManifestMark::new(before)) => is_same,
-                _ => life.judged == Some(mark),
+                Some(before) if life.judged == Some(before.state.digest) => is_same,
+                _ => life.judged == Some(digest),
             };
             if stands {
-                life.judged = Some(mark);
+                life.judged = Some(digest);
             } else {
                 suspects.push((Arc::clone(object), is_same));
             }
         }
-        let is_status = !self.operated.remove(&release.id)
-            && before.as_ref().is_some_and(|before| before.state.status == release.state.status);
+        let is_status =
+            !operated && before.as_ref().is_some_and(|before| before.state.status == release.state.status);
         // A listing does not show an object again that it has already shown.
         suspects.retain(|(object, _)| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
         for (object, is_same) in suspects {
             self.suspect(&release.id, object, now).redeclared |= !(is_same && is_status);
-        }
-    }
-
-    fn clear_suspicion(&mut self, release: &ReleaseId, object: &ObjectId) {
-        if remove(&mut self.suspects, release, object) {
-            self.touch(release);
         }
     }
 
@@ -638,49 +606,47 @@ impl Drifts {
         now: Timestamp,
     ) -> &mut Suspect {
         self.last_reason += 1;
-        let suspects = self.suspects.entry(release.clone()).or_default();
+        let reason = self.last_reason;
+        let suspects = &mut self.release_mut(release).suspects;
         let suspect = suspects.entry(object.into()).or_insert(Suspect { since: now, ..Suspect::default() });
-        (suspect.due, suspect.reason) = (None, self.last_reason);
+        (suspect.due, suspect.reason) = (None, reason);
         suspect
     }
 
     /// Whether a known drift of a release is a difference from an earlier declaration.
     pub(crate) fn has_outdated(&self, release: &ReleaseId) -> bool {
-        let is_outdated = |(object, suspect): (&Arc<ObjectId>, &Suspect)| {
-            suspect.redeclared && self.is_known(release, object)
-        };
-        self.suspects.get(release).into_iter().flatten().any(is_outdated)
+        let mut redeclared = self.suspects_of(release).filter(|(_, suspect)| suspect.redeclared);
+        redeclared.any(|(object, _)| self.is_known(release, object))
     }
 
     /// Ends the waits of a release's objects that could not be read and that `is_meant` selects: they are tried at
     /// once.
     pub(crate) fn hurry(&mut self, release: &ReleaseId, is_meant: impl Fn(&ObjectId) -> bool) {
-        let suspects = self.suspects.get_mut(release).into_iter().flatten();
+        let suspects = self.by_release.get_mut(release).into_iter().flat_map(|it| &mut it.suspects);
         suspects.filter(|(object, _)| is_meant(object)).for_each(|(_, suspect)| suspect.due = None);
     }
 
     /// Ends the waits of all objects that could not be read, except those that only a watch can report.
     pub(crate) fn end_waits(&mut self) {
-        let suspects = self.suspects.values_mut().flat_map(HashMap::values_mut);
+        let suspects = self.by_release.values_mut().flat_map(|it| it.suspects.values_mut());
         let timed = suspects.filter(|suspect| suspect.due.is_some_and(|due| due < Timestamp::MAX));
         timed.for_each(|suspect| suspect.due = None);
     }
 
     pub(crate) fn next_look(&self, release: &ReleaseId) -> Option<Timestamp> {
-        let suspects = self.suspects.get(release)?;
-        note_effort(suspects.len());
-        suspects.values().filter_map(|suspect| suspect.due).min().filter(|due| *due < Timestamp::MAX)
+        let due = self.suspects_of(release).filter_map(|(_, suspect)| suspect.due).min();
+        due.filter(|due| *due < Timestamp::MAX)
     }
 
     pub(crate) fn suspects(&self, release: &ReleaseId) -> Vec<(ObjectId, Suspect)> {
-        let all = self.suspects.get(release).into_iter().flatten();
-        let all: Vec<_> = all.map(|(object, it)| (ObjectId::clone(object), *it)).collect();
+        let all: Vec<_> =
+            self.suspects_of(release).map(|(object, it)| (ObjectId::clone(object), *it)).collect();
         note_effort(all.len());
         all
     }
 
     pub(crate) fn suspicion(&self, release: &ReleaseId, object: &ObjectId) -> Option<Suspect> {
-        self.suspects.get(release)?.get(object).copied()
+        self.by_release.get(release)?.suspects.get(object).copied()
     }
 
     /// Whether there is a newer reason to read an object than at the beginning of a read. An answer that was under way
@@ -691,7 +657,7 @@ impl Drifts {
 
     /// Whether a release has suspects that the guard has not tried to read.
     pub(crate) fn has_untried(&self, release: &ReleaseId) -> bool {
-        self.suspects.get(release).is_some_and(|all| all.values().any(|it| !it.unread))
+        self.suspects_of(release).any(|(_, suspect)| !suspect.unread)
     }
 
     /// Whether an object has to be looked at and could not be read.
@@ -699,14 +665,22 @@ impl Drifts {
         self.suspicion(release, object).is_some_and(|suspect| suspect.unread)
     }
 
-    /// Records that an object could not be read; it is tried again at `due`, or when there is news of it. `barred`: the
-    /// guard lacks the right to read it. A drift from an earlier declaration is forgotten.
-    pub(crate) fn put_off(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp, barred: bool) {
-        let suspect = self.suspects.get_mut(release).and_then(|all| all.get_mut(object));
+    /// Records that a read of an object was useless; it is tried again at `due`, or when there is news of it. One that
+    /// counts as `unread` could not be read, and a drift from an earlier declaration is forgotten. `barred`: the guard
+    /// lacks the right to read it.
+    pub(crate) fn put_off(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        due: Timestamp,
+        (unread, barred): (bool, bool),
+    ) {
+        let suspect = self.by_release.get_mut(release).and_then(|it| it.suspects.get_mut(object));
         let Some(suspect) = suspect else { return };
-        let tries = suspect.tries.saturating_add(1);
-        *suspect = Suspect { unread: true, tries, barred, due: Some(due), ..*suspect };
-        if suspect.redeclared {
+        suspect.tries = suspect.tries.saturating_add(1);
+        (suspect.due, suspect.barred) = (Some(due), barred);
+        suspect.unread |= unread;
+        if unread && suspect.redeclared {
             self.clear_drift(release, object);
         }
     }
@@ -714,7 +688,7 @@ impl Drifts {
     /// Records that the loop ends before it reads the suspects of a release. A drift from an earlier declaration is
     /// forgotten.
     pub(crate) fn leave_unread(&mut self, release: &ReleaseId) {
-        let suspects = self.suspects.get_mut(release).into_iter().flatten();
+        let suspects = self.by_release.get_mut(release).into_iter().flat_map(|it| &mut it.suspects);
         let outdated = suspects.filter_map(|(object, suspect)| {
             let was_unread = std::mem::replace(&mut suspect.unread, true);
             (!was_unread && suspect.redeclared).then(|| Arc::clone(object))
@@ -724,15 +698,8 @@ impl Drifts {
         }
     }
 
-    /// Records that the answer to a read was useless; the object is tried again at `due`, or when there is news of it.
-    pub(crate) fn ask_again(&mut self, release: &ReleaseId, object: &ObjectId, due: Timestamp) {
-        if let Some(suspect) = self.suspects.get_mut(release).and_then(|all| all.get_mut(object)) {
-            (suspect.tries, suspect.due) = (suspect.tries.saturating_add(1), Some(due));
-        }
-    }
-
     pub(crate) fn is_suspect(&self, release: &ReleaseId, object: &ObjectId) -> bool {
-        self.suspects.get(release).is_some_and(|all| all.contains_key(object))
+        self.suspicion(release, object).is_some()
     }
 
     /// The objects of a release that were seen alive with its annotations, whether or not they still exist; sorted.
@@ -860,10 +827,10 @@ impl Drifts {
     pub(crate) fn remember(&mut self, release: &Release, first: First, seen: Vec<SeenAlive>) {
         let id = &release.id;
         // What an earlier process saw first of a revision was before this process saw one.
-        let known = self.first.get(id);
-        if known.is_none_or(|known| known.revision == first.revision) {
-            let uid = known.map_or_else(|| first.uid.clone(), |known| known.uid.clone());
-            self.first.insert(id.clone(), First { uid, ..first });
+        let known = &mut self.release_mut(id).first;
+        if known.as_ref().is_none_or(|known| known.revision == first.revision) {
+            let uid = known.as_ref().map_or_else(|| first.uid.clone(), |known| known.uid.clone());
+            *known = Some(First { uid, ..first });
         }
         self.touch_counted(id);
         let counts =
@@ -891,6 +858,7 @@ impl Drifts {
         }
     }
 
+    /// Whether an agreement is with this declaration, under the object's seal or without one.
     fn is_with(
         &self,
         agreement: &LastAgreement,
@@ -899,11 +867,10 @@ impl Drifts {
         declared: &DeclaredObject,
     ) -> bool {
         let Some(digest) = &declared.digest else { return false };
-        let declaration = Declaration { release, object, digest, seal: None };
-        match self.life(object) {
-            Some(life) => life.is_with(&self.key, agreement, &declaration),
-            None => agreement.is_with(&self.key, &declaration),
-        }
+        let is_with =
+            |seal: Option<&str>| agreement.is_with(&self.key, &Declaration { release, object, digest, seal });
+        let seal = self.life(object).and_then(|life| life.seal.as_ref());
+        is_with(None) || seal.is_some_and(|seal| is_with(Some(seal.as_str())))
     }
 
     /// The declaration that an object agreed with, if it is still available: that of the previous revision, during a
@@ -916,7 +883,7 @@ impl Drifts {
     ) -> Option<&'d Arc<DeclaredObject>> {
         let declarations = release.objects.get(object).into_iter();
         let known = declarations.flat_map(ObjectDeclarations::all);
-        let held = self.held.get(&release.id).and_then(|held| held.declared(object));
+        let held = self.by_release.get(&release.id).and_then(|it| it.held.as_ref()?.declared(object));
         known.chain(held).find(|declared| self.is_with(agreement, &release.id, object, declared))
     }
 
@@ -937,44 +904,38 @@ impl Drifts {
             .into_iter()
             .max_by_key(|((is_alike, name), votes)| (!by_hand(name), *is_alike, *votes, *name));
         let shown = most.map(|((_, name), _)| SmolStr::new(name));
-        shown.into_iter().chain(self.helms.get(&release.id).cloned()).min_by_key(|name| by_hand(name))
+        let noted = self.by_release.get(&release.id).and_then(|it| it.manager.clone());
+        shown.into_iter().chain(noted).min_by_key(|name| by_hand(name))
     }
 
     /// Notes the field manager of a release, for the time when none of its objects shows it.
     pub(crate) fn note_manager(&mut self, release: &Release) {
-        if let Some(name) = self.manager(release, release.state.apply_method)
-            && self.helms.get(&release.id) != Some(&name)
-        {
-            self.helms.insert(release.id.clone(), name);
+        if let Some(name) = self.manager(release, release.state.apply_method) {
+            self.release_mut(&release.id).manager = Some(name);
         }
     }
 
     /// Takes over the field manager that an earlier process noted, unless this one has seen it.
     pub(crate) fn remember_manager(&mut self, release: &ReleaseId, name: SmolStr) {
         if !name.is_empty() && name.len() <= LONGEST {
-            self.helms.entry(release.clone()).or_insert(name);
+            self.release_mut(release).manager.get_or_insert(name);
         }
     }
 
     /// The number of objects of a release that drift, or are gone according to a watch, among those that `counts`
     /// selects.
     pub(crate) fn count(&self, release: &ReleaseId, counts: impl Fn(&ObjectId, &LastSeen) -> bool) -> usize {
-        let known = self.drifting.get(release);
-        let suspects = self.suspects.get(release);
-        note_effort(known.map_or(0, HashMap::len) + suspects.map_or(0, HashMap::len));
-        let is_known = |object: &Arc<ObjectId>| known.is_some_and(|all| all.contains_key(object));
-        let drifting = known.into_iter().flatten().filter(|(_, drift)| drift.is_certain());
-        let deleted =
-            suspects.into_iter().flatten().filter(|(object, it)| it.is_deleted && !is_known(object));
-        let counted =
-            |object: &&Arc<ObjectId>| self.lives.get(*object).is_some_and(|life| counts(object, life));
-        drifting.map(|(object, _)| object).chain(deleted.map(|(object, _)| object)).filter(counted).count()
+        let Some(ReleaseDrifts { drifting, suspects, .. }) = self.by_release.get(release) else { return 0 };
+        note_effort(drifting.len() + suspects.len());
+        let certain = drifting.iter().filter(|(_, drift)| drift.is_certain()).map(|(object, _)| object);
+        let deleted = suspects.iter().filter(|(object, it)| it.is_deleted && !drifting.contains_key(*object));
+        let all = certain.chain(deleted.map(|(object, _)| object));
+        all.filter(|object| self.lives.get(*object).is_some_and(|life| counts(object, life))).count()
     }
 
     pub(crate) fn oldest(&self, release: &ReleaseId) -> Option<Timestamp> {
-        let all = self.drifting.get(release)?;
-        note_effort(all.len());
-        all.values().filter(|drift| drift.is_certain()).map(|drift| drift.since).min()
+        let certain = self.drifts_of(release).filter(|(_, drift)| drift.is_certain());
+        certain.map(|(_, drift)| drift.since).min()
     }
 
     pub(crate) fn touch(&mut self, release: &ReleaseId) {
@@ -989,7 +950,7 @@ impl Drifts {
 
     /// The same after a change of a life; a release without drifts and suspects needs no new count.
     fn touch_counted(&mut self, release: &ReleaseId) {
-        if self.drifting.contains_key(release) || self.suspects.contains_key(release) {
+        if self.by_release.get(release).is_some_and(|it| !it.is_quiet()) {
             self.touch(release);
         }
     }
@@ -1003,25 +964,23 @@ impl Drifts {
 
     /// Forgets a release that is gone, and which declared this `before`.
     pub(crate) fn forget_release(&mut self, id: &ReleaseId, before: Option<&Release>) {
-        self.first.remove(id);
-        self.helms.remove(id);
-        self.held.remove(id);
-        self.operated.remove(id);
         self.drop_all_but(id, before, |_| false);
+        self.by_release.remove(id);
     }
 
     /// Forgets all objects of a release that it declared `before` or of which there is something to do, except those
     /// that `stays` selects.
     fn drop_all_but(&mut self, id: &ReleaseId, before: Option<&Release>, stays: impl Fn(&ObjectId) -> bool) {
-        let suspects = self.suspects.get(id).into_iter().flatten().map(|(object, _)| object);
-        let drifting = self.drifting.get(id).into_iter().flatten().map(|(object, _)| object);
+        let suspects = self.suspects_of(id).map(|(object, _)| object);
+        let drifting = self.drifts_of(id).map(|(object, _)| object);
         let declared = before.into_iter().flat_map(|before| before.objects.keys());
         // What an earlier guard saw is remembered although the record cannot be read.
         let is_unread = before.is_some_and(|before| before.invalid.is_some());
         let lives = self.lives.iter().filter(|(_, life)| is_unread && *life.release == *id);
         let known = suspects.chain(drifting).chain(declared).chain(lives.map(|(object, _)| object));
-        note_effort(known.clone().count());
-        let dropped: Vec<Arc<ObjectId>> = known.filter(|it| !stays(it)).cloned().collect();
+        let known: Vec<&Arc<ObjectId>> = known.collect();
+        note_effort(known.len());
+        let dropped: Vec<Arc<ObjectId>> = known.into_iter().filter(|it| !stays(it)).cloned().collect();
         for object in dropped {
             self.clear(id, &object);
             if self.lives.get(&object).is_some_and(|life| *life.release == *id) {

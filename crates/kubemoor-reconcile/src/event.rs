@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
-use crate::brake::{Drifting, Reach};
+use crate::brake::Drifting;
 use crate::drifts::{First, ObjectDrift, ResourceVersion};
 use crate::report::{DriftKind, LoopReport};
 use crate::scopes::WatchScope;
@@ -151,9 +151,6 @@ pub enum ApiWork {
         revision: u64,
         object: ObjectId,
     },
-    ReadNamespace {
-        name: String,
-    },
     /// Check whether the CustomResourceDefinition of the object's kind is being deleted.
     ReadDefinition {
         object: ObjectId,
@@ -200,9 +197,6 @@ pub enum WorkOutcome {
     },
     Records(Option<GovernedRelease>),
     Document(ManifestDocument),
-    Namespace {
-        deleting: bool,
-    },
     /// Whether the kind's definition is being deleted; false for a kind without a definition.
     Definition {
         deleting: bool,
@@ -319,22 +313,17 @@ pub enum Occurrence {
     DetectedAfter(SignedDuration),
     Present(DriftKind),
     /// The API server does not allow some of its fields to change in place.
-    Untaken(DriftKind),
-    /// Repairs in this extent stop because of too much drift; `namespace` is that of the release whose repair was next.
+    RepairRejected(DriftKind),
+    /// Repairs in a namespace (`None`: everywhere) stop because of too much drift.
     Braked {
-        reach: Reach,
-        namespace: String,
+        namespace: Option<String>,
         drifting: Drifting,
     },
-    /// Repairs in this extent continue, after an order for this release.
+    /// They go on: after an order for this release, or (`None`) because this replica leads no more, or the namespace has
+    /// no release any more.
     Eased {
-        reach: Reach,
-        release: ReleaseId,
-    },
-    /// Repairs in a namespace (`None`: all) are not stopped any more, because this replica leads no more, or because
-    /// the namespace has no release any more.
-    Unbraked {
         namespace: Option<String>,
+        by: Option<ReleaseId>,
     },
     Held {
         release: Arc<Release>,

@@ -18,7 +18,7 @@ use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::mask::Mask;
-use kubemoor_verdict::drift::{self, LiveSubject, findings};
+use kubemoor_verdict::drift::{self, LiveSubject, LiveVerdict, findings};
 use kubemoor_verdict::edit::{Circumstances, DryRunEvidence, FieldFinding};
 use kubemoor_verdict::owners::{self, ManagerOperation, Owners};
 use kubemoor_verdict::ownership::{self, TakenFields, is_controller};
@@ -40,14 +40,22 @@ pub(crate) enum ObjectStanding {
     Taken(TakenFields, Option<AgreedDeclaration>),
 }
 
-impl ObjectStanding {
-    /// Whether the object's values are the declared ones.
-    pub(crate) fn agrees(&self) -> bool {
-        matches!(self, Self::AsDeclared { agreed: Some(_), .. } | Self::Taken(..))
-    }
+/// Compares an object, which is absent without `live`, with the release's declarations of it. `None` if the state of the
+/// release's record declares no such object.
+pub(crate) fn compare<'r>(
+    release: &'r Release,
+    object: &ObjectId,
+    live: Option<&Value>,
+    (policy, circumstances): (&Policy, &Circumstances),
+    now: Timestamp,
+    evidence: DryRunEvidence<'_>,
+) -> Option<LiveVerdict<'r>> {
+    let standing = &state::standing(release, object, policy.operation_timeout, now)?;
+    let subject = LiveSubject { object, standing, policy, circumstances, now };
+    Some(drift::compare(&subject, live, evidence))
 }
 
-/// Compares a live object with the release's declaration of it.
+/// Judges a live object by the release's declarations of it.
 pub(crate) fn weigh(
     release: &Release,
     live: &LiveObject,
@@ -79,27 +87,27 @@ pub(crate) fn weigh(
     let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
     let value = whole.as_ref().unwrap_or(value);
     let mut found = drift::compare(&subject, Some(value), evidence);
-    if let (drift::LiveVerdict::Drifted(drift), None) = (&found, &whole)
+    if let (LiveVerdict::Drifted(drift), None) = (&found, &whole)
         && drift.hangs_on_managers()
         && let Some(whole) = live.whole()
     {
         found = drift::compare(&subject, Some(&whole), evidence);
     }
     let agreed = match found {
-        drift::LiveVerdict::OptedOut => return ObjectStanding::AsDeclared { agreed: None, for_now: false },
-        drift::LiveVerdict::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
-        drift::LiveVerdict::AsBefore => return ObjectStanding::Underway,
+        LiveVerdict::OptedOut => return ObjectStanding::AsDeclared { agreed: None, for_now: false },
+        LiveVerdict::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
+        LiveVerdict::AsBefore => return ObjectStanding::Underway,
         // The guard does not write to it, whatever differs.
-        drift::LiveVerdict::Drifted(drift) if live.sighting.deleting => {
+        LiveVerdict::Drifted(drift) if live.sighting.deleting => {
             return off(DriftKind::Terminating, drift.changes);
         }
-        drift::LiveVerdict::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
-        drift::LiveVerdict::AsDeclared(agreed) => agreed,
-        drift::LiveVerdict::Awaited
-        | drift::LiveVerdict::Dropped
-        | drift::LiveVerdict::Allowed
-        | drift::LiveVerdict::Expired
-        | drift::LiveVerdict::Missing => None,
+        LiveVerdict::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
+        LiveVerdict::AsDeclared(agreed) => agreed,
+        LiveVerdict::Awaited
+        | LiveVerdict::Dropped
+        | LiveVerdict::Allowed
+        | LiveVerdict::Expired
+        | LiveVerdict::Missing => None,
     };
     let agreed = agreed.map(AgreedDeclaration::compared);
     if policy.drift != DriftMode::Repair {
@@ -217,21 +225,6 @@ pub(crate) fn writer(live: &LiveObject, changes: &[FieldChange], helms: &[HelmMa
     });
     let last = || live.sighting.updaters.iter().find(|name| !is_helm(name) && !is_controller(name));
     holds.or_else(last).cloned()
-}
-
-/// Whether a person or a program other than Helm set one of these fields last.
-pub(crate) fn is_set_by_another<'p>(
-    live: &LiveObject,
-    mut paths: impl Iterator<Item = &'p Path>,
-    is_helm: impl Fn(&str) -> bool,
-) -> bool {
-    let owners = live.whole().map(|whole| Owners::of(&whole)).unwrap_or_default();
-    let is_other = |manager: &&owners::FieldManager| {
-        manager.operation == ManagerOperation::Update
-            && !is_helm(&manager.name)
-            && !is_controller(&manager.name)
-    };
-    paths.any(|path| owners.of_path(path).iter().any(is_other))
 }
 
 /// The declared fields that have their declared values and belong to a manager other than Helm; see

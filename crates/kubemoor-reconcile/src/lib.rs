@@ -18,7 +18,6 @@ mod recreate;
 mod repair;
 pub mod report;
 mod restore;
-mod rollout;
 pub mod scopes;
 pub mod waits;
 

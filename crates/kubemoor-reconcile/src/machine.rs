@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use crate::brake::DriftTally;
 use crate::drifts::{AgreedDeclaration, Drifts, LastSeen, ResourceVersion};
@@ -14,7 +15,7 @@ use crate::event::{
     Sighting, WorkId,
 };
 use crate::judge::{
-    ObjectStanding, are_additions, as_declared_beside, is_autoscaled, is_set_by_another, record, weigh,
+    ObjectStanding, are_additions, as_declared_beside, compare, is_autoscaled, record, weigh,
 };
 use crate::known::{LoopKnowledge, RecentObjects};
 use crate::note_effort;
@@ -27,13 +28,12 @@ use crate::waits::{Suspensions, Timetable, is_set_back};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{DeclaredObject, Release};
-use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_verdict::claims::{self, is_local};
-use kubemoor_verdict::drift::{self, LiveSubject};
+use kubemoor_verdict::drift::LiveVerdict;
 use kubemoor_verdict::edit::{DryRunEvidence, ObjectDeclaration};
 use kubemoor_verdict::exceptions::ObjectExceptions;
 
@@ -94,7 +94,7 @@ impl Reconciler {
             scopes: Scopes::default(),
             alarms: Timetable::default(),
             asked: RepairOrders::default(),
-            suspensions: Suspensions::new(suspended),
+            suspensions: Suspensions(suspended),
             leads: false,
             enforcement_disabled: false,
             stopping: false,
@@ -145,7 +145,7 @@ impl Reconciler {
             LoopEvent::Stop => self.stopping = true,
             LoopEvent::Outcome(work, outcome) => {
                 if let Some(release) = self.work.remove(&work) {
-                    self.resume(&release, work, outcome);
+                    self.resume(&release, outcome);
                 }
             }
         }
@@ -168,12 +168,11 @@ impl Reconciler {
         self.act(LoopAction::Tell(told));
     }
 
-    pub(crate) fn hand_out(&mut self, release: &ReleaseId, work: ApiWork) -> WorkId {
+    pub(crate) fn hand_out(&mut self, release: &ReleaseId, work: ApiWork) {
         self.last_work += 1;
         let id = WorkId(self.last_work);
         self.work.insert(id, release.clone());
         self.act(LoopAction::Do(id, release.clone(), work));
-        id
     }
 
     fn wake(&mut self) {
@@ -212,8 +211,6 @@ impl Reconciler {
         self.leads = leads;
         if leads {
             self.attend_all();
-            let orphaned = self.hurry_orphans();
-            orphaned.iter().for_each(|release| self.attend(release));
         } else {
             self.asked.end_term();
             self.release_brake();
@@ -380,20 +377,12 @@ impl Reconciler {
         let seen = self.recent.take(&release.id, self.now);
         let Some(policy) = self.known.policy(&release.id).cloned() else { return };
         for (object, version, value) in seen {
-            let declared = release.declared(&object).filter(|declared| *declared.version == *version);
-            let standing = state::standing(release, &object, policy.operation_timeout, self.now);
-            let (Some(_), Some(standing)) = (declared, standing) else { continue };
-            let circumstances = self.known.circumstances(release, &object);
-            let subject = LiveSubject {
-                object: &object,
-                standing: &standing,
-                policy: &policy,
-                circumstances: &circumstances,
-                now: self.now,
-            };
-            let agreed = match drift::compare(&subject, Some(&value), DryRunEvidence::None) {
-                drift::LiveVerdict::AsDeclared(Some(agreed)) => Some(AgreedDeclaration::compared(agreed)),
-                drift::LiveVerdict::Drifted(drift) if are_additions(&drift.changes) => {
+            if release.declared(&object).is_none_or(|declared| *declared.version != *version) {
+                continue;
+            }
+            let agreed = match self.compare(release, &object, Some(&value), &policy) {
+                Some(LiveVerdict::AsDeclared(Some(agreed))) => Some(AgreedDeclaration::compared(agreed)),
+                Some(LiveVerdict::Drifted(drift)) if are_additions(&drift.changes) => {
                     as_declared_beside(drift.declared, &value)
                 }
                 _ => None,
@@ -499,13 +488,10 @@ impl Reconciler {
 
     /// Marks all live objects of a kind that is no longer served to be read. They may still exist.
     fn suspect_alive(&mut self, scope: &WatchScope) {
-        let mut alive = self.drifts.living(|object| scope.holds(object));
-        alive.sort();
-        for object in alive {
-            let Some(release) = self.drifts.life(&object).map(|life| life.release.clone()) else { continue };
-            self.drifts.suspect(&release, object, self.now);
-            self.attend(&release);
-        }
+        let releases = self.known.releases().cloned().collect();
+        self.suspect_declared(releases, |this, _, object, _| {
+            scope.holds(object) && this.drifts.life(object).is_some_and(|life| life.alive)
+        });
     }
 
     /// Marks the declared objects of a kind that were absent from its listing to be read.
@@ -650,44 +636,42 @@ impl Reconciler {
         is_local(release, object) || life().is_some_and(|life| life.vouched && *life.release == release.id)
     }
 
-    /// Records that an object does not exist, if that is drift.
-    pub(crate) fn note_gone(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
-        let Some(policy) = self.known.policy(&release.id).cloned() else { return };
-        let standing = state::standing(release, object, policy.operation_timeout, self.now);
-        let circumstances = self.known.circumstances(release, object);
-        let stands = standing.as_ref().filter(|_| policy.drift != DriftMode::Ignore).map(|standing| {
-            let subject = LiveSubject {
-                object,
-                standing,
-                policy: &policy,
-                circumstances: &circumstances,
-                now: self.now,
-            };
-            drift::compare(&subject, None, DryRunEvidence::None)
-        });
+    /// Records that an object does not exist, if that is drift by the present declaration of a release, which may have
+    /// changed while the object was read.
+    pub(crate) fn note_gone(&mut self, id: &ReleaseId, object: &ObjectId, since: Timestamp) {
+        let governed = self.known.release(id).cloned().zip(self.known.policy(id).cloned());
+        let Some((release, policy)) = governed else { return };
+        let verdict = self.compare(&release, object, None, &policy);
+        let verdict = verdict.filter(|_| policy.drift != DriftMode::Ignore);
         let drifts = &mut self.drifts;
         // An earlier guard may have seen it under this seal, and this one has never seen it alive.
         if let Some(declared) = release.declared(object) {
             drifts.seal(object, policy.rules(object, declared).seal());
         }
-        match stands {
+        drifts.record_missing(&release.id, object, since);
+        match verdict {
             // An object that only the failed operation declares was never created; one that an operation under way may
             // still create is judged after it.
-            None
-            | Some(
-                drift::LiveVerdict::OptedOut | drift::LiveVerdict::Dropped | drift::LiveVerdict::Awaited,
-            ) => {
-                drifts.record_missing(&release.id, object, since);
+            None | Some(LiveVerdict::OptedOut | LiveVerdict::Dropped | LiveVerdict::Awaited) => {
                 drifts.clear_drift(&release.id, object);
             }
-            Some(stands) => {
-                drifts.record_missing(&release.id, object, since);
+            Some(verdict) => {
                 if let Some(drift) = drifts.get_mut(&release.id, object) {
-                    drift.allowed =
-                        matches!(stands, drift::LiveVerdict::Allowed | drift::LiveVerdict::Expired);
+                    drift.allowed = matches!(verdict, LiveVerdict::Allowed | LiveVerdict::Expired);
                 }
             }
         }
+    }
+
+    fn compare<'r>(
+        &self,
+        release: &'r Release,
+        object: &ObjectId,
+        live: Option<&Value>,
+        policy: &Policy,
+    ) -> Option<LiveVerdict<'r>> {
+        let circumstances = self.known.circumstances(release, object);
+        compare(release, object, live, (policy, &circumstances), self.now, DryRunEvidence::None)
     }
 
     /// Judges an object of `release`, which may be newly seen alive. Returns whether something has changed.
@@ -711,9 +695,6 @@ impl Reconciler {
             return is_new;
         }
         let now = self.now;
-        // Others of the release may have waited for this one's new pods.
-        let rollouts = &mut self.repairs.rollouts;
-        let goes_on = live.object.as_ref().is_some_and(|value| rollouts.see(&release.id, object, value, now));
         let Some(policy) = self.known.policy(&release.id).cloned() else { return false };
         let circumstances = self.known.circumstances(release, object);
         let of = ObjectDeclaration { object, release: &release.id, declared };
@@ -727,9 +708,6 @@ impl Reconciler {
             matches!(&standing, ObjectStanding::Drifts(DriftKind::Changed, _) | ObjectStanding::Underway);
         if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
             self.recent.keep((&release.id, object), version, value, now);
-        }
-        if standing.agrees() {
-            self.note_put_right(release, live);
         }
         // Additions do not prevent an agreement about the declared fields.
         let seen = match (&standing, &live.object) {
@@ -747,27 +725,7 @@ impl Reconciler {
             self.tell(Occurrence::DetectedAfter(now.duration_since(touched)));
         }
         // Objects of the first listing are published at its end.
-        has_changed || is_confirmed && self.listed || is_new || goes_on
-    }
-
-    /// Notes that an object agrees with its release. If somebody other than Helm put it right, nobody contests it any
-    /// more, and what they own by that goes back to Helm.
-    pub(crate) fn note_put_right(&mut self, release: &Release, live: &LiveObject) {
-        let object = &live.sighting.id;
-        let Some(drift) = self.drifts.get_mut(&release.id, object) else { return };
-        if drift.kind != DriftKind::Changed || drift.doubt {
-            return;
-        }
-        let paths: Vec<_> = drift.findings.iter().map(|finding| finding.path.clone()).collect();
-        let helm = self.drifts.manager(release, release.state.apply_method);
-        let life = self.drifts.life(object);
-        let is_helm = |name: &str| {
-            helm.as_deref() == Some(name)
-                || life.is_some_and(|life| life.managers.iter().any(|manager| manager.name == name))
-        };
-        if is_set_by_another(live, paths.iter(), is_helm) {
-            self.repairs.forgive(object, self.now);
-        }
+        has_changed || is_confirmed && self.listed || is_new
     }
 
     /// An object is seen for the first time: the replicas that an autoscaler set while no guard ran, or before this one
@@ -790,7 +748,7 @@ impl Reconciler {
         for object in dropped.filter(|object| !is_declared(object)) {
             self.known.forget_settled(id, object);
             self.alarms.set(&(id.clone(), ObjectId::clone(object)), None);
-            self.repairs.forget(id, object);
+            self.repairs.forget(object);
             if self.known.claims(object).iter().any(|claim| claim.id != *id) {
                 self.judge_again([ObjectId::clone(object)]);
             }
@@ -806,7 +764,7 @@ impl Reconciler {
     pub(crate) fn forget_undeclared(&mut self, id: &ReleaseId, object: &ObjectId) {
         if !self.known.declares(id, object) {
             self.drifts.record_undeclared(id, object);
-            self.repairs.forget(id, object);
+            self.repairs.forget(object);
         }
     }
 

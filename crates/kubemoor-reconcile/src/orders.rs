@@ -14,7 +14,8 @@ use kubemoor_verdict::health::named;
 #[derive(Debug, Default)]
 pub(crate) struct RepairOrders {
     orders: HashMap<ReleaseId, RepairOrder>,
-    answers: HashMap<ReleaseId, GivenAnswer>,
+    /// Each with the term in which its order was given.
+    answers: HashMap<ReleaseId, (u64, OrderAnswer)>,
     /// How often this replica has lost the lead.
     term: u64,
 }
@@ -31,28 +32,20 @@ pub(crate) struct RepairOrder {
     term: u64,
 }
 
-#[derive(Debug)]
-struct GivenAnswer {
-    answer: OrderAnswer,
-    /// The term in which the order was given.
-    term: u64,
-}
-
 impl RepairOrders {
     /// Whether an order has its final answer. A replica that becomes leader again receives an order once more if its
     /// answer was not stored.
     pub(crate) fn is_done(&self, release: &ReleaseId, at: &str) -> bool {
-        let is_final = |GivenAnswer { answer, .. }: &GivenAnswer| {
-            answer.at == at && answer.result != OrderResult::Waiting
-        };
-        self.answers.get(release).is_some_and(is_final)
+        let answer = self.answers.get(release).map(|(_, answer)| answer);
+        answer.is_some_and(|answer| answer.at == at && answer.result != OrderResult::Waiting)
     }
 
     /// Records that an order was given again which has its final answer here: nobody else has answered it, so the
     /// answer counts.
     pub(crate) fn renew_answer(&mut self, release: &ReleaseId) {
-        let answered = self.answers.get_mut(release).into_iter();
-        answered.for_each(|answered| answered.term = self.term);
+        if let Some((term, _)) = self.answers.get_mut(release) {
+            *term = self.term;
+        }
     }
 
     pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
@@ -77,21 +70,27 @@ impl RepairOrders {
         self.orders.get(release).map(|order| order.at.clone())
     }
 
-    /// Answers an order that was not taken. After a final answer, the same order is not carried out again.
-    pub(crate) fn answered(&mut self, release: &ReleaseId, answer: OrderAnswer) {
-        self.answered_in(release, self.term, answer);
-    }
-
-    /// Answers an order that was taken, perhaps before another replica led.
-    pub(crate) fn answered_by(&mut self, release: &ReleaseId, order: &RepairOrder, answer: OrderAnswer) {
-        self.answered_in(release, order.term, answer);
+    /// Answers an order: one that was taken, perhaps before another replica led, or (`None`) one that waits. After a
+    /// final answer, the same order is not carried out again.
+    pub(crate) fn set_answer(
+        &mut self,
+        release: &ReleaseId,
+        order: Option<&RepairOrder>,
+        answer: OrderAnswer,
+    ) {
+        let is_given_again = self.orders.get(release).is_some_and(|order| order.at == answer.at);
+        if is_given_again && answer.result != OrderResult::Waiting {
+            self.orders.remove(release);
+        }
+        let term = order.filter(|_| !is_given_again).map_or(self.term, |order| order.term);
+        self.answers.insert(release.clone(), (term, answer));
     }
 
     /// The answer to the last order of a release. None to an order from before another replica led, which may have
     /// answered it, unless it was given again.
     pub(crate) fn answer(&self, release: &ReleaseId) -> Option<OrderAnswer> {
-        let answered = self.answers.get(release).filter(|answered| answered.term == self.term)?;
-        Some(answered.answer.clone())
+        let (_, answer) = self.answers.get(release).filter(|(term, _)| *term == self.term)?;
+        Some(answer.clone())
     }
 
     pub(crate) fn forget(&mut self, release: &ReleaseId) {
@@ -120,16 +119,6 @@ impl RepairOrders {
         if !rest.is_empty() {
             self.give_back(release, RepairOrder { rest: Some(rest), ..order });
         }
-    }
-
-    fn answered_in(&mut self, release: &ReleaseId, term: u64, answer: OrderAnswer) {
-        let is_given_again = self.orders.get(release).is_some_and(|order| order.at == answer.at);
-        let is_final = answer.result != OrderResult::Waiting;
-        if is_given_again && is_final {
-            self.orders.remove(release);
-        }
-        let term = if is_given_again { self.term } else { term };
-        self.answers.insert(release.clone(), GivenAnswer { answer, term });
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::drifts::{ObjectDrift, Suspect};
-use crate::event::{ApiWork, Fault, WorkFailure, WorkId, WorkOutcome};
+use crate::event::{ApiWork, Fault, WorkFailure, WorkOutcome};
 use crate::machine::Reconciler;
 use crate::orders::{OrderProgress, RepairOrder, answer};
 use crate::plan::install_order;
@@ -63,25 +63,20 @@ struct ReleasePass {
     /// After which time to look again.
     again: Option<Duration>,
     towards: Option<Arc<Towards>>,
-    /// The step that waits for the outcome of this work.
+    /// The step that waits for the outcome of work.
     job: Option<Job>,
-    work: Option<WorkId>,
     /// Whether the pass handed out any work.
     worked: bool,
 }
 
-/// The phases of a pass, in order. A pass that deletes orphans has no other phase.
+/// The phases of a pass, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassPhase {
-    /// What this replica created before it lost the lead, and could not check again, is deleted.
-    DeletingOrphans,
     /// Suspects are read and judged.
     Looking,
     /// For an order after a failed operation, the revision to repair towards is read.
     Choosing,
     Repairing,
-    /// Fields go back to Helm in objects that do not drift, after an order towards an earlier revision.
-    Returning,
 }
 
 enum Job {
@@ -107,21 +102,6 @@ impl Passes {
 }
 
 impl ReleasePass {
-    fn new(release: Arc<Release>, phase: PassPhase, queue: VecDeque<ObjectId>) -> Self {
-        Self {
-            release,
-            phase,
-            queue,
-            order: None,
-            unfinished: HashSet::new(),
-            again: None,
-            towards: None,
-            job: None,
-            work: None,
-            worked: false,
-        }
-    }
-
     /// Looks again after that time, or sooner.
     fn put_off(&mut self, delay: Duration) {
         self.again = Some(self.again.map_or(delay, |again| again.min(delay)));
@@ -174,24 +154,13 @@ impl Reconciler {
         }
     }
 
-    pub(crate) fn resume(&mut self, release: &ReleaseId, work: WorkId, outcome: WorkOutcome) {
-        if self.passes.working.get(release).is_some_and(|pass| pass.work == Some(work))
-            && let Some(pass) = self.passes.working.remove(release)
-        {
+    pub(crate) fn resume(&mut self, release: &ReleaseId, outcome: WorkOutcome) {
+        if let Some(pass) = self.passes.working.remove(release) {
             self.advance(release, pass, Some(outcome));
         }
     }
 
     fn begin(&mut self, id: &ReleaseId) -> Option<ReleasePass> {
-        if let Some((release, objects)) = self.orphans(id) {
-            // An ordinary pass follows.
-            self.passes.again.insert(id.clone());
-            return Some(ReleasePass::new(
-                release,
-                PassPhase::DeletingOrphans,
-                in_order(objects.into_iter()),
-            ));
-        }
         let release = Arc::clone(self.known.release(id)?);
         self.answer_at_once(&release);
         if release.state.status.is_pending() || release.state.status == ReleaseStatus::Uninstalling {
@@ -207,7 +176,17 @@ impl Reconciler {
         let is_asked = |object: &ObjectId| order.as_ref().is_some_and(|order| order.means(object));
         let open = waiting.into_iter().filter(|(object, suspect)| !suspect.barred && is_asked(object));
         let unfinished = open.map(|(object, _)| object).collect();
-        Some(ReleasePass { order, unfinished, ..ReleasePass::new(release, PassPhase::Looking, queue) })
+        Some(ReleasePass {
+            release,
+            phase: PassPhase::Looking,
+            queue,
+            order,
+            unfinished,
+            again: None,
+            towards: None,
+            job: None,
+            worked: false,
+        })
     }
 
     fn advance(&mut self, id: &ReleaseId, mut pass: ReleasePass, mut outcome: Option<WorkOutcome>) {
@@ -227,7 +206,7 @@ impl Reconciler {
                 PassStep::HandOut(work, job) => {
                     pass.job = Some(job);
                     pass.worked = true;
-                    pass.work = Some(self.hand_out(id, work));
+                    self.hand_out(id, work);
                     self.passes.working.insert(id.clone(), pass);
                     return;
                 }
@@ -258,21 +237,12 @@ impl Reconciler {
         }
         let mut task =
             Task { id: pass.release.id.clone(), object, asked: false, ticket: None, towards: None };
-        let next = match pass.phase {
-            PassPhase::DeletingOrphans => self.delete_orphan_after_failover(&task),
-            PassPhase::Returning => {
-                (task.asked, task.towards) = (true, pass.towards.clone());
-                self.return_ownership(&task)
-            }
-            _ => {
-                if let Some(order) = &pass.order {
-                    task.asked = order.means(&task.object);
-                    task.ticket.clone_from(&order.ticket);
-                    task.towards = pass.towards.clone().filter(|_| task.asked);
-                }
-                self.attempt(&task)
-            }
-        };
+        if let Some(order) = &pass.order {
+            task.asked = order.means(&task.object);
+            task.ticket.clone_from(&order.ticket);
+            task.towards = pass.towards.clone().filter(|_| task.asked);
+        }
+        let next = self.attempt(&task);
         self.go_on_with(pass, task, next)
     }
 
@@ -295,19 +265,17 @@ impl Reconciler {
                 if !self.leads && !drifting.is_empty() {
                     return PassStep::Leave;
                 }
-                pass.queue = in_order(drifting.into_iter().map(|(object, _)| ObjectId::clone(&object)));
-                PassStep::GoOn
-            }
-            PassPhase::Repairing => {
-                pass.phase = PassPhase::Returning;
+                let mut objects: BTreeSet<ObjectId> =
+                    drifting.into_iter().map(|(object, _)| ObjectId::clone(&object)).collect();
+                // Objects that do not drift may have fields that others have taken.
                 if let (Some(towards), Some(order)) = (&pass.towards, &pass.order) {
-                    let is_free = |object: &ObjectId| !self.drifts.is_known(&id, object);
-                    let objects = towards.objects().into_iter();
-                    pass.queue = objects.filter(|it| order.means(it) && is_free(it)).collect();
+                    let deployed = towards.deployed.objects.keys().filter(|object| order.means(object));
+                    objects.extend(deployed.map(|object| ObjectId::clone(object)));
                 }
+                pass.queue = in_order(objects.into_iter());
                 PassStep::GoOn
             }
-            PassPhase::DeletingOrphans | PassPhase::Returning => PassStep::Finish,
+            PassPhase::Repairing => PassStep::Finish,
         }
     }
 
@@ -346,19 +314,20 @@ impl Reconciler {
     fn end_without_target(&mut self, pass: &mut ReleasePass, error: TargetError) -> PassStep {
         let Some(order) = self.order_of(pass) else { return PassStep::Finish };
         let id = &pass.release.id;
-        match error {
-            TargetError::NoneEligible(why) => {
-                let message = format!("nothing is repaired: {why}. {}", ways_out(&pass.release, None));
-                let answer = OrderAnswer { at: order.at.clone(), result: OrderResult::Refused, message };
-                self.asked.answered_by(id, &order, answer);
-            }
-            TargetError::Unreadable(why) => {
-                let message = format!("the revision that was deployed last cannot be read yet: {why}");
-                let answer = OrderAnswer { at: order.at.clone(), result: OrderResult::Waiting, message };
-                self.asked.answered_by(id, &order, answer);
-                self.asked.give_back(id, order);
-                pass.put_off(RETRY);
-            }
+        let (result, message) = match error {
+            TargetError::NoneEligible(why) => (
+                OrderResult::Refused,
+                format!("nothing is repaired: {why}. {}", ways_out(&pass.release, None)),
+            ),
+            TargetError::Unreadable(why) => (
+                OrderResult::Waiting,
+                format!("the revision that was deployed last cannot be read yet: {why}"),
+            ),
+        };
+        self.asked.set_answer(id, Some(&order), OrderAnswer { at: order.at.clone(), result, message });
+        if result == OrderResult::Waiting {
+            self.asked.give_back(id, order);
+            pass.put_off(RETRY);
         }
         PassStep::Finish
     }
@@ -375,7 +344,7 @@ impl Reconciler {
         let Task { id, object, asked, .. } = &task;
         // A failed repair counts as tried, as the order demanded.
         let drift = self.drifts.get_mut(id, object);
-        let failed = drift.as_ref().is_some_and(|drift| drift.repaired.is_some());
+        let failed = drift.as_ref().map_or(task.towards.is_some(), |drift| drift.repaired.is_some());
         let wait = match done {
             AttemptResult::Later(wait) => Some(wait),
             AttemptResult::Again(first) => {
@@ -383,13 +352,13 @@ impl Reconciler {
             }
             AttemptResult::Settled | AttemptResult::Repaired => None,
         };
-        if pass.phase == PassPhase::Repairing && *asked && !failed && wait.is_some() {
+        if *asked && !failed && wait.is_some() {
             pass.unfinished.insert(object.clone());
         } else if let Some(order) = pass.order.as_mut().filter(|_| *asked && done == AttemptResult::Repaired)
         {
             order.repaired.insert(object.clone());
         }
-        if let Some(wait) = wait.filter(|_| pass.phase != PassPhase::Returning) {
+        if let Some(wait) = wait {
             pass.put_off(wait);
         }
         self.forget_undeclared(id, object);
@@ -455,7 +424,14 @@ impl Reconciler {
             WorkOutcome::Object { live: Some(live), version } => {
                 let is_old = self.drifts.has_new_reason(id, object, &suspect);
                 if !self.take_in(id, &live, &version) {
-                    return self.look_after_old_answer(release, object, suspect);
+                    // Otherwise the news of the watch is enough. An object is read from etcd itself, so answers stay
+                    // old only where etcd was restored, until the watches list everything again.
+                    return self.drifts.is_suspect(id, object).then(|| {
+                        let wait = growing(AGAIN, suspect.tries, LONGEST, &object.name);
+                        let is_unread = suspect.tries >= OLD_ANSWERS;
+                        self.drifts.put_off(id, object, self.after(wait), (is_unread, false));
+                        wait
+                    });
                 }
                 // No release declares it any more.
                 if self.drifts.is_suspect(id, object) {
@@ -475,7 +451,7 @@ impl Reconciler {
             WorkOutcome::Object { live: None, .. } => {
                 // Otherwise a watch has reported meanwhile that it exists.
                 if self.drifts.is_suspect(id, object) {
-                    self.note_gone_by_now(release, object, suspect.since);
+                    self.note_gone(id, object, suspect.since);
                 }
                 None
             }
@@ -484,50 +460,23 @@ impl Reconciler {
                 if elapsed(suspect.since, self.now) < UNSERVED {
                     return self.look_later(id, object, UNSERVED);
                 }
-                self.note_gone_by_now(release, object, suspect.since);
+                self.note_gone(id, object, suspect.since);
                 None
             }
             // A watch that is refused too reports when the guard gains the right.
             WorkOutcome::Failed(WorkFailure { fault: Fault::Forbidden, .. }) => {
                 let wait = growing(FORBIDDEN, suspect.tries, LONGEST_FORBIDDEN, &id.name);
                 let due = if self.scopes.is_forbidden(object) { Timestamp::MAX } else { self.after(wait) };
-                self.drifts.put_off(id, object, due, true);
+                self.drifts.put_off(id, object, due, (true, true));
                 None
             }
             _ => self.look_later(id, object, growing(RETRY, suspect.tries, LONGEST, &id.name)),
         }
     }
 
-    /// The answer is older than what is known. An object is read from etcd itself, so answers stay old only where etcd
-    /// was restored, until the watches list everything again.
-    fn look_after_old_answer(
-        &mut self,
-        release: &Release,
-        object: &ObjectId,
-        suspect: Suspect,
-    ) -> Option<Duration> {
-        if !self.drifts.is_suspect(&release.id, object) {
-            // The news of the watch is enough.
-            return None;
-        }
-        let wait = growing(AGAIN, suspect.tries, LONGEST, &object.name);
-        if suspect.tries >= OLD_ANSWERS {
-            return self.look_later(&release.id, object, wait);
-        }
-        self.drifts.ask_again(&release.id, object, self.after(wait));
-        Some(wait)
-    }
-
     fn look_later(&mut self, release: &ReleaseId, object: &ObjectId, wait: Duration) -> Option<Duration> {
-        self.drifts.put_off(release, object, self.after(wait), false);
+        self.drifts.put_off(release, object, self.after(wait), (true, false));
         Some(wait)
-    }
-
-    /// The same by the present declaration: the release may have changed while the object was read.
-    fn note_gone_by_now(&mut self, release: &Release, object: &ObjectId, since: Timestamp) {
-        if let Some(release) = self.known.release(&release.id).cloned() {
-            self.note_gone(&release, object, since);
-        }
     }
 
     /// Answers an order that cannot be carried out in the present state of its release, or at all.
@@ -575,7 +524,7 @@ impl Reconciler {
         if result == OrderResult::Refused {
             self.asked.take(id);
         }
-        self.asked.answered(id, OrderAnswer { at, result, message });
+        self.asked.set_answer(id, None, OrderAnswer { at, result, message });
     }
 
     /// Answers an order after a pass; the `unfinished` objects have to wait.
@@ -601,7 +550,7 @@ impl Reconciler {
         outcome.waiting.sort();
         outcome.left.sort();
         outcome.advice = towards.map(|towards| ways_out(release, Some(towards.deployed.state.revision)));
-        self.asked.answered_by(id, &order, answer(&order.at, &outcome));
+        self.asked.set_answer(id, Some(&order), answer(&order.at, &outcome));
         self.asked.leave(id, order, unfinished);
     }
 }

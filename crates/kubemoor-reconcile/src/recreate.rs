@@ -4,9 +4,7 @@
 //! reads the records again after the write. It replaces no object, and deletes only what it created, by uid.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::body;
@@ -19,19 +17,14 @@ use crate::machine::Reconciler;
 use crate::plan::RepairPlan;
 use crate::repair::{AGAIN, AttemptResult, RETRY, RepairStep, Situation, Task, api_version};
 use crate::report::DriftKind;
-use crate::waits::elapsed;
 use kubemoor_declare::catalog;
 use kubemoor_declare::declare::{Digest, prepare};
-use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, Deletion};
 
 /// The number of tries to read the records after a write.
 const LOOKS: usize = 4;
-
-/// For how long an object is deleted again after it was created. Later, somebody may rely on it.
-const LATE: Duration = Duration::from_secs(600);
 
 pub(crate) enum Recreate {
     Reading(Arc<Release>),
@@ -52,8 +45,6 @@ pub(crate) enum Recreate {
         manager: String,
         done: AttemptResult,
     },
-    /// After a failover the object is read again before it is deleted: it may belong to somebody else by now.
-    OrphanReading(Created),
     /// The records are read again: Helm may have dropped the object, or begun to uninstall it, during the write.
     RecordsAgain {
         created: Created,
@@ -67,8 +58,6 @@ pub(crate) enum Recreate {
 pub(crate) struct Created {
     release: Arc<Release>,
     uid: String,
-    at: Timestamp,
-    due: Timestamp,
 }
 
 impl Reconciler {
@@ -126,20 +115,11 @@ impl Reconciler {
                     && live.sighting.managers.iter().any(|it| it.name == manager)
                     && live.sighting.release.as_ref() == Some(&task.id)
                 {
-                    return read_records_again(task, self.created(release, live.sighting.uid), 1, done);
+                    let created = Created { release, uid: live.sighting.uid };
+                    return read_records_again(task, created, 1, done);
                 }
                 RepairStep::Done(done)
             }
-            (Recreate::OrphanReading(created), WorkOutcome::Object { live, .. }) => {
-                let is_own = live.is_some_and(|live| {
-                    live.sighting.uid == created.uid && live.sighting.release.as_ref() == Some(&task.id)
-                });
-                match is_own {
-                    true => read_records_again(task, created, 1, AttemptResult::Settled),
-                    false => RepairStep::settled(),
-                }
-            }
-            (Recreate::OrphanReading(created), _) => self.delete_later(task, created),
             (Recreate::RecordsAgain { created, done, .. }, WorkOutcome::Records(governed)) => {
                 self.delete_if_dropped(task, created, governed, done)
             }
@@ -210,7 +190,7 @@ impl Reconciler {
                     ObjectFate::Repaired { attempts },
                 );
                 self.note_restored(task, situation, ResourceVersion::written(&created));
-                let created = self.created(Arc::clone(&situation.release), uid.to_owned());
+                let created = Created { release: Arc::clone(&situation.release), uid: uid.to_owned() };
                 read_records_again(task, created, 1, AttemptResult::Repaired)
             }
             Err(WorkFailure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
@@ -262,54 +242,11 @@ impl Reconciler {
         match outcome.written() {
             Ok(_) => self.tell_of_created(task, created.release, ObjectFate::TakenBack),
             Err(failure) if matches!(failure.fault, Fault::NotFound | Fault::Conflict) => {}
-            Err(failure) if failure.fault == Fault::NotLeading => return self.delete_later(task, created),
             Err(failure) => {
                 self.tell_of_created(task, created.release, ObjectFate::CannotTakeBack(failure.message));
             }
         }
         RepairStep::settled()
-    }
-
-    /// Ends the waits of objects that the guard created and could not delete again, since this replica leads again.
-    /// Returns their releases.
-    pub(crate) fn hurry_orphans(&mut self) -> Vec<ReleaseId> {
-        let now = self.now;
-        self.repairs.orphans.retain(|_, created| elapsed(created.at, now) <= LATE);
-        self.repairs.orphans.values_mut().for_each(|created| created.due = now);
-        self.repairs.orphans.keys().map(|(release, _)| release.clone()).collect()
-    }
-
-    /// The objects of a release that are to be deleted after a failover by now, with the release by which they were
-    /// created. None while nothing may be repaired.
-    pub(crate) fn orphans(&self, id: &ReleaseId) -> Option<(Arc<Release>, Vec<ObjectId>)> {
-        if !self.leads || self.enforcement_disabled || self.suspensions.get(id, self.now).is_some() {
-            return None;
-        }
-        let is_due = |created: &Created| created.due <= self.now && elapsed(created.at, self.now) <= LATE;
-        let all = self.repairs.orphans.iter();
-        let due = all.filter(|((release, _), created)| release == id && is_due(created));
-        let (release, objects): (Vec<_>, Vec<_>) =
-            due.map(|((_, object), created)| (&created.release, object.clone())).unzip();
-        Some((Arc::clone(release.first()?), objects))
-    }
-
-    /// Begins to delete one of them, unless it belongs to somebody else or a record declares it by now.
-    pub(crate) fn delete_orphan_after_failover(&mut self, task: &Task) -> RepairStep {
-        let created = self.repairs.orphans.remove(&(task.id.clone(), task.object.clone()));
-        let Some(created) = created else { return RepairStep::settled() };
-        let Some(declared) = created.release.declared(&task.object) else { return RepairStep::settled() };
-        let work = task.read_object(declared);
-        RepairStep::recreate(work, Recreate::OrphanReading(created))
-    }
-
-    fn created(&self, release: Arc<Release>, uid: String) -> Created {
-        Created { release, uid, at: self.now, due: self.now }
-    }
-
-    fn delete_later(&mut self, task: &Task, created: Created) -> RepairStep {
-        let created = Created { due: self.after(RETRY), ..created };
-        self.repairs.orphans.insert((task.id.clone(), task.object.clone()), created);
-        RepairStep::later(RETRY)
     }
 
     /// Whether the release declares the object and no operation of its own drops it.

@@ -17,10 +17,9 @@ use crate::drifts::{LastSeen, ObjectDrift, ResourceVersion};
 use crate::event::{ApiWork, Fault, LiveObject, ObjectFate, Occurrence, WorkFailure, Write};
 use crate::machine::Reconciler;
 use crate::plan::{NOT_SERVED, PlanInput, RepairPlan, never, plan};
-use crate::recreate::{Created, Recreate};
+use crate::recreate::Recreate;
 use crate::report::DriftKind;
-use crate::restore::{JudgedObject, Restore, Towards};
-use crate::rollout::Rollouts;
+use crate::restore::{JudgedObject, Purpose, Restore, Towards};
 use crate::waits::Backoff;
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
@@ -30,7 +29,7 @@ use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::LastAgreement;
-use kubemoor_policy::signing::{Declaration, Ticket, Verb};
+use kubemoor_policy::signing::{Ticket, Verb};
 use kubemoor_verdict::edit::{Circumstances, ObjectDeclaration};
 use kubemoor_verdict::exceptions::ObjectExceptions;
 
@@ -52,14 +51,11 @@ const SLIPPING: Duration = Duration::from_secs(1);
 pub(crate) struct Repairs {
     pub(crate) brake: Brake,
     pub(crate) backoff: Backoff,
-    pub(crate) rollouts: Rollouts,
     /// The fields of objects that the API server refuses to set.
     fixed: RecordNotes,
     pub(crate) returned: RecordNotes,
     /// Releases that are on hold, of which that was told, and until when.
     held: BTreeMap<ReleaseId, Timestamp>,
-    /// The objects that the guard created, and would have deleted again if it had not lost the lead.
-    pub(crate) orphans: BTreeMap<(ReleaseId, ObjectId), Created>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,19 +126,11 @@ impl RecordNotes {
 }
 
 impl Repairs {
-    /// Ends the waits for an object that another writer put right, and lets them lose its fields to Helm once more.
-    pub(crate) fn forgive(&mut self, object: &ObjectId, now: Timestamp) {
-        if self.backoff.forgive(object, now) {
-            self.returned.forget(object);
-        }
-    }
-
     /// Forgets an object that a release has ceased to declare.
-    pub(crate) fn forget(&mut self, release: &ReleaseId, object: &ObjectId) {
+    pub(crate) fn forget(&mut self, object: &ObjectId) {
         self.fixed.forget(object);
         self.returned.forget(object);
         self.backoff.forget(object);
-        self.rollouts.forget(release, object);
     }
 }
 
@@ -258,11 +246,16 @@ const UNCONFIRMED: &str = "the guard has never seen the live object with these v
 
 impl Reconciler {
     pub(crate) fn attempt(&mut self, task: &Task) -> RepairStep {
-        if self.is_held_to_another(task) {
+        // Since its drift was found, the object has named another release that declares it.
+        if let Some(life) = self.drifts.life(&task.object)
+            && life.vouched
+            && *life.release != task.id
+            && self.known.declares(&life.release, &task.object)
+        {
             self.drifts.clear_drift(&task.id, &task.object);
             return RepairStep::settled();
         }
-        let Some(situation) = self.situation(task) else { return RepairStep::settled() };
+        let Some(situation) = self.situation(task) else { return self.return_ownership(task) };
         self.mark_unconfirmed(task, false);
         self.mark_allowed(task, &situation);
         match situation.plan {
@@ -308,17 +301,10 @@ impl Reconciler {
                         task.read_object(&situation.declared),
                         Recreate::Reading(situation.release),
                     ),
-                    _ => Self::begin_restoring(task, &situation, situation.drift.since, 0),
+                    _ => Self::begin_restoring(task, &situation, Purpose::Restoring),
                 }
             }
         }
-    }
-
-    /// Whether the object has named another release that declares it since its drift was found.
-    fn is_held_to_another(&self, task: &Task) -> bool {
-        self.drifts.life(&task.object).is_some_and(|life| {
-            life.vouched && *life.release != task.id && self.known.declares(&life.release, &task.object)
-        })
     }
 
     fn tell_held(&mut self, release: &Arc<Release>, left: SignedDuration) {
@@ -444,11 +430,10 @@ impl Reconciler {
             return Pull::On;
         }
         self.recount();
-        let drifting = self.tally.drifting(self.known.objects());
-        let pull = self.repairs.brake.pull(&release.namespace, drifting, self.now);
-        if let Pull::Sets(reach) = pull {
-            let drifting = drifting.clone();
-            self.tell(Occurrence::Braked { reach, namespace: release.namespace.to_string(), drifting });
+        let drifting = self.tally.drifting(self.known.objects(), None);
+        let pull = self.repairs.brake.pull(&release.namespace, &drifting, self.now);
+        if let Pull::Sets(namespace) = &pull {
+            self.tell(Occurrence::Braked { namespace: namespace.clone(), drifting });
         }
         pull
     }
@@ -457,19 +442,20 @@ impl Reconciler {
     /// was.
     pub(crate) fn ease(&mut self, release: &ReleaseId) -> bool {
         self.recount();
-        let drifting = self.tally.drifting_besides(release, self.known.objects());
+        let drifting = self.tally.drifting(self.known.objects(), Some(release));
         let eased = self.repairs.brake.ease(&release.namespace, &drifting);
-        for reach in &eased {
-            self.tell(Occurrence::Eased { reach: *reach, release: release.clone() });
+        let is_eased = !eased.is_empty();
+        for namespace in eased {
+            self.tell(Occurrence::Eased { namespace, by: Some(release.clone()) });
         }
-        !eased.is_empty()
+        is_eased
     }
 
     /// Only who leads repairs, and so has a brake.
     pub(crate) fn release_brake(&mut self) {
         let released = self.repairs.brake.release_all();
         if !released.is_empty() {
-            released.into_iter().for_each(|namespace| self.tell(Occurrence::Unbraked { namespace }));
+            released.into_iter().for_each(|namespace| self.tell(Occurrence::Eased { namespace, by: None }));
             self.attend_all();
         }
     }
@@ -479,7 +465,7 @@ impl Reconciler {
         let is_left = |release: &Arc<Release>| release.id.namespace == namespace;
         if self.repairs.brake.is_on_in(namespace) && !self.known.releases().any(is_left) {
             self.repairs.brake.forget(namespace);
-            self.tell(Occurrence::Unbraked { namespace: Some(namespace.to_owned()) });
+            self.tell(Occurrence::Eased { namespace: Some(namespace.to_owned()), by: None });
         }
     }
 
@@ -495,19 +481,12 @@ impl Reconciler {
         if release.state.status != ReleaseStatus::Deployed || policy.drift != DriftMode::Repair {
             return 0;
         }
-        let is_confirmed = |object: &ObjectId, life: &LastSeen| {
-            let digest = release.declared(object).and_then(|declared| declared.digest.as_ref());
-            let declaration = digest.map(|digest| Declaration { release: id, object, digest, seal: None });
-            let agreed = life.agreed.as_ref().zip(declaration);
-            agreed.is_some_and(|(agreement, declaration)| {
-                life.is_with(&self.settings.key, agreement, &declaration)
-            })
-        };
         self.drifts.count(id, |object, life| {
             let kind = if life.alive { DriftKind::Changed } else { DriftKind::Missing };
-            release.declared(object).is_some_and(|it| !it.opted_out && it.plural().is_some())
-                && never(release, object, kind, policy.repair).is_none()
-                && is_confirmed(object, life)
+            never(release, object, kind, policy.repair).is_none()
+                && release.declared(object).is_some_and(|it| {
+                    !it.opted_out && it.plural().is_some() && self.drifts.agreement(id, object, it).is_some()
+                })
         })
     }
 
@@ -536,8 +515,7 @@ impl Reconciler {
     /// Reports once that a drift stays. The arbiter is asked about a doubt first.
     pub(crate) fn report(&mut self, task: &Task, situation: &Situation, reason: &'static str) -> RepairStep {
         if situation.drift.doubt {
-            let doubt = Restore::DoubtReading(Box::new(situation.clone()), reason);
-            return RepairStep::restore(task.read_object(&situation.declared), doubt);
+            return Self::begin_restoring(task, situation, Purpose::SettlingDoubt(reason));
         }
         self.leave(task, &situation.release, reason)
     }

@@ -84,8 +84,9 @@ pub struct Drifted {
 /// The most fields of one object that a report names.
 pub const SHOWN_FIELDS: usize = 20;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DriftKind {
+    #[default]
     Missing,
     /// Declared fields have other values.
     Changed,

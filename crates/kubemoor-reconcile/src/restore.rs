@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::body::{self, Restoration};
@@ -18,8 +17,6 @@ use crate::machine::Reconciler;
 use crate::plan::RepairPlan;
 use crate::repair::{AGAIN, AttemptResult, ObjectRead, RETRY, RepairStep, Situation, Task};
 use crate::report::DriftKind;
-use crate::rollout::touches_template;
-use crate::waits::elapsed;
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::declare::{Digest, prepare};
 use kubemoor_declare::equality::FieldAgreement;
@@ -28,18 +25,18 @@ use kubemoor_declare::model::{Cause, DriftMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
-use kubemoor_helm::state;
+use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_policy::signing::Declaration;
-use kubemoor_verdict::drift::{self, LiveSubject, settle_obstructed};
+use kubemoor_verdict::drift::{LiveVerdict, settle_obstructed};
 use kubemoor_verdict::edit::DryRunEvidence;
 use kubemoor_verdict::owners::{self, ManagerOperation, Owners, abandons};
 use kubemoor_verdict::ownership::{self, Replacement, TakenFields, set_beside};
 use kubemoor_verdict::sealed;
 
-/// The number of immediate restarts after writes by others.
+/// How often a write that the API server refuses is made again without the refused fields.
 const ROUNDS: usize = 3;
 
 /// Why the guard leaves a sealed field alone.
@@ -59,9 +56,6 @@ pub(crate) enum Restore {
     Owner(Start, Box<ObjectRead>, ReleaseId),
     /// The API server is asked about doubts.
     Asking(Box<JudgedObject>),
-    Namespace(Box<JudgedObject>),
-    /// Another workload of the release is read, which still makes its new pods.
-    Rollout(Box<JudgedObject>, ObjectId),
     /// The manifest is read, to apply it.
     Manifest(Box<Sending>),
     Writing(Box<Sending>, WriteStage),
@@ -71,12 +65,16 @@ pub(crate) enum Restore {
     Probe(Box<Sending>, Result<Value, WorkFailure>),
     /// Fields are being returned from this manager to Helm.
     GivingBack(Box<Situation>, String),
-    /// An object that does not drift is read, and then the records, to see whether fields are to be given back.
-    OwnershipReading(Box<Situation>),
-    OwnershipRecords(Box<Situation>, Box<ObjectRead>),
-    /// An object of which only a dry run can tell whether it drifts is read; the reason to report if that stays so.
-    DoubtReading(Box<Situation>, &'static str),
-    DoubtAsking(Box<Situation>, Box<ObjectRead>, &'static str),
+}
+
+/// What an object is read for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Restoring,
+    /// Only a dry run can tell whether it drifts; the reason to report if that stays so.
+    SettlingDoubt(&'static str),
+    /// It does not drift, and fields that others have taken go back to Helm.
+    ReturningFields,
 }
 
 /// The write that waits for an answer.
@@ -92,12 +90,10 @@ pub(crate) enum WriteStage {
     Last,
 }
 
-/// The beginning of a restoration.
-#[derive(Clone)]
+/// The beginning of a restoration, by this state of the release.
 pub(crate) struct Start {
     release: Arc<Release>,
-    since: Timestamp,
-    round: usize,
+    purpose: Purpose,
 }
 
 pub(crate) struct JudgedObject {
@@ -105,7 +101,7 @@ pub(crate) struct JudgedObject {
     pub(crate) seen: ObjectRead,
     pub(crate) changes: Vec<FieldChange>,
     pub(crate) answer: DryRunAnswer,
-    pub(crate) start: Start,
+    purpose: Purpose,
 }
 
 /// The answer of the API server about a doubt.
@@ -294,13 +290,6 @@ impl Towards {
         }
     }
 
-    pub(crate) fn objects(&self) -> Vec<ObjectId> {
-        let mut objects: Vec<_> =
-            self.deployed.objects.keys().map(|object| ObjectId::clone(object)).collect();
-        objects.sort();
-        objects
-    }
-
     /// The release as it was deployed last, as long as its state has not changed since the order.
     pub(crate) fn instead_of(&self, now: &Arc<Release>) -> Option<Arc<Release>> {
         Arc::ptr_eq(now, &self.failed).then(|| Arc::clone(&self.deployed))
@@ -308,22 +297,9 @@ impl Towards {
 }
 
 impl Reconciler {
-    pub(crate) fn begin_restoring(
-        task: &Task,
-        situation: &Situation,
-        since: Timestamp,
-        round: usize,
-    ) -> RepairStep {
-        let start = Start { release: Arc::clone(&situation.release), since, round };
+    pub(crate) fn begin_restoring(task: &Task, situation: &Situation, purpose: Purpose) -> RepairStep {
+        let start = Start { release: Arc::clone(&situation.release), purpose };
         RepairStep::restore(task.read_object(&situation.declared), Restore::Reading(start))
-    }
-
-    fn start_over(&mut self, task: &Task, start: &Start) -> RepairStep {
-        if start.round + 1 >= ROUNDS {
-            return RepairStep::again(AGAIN);
-        }
-        let Some(situation) = self.situation(task) else { return RepairStep::settled() };
-        Self::begin_restoring(task, &situation, start.since, start.round + 1)
     }
 
     pub(crate) fn restore(&mut self, task: &Task, restore: Restore, outcome: WorkOutcome) -> RepairStep {
@@ -333,7 +309,10 @@ impl Reconciler {
                 // The records are read after the object: what they say now is what counts.
                 RepairStep::restore(task.read_records(), Restore::Records(start, seen))
             }
-            (Restore::Reading(_), WorkOutcome::Object { live: None, .. }) => {
+            (Restore::Reading(start), WorkOutcome::Object { live: None, .. }) => {
+                if start.purpose == Purpose::ReturningFields {
+                    return RepairStep::settled();
+                }
                 // A watch may have told since that it was created again: a look decides.
                 self.drifts.suspect(&task.id, task.object.clone(), self.now);
                 RepairStep::again(AGAIN)
@@ -361,16 +340,9 @@ impl Reconciler {
             }
             (Restore::Asking(mut judged), outcome) => {
                 judged.answer = DryRunAnswer::read(outcome);
-                let standing = self.weigh_answered(task, &judged.situation, &judged.seen, &judged.answer);
+                let standing = self.weigh_answered(task, &judged);
                 self.weighed(task, judged, standing)
             }
-            (Restore::Namespace(_), WorkOutcome::Namespace { deleting: true }) => {
-                self.keep(task, "its namespace is being deleted");
-                RepairStep::settled()
-            }
-            // A guard that may not read namespaces learns it from the write.
-            (Restore::Namespace(judged), _) => self.restore_unless_held(task, judged),
-            (Restore::Rollout(judged, other), outcome) => self.rolls_on(task, judged, &other, outcome),
             (Restore::Manifest(sending), WorkOutcome::Document(document)) => {
                 self.apply(task, sending, document)
             }
@@ -387,31 +359,25 @@ impl Reconciler {
                 Ok(now) => self.go_on_sending(task, sending, stage, now),
                 Err(failure) => self.send_less(task, sending, failure),
             },
-            (Restore::GivingBack(situation, from), outcome) => {
-                self.given_back(task, &situation, from, outcome)
-            }
-            (Restore::OwnershipReading(situation), WorkOutcome::Object { live: Some(live), version }) => {
-                let seen = Box::new(ObjectRead { live: *live, version });
-                RepairStep::restore(task.read_records(), Restore::OwnershipRecords(situation, seen))
-            }
-            (Restore::OwnershipRecords(situation, seen), WorkOutcome::Records(governed)) => {
-                self.learn_records(&task.id, governed);
-                self.give_back_taken(task, &situation, &seen)
-            }
-            (Restore::OwnershipReading(_) | Restore::OwnershipRecords(..), _) => RepairStep::settled(),
-            (Restore::DoubtReading(situation, reason), WorkOutcome::Object { live: Some(live), version }) => {
-                self.ask_about_doubt(task, situation, ObjectRead { live: *live, version }, reason)
-            }
-            (Restore::DoubtReading(situation, reason), WorkOutcome::Object { live: None, .. }) => {
-                self.leave(task, &situation.release, reason)
-            }
-            (Restore::DoubtReading(..), _) => RepairStep::again(RETRY),
-            (Restore::DoubtAsking(situation, seen, reason), outcome) => {
-                self.settle_doubt(task, &situation, &seen, &DryRunAnswer::read(outcome), reason)
-            }
-            (Restore::Reading(start), WorkOutcome::Failed(failure)) => {
-                self.fail_by(task, &start.release, &failure)
-            }
+            (Restore::GivingBack(situation, from), outcome) => match outcome.written() {
+                Ok(now) => {
+                    self.repairs.returned.note(&task.object, &situation.release.latest.uid, [from]);
+                    let drift = situation.drift.clone();
+                    self.note_repaired(task, &situation, drift, ObjectFate::Repaired { attempts: 1 });
+                    self.note_restored(task, &situation, ResourceVersion::written(&now));
+                    RepairStep::Done(AttemptResult::Repaired)
+                }
+                Err(WorkFailure { fault: Fault::Conflict, .. }) => RepairStep::again(AGAIN),
+                Err(failure) => self.fail_by(task, &situation.release, &failure),
+            },
+            (
+                Restore::Reading(start) | Restore::Records(start, _) | Restore::Owner(start, ..),
+                WorkOutcome::Failed(failure),
+            ) => match start.purpose {
+                Purpose::Restoring => self.fail_by(task, &start.release, &failure),
+                Purpose::SettlingDoubt(_) => RepairStep::again(RETRY),
+                Purpose::ReturningFields => RepairStep::settled(),
+            },
             (_, WorkOutcome::Failed(WorkFailure { fault: Fault::NotLeading, .. })) => {
                 RepairStep::again(RETRY)
             }
@@ -421,20 +387,45 @@ impl Reconciler {
     }
 
     fn judge_read(&mut self, task: &Task, start: Start, seen: ObjectRead) -> RepairStep {
-        let Some(situation) = self.situation(task) else { return RepairStep::settled() };
+        let situation = match start.purpose {
+            Purpose::ReturningFields => {
+                self.situation_of(task, ObjectDrift::new(DriftKind::Ownership, self.now))
+            }
+            _ => self.situation(task),
+        };
+        let Some(situation) = situation else { return RepairStep::settled() };
         if !Arc::ptr_eq(&start.release, &situation.release) {
             // Helm may just have written it.
             self.take_in(&task.id, &seen.live, &seen.version);
         }
-        if situation.plan != RepairPlan::Repair {
-            return RepairStep::again(AGAIN);
+        match start.purpose {
+            Purpose::Restoring if situation.plan != RepairPlan::Repair => return RepairStep::again(AGAIN),
+            Purpose::ReturningFields => {
+                // Ownership is part of the declaration for a user who orders a repair.
+                let mut policy = Policy::clone(&situation.policy);
+                policy.drift = DriftMode::Repair;
+                let Situation { release, circumstances, .. } = &situation;
+                let none = DryRunEvidence::None;
+                return match weigh(release, &seen.live, &policy, circumstances, self.now, none) {
+                    ObjectStanding::Taken(taken, _) => self.give_back(task, &situation, &seen, &taken),
+                    _ => RepairStep::settled(),
+                };
+            }
+            _ => {}
         }
         let standing = self.weigh(&situation, &seen, DryRunEvidence::None);
         let answer = DryRunAnswer::Unasked;
-        let mut judged = Box::new(JudgedObject { situation, seen, changes: Vec::new(), answer, start });
+        let (changes, purpose) = (Vec::new(), start.purpose);
+        let mut judged = Box::new(JudgedObject { situation, seen, changes, answer, purpose });
         if !doubts(&standing).is_empty() {
             if self.settings.dry_runs {
-                let work = question(task, &judged.situation, &judged.seen);
+                let JudgedObject { situation, seen, .. } = &*judged;
+                let work = ApiWork::Ask {
+                    object: task.object.clone(),
+                    uid: seen.live.sighting.uid.clone(),
+                    revision: situation.release.state.revision,
+                    digest: situation.declared.digest,
+                };
                 return RepairStep::restore(work, Restore::Asking(judged));
             }
             judged.answer = DryRunAnswer::Unknown(NO_DRY_RUNS.to_owned());
@@ -442,17 +433,32 @@ impl Reconciler {
         self.weighed(task, judged, standing)
     }
 
+    /// Restores the object, unless an earlier attempt has shown that its fields cannot be changed.
     fn weighed(
         &mut self,
         task: &Task,
         mut judged: Box<JudgedObject>,
         standing: ObjectStanding,
     ) -> RepairStep {
+        if let Purpose::SettlingDoubt(reason) = judged.purpose {
+            return self.settle_doubt(task, &judged, standing, reason);
+        }
         let JudgedObject { situation, seen, answer, changes, .. } = &mut *judged;
         match standing {
             ObjectStanding::Taken(taken, _) => return self.give_back(task, situation, seen, &taken),
             ObjectStanding::Drifts(DriftKind::Changed, found) => *changes = found,
-            other => return self.leave_as_found(task, situation, seen, other),
+            // It no longer has the reported drift.
+            _ if task.towards.is_some() => {
+                self.take_in(&task.id, &seen.live, &seen.version);
+                return RepairStep::settled();
+            }
+            other => {
+                self.note(task, situation, seen, other);
+                if self.situation(task).is_none() {
+                    self.tell(Occurrence::Present(situation.drift.kind));
+                }
+                return RepairStep::settled();
+            }
         }
         if let Some(why) = answer.unknown()
             && changes.iter().all(|change| change.agreement == FieldAgreement::Doubt)
@@ -462,116 +468,31 @@ impl Reconciler {
         if changes.iter().all(|change| is_left(&task.object, change)) {
             return self.leave(task, &situation.release, LEFT);
         }
-        let Some(name) = &task.object.namespace else { return self.restore_unless_held(task, judged) };
-        let work = ApiWork::ReadNamespace { name: name.to_string() };
-        RepairStep::restore(work, Restore::Namespace(judged))
-    }
-
-    /// Leaves an object that no longer has the reported drift.
-    fn leave_as_found(
-        &mut self,
-        task: &Task,
-        situation: &Situation,
-        seen: &ObjectRead,
-        standing: ObjectStanding,
-    ) -> RepairStep {
-        if task.towards.is_some() {
-            self.take_in(&task.id, &seen.live, &seen.version);
-            return RepairStep::settled();
+        if self.are_known_fixed(task, &judged) {
+            let reason = fixed_fields(judged.changes.iter().map(|change| &change.path));
+            return self.leave(task, &judged.situation.release, &reason);
         }
-        self.note(task, situation, seen, standing);
-        if self.situation(task).is_none() {
-            self.tell(Occurrence::Present(situation.drift.kind));
-        }
-        RepairStep::settled()
-    }
-
-    /// Restores the object unless an earlier attempt has shown that its fields cannot be changed.
-    fn restore_unless_held(&mut self, task: &Task, mut judged: Box<JudgedObject>) -> RepairStep {
-        let is_known = self.are_known_fixed(task, &judged);
         let JudgedObject { situation, changes, .. } = &mut *judged;
-        if is_known {
-            let reason = fixed_fields(changes.iter().map(|change| &change.path));
-            return self.leave(task, &situation.release, &reason);
-        }
         // Other drift is repaired even if an addition stays unconfirmed.
-        if changes.iter().any(|change| situation.removes(change)) {
-            changes.retain(|change| situation.removes(change));
-        } else {
+        if changes.iter().all(|change| !situation.removes(change)) {
             return self.leave_additions(task, situation, changes);
         }
+        changes.retain(|change| situation.removes(change));
         if !situation.confirms(changes) {
             return self.leave_unconfirmed(task, situation);
         }
-        let rolls = changes.iter().any(|change| touches_template(&task.object, &change.path));
-        let other = self.repairs.rollouts.of_another(&task.id, &task.object, self.now).filter(|_| rolls);
-        let Some(other) = other else { return self.send(task, *judged) };
-        let declared = situation.release.declared(&other.object);
-        let Some(version) = declared.map(|declared| Arc::clone(&declared.version)) else {
-            self.repairs.rollouts.end(&task.id);
-            return self.send(task, *judged);
-        };
-        let work = ApiWork::ReadObject { object: other.object.clone(), version };
-        RepairStep::restore(work, Restore::Rollout(judged, other.object))
-    }
-
-    fn rolls_on(
-        &mut self,
-        task: &Task,
-        judged: Box<JudgedObject>,
-        other: &ObjectId,
-        outcome: WorkOutcome,
-    ) -> RepairStep {
-        let live = match outcome {
-            WorkOutcome::Object { live, .. } => live.and_then(|live| live.object),
-            _ => None,
-        };
-        match live {
-            Some(object) => {
-                self.repairs.rollouts.see(&task.id, other, &object, self.now);
-            }
-            None => self.repairs.rollouts.end(&task.id),
-        }
-        let Some(rollout) = self.repairs.rollouts.of_another(&task.id, &task.object, self.now) else {
-            return self.send(task, *judged);
-        };
-        let why = format!("{} of its release is still being rolled out", rollout.object);
-        self.keep(task, &why);
-        // The watch reports when it is done. If it does not, the workload is read at growing
-        // intervals.
-        RepairStep::Done(AttemptResult::Later(elapsed(rollout.since, self.now).clamp(AGAIN, RETRY)))
-    }
-
-    fn ask_about_doubt(
-        &mut self,
-        task: &Task,
-        situation: Box<Situation>,
-        seen: ObjectRead,
-        reason: &'static str,
-    ) -> RepairStep {
-        if doubts(&self.weigh(&situation, &seen, DryRunEvidence::None)).is_empty() {
-            return self.settle_doubt(task, &situation, &seen, &DryRunAnswer::Unasked, reason);
-        }
-        if !self.settings.dry_runs {
-            let answer = DryRunAnswer::Unknown(NO_DRY_RUNS.to_owned());
-            return self.settle_doubt(task, &situation, &seen, &answer, reason);
-        }
-        RepairStep::restore(
-            question(task, &situation, &seen),
-            Restore::DoubtAsking(situation, Box::new(seen), reason),
-        )
+        self.send(task, *judged)
     }
 
     /// Records what is certain by the answer; reports what stays in doubt.
     fn settle_doubt(
         &mut self,
         task: &Task,
-        situation: &Situation,
-        seen: &ObjectRead,
-        answer: &DryRunAnswer,
+        judged: &JudgedObject,
+        standing: ObjectStanding,
         reason: &'static str,
     ) -> RepairStep {
-        let standing = self.weigh_answered(task, situation, seen, answer);
+        let JudgedObject { situation, seen, answer, .. } = judged;
         let is_certain = matches!(
             &standing,
             ObjectStanding::Drifts(_, changes) if changes.iter().any(|it| it.agreement != FieldAgreement::Doubt)
@@ -606,13 +527,8 @@ impl Reconciler {
 
     /// Compares the object with its release by the answer. Remembers the values that the answer has settled: those that
     /// are in doubt without it and not with it.
-    fn weigh_answered(
-        &mut self,
-        task: &Task,
-        situation: &Situation,
-        seen: &ObjectRead,
-        answer: &DryRunAnswer,
-    ) -> ObjectStanding {
+    fn weigh_answered(&mut self, task: &Task, judged: &JudgedObject) -> ObjectStanding {
+        let JudgedObject { situation, seen, answer, .. } = judged;
         let mut stands = self.weigh(situation, seen, answer.evidence());
         if let (ObjectStanding::Drifts(_, changes), DryRunAnswer::Refused { in_place: true, .. }) =
             (&mut stands, answer)
@@ -652,9 +568,6 @@ impl Reconciler {
             self.drifts.suspect(&release.id, task.object.clone(), self.now);
             return;
         }
-        if standing.agrees() {
-            self.note_put_right(release, &seen.live);
-        }
         record(&mut self.drifts, release, &seen.live, standing, self.now);
     }
 
@@ -691,8 +604,7 @@ impl Reconciler {
         }
         // What is written is what was weighed.
         if !self.is_in_force(task, situation) {
-            let start = sending.judged.start.clone();
-            return self.start_over(task, &start);
+            return RepairStep::again(AGAIN);
         }
         let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
         let mask = situation.exceptions(&task.object, self.now).mask(live);
@@ -719,7 +631,7 @@ impl Reconciler {
         let is_over = matches!(stage, WriteStage::Last);
         if !is_over && !self.is_in_force(task, &sending.judged.situation) {
             // Helm is at work, or has been, since the write before.
-            return self.start_over(task, &sending.judged.start);
+            return RepairStep::again(AGAIN);
         }
         match stage {
             WriteStage::PutBack(mut body) => {
@@ -759,7 +671,7 @@ impl Reconciler {
 
     /// Applies the manifest, as far as it is not masked or fixed.
     fn apply(&mut self, task: &Task, sending: Box<Sending>, document: ManifestDocument) -> RepairStep {
-        let JudgedObject { situation, seen, start, .. } = &sending.judged;
+        let JudgedObject { situation, seen, .. } = &sending.judged;
         let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
         let ManifestDocument { status, digest, object, .. } = document;
         let object = object.map(|Secret(value)| value);
@@ -772,10 +684,7 @@ impl Reconciler {
         let document = object
             .and_then(|object| prepare(object, seen.api_version()))
             .filter(|_| !moved_on && is_in_force);
-        let Some(document) = document else {
-            let start = start.clone();
-            return self.start_over(task, &start);
-        };
+        let Some(document) = document else { return RepairStep::again(AGAIN) };
         let mut mask = situation.exceptions(&task.object, self.now).mask(live);
         let moved = sending.moved(&mask);
         let staying = sending.judged.changes.iter().filter(|change| sending.stays(change));
@@ -880,34 +789,36 @@ impl Reconciler {
     ) -> RepairStep {
         let release = Arc::clone(&sending.judged.situation.release);
         let failure = match result {
-            Ok(now) => return self.compare(task, sending, &now, outdated),
+            Ok(now) => return self.compare_written(task, sending, &now, outdated),
             Err(failure) => failure,
         };
         match failure.fault {
-            Fault::Conflict => self.start_over(task, &sending.judged.start),
+            Fault::Conflict => RepairStep::again(AGAIN),
             Fault::Invalid { .. } if let Some(reason) = outdated => self.fail(task, &reason),
             Fault::Invalid { said, .. } if !sending.fixed.is_empty() => {
                 self.learn_fixed(task, &sending.judged, &sending.immutable());
                 self.say(task, &release, &format!("{}: {said}", sending.why()));
-                self.tell(Occurrence::Untaken(DriftKind::Changed));
+                self.tell(Occurrence::RepairRejected(DriftKind::Changed));
                 RepairStep::settled()
             }
             _ => self.fail_by(task, &release, &failure),
         }
     }
 
-    fn compare(
+    fn compare_written(
         &mut self,
         task: &Task,
         sending: &Sending,
         now: &Value,
         outdated: Option<String>,
     ) -> RepairStep {
-        let JudgedObject { situation, seen, changes, .. } = &sending.judged;
-        if changes.iter().any(|change| touches_template(&task.object, &change.path)) {
-            self.repairs.rollouts.begin(&task.id, &task.object, now, self.now);
-        }
-        let mut left = self.left_after(task, &sending.judged, now);
+        let JudgedObject { situation, seen, changes, answer, .. } = &sending.judged;
+        let evidence = answer.canonical().map_or(DryRunEvidence::None, DryRunEvidence::Canonical);
+        let (release, governed) = (&situation.release, (&*situation.policy, &situation.circumstances));
+        let mut left = match judge::compare(release, &task.object, Some(now), governed, self.now, evidence) {
+            Some(LiveVerdict::Drifted(drift)) => drift.changes,
+            _ => Vec::new(),
+        };
         left.retain(|change| change.agreement > FieldAgreement::Doubt);
         let (left, added): (Vec<_>, Vec<_>) = left.into_iter().partition(|change| situation.removes(change));
         let (known, open): (Vec<_>, Vec<_>) =
@@ -946,54 +857,17 @@ impl Reconciler {
         self.leave(task, &Arc::clone(&situation.release), &sending.why())
     }
 
-    fn left_after(&self, task: &Task, judged: &JudgedObject, now: &Value) -> Vec<FieldChange> {
-        let JudgedObject { situation, answer, .. } = judged;
-        let timeout = situation.policy.operation_timeout;
-        let standing = state::standing(&situation.release, &task.object, timeout, self.now);
-        let stands = standing.map(|standing| {
-            let subject = LiveSubject {
-                object: &task.object,
-                standing: &standing,
-                policy: &situation.policy,
-                circumstances: &situation.circumstances,
-                now: self.now,
-            };
-            let evidence = answer.canonical().map_or(DryRunEvidence::None, DryRunEvidence::Canonical);
-            match drift::compare(&subject, Some(now), evidence) {
-                drift::LiveVerdict::Drifted(drift) => drift.changes,
-                _ => Vec::new(),
-            }
-        });
-        stands.unwrap_or_default()
-    }
-
-    /// Returns fields that other managers own to Helm, with the values of the last deployed revision.
+    /// Returns fields of an object that does not drift to Helm, for an order towards the revision that was deployed last.
     pub(crate) fn return_ownership(&mut self, task: &Task) -> RepairStep {
+        if task.towards.is_none() {
+            return RepairStep::settled();
+        }
         let drift = ObjectDrift::new(DriftKind::Ownership, self.now);
         let Some(situation) = self.situation_of(task, drift) else { return RepairStep::settled() };
         if situation.plan != RepairPlan::Repair {
             return RepairStep::settled();
         }
-        RepairStep::restore(
-            task.read_object(&situation.declared),
-            Restore::OwnershipReading(Box::new(situation)),
-        )
-    }
-
-    /// Returns what others have taken of an object that was read before the records.
-    fn give_back_taken(&mut self, task: &Task, situation: &Situation, seen: &ObjectRead) -> RepairStep {
-        // A later operation decides.
-        if !self.is_in_force(task, situation) {
-            return RepairStep::settled();
-        }
-        // Ownership is part of the declaration for a user who orders a repair.
-        let mut policy = (*situation.policy).clone();
-        policy.drift = DriftMode::Repair;
-        let Situation { release, circumstances, .. } = situation;
-        match weigh(release, &seen.live, &policy, circumstances, self.now, DryRunEvidence::None) {
-            ObjectStanding::Taken(taken, _) => self.give_back(task, situation, seen, &taken),
-            _ => RepairStep::settled(),
-        }
+        Self::begin_restoring(task, &situation, Purpose::ReturningFields)
     }
 
     /// Returns fields to Helm, once for each manager and revision.
@@ -1015,26 +889,6 @@ impl Reconciler {
         let write = Write::Merge { patch: Secret(patch), manager: taken.helm.name.clone() };
         let work = ApiWork::Write { object: task.object.clone(), version, write };
         RepairStep::restore(work, Restore::GivingBack(Box::new(situation.clone()), taken.by.clone()))
-    }
-
-    fn given_back(
-        &mut self,
-        task: &Task,
-        situation: &Situation,
-        from: String,
-        outcome: WorkOutcome,
-    ) -> RepairStep {
-        match outcome.written() {
-            Ok(now) => {
-                self.repairs.returned.note(&task.object, &situation.release.latest.uid, [from]);
-                let drift = situation.drift.clone();
-                self.note_repaired(task, situation, drift, ObjectFate::Repaired { attempts: 1 });
-                self.note_restored(task, situation, ResourceVersion::written(&now));
-                RepairStep::Done(AttemptResult::Repaired)
-            }
-            Err(WorkFailure { fault: Fault::Conflict, .. }) => RepairStep::again(AGAIN),
-            Err(failure) => self.fail_by(task, &situation.release, &failure),
-        }
     }
 }
 
@@ -1060,15 +914,6 @@ pub(crate) fn doubts(standing: &ObjectStanding) -> Vec<FieldChange> {
             changes.iter().filter(|it| it.agreement == FieldAgreement::Doubt).cloned().collect()
         }
         _ => Vec::new(),
-    }
-}
-
-pub(crate) fn question(task: &Task, situation: &Situation, seen: &ObjectRead) -> ApiWork {
-    ApiWork::Ask {
-        object: task.object.clone(),
-        uid: seen.live.sighting.uid.clone(),
-        revision: situation.release.state.revision,
-        digest: situation.declared.digest,
     }
 }
 

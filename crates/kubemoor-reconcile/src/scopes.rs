@@ -1,9 +1,7 @@
 //! The watched objects, and the watches that have been listed. An object that is absent from an incomplete listing is
 //! not known to be missing.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-use smol_str::SmolStr;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use kubemoor_declare::model::ObjectId;
 use kubemoor_helm::release::Release;
@@ -18,18 +16,11 @@ pub struct WatchScope {
     pub namespace: Option<String>,
 }
 
-/// The namespace of a watch of all namespaces.
-static EVERYWHERE: Option<SmolStr> = None;
-
-/// Scopes by group, kind and namespace: several where a kind is watched in several versions.
-type ScopesByKind = HashMap<String, HashMap<String, HashMap<Option<SmolStr>, Vec<WatchScope>>>>;
-
 #[derive(Debug, Default)]
 pub(crate) struct Scopes {
     open: BTreeMap<WatchScope, Watched>,
-    kinds: ScopesByKind,
-    /// The watches of the start that have not been listed yet; `None` before there are any.
-    unlisted: Option<BTreeSet<WatchScope>>,
+    /// Whether it is known which watches to open.
+    are_known: bool,
 }
 
 #[derive(Debug, Default)]
@@ -48,8 +39,8 @@ struct Watched {
 
 impl WatchScope {
     pub(crate) fn holds(&self, object: &ObjectId) -> bool {
-        object.group == self.group
-            && object.kind == self.kind
+        object.kind == self.kind
+            && object.group == self.group
             && (self.namespace.is_none() || self.namespace.as_deref() == object.namespace.as_deref())
     }
 }
@@ -63,15 +54,13 @@ impl Scopes {
             self.open.remove(scope);
         }
         self.open.extend(opened.iter().map(|scope| (scope.clone(), Watched::default())));
-        self.kinds = by_kind(self.open.keys());
-        let unlisted = self.unlisted.get_or_insert_with(|| wanted.clone());
-        unlisted.retain(|scope| wanted.contains(scope));
+        self.are_known = true;
         (opened, closed)
     }
 
-    /// Whether all that was to be watched at the start has been listed, or cannot be.
+    /// Whether all that is to be watched has been listed, or cannot be.
     pub(crate) fn are_listed(&self) -> bool {
-        self.unlisted.as_ref().is_some_and(BTreeSet::is_empty)
+        self.are_known && self.open.values().all(|watched| watched.whole || watched.broken)
     }
 
     pub(crate) fn has(&self, scope: &WatchScope) -> bool {
@@ -121,20 +110,12 @@ impl Scopes {
         let listed = watched.listing.take()?;
         let are_judged = watched.judges_all || !watched.whole;
         (watched.whole, watched.broken, watched.judges_all) = (true, false, false);
-        self.mark_listed(scope);
         Some((listed, are_judged))
     }
 
     pub(crate) fn mark_broken(&mut self, scope: &WatchScope) {
         if let Some(watched) = self.open.get_mut(scope) {
             watched.broken = !watched.whole;
-        }
-        self.mark_listed(scope);
-    }
-
-    fn mark_listed(&mut self, scope: &WatchScope) {
-        if let Some(unlisted) = &mut self.unlisted {
-            unlisted.remove(scope);
         }
     }
 
@@ -175,19 +156,6 @@ impl Scopes {
     }
 
     fn holding(&self, object: &ObjectId) -> impl Iterator<Item = (&WatchScope, &Watched)> {
-        let places = self.kinds.get(&*object.group).and_then(|kinds| kinds.get(&*object.kind));
-        let own = object.namespace.is_some().then_some(&object.namespace);
-        let scopes =
-            [Some(&EVERYWHERE), own].into_iter().flatten().filter_map(move |place| places?.get(place));
-        scopes.flatten().filter_map(|scope| self.open.get_key_value(scope))
+        self.open.iter().filter(move |(scope, _)| scope.holds(object))
     }
-}
-
-fn by_kind<'s>(scopes: impl Iterator<Item = &'s WatchScope>) -> ScopesByKind {
-    let mut kinds = ScopesByKind::new();
-    for scope in scopes {
-        let places = kinds.entry(scope.group.clone()).or_default().entry(scope.kind.clone()).or_default();
-        places.entry(scope.namespace.as_deref().map(Into::into)).or_default().push(scope.clone());
-    }
-    kinds
 }

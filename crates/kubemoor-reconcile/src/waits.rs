@@ -48,7 +48,6 @@ struct RepairAttempts {
     /// Those of them that had no answer, since the last answer.
     unanswered: u32,
     last: Timestamp,
-    forgiven: u32,
 }
 
 /// The wait after a number of failed tries: `first`, then twice as long each time, at most
@@ -83,17 +82,6 @@ impl Backoff {
         attempts.count = attempts.count.max(AT_ONCE.saturating_add(attempts.unanswered));
     }
 
-    /// Forgets earlier attempts, because another writer put the object right. Returns false if that happens again and
-    /// again: a writer that alternates must not decide how often the guard writes.
-    pub(crate) fn forgive(&mut self, object: &ObjectId, now: Timestamp) -> bool {
-        let attempts = self.recent(object, now);
-        let is_forgiven = attempts.forgiven < AT_ONCE;
-        if is_forgiven {
-            *attempts = RepairAttempts { forgiven: attempts.forgiven + 1, ..RepairAttempts::none(now) };
-        }
-        is_forgiven
-    }
-
     pub(crate) fn forget(&mut self, object: &ObjectId) {
         self.attempts.remove(object);
     }
@@ -101,8 +89,7 @@ impl Backoff {
     pub(crate) fn attempt(&mut self, object: &ObjectId, now: Timestamp) -> u32 {
         let attempts = self.recent(object, now);
         let answered = attempts.count.saturating_sub(attempts.unanswered);
-        *attempts =
-            RepairAttempts { count: answered.saturating_add(1), unanswered: 0, last: now, ..*attempts };
+        *attempts = RepairAttempts { count: answered.saturating_add(1), unanswered: 0, last: now };
         attempts.count
     }
 
@@ -135,7 +122,7 @@ impl Default for Backoff {
 
 impl RepairAttempts {
     fn none(now: Timestamp) -> Self {
-        Self { count: 0, unanswered: 0, last: now, forgiven: 0 }
+        Self { count: 0, unanswered: 0, last: now }
     }
 }
 
@@ -190,41 +177,31 @@ impl<K> Default for Timetable<K> {
     }
 }
 
-/// The releases whose repairs people have suspended. A suspension has no effect after its end, even before it is removed.
+/// The releases whose repairs people have suspended; a suspension has no effect after its end, even before it is removed.
 #[derive(Debug, Default)]
-pub(crate) struct Suspensions {
-    by_release: BTreeMap<ReleaseId, Suspension>,
-    ends: Timetable<ReleaseId>,
-}
+pub(crate) struct Suspensions(pub(crate) SuspendedReleases);
 
 impl Suspensions {
-    pub(crate) fn new(suspended: SuspendedReleases) -> Self {
-        let mut suspensions = Self::default();
-        for (release, suspension) in suspended {
-            suspensions.set(release, Some(suspension));
-        }
-        suspensions
-    }
-
     pub(crate) fn set(&mut self, release: ReleaseId, suspension: Option<Suspension>) {
-        self.ends.set(&release, suspension.as_ref().and_then(|it| it.until));
         match suspension {
-            Some(suspension) => self.by_release.insert(release, suspension),
-            None => self.by_release.remove(&release),
+            Some(suspension) => self.0.insert(release, suspension),
+            None => self.0.remove(&release),
         };
     }
 
     pub(crate) fn get(&self, release: &ReleaseId, now: Timestamp) -> Option<&Suspension> {
-        self.by_release.get(release).filter(|suspension| !suspension.is_over(now))
+        self.0.get(release).filter(|suspension| !suspension.is_over(now))
     }
 
     pub(crate) fn next_end(&self) -> Option<Timestamp> {
-        self.ends.next()
+        self.0.values().filter_map(|suspension| suspension.until).min()
     }
 
     pub(crate) fn take_ended(&mut self, now: Timestamp) -> Vec<ReleaseId> {
-        let ended = self.ends.take_due(now);
-        ended.iter().for_each(|release| drop(self.by_release.remove(release)));
+        let ended = self.0.iter().filter(|(_, suspension)| suspension.is_over(now));
+        let mut ended: Vec<ReleaseId> = ended.map(|(release, _)| release.clone()).collect();
+        ended.sort();
+        ended.iter().for_each(|release| drop(self.0.remove(release)));
         ended
     }
 }

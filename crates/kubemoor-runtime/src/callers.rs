@@ -293,11 +293,6 @@ pub enum TokenFileError {
     Parse { path: PathBuf },
 }
 
-#[derive(Debug)]
-pub struct TokenFile {
-    path: PathBuf,
-}
-
 /// The tokens in the file `path`, the one to register first.
 pub fn read_tokens(path: &Path) -> Result<(CallerToken, Option<CallerToken>), TokenFileError> {
     let mut text = String::new();
@@ -316,34 +311,27 @@ fn parse_tokens(text: &str) -> Option<(CallerToken, Option<CallerToken>)> {
     lines.next().is_none().then_some((first, second))
 }
 
-impl TokenFile {
-    /// Has `callers` accept what is in the file.
-    pub fn open(path: PathBuf, callers: &CallerSecrets) -> Result<Self, TokenFileError> {
-        let (registered, other) = read_tokens(&path)?;
-        callers.accept(registered, other);
-        Ok(Self { path })
-    }
-
-    pub async fn keep(self, callers: CallerSecrets, stop: CancellationToken) {
-        let mut last_failure = None;
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(CHECK_EVERY) => {}
+/// Has `callers` accept what is in the file `path` by then, until `stop` is cancelled.
+pub async fn follow_tokens(path: PathBuf, callers: CallerSecrets, stop: CancellationToken) {
+    let mut last_failure = None;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(CHECK_EVERY) => {}
+        }
+        let path = path.clone();
+        let read = tokio::task::spawn_blocking(move || read_tokens(&path)).await;
+        let read = read.map_err(|error| error.to_string());
+        match read.and_then(|tokens| tokens.map_err(|error| error.to_string())) {
+            Ok((registered, other)) => {
+                callers.accept(registered, other);
+                last_failure = None;
             }
-            let path = self.path.clone();
-            let failure = match tokio::task::spawn_blocking(move || read_tokens(&path)).await {
-                Ok(Ok((registered, other))) => {
-                    callers.accept(registered, other);
-                    None
-                }
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(error) => Some(error.to_string()),
-            };
-            if let Some(error) = failure.as_ref().filter(|_| last_failure != failure) {
+            Err(error) if last_failure.as_ref() == Some(&error) => {}
+            Err(error) => {
                 tracing::warn!("the caller tokens in use stay: {error}");
+                last_failure = Some(error);
             }
-            last_failure = failure;
         }
     }
 }

@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_verdict::edit::VerdictReason;
@@ -132,18 +132,31 @@ pub fn registry() -> Registry {
     Registry::with_prefix("kubemoor")
 }
 
+/// A new metric, registered.
+fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// A metric of times, registered.
+fn registered_seconds<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+    metric
+}
+
 impl ConnectionMetrics {
     /// Registers the component's metrics, and gives those of the webhook's port.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self { port: Port::Webhook, open: Family::default(), ended: Family::default() };
+        let open = new(registry, "connections_open", "Connections that are open now");
+        let ended = new(registry, "connections", "Connections by how they ended");
+        let metrics = Self { port: Port::Webhook, open, ended };
         // An alert sees the first of them if it has seen none before.
         for port in [Port::Webhook, Port::Admin] {
             for end in [ConnectionEnd::Refused, ConnectionEnd::Displaced, ConnectionEnd::Handshake] {
                 drop(metrics.ended.get_or_create(&EndLabels { port, end }));
             }
         }
-        registry.register("connections_open", "Connections that are open now", metrics.open.clone());
-        registry.register("connections", "Connections by how they ended", metrics.ended.clone());
         metrics
     }
 
@@ -166,9 +179,7 @@ impl ConnectionMetrics {
 
 impl EmergencyMetrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register("emergency", "Whether the emergency is open", metrics.open.clone());
-        metrics
+        Self { open: new(registry, "emergency", "Whether the emergency is open") }
     }
 
     pub fn open(&self, is_open: bool) {
@@ -184,31 +195,24 @@ impl Drop for OpenConnection {
 
 impl AdmissionMetrics {
     pub fn register(registry: &mut Registry) -> Self {
+        let duration = Family::new_with_constructor(request_seconds as fn() -> Histogram);
         let metrics = Self {
-            verdicts: Family::default(),
-            duration: Family::new_with_constructor(request_seconds),
-            malformed: Counter::default(),
-            callers_refused: Counter::default(),
+            verdicts: new(registry, "verdicts", "Reviews by decision and reason"),
+            duration: registered_seconds(
+                registry,
+                "admission_duration",
+                "Time from a review's arrival to its answer",
+                duration,
+            ),
+            malformed: new(registry, "malformed_reviews", "Requests that held no AdmissionReview v1"),
+            callers_refused: new(
+                registry,
+                "callers_refused",
+                "Requests to the webhook's port by others than the API server",
+            ),
         };
         // An alert sees the first one if it has seen none before.
         expected_verdicts().for_each(|labels| drop(metrics.verdicts.get_or_create(&labels)));
-        registry.register("verdicts", "Reviews by decision and reason", metrics.verdicts.clone());
-        registry.register_with_unit(
-            "admission_duration",
-            "Time from a review's arrival to its answer",
-            Unit::Seconds,
-            metrics.duration.clone(),
-        );
-        registry.register(
-            "malformed_reviews",
-            "Requests that held no AdmissionReview v1",
-            metrics.malformed.clone(),
-        );
-        registry.register(
-            "callers_refused",
-            "Requests to the webhook's port by others than the API server",
-            metrics.callers_refused.clone(),
-        );
         metrics
     }
 
@@ -235,17 +239,12 @@ impl RecordMetrics {
         F: Fn() -> I + Send + Sync + 'static,
         I: IntoIterator<Item = (&'static str, u64)>,
     {
-        let metrics = Self::default();
-        registry.register(
-            "records_undecodable",
-            "Release records that do not count, by what is wrong with them",
-            metrics.undecodable.clone(),
-        );
-        registry.register(
-            "fresh_looks",
-            "Readings of a release's records before a refusal, by their outcome",
-            metrics.looks.clone(),
-        );
+        let undecodable = "Release records that do not count, by what is wrong with them";
+        let looks = "Readings of a release's records before a refusal, by their outcome";
+        let metrics = Self {
+            undecodable: new(registry, "records_undecodable", undecodable),
+            looks: new(registry, "fresh_looks", looks),
+        };
         collect(registry, move |mut encoder| {
             let kind = ConstGauge::new(0_u64).metric_type();
             let mut metric = encoder.encode_descriptor("releases", "Releases by their state", None, kind)?;
@@ -343,29 +342,20 @@ pub struct NoticeMetrics {
 
 impl NoticeMetrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
+        let due = "Releases whose GuardedRelease has still to be compared, and written if it differs";
+        let missed = "Incidents of which nobody was told, because too many came at once";
+        let metrics = Self {
+            leading: new(registry, "leading", "Whether this replica leads"),
+            statuses: new(registry, "status_writes", "Writes of GuardedReleases by their outcome"),
+            statuses_due: new(registry, "statuses_due", due),
+            events: new(registry, "events", "Kubernetes events by outcome"),
+            notifications: new(registry, "notifications", "Notifications by outcome"),
+            missed: new(registry, "incidents_missed", missed),
+        };
         // An alert sees the first of them if it has seen none before.
         for outcome in [NotificationFate::Dropped, NotificationFate::Failed] {
             drop(metrics.notifications.get_or_create(&[("outcome", outcome)]));
         }
-        registry.register("leading", "Whether this replica leads", metrics.leading.clone());
-        registry.register(
-            "status_writes",
-            "Writes of GuardedReleases by their outcome",
-            metrics.statuses.clone(),
-        );
-        registry.register(
-            "statuses_due",
-            "Releases whose GuardedRelease has still to be compared, and written if it differs",
-            metrics.statuses_due.clone(),
-        );
-        registry.register("events", "Kubernetes events by outcome", metrics.events.clone());
-        registry.register("notifications", "Notifications by outcome", metrics.notifications.clone());
-        registry.register(
-            "incidents_missed",
-            "Incidents of which nobody was told, because too many came at once",
-            metrics.missed.clone(),
-        );
         metrics
     }
 
@@ -411,15 +401,16 @@ pub struct LedgerMetrics {
 
 impl LedgerMetrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
+        let metrics = Self {
+            rows: new(registry, "ledger_rows", "Rows of the ledger by outcome"),
+            queue: new(registry, "ledger_queue", "Rows that wait for the ledger's writer"),
+            up: new(registry, "ledger_up", "Whether the ledger's database takes rows"),
+            deleted: new(registry, "ledger_deleted_rows", "Rows deleted by retention"),
+        };
         // An alert sees the first of them if it has seen none before.
         for outcome in [Written::Overflow, Written::Unavailable, Written::Lost] {
             metrics.written(outcome, 0);
         }
-        registry.register("ledger_rows", "Rows of the ledger by outcome", metrics.rows.clone());
-        registry.register("ledger_queue", "Rows that wait for the ledger's writer", metrics.queue.clone());
-        registry.register("ledger_up", "Whether the ledger's database takes rows", metrics.up.clone());
-        registry.register("ledger_deleted_rows", "Rows deleted by retention", metrics.deleted.clone());
         metrics
     }
 
@@ -446,12 +437,8 @@ impl LedgerMetrics {
     }
 }
 
-label! {
-    DriftFound {
-        Missing = "missing", Changed = "changed", Ownership = "ownership", Terminating = "terminating",
-        Unreadable = "unreadable",
-    }
-}
+/// The kinds of drift.
+const DRIFTS: [&str; 5] = ["missing", "changed", "ownership", "terminating", "unreadable"];
 
 label! {
     RepairResult {
@@ -462,53 +449,37 @@ label! {
 
 #[derive(Clone, Debug)]
 pub struct GuardMetrics {
-    found: Family<Label<DriftFound>, Counter>,
+    found: Family<Label<&'static str>, Counter>,
     repairs: Family<RepairLabels, Counter>,
-    delay: Family<Label<DriftFound>, Histogram, fn() -> Histogram>,
+    delay: Family<Label<&'static str>, Histogram, fn() -> Histogram>,
     detection: Histogram,
     oldest: Arc<Mutex<Option<Timestamp>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RepairLabels {
-    kind: DriftFound,
+    kind: &'static str,
     outcome: RepairResult,
 }
 
 impl GuardMetrics {
     pub fn register(registry: &mut Registry) -> Self {
+        let delay = Family::new_with_constructor(drift_seconds as fn() -> Histogram);
+        let (repair, detection) = (
+            "Time from the first sight of a drift to its repair",
+            "Time from the last write to an object to its being found drifted",
+        );
         let metrics = Self {
-            found: Family::default(),
-            repairs: Family::default(),
-            delay: Family::new_with_constructor(drift_seconds),
-            detection: drift_seconds(),
+            found: new(registry, "drift_found", "Declared objects found drifted"),
+            repairs: new(registry, "repairs", "Drifted objects by outcome"),
+            delay: registered_seconds(registry, "repair_delay", repair, delay),
+            detection: registered_seconds(registry, "drift_detection_delay", detection, drift_seconds()),
             oldest: Arc::default(),
         };
         // An alert sees the first failure if it has seen none before.
-        let kinds = [
-            DriftFound::Missing,
-            DriftFound::Changed,
-            DriftFound::Ownership,
-            DriftFound::Terminating,
-            DriftFound::Unreadable,
-        ];
-        for kind in kinds {
+        for kind in DRIFTS {
             drop(metrics.repairs.get_or_create(&RepairLabels { kind, outcome: RepairResult::Failed }));
         }
-        registry.register("drift_found", "Declared objects found drifted", metrics.found.clone());
-        registry.register("repairs", "Drifted objects by outcome", metrics.repairs.clone());
-        registry.register_with_unit(
-            "repair_delay",
-            "Time from the first sight of a drift to its repair",
-            Unit::Seconds,
-            metrics.delay.clone(),
-        );
-        registry.register_with_unit(
-            "drift_detection_delay",
-            "Time from the last write to an object to its being found drifted",
-            Unit::Seconds,
-            metrics.detection.clone(),
-        );
         let oldest = Arc::clone(&metrics.oldest);
         collect(registry, move |mut encoder| {
             let age =
@@ -520,16 +491,16 @@ impl GuardMetrics {
         metrics
     }
 
-    pub fn found(&self, kind: DriftFound) {
+    pub fn found(&self, kind: &'static str) {
         self.found.get_or_create(&[("kind", kind)]).inc();
     }
 
-    pub fn repaired(&self, kind: DriftFound, outcome: RepairResult) {
+    pub fn repaired(&self, kind: &'static str, outcome: RepairResult) {
         self.repairs.get_or_create(&RepairLabels { kind, outcome }).inc();
     }
 
     /// Takes note that a drift was put right this long after it was first seen.
-    pub fn repaired_after(&self, kind: DriftFound, delay: SignedDuration) {
+    pub fn repaired_after(&self, kind: &'static str, delay: SignedDuration) {
         self.delay.get_or_create(&[("kind", kind)]).observe(delay.as_secs_f64().max(0.0));
     }
 

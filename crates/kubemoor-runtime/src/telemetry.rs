@@ -7,20 +7,12 @@ use std::io::{self, IsTerminal, Write};
 
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
 
 use kubemoor_declare::model::text::escaped_json;
 
-#[derive(Debug, Error)]
-pub enum TelemetryError {
-    #[error(
-        "the log filter {filter:?} is not understood ({source}); give a level, such as info, or \
-         targets with levels, such as info,kubemoor=debug"
-    )]
-    ParseFilter { filter: String, source: ParseError },
-    #[error("logging has begun already in this process")]
-    Install,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("logging has begun already in this process")]
+pub struct TelemetryError;
 
 /// Decides which failures of a retried operation are logged: the first of each series. Use one for each operation,
 /// since one failure must not hide another.
@@ -42,11 +34,11 @@ impl FailureLog {
     }
 }
 
-/// Begins to log what `filter` lets through, such as `info,kubemoor=debug`.
+/// Begins to log what `filter`, which is valid, lets through, such as `info,kubemoor=debug`.
 pub fn init(filter: &str) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(parse(filter)?)
+        .with_env_filter(EnvFilter::builder().parse_lossy(filter))
         .with_writer(|| EscapingWriter(std::io::stderr()))
         .with_ansi(terminal);
     let installed = if terminal {
@@ -54,7 +46,7 @@ pub fn init(filter: &str) -> Result<(), TelemetryError> {
     } else {
         builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init()
     };
-    installed.map_err(|_| TelemetryError::Install)
+    installed.map_err(|_| TelemetryError)
 }
 
 /// Writes lines of a log in which no name from the cluster reverses the order of the text around it. A line comes whole.
@@ -72,12 +64,6 @@ impl<W: Write> Write for EscapingWriter<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
-}
-
-fn parse(filter: &str) -> Result<EnvFilter, TelemetryError> {
-    EnvFilter::builder()
-        .parse(filter)
-        .map_err(|source| TelemetryError::ParseFilter { filter: filter.to_owned(), source })
 }
 
 #[cfg(test)]

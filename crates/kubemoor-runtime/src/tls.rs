@@ -31,7 +31,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub use self::authority::SharedCertificate;
@@ -205,24 +205,20 @@ impl Certificates {
             }
             let certificates = self.clone();
             let refreshed = tokio::task::spawn_blocking(move || certificates.refresh(Timestamp::now())).await;
-            let failure = match refreshed {
-                Ok(Ok(is_new)) => {
+            let refreshed = refreshed.map_err(|error| error.to_string());
+            match refreshed.and_then(|refreshed| refreshed.map_err(|error| error.to_string())) {
+                Ok(is_new) => {
                     if let (true, Ok((_, until))) = (is_new, self.validity()) {
                         renewed(until);
                     }
-                    None
+                    last_failure = None;
                 }
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(error) => Some(error.to_string()),
-            };
-            match &failure {
-                Some(error) if last_failure == failure => {
-                    debug!(%error, "the certificate is still not renewed")
+                Err(error) if last_failure.as_ref() == Some(&error) => {}
+                Err(error) => {
+                    warn!(%error, "the certificate in use stays, because the files give no other");
+                    last_failure = Some(error);
                 }
-                Some(error) => warn!(%error, "the certificate in use stays, because the files give no other"),
-                None => {}
             }
-            last_failure = failure;
         }
     }
 

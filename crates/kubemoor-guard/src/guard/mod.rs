@@ -588,10 +588,6 @@ async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: Api
         },
         ApiWork::ReadObject { object, version } => read_object(guard, &object, &version).await,
         ApiWork::ReadDocument { revision, object } => read_document(guard, release, revision, &object).await,
-        ApiWork::ReadNamespace { name } => {
-            let deleting = is_being_deleted(guard, "", "Namespace", name).await;
-            deleting.map(|deleting| WorkOutcome::Namespace { deleting })
-        }
         ApiWork::ReadDefinition { object } => is_definition_being_deleted(guard, &object).await,
         ApiWork::Ask { object, uid, revision, digest } => {
             let question = DryRunQuestion { object, uid, release: release.clone(), revision, digest };
@@ -650,15 +646,14 @@ async fn read_document(
 
 async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result<WorkOutcome, WorkFailure> {
     let plural = target(guard, object, "")?.resource.plural;
-    let name = format!("{plural}.{}", object.group);
-    let deleting = is_being_deleted(guard, "apiextensions.k8s.io", "CustomResourceDefinition", name).await?;
-    Ok(WorkOutcome::Definition { deleting })
-}
-
-async fn is_being_deleted(guard: &Guard, group: &str, kind: &str, name: String) -> Result<bool, WorkFailure> {
-    let object = ObjectId { group: group.into(), kind: kind.into(), namespace: None, name: name.into() };
-    let sighting = guard.objects.sight(&target(guard, &object, "v1")?).await.map_err(call_failure)?;
-    Ok(sighting.is_some_and(|sighting| sighting.deleting))
+    let definition = ObjectId {
+        group: "apiextensions.k8s.io".into(),
+        kind: "CustomResourceDefinition".into(),
+        namespace: None,
+        name: format!("{plural}.{}", object.group).into(),
+    };
+    let sighting = guard.objects.sight(&target(guard, &definition, "v1")?).await.map_err(call_failure)?;
+    Ok(WorkOutcome::Definition { deleting: sighting.is_some_and(|sighting| sighting.deleting) })
 }
 
 async fn ask_arbiter(guard: &Guard, question: &DryRunQuestion) -> Result<WorkOutcome, WorkFailure> {

@@ -10,11 +10,11 @@ use super::Guard;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_ledger::row::{Act, GuardedObject, LedgerRow, Repaired, ReviewedEdit, RowChange};
-use kubemoor_reconcile::brake::{Drifting, Reach};
+use kubemoor_reconcile::brake::Drifting;
 use kubemoor_reconcile::drifts::ObjectDrift;
 use kubemoor_reconcile::event::{ObjectFate, Occurrence};
 use kubemoor_reconcile::report::{DriftKind, Happening, Incident, LoopReport};
-use kubemoor_runtime::metrics::{DriftFound, RepairResult};
+use kubemoor_runtime::metrics::RepairResult;
 use kubemoor_runtime::telemetry::traces;
 use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::message;
@@ -29,42 +29,40 @@ pub(super) fn publish(guard: &Guard, told: Occurrence) {
         Occurrence::Object { release, object, drift, fate } => {
             publish_object(guard, &release, &object, &drift, fate)
         }
-        Occurrence::Found(kind) => guard.metrics.found(drift_found(kind)),
+        Occurrence::Found(kind) => guard.metrics.found(kind.as_str()),
         Occurrence::DetectedAfter(delay) => guard.metrics.detected_after(delay),
-        Occurrence::Present(kind) => guard.metrics.repaired(drift_found(kind), RepairResult::Present),
-        Occurrence::Untaken(kind) => guard.metrics.repaired(drift_found(kind), RepairResult::Failed),
+        Occurrence::Present(kind) => guard.metrics.repaired(kind.as_str(), RepairResult::Present),
+        Occurrence::RepairRejected(kind) => guard.metrics.repaired(kind.as_str(), RepairResult::Failed),
         Occurrence::Oldest(since) => guard.metrics.oldest(since),
-        Occurrence::Eased { reach, release } => {
-            tracing::info!(release.id = %release, "repairs go on");
-            let namespace = (reach == Reach::Namespace).then(|| release.namespace.to_string());
-            let detail = format!("by an order to repair Helm release {release}");
-            keep_brake(guard, Act::ReleaseBrake, namespace.as_deref(), detail);
+        Occurrence::Eased { namespace, by } => {
+            if let Some(release) = by {
+                tracing::info!(release.id = %release, "repairs go on");
+                let detail = format!("by an order to repair Helm release {release}");
+                keep_brake(guard, Act::ReleaseBrake, namespace.as_deref(), detail);
+            }
             guard.state.tell(Happening::Eased { namespace });
         }
-        Occurrence::Unbraked { namespace } => guard.state.tell(Happening::Eased { namespace }),
-        Occurrence::Braked { reach, namespace, drifting } => {
-            publish_brake(guard, reach, namespace, &drifting)
-        }
+        Occurrence::Braked { namespace, drifting } => publish_brake(guard, namespace, &drifting),
         Occurrence::Held { release, until } => publish_hold(guard, &release, until),
     }
 }
 
-fn publish_brake(guard: &Guard, reach: Reach, namespace: String, drifting: &Drifting) {
+fn publish_brake(guard: &Guard, namespace: Option<String>, drifting: &Drifting) {
     let (total, declared) = (drifting.total(), drifting.declared);
-    let (namespace, drifting) = match reach {
-        Reach::Cluster => {
+    let drifting = match &namespace {
+        None => {
             tracing::error!(
                 "{total} of {declared} declared objects drift at once: all repairs have stopped until a user runs kubemoor reconcile"
             );
-            (None, total)
+            total
         }
-        Reach::Namespace => {
-            let there = drifting.of(&namespace);
+        Some(namespace) => {
+            let there = drifting.of(namespace);
             tracing::error!(
                 release.namespace = %namespace,
                 "{there} of {declared} declared objects drift at once, all of releases in namespace {namespace}: repairs there have stopped until a user runs kubemoor reconcile"
             );
-            (Some(namespace), there)
+            there
         }
     };
     let detail = format!("{drifting} of {declared} declared objects drift");
@@ -108,7 +106,7 @@ fn publish_object(
     drift: &ObjectDrift,
     fate: ObjectFate,
 ) {
-    let kind = drift_found(drift.kind);
+    let kind = drift.kind.as_str();
     match fate {
         ObjectFate::Repaired { attempts } | ObjectFate::Partly { attempts } => {
             let is_whole = matches!(fate, ObjectFate::Repaired { .. });
@@ -208,16 +206,6 @@ fn complain(guard: &Guard, report: &LoopReport) {
         release.id = %report.release, release.revision = report.records.revision, objects = report.flaws.len(),
         "a chart has an invalid annotation, which has no effect: {object}: {flaw}"
     );
-}
-
-fn drift_found(kind: DriftKind) -> DriftFound {
-    match kind {
-        DriftKind::Missing => DriftFound::Missing,
-        DriftKind::Changed => DriftFound::Changed,
-        DriftKind::Ownership => DriftFound::Ownership,
-        DriftKind::Terminating => DriftFound::Terminating,
-        DriftKind::Unreadable => DriftFound::Unreadable,
-    }
 }
 
 fn log_repair(release: &Release, object: &ObjectId, drift: &ObjectDrift, attempts: u32) {

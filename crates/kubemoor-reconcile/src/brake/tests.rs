@@ -39,7 +39,7 @@ fn brake_stops_repairs_after_sustained_mass_drift_until_manual_request() {
     for at in [2, 3, 4] {
         assert_eq!(brake.pull("a", &of(11, 109), start + second * at), Pull::Slipping);
     }
-    assert_eq!(brake.pull("a", &of(12, 109), start + second * 5), Pull::Sets(Reach::Namespace));
+    assert_eq!(brake.pull("a", &of(12, 109), start + second * 5), Pull::Sets(Some("a".to_owned())));
     // Less drift alone is no person's word.
     assert_eq!(brake.pull("a", &of(0, 109), start + second * 6), Pull::On);
     assert!(brake.ease("a", &of(11, 109)).is_empty() && brake.is_on("a"));
@@ -56,7 +56,7 @@ fn two_moments_far_apart_do_not_set_it() {
     // Nothing drifted in between, so nobody pulled.
     assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3600)), Pull::Slipping);
     assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3602)), Pull::Slipping);
-    assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3603)), Pull::Sets(Reach::Namespace));
+    assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3603)), Pull::Sets(Some("a".to_owned())));
 }
 
 /// For which of the namespaces it is on after so much has drifted of a hundred objects.
@@ -111,7 +111,7 @@ fn a_person_eases_what_he_asks_for() {
     assert!(brake.ease("b", &drifting(100, &[("a", 30)])).is_empty());
     // Of one of two releases in it.
     assert!(brake.ease("a", &drifting(100, &[("a", 15)])).is_empty());
-    assert_eq!(brake.ease("a", &drifting(100, &[("a", 5), ("b", 30)])), [Reach::Namespace]);
+    assert_eq!(brake.ease("a", &drifting(100, &[("a", 5), ("b", 30)])), [Some("a".to_owned())]);
     assert!(!brake.is_on("a"));
 
     let mut brake = after(100, &[("a", 30), ("b", 30)]);
@@ -130,11 +130,11 @@ fn tally_counts_by_namespace_and_knows_the_oldest() {
         tally.set(&release(namespace, name), ReleaseTally { drifting, oldest });
     }
     assert_eq!(tally.oldest(), at(4));
-    let drifting = tally.drifting(10);
+    let drifting = tally.drifting(10, None);
     assert_eq!((drifting.of("a"), drifting.of("b"), drifting.total(), drifting.declared), (5, 0, 5, 10));
-    assert_eq!(tally.drifting_besides(&release("a", "x"), 10).total(), 3);
+    assert_eq!(tally.drifting(10, Some(&release("a", "x"))).total(), 3);
     for (namespace, name) in [("a", "x"), ("a", "y"), ("b", "z")] {
         tally.set(&release(namespace, name), ReleaseTally::default());
     }
-    assert!(tally.oldest().is_none() && tally.drifting(10).by_namespace.is_empty());
+    assert!(tally.oldest().is_none() && tally.drifting(10, None).by_namespace.is_empty());
 }

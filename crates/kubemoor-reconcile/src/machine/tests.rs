@@ -16,24 +16,21 @@ use super::super::event::{
 use super::super::report::LoopReport;
 use super::super::scopes::WatchScope;
 use super::*;
-use crate::sample_releases::{SampleRecord, assembled};
+use crate::brake::Drifting;
+use crate::drifts::First;
+use crate::event::ObjectFate;
+use crate::report::DriftKind;
+use crate::sample_releases::{SampleRecord, assembled, second};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::{Release, document};
 use kubemoor_policy::Policy;
+use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::guarded::Suspension;
-use kubemoor_verdict::health::HealthReason;
+use kubemoor_verdict::health::{HealthReason, ObjectState};
 
-mod endings;
-mod leads;
-mod orders;
-mod outside;
-mod put_right;
-mod reports;
 mod rest;
-mod revisions;
-mod suspensions;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {k: v}\n";
 
@@ -47,9 +44,6 @@ struct Scene {
     /// The value of `k` in the live object; none while it is missing.
     value: Option<&'static str>,
     version: u64,
-    uid: &'static str,
-    /// The release that the live object names as its own.
-    owner: &'static str,
     /// Its `managedFields`.
     managed: Option<Value>,
     /// The value and the version in which the object is read, where those are old.
@@ -88,8 +82,6 @@ impl Scene {
             policy,
             value: Some("v"),
             version: 1,
-            uid: "1",
-            owner: "web",
             managed: None,
             outdated: None,
             writes: VecDeque::new(),
@@ -124,9 +116,9 @@ impl Scene {
         Some(json!({
             "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": value},
             "metadata": {
-                "name": "web", "namespace": "shop", "uid": self.uid, "resourceVersion": self.version.to_string(),
+                "name": "web", "namespace": "shop", "uid": "1", "resourceVersion": self.version.to_string(),
                 "labels": {"app.kubernetes.io/managed-by": "Helm"},
-                "annotations": {"meta.helm.sh/release-name": self.owner, "meta.helm.sh/release-namespace": "shop"},
+                "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
             },
         }))
     }
@@ -136,10 +128,10 @@ impl Scene {
         let managers = vec![HelmManager { name: "helm".to_owned(), applies: true }];
         let sighting = Sighting {
             id: web(),
-            uid: self.uid.to_owned(),
+            uid: "1".to_owned(),
             resource_version: self.version.to_string(),
             deleting: false,
-            release: Some(ReleaseId { name: self.owner.into(), ..self.release.id.clone() }),
+            release: Some(self.release.id.clone()),
             managers,
             updaters: vec!["kubectl-edit".to_owned()],
             touched: None,
@@ -214,7 +206,6 @@ impl Scene {
                 digest: self.release.state.digest,
                 object: document(&self.release.id, MANIFEST, &object, &Catalog::with_core()).map(Secret),
             }),
-            ApiWork::ReadNamespace { .. } => WorkOutcome::Namespace { deleting: false },
             ApiWork::ReadDefinition { .. } => WorkOutcome::Definition { deleting: false },
             ApiWork::Ask { .. } | ApiWork::Probe { .. } => WorkOutcome::Failed(WorkFailure::unanswered("no")),
             ApiWork::Write { write, .. } => {
@@ -256,7 +247,6 @@ fn name(work: &ApiWork) -> &'static str {
         ApiWork::ReadObject { .. } => "object",
         ApiWork::ReadRecords { .. } => "records",
         ApiWork::ReadDocument { .. } => "document",
-        ApiWork::ReadNamespace { .. } => "namespace",
         ApiWork::ReadDefinition { .. } => "definition",
         ApiWork::Ask { .. } => "ask",
         ApiWork::Probe { .. } => "probe",
@@ -268,7 +258,7 @@ fn name(work: &ApiWork) -> &'static str {
 }
 
 const RECREATED: &str = "object object records document APPLY records";
-const RESTORED: &str = "object records namespace document APPLY";
+const RESTORED: &str = "object records document APPLY";
 
 #[test]
 fn drift_is_repaired_in_this_order_and_reported() {
@@ -316,24 +306,30 @@ fn nothing_is_written_that_may_not_be() {
 
 #[test]
 fn repair_starts_over_after_a_conflicting_write() {
-    let fails = |faults: &[Fault]| {
-        let faults = VecDeque::from(faults.to_vec());
-        move |scene: &mut Scene| scene.writes = faults.clone()
-    };
-    check(
-        fails(&[Fault::Conflict]),
-        "object object records document APPLY",
-        &format!("{RESTORED} {RESTORED}"),
-    );
-    check(
-        fails(&[Fault::Conflict, Fault::Conflict, Fault::Conflict]),
-        "object object records document APPLY",
-        &[RESTORED; 3].join(" "),
-    );
-    check(fails(&[Fault::AlreadyExists]), "object object records document APPLY", RESTORED);
-    check(fails(&[Fault::Terminating]), "object object records document APPLY", RESTORED);
-    // Of a write that nobody answered it is looked what it has made.
-    check(fails(&[Fault::Unanswered]), "object object records document APPLY object", RESTORED);
+    let recreated = "object object records document APPLY";
+    for (faults, missing) in [
+        (vec![Fault::Conflict], recreated),
+        (vec![Fault::Conflict; 3], recreated),
+        (vec![Fault::AlreadyExists], recreated),
+        (vec![Fault::Terminating], recreated),
+        // Of a write that nobody answered it is looked what it has made.
+        (vec![Fault::Unanswered], "object object records document APPLY object"),
+    ] {
+        for (value, expected) in [(None, missing), (Some("x"), RESTORED)] {
+            let mut scene = Scene::new(DriftMode::Repair, settings());
+            scene.writes = faults.clone().into();
+            scene.change(value);
+            assert_eq!(scene.work(), expected, "{faults:?}");
+            for _ in 0..9 {
+                if scene.value != Some("v") && scene.timer.is_some() {
+                    scene.wait();
+                    scene.work();
+                }
+            }
+            let is_left = value.is_none() && faults == [Fault::AlreadyExists];
+            assert_eq!(scene.value, if is_left { None } else { Some("v") }, "{faults:?} {value:?}");
+        }
+    }
 }
 
 #[test]
@@ -360,9 +356,8 @@ fn repairs_back_off_while_the_object_is_repeatedly_changed_back() {
     }
     assert_eq!(waits[..3], [0, 0, 0], "{waits:?}");
     assert!(waits[4..].is_sorted() && waits[13] > 200 && waits[13] <= 300, "{waits:?}");
-    let is_contested = |told: &Occurrence| {
-        matches!(told, Occurrence::Object { fate: crate::event::ObjectFate::Contested, .. })
-    };
+    let is_contested =
+        |told: &Occurrence| matches!(told, Occurrence::Object { fate: ObjectFate::Contested, .. });
     assert!(scene.told.iter().any(is_contested));
 }
 
@@ -384,4 +379,525 @@ fn reads_back_off_while_the_server_returns_an_older_version() {
     scene.wait();
     assert_eq!(scene.work(), RECREATED);
     assert_eq!(scene.reason(), Some(HealthReason::InSync));
+}
+
+#[test]
+fn order_repairs_what_is_only_reported_and_is_answered_once() {
+    let mut scene = Scene::new(DriftMode::Report, settings());
+    scene.change(None);
+    assert_eq!(scene.work(), "object");
+    let order = |at: &str, scene: &mut Scene| {
+        let (release, at) = (scene.release.id.clone(), at.to_owned());
+        scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at, ticket: None }));
+        scene.work()
+    };
+    assert_eq!(order("1", &mut scene), RECREATED);
+    let answer = |scene: &Scene| scene.report.as_ref().and_then(|report| report.answer.clone()).unwrap();
+    assert_eq!((answer(&scene).at.as_str(), answer(&scene).message.as_str()), ("1", "1 object is repaired"));
+    assert_eq!(order("2", &mut scene), "object");
+    assert_eq!(answer(&scene).message, "nothing had to be repaired");
+    // The order is done: new drift is only reported again, even if the same order arrives again.
+    scene.change(None);
+    assert_eq!(scene.work(), "object");
+    for leads in [false, true] {
+        scene.tell(LoopEvent::Leads(leads));
+    }
+    assert_eq!(order("2", &mut scene), "");
+    assert_eq!((answer(&scene).message.as_str(), scene.value), ("nothing had to be repaired", None));
+    // The same while it is carried out.
+    let told_twice = |scene: &mut Scene| {
+        let release = scene.release.id.clone();
+        scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at: "3".to_owned(), ticket: None }));
+    };
+    told_twice(&mut scene);
+    // The order is a reason to read the object again.
+    assert_eq!(order("3", &mut scene), format!("{RECREATED} object"));
+    assert_eq!(answer(&scene).message, "1 object is repaired");
+}
+
+#[test]
+fn order_that_another_replica_may_have_answered_repairs_nothing_until_it_is_given_again() {
+    for is_given_again in [false, true] {
+        let mut scene = Scene::new(DriftMode::Report, settings());
+        scene.change(None);
+        assert_eq!(scene.work(), "object");
+        let tell = |scene: &mut Scene| {
+            let release = scene.release.id.clone();
+            scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at: "1".to_owned(), ticket: None }));
+        };
+        tell(&mut scene);
+        // The lead is lost and won back while the object is read.
+        for leads in [false, true] {
+            scene.tell(LoopEvent::Leads(leads));
+        }
+        if is_given_again {
+            tell(&mut scene);
+        }
+        scene.work();
+        let answer = scene.report.as_ref().and_then(|report| report.answer.clone());
+        assert_eq!((scene.value.is_some(), answer.is_some()), (is_given_again, is_given_again));
+    }
+}
+
+#[test]
+fn suspended_release_is_repaired_when_its_suspension_ends() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let (release, hour) = (scene.release.id.clone(), SignedDuration::from_hours(1));
+    let suspension = |until: Timestamp| Suspension { until: Some(until), reason: "migration".to_owned() };
+    let end = scene.now + hour;
+    scene.tell(LoopEvent::Order(LoopOrder::Suspend(release.clone(), Some(suspension(end)))));
+    scene.work();
+    scene.change(Some("x"));
+    assert_eq!(scene.work(), "");
+    let control = scene.report.as_ref().map(|report| report.control.clone());
+    assert_eq!(control.and_then(|control| control.suspended), Some(suspension(end)));
+    // It is prolonged before it ends.
+    let later = end + hour;
+    scene.tell(LoopEvent::Order(LoopOrder::Suspend(release, Some(suspension(later)))));
+    assert_eq!((scene.work(), scene.reason()), (String::new(), Some(HealthReason::Suspended)));
+    while scene.timer.is_some_and(|timer| timer < later) {
+        scene.wait();
+        assert_eq!((scene.work(), scene.value), (String::new(), Some("x")));
+    }
+    scene.wait();
+    assert_eq!(scene.work(), RESTORED);
+    assert_eq!((scene.now, scene.value, scene.reason()), (later, Some("v"), Some(HealthReason::InSync)));
+}
+
+#[test]
+fn suspension_that_ended_while_no_guard_ran_stops_nothing() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let over = Suspension { until: Some(scene.now), reason: String::new() };
+    scene.tell(LoopEvent::Order(LoopOrder::Suspend(scene.release.id.clone(), Some(over))));
+    scene.work();
+    scene.change(Some("x"));
+    assert_eq!((scene.work().as_str(), scene.reason()), (RESTORED, Some(HealthReason::InSync)));
+}
+
+#[test]
+fn object_from_before_a_failed_upgrade_is_judged_by_the_next() {
+    let mut scene = Scene::new(DriftMode::Report, settings());
+    let changed = MANIFEST.replace("k: v", "k: w");
+    let next = SampleRecord { manifest: &changed, revision: 3, ..SampleRecord::default() };
+    for (release, expected) in [
+        (second(ReleaseStatus::Failed, &changed, MANIFEST), HealthReason::ReleaseFailed),
+        (assembled(next, None), HealthReason::Drifted),
+    ] {
+        scene.record(Arc::new(release));
+        assert_eq!(scene.work(), "object");
+        assert_eq!(scene.reason(), Some(expected));
+    }
+}
+
+#[test]
+fn object_that_a_failed_upgrade_dropped_and_deleted_is_not_missing() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    scene.record(Arc::new(second(ReleaseStatus::Failed, "", MANIFEST)));
+    scene.work();
+    for value in [None, Some("v"), None] {
+        scene.change(value);
+        scene.work();
+        let report = scene.report.as_ref().unwrap();
+        let found = (report.health().reason, report.drifted.len(), report.health().counts.matching);
+        assert_eq!(found, (HealthReason::ReleaseFailed, 0, 1), "{value:?}");
+    }
+}
+
+/// kubectl takes a field during the operation. Or after it, and the watch of the object is ahead of the watch of Helm's
+/// records: the loop then still takes the operation for running.
+#[test]
+fn fields_taken_during_an_operation_return_to_helm_after_it() {
+    for underway in [ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        for status in [underway, ReleaseStatus::Deployed] {
+            scene.record(Arc::new(second(status, MANIFEST, MANIFEST)));
+            if status == underway {
+                scene.managed = Some(taken());
+                scene.change(Some("v"));
+                assert_eq!(scene.work(), "", "Helm may take them back itself");
+                assert_eq!(scene.report.as_ref().map(|report| report.drifted.len()), Some(0));
+            }
+        }
+        assert_eq!(scene.work(), "object object records MERGE", "after {underway:?}");
+    }
+}
+
+#[test]
+fn fields_taken_from_a_failed_release_return_to_helm_when_it_is_deployed() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    for status in [ReleaseStatus::Failed, ReleaseStatus::Deployed] {
+        scene.record(Arc::new(second(status, MANIFEST, MANIFEST)));
+        if status == ReleaseStatus::Failed {
+            scene.managed = Some(taken());
+            scene.work();
+            scene.change(Some("v"));
+            assert_eq!(scene.work(), "", "a failed release is not repaired");
+        }
+    }
+    assert_eq!(scene.work(), "object object records MERGE");
+}
+
+/// It begins at revision 1 again. Its record may come before the end of the former one is told.
+#[test]
+fn fields_return_to_helm_once_in_each_installation() {
+    let taken_again = |scene: &mut Scene| {
+        scene.managed = Some(taken());
+        scene.change(Some("v"));
+        scene.work()
+    };
+    for is_told in [true, false] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        assert_eq!(taken_again(&mut scene), "object records MERGE");
+        assert_eq!(taken_again(&mut scene), "object records", "once");
+        if is_told {
+            scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
+        }
+        let mut anew = Release::clone(&scene.release);
+        Arc::make_mut(&mut anew.latest).uid = "another".to_owned();
+        scene.record(Arc::new(anew));
+        let work = [scene.work(), taken_again(&mut scene)].concat();
+        assert_eq!(work.matches("MERGE").count(), 1, "told: {is_told}: {work}");
+    }
+}
+
+/// The `managedFields` of the object after somebody has taken `k` from Helm.
+fn taken() -> Value {
+    let annotations = json!({"f:meta.helm.sh/release-name": {}, "f:meta.helm.sh/release-namespace": {}});
+    json!([
+        {"manager": "helm", "operation": "Apply", "apiVersion": "v1", "time": "2026-05-01T12:00:00Z",
+         "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:annotations": annotations}}},
+        {"manager": "kubectl-edit", "operation": "Update", "apiVersion": "v1", "time": "2026-05-01T12:10:00Z",
+         "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:k": {}}}},
+    ])
+}
+
+#[test]
+fn release_is_not_in_sync_before_changed_object_is_checked() {
+    for value in [None, Some("x")] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        assert_eq!(scene.report.take().map(|report| report.health().reason), Some(HealthReason::InSync));
+        scene.change(value);
+        // Something else makes the guard say how the release stands.
+        let (id, ruled) = (scene.release.id.clone(), scene.ruled());
+        scene.tell(LoopEvent::Release(id, ruled));
+        assert_ne!(scene.reason(), Some(HealthReason::InSync), "{value:?}");
+        scene.work();
+        assert_eq!(scene.reason(), Some(HealthReason::InSync), "{value:?}");
+    }
+}
+
+#[test]
+fn release_is_not_in_sync_after_outdated_api_server_answer() {
+    for value in [None, Some("x")] {
+        let mut scene = Scene::new(DriftMode::Report, settings());
+        scene.outdated = Some(("v", 1));
+        scene.report = None;
+        scene.change(value);
+        for _ in 0..5 {
+            scene.work();
+            assert_ne!(scene.reason(), Some(HealthReason::InSync), "{value:?}");
+            if scene.timer.is_some() {
+                scene.wait();
+            }
+        }
+    }
+}
+
+#[test]
+fn release_is_not_in_sync_before_the_watch_of_a_new_kind_has_listed() {
+    let secrets = WatchScope { kind: "Secret".to_owned(), ..scope() };
+    let manifest = format!("{MANIFEST}---\napiVersion: v1\nkind: Secret\nmetadata: {{name: web}}\n");
+    let wanted = || LoopEvent::Scopes {
+        wanted: BTreeSet::from([scope(), secrets.clone()]),
+        unserved: BTreeSet::new(),
+    };
+    let broken = ObjectNews::Broken(WorkFailure::unanswered("no"));
+    for (news, expected) in [
+        (vec![ObjectNews::Relisting, ObjectNews::Listed], None),
+        (vec![broken], Some(HealthReason::Unwatched)),
+    ] {
+        let mut scene = Scene::new(DriftMode::Report, settings());
+        scene.report = None;
+        scene.record(Arc::new(second(ReleaseStatus::Deployed, &manifest, MANIFEST)));
+        scene.work();
+        assert_eq!(scene.reason(), None, "it is not watched yet");
+        scene.tell(wanted());
+        scene.work();
+        assert_eq!(scene.reason(), None, "it is not listed yet");
+        for news in news {
+            scene.tell(LoopEvent::Watch(secrets.clone(), news));
+        }
+        if expected.is_none() {
+            // It is looked for by its name.
+            assert!(
+                matches!(scene.work.front(), Some((_, ApiWork::ReadObject { object, .. })) if object.kind == "Secret")
+            );
+        }
+        assert_eq!(scene.reason(), expected);
+    }
+}
+
+#[test]
+fn stopping_loop_reports_what_it_still_sees() {
+    let changed = MANIFEST.replace("k: v", "k: w");
+    for status in [ReleaseStatus::PendingUpgrade, ReleaseStatus::Deployed] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        scene.record(Arc::new(second(status, &changed, MANIFEST)));
+        let before = scene.report.clone().unwrap();
+        scene.tell(LoopEvent::Stop);
+        scene.change(Some("w"));
+        scene.work();
+        let report = scene.report.clone().unwrap();
+        assert_eq!((report.confirmed, report.records.revision), (1, 2), "{status}");
+        assert_ne!(report.seen_alive, before.seen_alive, "{status}");
+    }
+}
+
+#[test]
+fn stopping_loop_does_not_say_in_sync_of_what_it_has_not_read() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    scene.tell(LoopEvent::Stop);
+    scene.change(None);
+    assert!(scene.work.is_empty(), "it reads nothing any more");
+    assert_ne!(scene.report.as_ref().map(|it| it.health().reason), Some(HealthReason::InSync));
+}
+
+const BOTH: &str = "\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web}
+data: {k: v}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: theirs, namespace: bank}
+data: {k: v}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: bank}
+";
+
+fn theirs() -> ObjectId {
+    ObjectId::namespaced("", "ConfigMap", "bank", "theirs")
+}
+
+impl Scene {
+    /// A watch shows the object of the other namespace, which names this release.
+    fn show(&mut self, (namespace, name): (&str, &str), value: &str) {
+        self.version += 1;
+        let mut live = Scene::live(self).unwrap();
+        live.sighting.id = theirs();
+        live.sighting.release = Some(ReleaseId { namespace: namespace.into(), name: name.into() });
+        let object = live.object.as_mut().unwrap();
+        object["metadata"]["name"] = json!("theirs");
+        object["metadata"]["namespace"] = json!("bank");
+        object["metadata"]["annotations"] =
+            json!({"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": namespace});
+        object["data"]["k"] = json!(value);
+        let live = Box::new(live);
+        self.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
+    }
+
+    /// The objects that are not judged because they are outside, and how many are named otherwise.
+    fn outside(&self) -> (Vec<String>, usize) {
+        let report = self.report.as_ref().unwrap();
+        let outside = report.excused.iter().filter(|it| it.state == ObjectState::Outside);
+        let others = report.excused.len() + report.drifted.len() + report.foreign.len();
+        let names: Vec<_> = outside.map(|it| it.object.name.to_string()).collect();
+        (names.clone(), others - names.len())
+    }
+}
+
+#[test]
+fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
+    let mut scene = Scene::new(DriftMode::Report, settings());
+    scene.record(release(ReleaseStatus::Deployed, BOTH));
+    scene.tell(LoopEvent::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
+    assert_eq!(scene.work(), "");
+    let both = (vec!["theirs".to_owned(), "bank".to_owned()], 0);
+    assert_eq!(scene.outside(), both);
+    // A listing that lacks it, another owner, and an order change nothing.
+    for tidings in [
+        ObjectNews::Relisting,
+        ObjectNews::Object { live: Box::new(scene.live().unwrap()), is_listed: true },
+        ObjectNews::Listed,
+    ] {
+        scene.tell(LoopEvent::Watch(scope(), tidings));
+    }
+    assert_eq!((scene.work().as_str(), scene.outside()), ("", both.clone()));
+    scene.show(("bank", "other"), "x");
+    assert_eq!((scene.work().as_str(), scene.outside()), ("", both.clone()));
+    let health = scene.report.as_ref().unwrap().health();
+    assert_eq!((health.counts.matching, health.counts.outside), (1, 2));
+    assert_eq!(health.message, "1 of 3 objects match revision 1; 2 are outside of the namespace, not judged");
+    // Its own annotations make it the release's.
+    scene.show(("shop", "web"), "x");
+    scene.work();
+    assert_eq!(scene.outside(), (vec!["bank".to_owned()], 1));
+    assert_eq!(*scene.report.as_ref().unwrap().drifted[0].object, theirs());
+}
+
+#[test]
+fn object_elsewhere_that_an_earlier_guard_saw_is_missed() {
+    let mut scene = Scene::new(DriftMode::Report, settings());
+    scene.record(release(ReleaseStatus::Deployed, BOTH));
+    assert_eq!(scene.work(), "");
+    scene.value = None;
+    let seen = |object| SeenAlive { object: Arc::new(object), agreement: None, settled: None };
+    let (id, state) = (scene.release.id.clone(), &scene.release.state);
+    let first = First { uid: None, revision: state.revision, digest: state.digest };
+    let seen = vec![seen(theirs())];
+    scene.tell(LoopEvent::Order(LoopOrder::Remember {
+        release: id,
+        first,
+        seen,
+        contested: Vec::new(),
+        manager: None,
+    }));
+    assert_eq!(scene.work(), "object");
+    assert_eq!(scene.outside(), (vec!["bank".to_owned()], 1));
+    let drifted = &scene.report.as_ref().unwrap().drifted[0];
+    assert_eq!((&*drifted.object, drifted.kind), (&theirs(), DriftKind::Missing));
+}
+
+#[test]
+fn object_elsewhere_that_is_seen_before_its_record_is_judged_whoever_declares_it() {
+    let mut scene = Scene::new(DriftMode::Report, settings());
+    let forged =
+        SampleRecord { manifest: BOTH, namespace: "thief", name: "forged", ..SampleRecord::default() };
+    let forged = Arc::new(assembled(forged, None));
+    let ruled = GovernedRelease { release: Arc::clone(&forged), policy: Arc::clone(&scene.policy) };
+    scene.tell(LoopEvent::Release(forged.id.clone(), Some(ruled)));
+    scene.work();
+    scene.show(("shop", "web"), "x");
+    scene.record(release(ReleaseStatus::Deployed, BOTH));
+    // It is read again, since its declaration was not known when it was seen.
+    assert_eq!(scene.work(), "object");
+}
+
+/// An object that its release left behind is edited, and then its kind is not watched any more.
+#[test]
+fn objects_that_only_closed_watches_showed_are_forgotten() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let remembered = |scene: &Scene| scene.machine.drifts.remembered().count();
+    scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
+    assert_eq!(remembered(&scene), 0);
+    scene.change(Some("x"));
+    assert_eq!(remembered(&scene), 1, "its record may be on its way");
+    scene.tell(LoopEvent::Scopes { wanted: BTreeSet::new(), unserved: BTreeSet::new() });
+    assert_eq!(remembered(&scene), 0);
+}
+
+#[test]
+fn answers_about_objects_that_nobody_declares_are_ignored() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    scene.tell(LoopEvent::Order(LoopOrder::Reconcile {
+        release: scene.release.id.clone(),
+        at: "2026-05-01T12:30:00Z".to_owned(),
+        ticket: None,
+    }));
+    let (errand, work) = scene.work.pop_front().unwrap();
+    let answer = scene.outcome(work);
+    scene.change(None);
+    scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
+    scene.tell(LoopEvent::Outcome(errand, answer));
+    assert_eq!(scene.machine.drifts.remembered().count(), 0);
+}
+
+#[test]
+fn object_is_judged_for_the_other_release_that_declares_it() {
+    let mut scene = Scene::new(DriftMode::Report, settings());
+    let other = Arc::new(assembled(
+        SampleRecord { name: "api", manifest: MANIFEST, ..SampleRecord::default() },
+        None,
+    ));
+    scene.tell(LoopEvent::Release(
+        other.id.clone(),
+        Some(GovernedRelease { release: Arc::clone(&other), policy: Arc::clone(&scene.policy) }),
+    ));
+    scene.work();
+    scene.change(Some("x"));
+    scene.work();
+    let drifted = |scene: &Scene| {
+        let report = scene.report.as_ref().unwrap();
+        (report.release.name.to_string(), report.drifted.len(), report.foreign.len())
+    };
+    assert_eq!(drifted(&scene), ("web".to_owned(), 1, 0));
+    scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
+    assert_eq!(scene.work(), "object");
+    assert_eq!(drifted(&scene), ("api".to_owned(), 1, 0));
+}
+
+#[test]
+fn times_of_a_gone_release_are_not_waited_for() {
+    let mut scene = Scene::new(DriftMode::Report, settings());
+    let (id, later) = (scene.release.id.clone(), scene.now + Duration::from_secs(60));
+    scene.machine.alarms.set(&(id.clone(), web()), Some(later));
+    scene.tell(LoopEvent::Release(id, None));
+    assert_eq!((scene.machine.alarms.next(), scene.timer), (None, None));
+}
+
+#[test]
+fn nothing_is_done_for_a_release_that_went_during_a_repair() {
+    for value in [None, Some("x")] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        scene.change(value);
+        while let Some((errand, work)) = scene.work.pop_front() {
+            let (is_write, outcome) = (work.is_write(), scene.outcome(work));
+            if is_write && scene.later.is_none() {
+                scene.later = Some((0, None));
+                scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
+            }
+            scene.tell(LoopEvent::Outcome(errand, outcome));
+        }
+        let machine = &scene.machine;
+        assert!(machine.drifts.concerned().is_empty(), "{value:?}: {:?}", machine.drifts.concerned());
+        assert_eq!(machine.drifts.remembered().count(), 0, "{value:?}");
+    }
+}
+
+/// Repairs of the namespace stop.
+fn brake(scene: &mut Scene) {
+    let by_namespace = [("shop".to_owned(), 20)].into();
+    let drifting = Drifting { by_namespace, declared: 30 };
+    for seconds in 0..4 {
+        scene.machine.repairs.brake.pull("shop", &drifting, scene.now + Duration::from_secs(seconds));
+    }
+    assert!(scene.machine.repairs.brake.is_on("shop"));
+}
+
+#[test]
+fn stopped_repairs_go_on_in_a_later_lead_and_in_a_later_namespace() {
+    let ends: [fn(&mut Scene); 2] = [
+        |scene| scene.tell(LoopEvent::Leads(false)),
+        |scene| scene.tell(LoopEvent::Release(scene.release.id.clone(), None)),
+    ];
+    for end in ends {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        brake(&mut scene);
+        end(&mut scene);
+        assert!(!scene.machine.repairs.brake.is_on("shop"));
+        let is_told = |told: &Occurrence| matches!(told, Occurrence::Eased { namespace, by: None } if namespace.as_deref() == Some("shop"));
+        assert!(scene.told.iter().any(is_told));
+    }
+}
+
+#[test]
+fn recreated_object_that_a_replica_without_the_lead_cannot_delete_is_told() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    scene.later = Some((2, None));
+    scene.change(None);
+    while let Some((errand, work)) = scene.work.pop_front() {
+        let is_written = work.is_write();
+        let outcome = scene.outcome(work);
+        if is_written {
+            scene.tell(LoopEvent::Leads(false));
+        }
+        scene.tell(LoopEvent::Outcome(errand, outcome));
+    }
+    assert_eq!(scene.value, Some("v"), "a replica that does not lead deletes nothing");
+    let is_told =
+        |told: &Occurrence| matches!(told, Occurrence::Object { fate: ObjectFate::CannotTakeBack(_), .. });
+    assert!(scene.told.iter().any(is_told));
 }

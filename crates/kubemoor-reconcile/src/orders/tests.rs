@@ -33,7 +33,7 @@ fn answer_from_before_another_replica_led_counts_once_its_order_is_given_again()
         if given_again == Some(true) {
             asked.all_of(release.clone(), "1".to_owned(), None);
         }
-        asked.answered_by(&release, &order, answer(OrderResult::Repaired));
+        asked.set_answer(&release, Some(&order), answer(OrderResult::Repaired));
         assert!(asked.is_done(&release, "1") && asked.take(&release).is_none());
         if given_again == Some(false) {
             asked.renew_answer(&release);
@@ -74,11 +74,11 @@ fn an_order_that_is_told_again_is_the_same_order() {
     order.rest = Some(HashSet::new());
     // While it is carried out, and while some of it waits.
     tell(&mut asked, "1");
-    asked.answered(&release, answer(OrderResult::Waiting));
+    asked.set_answer(&release, None, answer(OrderResult::Waiting));
     asked.give_back(&release, order);
     assert!(asked.take(&release).is_some_and(|order| order.rest.is_some()));
     tell(&mut asked, "1");
-    asked.answered(&release, answer(OrderResult::Repaired));
+    asked.set_answer(&release, None, answer(OrderResult::Repaired));
     assert!(asked.take(&release).is_none());
     // After it was answered.
     tell(&mut asked, "1");

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::plan::HISTORIES;
-use super::random::Random;
 use super::world::{Revision, World, field_manager, object};
+use super::{HISTORIES, Random};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 

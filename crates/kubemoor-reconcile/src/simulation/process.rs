@@ -1,35 +1,30 @@
 //! One guard: the loop, and around it what the shell does, in steps that can be
 //! held up, come twice, fail or be cut off.
 
-mod agreeing;
-mod checks;
-mod errands;
-mod reads;
-mod watches;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::reads::Reads;
-use super::super::event::{
-    ApiWork, Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, WorkId, WorkOutcome,
+use super::world::{Asked, Change, Field, Fields, Kept, Records, Sender, View, World, failed, fields};
+use super::{LATE, REFUSALS, Random, Run};
+use crate::drifts::First;
+use crate::event::{
+    ApiWork, Fault, GovernedRelease, LiveObject, LoopAction, LoopEvent, LoopOrder, ObjectFate, ObjectNews,
+    Occurrence, WorkId, WorkOutcome, Write,
 };
-use super::super::machine::{LoopSettings, Reconciler};
-use super::super::report::LoopReport;
-use super::super::scopes::WatchScope;
-use super::answers::failed;
-use super::flight::Awaited;
-use super::plan::LATE;
-use super::random::Random;
-use super::stored::Fields;
-use super::world::{Kept, Records, World};
-use kubemoor_declare::model::{ObjectId, ReleaseId};
+use crate::machine::{LoopSettings, Reconciler};
+use crate::plan::HOLD;
+use crate::report::{DriftKind, Drifted, LoopReport};
+use crate::scopes::WatchScope;
+use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{Appearance, Release};
 use kubemoor_policy::Policy;
+use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult, SuspendedReleases};
 use kubemoor_policy::signing::SigningKey;
+use kubemoor_verdict::health::{HealthReason, ReleaseHealth};
 
 /// For how long a leader writes after it has renewed its lease.
 const LEAD: SignedDuration = SignedDuration::from_secs(10);
@@ -338,6 +333,14 @@ impl Guard {
                 LoopAction::Report(report) => self.take_report(*report, world),
                 LoopAction::Withdraw(release) => drop(self.reports.remove(&release)),
                 LoopAction::Relist => self.watching = false,
+                // A person is told to delete it.
+                LoopAction::Tell(Occurrence::Object {
+                    object, fate: ObjectFate::CannotTakeBack(_), ..
+                }) => {
+                    if let Some(stored) = world.objects.get(&*object) {
+                        world.made.insert(stored.uid.clone(), 0);
+                    }
+                }
                 _ => {}
             }
         }
@@ -349,7 +352,7 @@ impl Guard {
         self.check_report(&report, world);
         self.check_answer(&report, world);
         if self.leads && world.lease.holder == Some(self.number) && world.records.contains_key(&id) {
-            let first = super::super::drifts::First {
+            let first = First {
                 uid: report.record.clone(),
                 revision: report.records.revision,
                 digest: report.digest,
@@ -399,4 +402,576 @@ pub(super) fn scope() -> WatchScope {
         kind: "ConfigMap".to_owned(),
         namespace: None,
     }
+}
+
+/// The most writes to one object within [`WHILE`] that nobody ordered.
+const MOST_WRITES: usize = 40;
+
+const WHILE: SignedDuration = SignedDuration::from_mins(10);
+
+/// The most pieces of work that one second of the world's may lead to.
+const MOST_WORK: usize = 600;
+
+impl Guard {
+    /// Counts a piece of work.
+    pub(super) fn count(&mut self, world: &mut World) {
+        let second = world.now.as_second();
+        if self.load.0 != second {
+            self.load = (second, 0);
+        }
+        self.load.1 += 1;
+        if self.load.1 > MOST_WORK {
+            world.break_down(format!("guard {} is hot", self.number));
+        }
+    }
+
+    /// Nobody writes who does not lead, nor again and again.
+    pub(super) fn check_write(&mut self, object: &ObjectId, world: &mut World) {
+        let (number, now) = (self.number, world.now);
+        if !self.leads {
+            world.break_down(format!("guard {number} wants to write {} and does not lead", object.name));
+        }
+        let times = self.pace.entry(object.clone()).or_default();
+        times.push_back(now);
+        while times.front().is_some_and(|first| now.duration_since(*first) > WHILE) {
+            times.pop_front();
+        }
+        if times.len() > MOST_WRITES {
+            world.break_down(format!("guard {number} writes {} again and again", object.name));
+        }
+    }
+
+    /// What is written was decided on what was read in the right order, and not for a record that
+    /// came out of nothing a moment ago.
+    pub(super) fn check_decision(
+        &mut self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        write: &Write,
+        world: &mut World,
+    ) {
+        let (number, name) = (self.number, &object.name);
+        if let Some(fault) = self.reads.fault(release, object, write) {
+            world.break_down(format!("guard {number} writes {name} {fault}"));
+        }
+        // Not what the mirror of the records says by now: the loop has still to be told of that.
+        let Some(known) = self.machine.known.release(release) else { return };
+        let is_pending = known.state.status.is_pending();
+        if is_pending && !matches!(write, Write::Delete { .. }) {
+            world.break_down(format!("guard {number} writes {name} and knows that Helm is at work"));
+        }
+        // What was decided before the clock was set back is finished.
+        let is_held = self.is_held(release, world) && !self.decided.contains(release);
+        // What the guard has just made itself is taken back all the same.
+        if is_held && self.ordered.is_empty() && !matches!(write, Write::Delete { .. }) {
+            world.break_down(format!("guard {number} writes {name} for a record that Helm has not made"));
+        }
+    }
+
+    /// What a leader has seen objects agree with is stored once it has ended: the next one repairs towards nothing else.
+    pub(super) fn check_kept(&self, world: &mut World) {
+        if !self.leads || world.lease.holder != Some(self.number) {
+            return;
+        }
+        // What this guard has told before it led is stored once it leads, which is not simulated.
+        let is_told = |id: &ReleaseId| self.reports.get(id).is_some_and(|report| report.leads);
+        let releases = self.machine.known.releases();
+        let told: Vec<_> =
+            releases.filter(|it| is_told(&it.id) && world.records.contains_key(&it.id)).collect();
+        for release in told {
+            let stored = world.kept.get(&release.id).map(|kept| kept.seen.as_slice()).unwrap_or_default();
+            let is_stored = |seen: &SeenAlive| {
+                let mut stored = stored.iter();
+                stored.any(|it| it.object == seen.object && it.agreement == seen.agreement)
+            };
+            let seen = self.machine.drifts.seen_alive(release);
+            if let Some(lost) = seen.iter().find(|seen| !is_stored(seen)) {
+                let (number, name) = (self.number, &lost.object.name);
+                return world
+                    .break_down(format!("guard {number} ends and forgets what it has seen of {name}"));
+            }
+        }
+    }
+
+    /// Whether the loop waits before it acts on a record that came out of nothing a moment ago, by its own clock.
+    pub(super) fn is_held(&self, release: &ReleaseId, world: &World) -> bool {
+        self.machine.known.release(release).is_some_and(|known| {
+            let age = self.now(world).duration_since(known.state.created);
+            known.state.appearance == Appearance::Seen(ReleaseStatus::Deployed) && age < HOLD
+        })
+    }
+
+    /// What is said of a release was so at some time since the watch told last.
+    pub(super) fn check_report(&mut self, report: &LoopReport, world: &mut World) {
+        self.check_standing(report, world);
+    }
+
+    /// An order that was answered is carried out by no leader again. An answer that came too late to be stored stays in
+    /// the reports of its guard.
+    pub(super) fn check_answer(&self, report: &LoopReport, world: &mut World) {
+        let before = self.reports.get(&report.release).and_then(|before| before.answer.as_ref());
+        let new = report.answer.as_ref().filter(|answer| before != Some(answer));
+        let new = new.filter(|_| self.leads);
+        let Some((answer, first)) = new.and_then(|new| Some((new, world.answered.get(&new.at)?))) else {
+            return;
+        };
+        if first != answer {
+            let message = format!("{:?} and {:?}", first.message, answer.message);
+            world.break_down(format!("guard {} answers {} twice: {message}", self.number, answer.at));
+        }
+    }
+
+    /// Each object is held to the manifest that the loop knows, after a failed operation to that or the one before:
+    /// somebody may have put another one in its place of which no news has come yet.
+    fn check_standing(&mut self, report: &LoopReport, world: &mut World) {
+        let (id, number, from) = (&report.release, self.number, self.cursor);
+        let Some(known) = self.machine.known.release(id) else { return };
+        let [latest, baseline] = manifests(known, world);
+        let manifests: Vec<_> = match known.state.status {
+            ReleaseStatus::Deployed => latest.into_iter().collect(),
+            // Before an installation nothing was there.
+            ReleaseStatus::Failed if known.baseline.is_none() => {
+                latest.into_iter().chain([Arc::default()]).collect()
+            }
+            ReleaseStatus::Failed if baseline.is_some() => latest.into_iter().chain(baseline).collect(),
+            _ => return,
+        };
+        let view = |is_lenient| View { release: id, manifests: &manifests, from, is_lenient };
+        // Under new policies everything is listed and judged anew, and until then stands as by the old ones.
+        let views = [self.is_lenient, self.is_lenient ^ self.is_newly_ruled].map(view);
+        if is_said_to_match(report) && !views.iter().any(|view| world.was_in_sync(view)) {
+            world.break_down(format!("guard {number} says of {id} that it is in sync, and it is not"));
+        }
+        let certain = report.drifted.iter().filter(|drifted| !drifted.doubt);
+        for Drifted { object, kind, .. } in certain {
+            let is_missing = match kind {
+                DriftKind::Missing => true,
+                DriftKind::Changed => false,
+                _ => continue,
+            };
+            if !views.iter().any(|view| world.was_drifting(object, is_missing, view)) {
+                let name = &object.name;
+                world.break_down(format!(
+                    "guard {number} says that {name} drifts ({kind:?}), and it does not"
+                ));
+            }
+        }
+    }
+}
+
+/// Whether a report says that each object is as the release declares it, or was never created.
+fn is_said_to_match(report: &LoopReport) -> bool {
+    let ReleaseHealth { reason, counts, .. } = report.health();
+    match reason {
+        HealthReason::ReleaseFailed => counts.matching + counts.not_created == counts.declared,
+        reason => reason == HealthReason::InSync,
+    }
+}
+
+impl Guard {
+    /// The watch of records tells the next change; before that, policies that have changed.
+    pub(super) fn hear_record(&mut self, world: &mut World) {
+        if self.is_lenient != world.is_lenient {
+            (self.is_lenient, self.policy) = (world.is_lenient, world.policy());
+            self.is_newly_ruled = true;
+            let policies = self.releases.keys().map(|id| (id.clone(), Arc::clone(&self.policy))).collect();
+            return self.handle(LoopEvent::Policies { policies, open: false }, world);
+        }
+        if !self.follows {
+            return self.list_records(world);
+        }
+        while let Some(change) = world.log.get(self.records).cloned() {
+            self.records += 1;
+            if let Change::Record(id) = change {
+                let ruled = self.ruled(&id, world);
+                self.handle(LoopEvent::Release(id, ruled), world);
+                return;
+            }
+        }
+    }
+
+    /// The watch of GuardedReleases tells which orders are open by now.
+    pub(super) fn hear_orders(&mut self, world: &World) {
+        self.open = world.orders.clone();
+    }
+
+    /// The watch of objects tells the next change, or lists everything.
+    pub(super) fn hear_object(&mut self, world: &mut World) {
+        if !self.watching {
+            return self.list(world);
+        }
+        while let Some(change) = world.log.get(self.cursor).cloned() {
+            self.cursor += 1;
+            let Change::Object { object, version, stored } = change else { continue };
+            let tidings = match stored.filter(|stored| stored.is_labelled()) {
+                Some(stored) => ObjectNews::Object { live: Box::new(stored.live()), is_listed: false },
+                None => ObjectNews::Gone { object, version: version.to_string() },
+            };
+            return self.handle(LoopEvent::Watch(self.scope.clone(), tidings), world);
+        }
+    }
+
+    /// The watch breaks, and what happened meanwhile is not told.
+    pub(super) fn expire(&mut self) {
+        self.watching = false;
+    }
+
+    /// The watch tells once more what it has told.
+    pub(super) fn repeat(&mut self, count: usize) {
+        self.cursor = self.cursor.saturating_sub(count);
+    }
+
+    /// The watch of records breaks, and what happened meanwhile is not told.
+    pub(super) fn expire_records(&mut self) {
+        self.follows = false;
+    }
+
+    /// The watch of records tells once more what it has told.
+    pub(super) fn repeat_records(&mut self, count: usize) {
+        self.records = self.records.saturating_sub(count);
+    }
+
+    /// Everything is told as it is by now, and what is gone.
+    fn list_records(&mut self, world: &mut World) {
+        (self.follows, self.records) = (true, world.log.len());
+        // A read may have found that the last record of a release has gone, of which the loop knows nothing yet.
+        let known = self.machine.known.releases().map(|release| &release.id);
+        let known: BTreeSet<_> =
+            known.chain(self.releases.keys()).chain(world.records.keys()).cloned().collect();
+        for id in known {
+            let ruled = self.ruled(&id, world);
+            self.handle(LoopEvent::Release(id, ruled), world);
+        }
+    }
+
+    fn list(&mut self, world: &mut World) {
+        self.watching = true;
+        let lives: Vec<_> = world
+            .objects
+            .values()
+            .filter(|stored| stored.is_labelled())
+            .map(|stored| stored.live())
+            .collect();
+        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Relisting), world);
+        for live in lives {
+            let tidings = ObjectNews::Object { live: Box::new(live), is_listed: true };
+            self.handle(LoopEvent::Watch(self.scope.clone(), tidings), world);
+        }
+        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Listed), world);
+        (self.cursor, self.is_newly_ruled) = (world.log.len(), false);
+        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Watching), world);
+    }
+
+    /// Does a piece of work; `faults` says whether it may fail.
+    pub(super) fn work(&mut self, world: &mut World, random: &mut Random, faults: bool) {
+        let place = random.below(self.work.len());
+        let Some(work) = self.work.remove(place) else { return };
+        if world.has(LATE) && work.2.is_write() && world.luck.chance(30) {
+            return self.send_off(work, world);
+        }
+        let (lost, unanswered) = (faults && random.chance(4), faults && random.chance(4));
+        self.try_to_do(work, world, (lost, unanswered));
+    }
+
+    /// Does a piece of work to which no answer comes.
+    pub(super) fn work_unanswered(&mut self, world: &mut World) {
+        if let Some(work) = self.work.pop_front() {
+            self.try_to_do(work, world, (false, true));
+        }
+    }
+
+    /// A piece of work came to this.
+    pub(super) fn answer(
+        &mut self,
+        (errand, release): (WorkId, ReleaseId),
+        work: ApiWork,
+        outcome: WorkOutcome,
+    ) {
+        self.reads.note(&release, &work, &outcome);
+        let finding = match (work, outcome) {
+            (ApiWork::ReadRecords { release }, WorkOutcome::Records(_)) => Finding::Records(release),
+            (_, outcome) => Finding::Outcome(outcome),
+        };
+        self.done.push_back((errand, release, finding));
+    }
+
+    fn try_to_do(
+        &mut self,
+        (errand, release, work): (WorkId, ReleaseId, ApiWork),
+        world: &mut World,
+        (lost, unanswered): (bool, bool),
+    ) {
+        let outcome = match lost {
+            true => failed(Fault::Unanswered, "the connection broke"),
+            false => self.carry_out(&release, &work, world),
+        };
+        let outcome = match unanswered {
+            true => failed(Fault::Unanswered, "no answer"),
+            false => outcome,
+        };
+        self.answer((errand, release), work, outcome);
+    }
+
+    fn carry_out(&mut self, release: &ReleaseId, work: &ApiWork, world: &mut World) -> WorkOutcome {
+        match work {
+            ApiWork::ReadObject { object, .. } => {
+                let live = world.objects.get(object).map(|stored| Box::new(stored.live()));
+                WorkOutcome::Object { live, version: "v1".to_owned() }
+            }
+            ApiWork::ReadRecords { release } => WorkOutcome::Records(self.ruled(release, world)),
+            ApiWork::ReadDocument { revision, object } => world.document(release, *revision, object),
+            ApiWork::ReadDefinition { .. } => WorkOutcome::Definition { deleting: false },
+            ApiWork::Ask { object, uid, revision, digest } => {
+                world.canonical(release, (object, uid), Asked { revision: *revision, digest: *digest })
+            }
+            ApiWork::Probe { .. } => failed(Fault::AlreadyExists, "already exists"),
+            ApiWork::Write { object, write, .. } => {
+                if self.leads_until.is_none_or(|until| world.now >= until) {
+                    return failed(Fault::NotLeading, "this replica does not lead");
+                }
+                if let Some(refused) = world.refuse(object) {
+                    return refused;
+                }
+                let sender = Sender { guard: self.number, process: self.process, is_awaited: true };
+                world.write(sender, object, write)
+            }
+        }
+    }
+}
+
+/// The reads of each release's passes.
+#[derive(Default)]
+pub(super) struct Reads {
+    count: usize,
+    /// When an object was read last, and whether it was there.
+    objects: BTreeMap<(ReleaseId, ObjectId), (usize, bool)>,
+    /// When a release's records were read last.
+    records: BTreeMap<ReleaseId, usize>,
+}
+
+impl Reads {
+    /// A piece of work for a release came to this.
+    pub(super) fn note(&mut self, release: &ReleaseId, work: &ApiWork, outcome: &WorkOutcome) {
+        self.count += 1;
+        match (work, outcome) {
+            (ApiWork::ReadObject { object, .. }, WorkOutcome::Object { live, .. }) => {
+                let key = (release.clone(), object.clone());
+                self.objects.insert(key, (self.count, live.is_some()));
+            }
+            (ApiWork::ReadRecords { release: of }, WorkOutcome::Records(_)) if of == release => {
+                self.records.insert(release.clone(), self.count);
+            }
+            _ => {}
+        }
+    }
+
+    /// What is wrong with a write by what was read before it. A deletion is of what was just made.
+    pub(super) fn fault(
+        &self,
+        release: &ReleaseId,
+        object: &ObjectId,
+        write: &Write,
+    ) -> Option<&'static str> {
+        let body = match write {
+            Write::Create { document, .. } | Write::Apply { document, .. } => &document.0,
+            Write::Merge { patch, .. } => &patch.0,
+            Write::Delete { .. } => return None,
+        };
+        let Some((read_at, was_there)) = self.objects.get(&(release.clone(), object.clone())) else {
+            return Some("which it has not read");
+        };
+        if self.records.get(release).is_none_or(|records_at| records_at < read_at) {
+            return Some("on records that it read before the object");
+        }
+        let is_bound = body.pointer("/metadata/resourceVersion").is_some();
+        (*was_there && !is_bound).then_some("whatever its version is")
+    }
+}
+
+/// The time within which a record is told after the object that Helm has written for it.
+const LATELY: SignedDuration = SignedDuration::from_secs(10);
+
+impl Guard {
+    /// Notes which declared values an event shows in live objects.
+    pub(super) fn note_seen(&mut self, event: &LoopEvent, world: &mut World) {
+        match event {
+            LoopEvent::Watch(_, ObjectNews::Object { live, .. })
+            | LoopEvent::Outcome(_, WorkOutcome::Object { live: Some(live), .. }) => self.see(live, world),
+            LoopEvent::Watch(_, ObjectNews::Gone { object, .. }) => {
+                self.remember(object, Fields::new(), world)
+            }
+            LoopEvent::Release(_, Some(ruled)) | LoopEvent::Outcome(_, WorkOutcome::Records(Some(ruled))) => {
+                let objects: Vec<ObjectId> = self.lives.keys().cloned().collect();
+                objects.iter().for_each(|object| self.compare(&ruled.release, object, world));
+            }
+            _ => {}
+        }
+    }
+
+    fn see(&mut self, live: &LiveObject, world: &mut World) {
+        let object = live.sighting.id.clone();
+        self.remember(&object, live.object.as_ref().map(fields).unwrap_or_default(), world);
+        let known: Vec<Arc<Release>> = self.machine.known.releases().cloned().collect();
+        known.iter().for_each(|release| self.compare(release, &object, world));
+    }
+
+    /// Keeps what was told of an object last, and lately: Helm's write of it may be told before the record.
+    fn remember(&mut self, object: &ObjectId, fields: Fields, world: &World) {
+        let now = self.now(world);
+        let lives = self.lives.entry(object.clone()).or_default();
+        lives.retain(|(at, _)| now.duration_since(*at).abs() <= LATELY);
+        lives.push((now, fields));
+    }
+
+    /// Notes the values of an object that the records of a release declare, the latest one and the baseline.
+    fn compare(&self, release: &Release, object: &ObjectId, world: &mut World) {
+        let Some(lives) = self.lives.get(object) else { return };
+        for manifest in manifests(release, world).into_iter().flatten() {
+            let documents = world.documents(&release.id, &manifest);
+            let Some((_, declared)) = documents.iter().find(|(of, _)| of == object) else { continue };
+            let is_seen = |live: &Fields, field: &Field, value: &str| {
+                live.get(field).map(String::as_str) == Some(world.admitted(value))
+            };
+            let seen: Vec<_> = declared
+                .iter()
+                .filter(|(field, value)| lives.iter().any(|(_, live)| is_seen(live, field, value)))
+                .map(|(field, value)| (field.clone(), world.admitted(value).to_owned()))
+                .collect();
+            world.agreed.entry(object.clone()).or_default().extend(seen);
+        }
+    }
+}
+
+/// The manifests of a release as a guard knows it: the latest one and the baseline.
+pub(super) fn manifests(release: &Release, world: &World) -> [Option<Arc<str>>; 2] {
+    let latest = world.manifests.get(&release.state.digest).cloned();
+    let records = world.records.get(&release.id).into_iter().flatten();
+    let uid = release.baseline.as_ref().map(|head| head.uid.as_str());
+    let mut baseline = records.filter(|record| Some(record.uid.as_str()) == uid);
+    [latest, baseline.next().map(|record| Arc::clone(&record.manifest))]
+}
+
+/// The longest that a write is on its way, and that an answer is waited for.
+const ON_ITS_WAY: usize = 10_000;
+const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+
+impl World {
+    pub(super) fn has(&self, trouble: u32) -> bool {
+        self.trouble & trouble != 0
+    }
+
+    /// When the next write arrives.
+    pub(super) fn next_arrival(&self) -> Option<Timestamp> {
+        self.flights.iter().map(|flight| flight.arrives).min()
+    }
+
+    /// The API server takes a write of a guard, or not: somebody has taken the right to it, another webhook denies
+    /// it, or a field is not valid.
+    pub(super) fn refuse(&mut self, object: &ObjectId) -> Option<WorkOutcome> {
+        if !self.has(REFUSALS) || !self.luck.chance(10) {
+            return None;
+        }
+        self.say(|| format!("a write of {} is refused", object.name));
+        Some(match self.luck.below(3) {
+            0 => failed(Fault::Forbidden, "configmaps is forbidden"),
+            1 => failed(Fault::Forbidden, "admission webhook \"other\" denied the request"),
+            _ => {
+                let causes: Vec<Cause> = Vec::new();
+                failed(Fault::Invalid { said: "data: Invalid value".to_owned(), causes }, "it is invalid")
+            }
+        })
+    }
+}
+
+impl Guard {
+    /// Sends a write that arrives a while later.
+    pub(super) fn send_off(
+        &mut self,
+        (errand, release, work): (WorkId, ReleaseId, ApiWork),
+        world: &mut World,
+    ) {
+        let lead = self.leads_until().filter(|until| world.now < *until);
+        let (Some(until), ApiWork::Write { object, write, .. }) = (lead, &work) else {
+            return self.answer(
+                (errand, release),
+                work,
+                failed(Fault::NotLeading, "this replica does not lead"),
+            );
+        };
+        let way = i64::try_from(world.luck.below(ON_ITS_WAY)).unwrap_or_default();
+        let (arrives, deadline) =
+            (world.now + SignedDuration::from_millis(way), until.min(world.now + PATIENCE));
+        world.say(|| format!("guard {} sends a write of {}", self.number(), object.name));
+        world.flights.push(Flight {
+            guard: self.number(),
+            process: self.process,
+            errand,
+            object: object.clone(),
+            write: write.clone(),
+            arrives,
+            deadline,
+        });
+        self.unanswered.push(Awaited { errand, release, work, deadline });
+    }
+
+    /// An answer to a write has come.
+    fn hear_answer(&mut self, errand: WorkId, outcome: WorkOutcome) {
+        if let Some(place) = self.unanswered.iter().position(|it| it.errand == errand) {
+            let Awaited { errand, release, work, .. } = self.unanswered.swap_remove(place);
+            self.answer((errand, release), work, outcome);
+        }
+    }
+
+    /// Gives up what was not answered in time.
+    fn give_up(&mut self, now: Timestamp) {
+        while let Some(late) = self.unanswered.iter().find(|it| it.deadline < now).map(|it| it.errand) {
+            self.hear_answer(late, failed(Fault::Unanswered, "no answer in time"));
+        }
+    }
+}
+
+impl Run {
+    /// The writes whose time has come arrive, and guards give up the others.
+    pub(super) fn arrive(&mut self) {
+        let now = self.world.now;
+        let mut flights = std::mem::take(&mut self.world.flights);
+        flights.sort_by_key(|flight| flight.arrives);
+        for flight in flights {
+            if flight.arrives > now {
+                self.world.flights.push(flight);
+                continue;
+            }
+            let Flight { guard, process, errand, object, write, arrives, deadline } = flight;
+            let sender = Sender { guard, process, is_awaited: arrives <= deadline };
+            let outcome = match self.world.refuse(&object) {
+                Some(refused) => refused,
+                None => self.world.write(sender, &object, &write),
+            };
+            let waits = |it: &&mut Guard| sender.is_awaited && it.process == process;
+            if let Some(guard) = self.guards.iter_mut().find(waits) {
+                guard.hear_answer(errand, outcome);
+            }
+        }
+        self.guards.iter_mut().for_each(|guard| guard.give_up(now));
+    }
+}
+
+/// A write on its way.
+pub(super) struct Flight {
+    pub(super) guard: usize,
+    pub(super) process: usize,
+    pub(super) errand: WorkId,
+    pub(super) object: ObjectId,
+    pub(super) write: Write,
+    pub(super) arrives: Timestamp,
+    /// When its guard gives it up.
+    pub(super) deadline: Timestamp,
+}
+
+/// A write whose answer a guard awaits.
+pub(super) struct Awaited {
+    pub(super) errand: WorkId,
+    pub(super) release: ReleaseId,
+    pub(super) work: ApiWork,
+    pub(super) deadline: Timestamp,
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::super::event::ApiWork;
 use super::helm::manifest;
 use super::world::{World, object};
 use super::{INSISTENCE, Plan, Run, SEALS};
+use crate::event::ApiWork;
 
 /// The field that people change here.
 const FIELD: (&str, &str) = ("data", "a");
@@ -91,12 +91,8 @@ fn work_until(run: &mut Run, is: IsNext) {
 }
 
 /// What is read last before a write, by release and what was done to the object.
-const LAST_READS: [(usize, Option<&str>, IsNext); 4] = [
-    (0, Some("x"), is_document),
-    (0, None, is_document),
-    (1, Some("x"), is_namespace),
-    (1, None, is_document),
-];
+const LAST_READS: [(usize, Option<&str>, IsNext); 4] =
+    [(0, Some("x"), is_document), (0, None, is_document), (1, Some("x"), is_records), (1, None, is_document)];
 
 /// The guard does what it does next, and learns what came of it.
 fn do_next(run: &mut Run) {
@@ -112,8 +108,8 @@ fn is_document(work: &ApiWork) -> bool {
     matches!(work, ApiWork::ReadDocument { .. })
 }
 
-fn is_namespace(work: &ApiWork) -> bool {
-    matches!(work, ApiWork::ReadNamespace { .. })
+fn is_records(work: &ApiWork) -> bool {
+    matches!(work, ApiWork::ReadRecords { .. })
 }
 
 #[test]
@@ -165,7 +161,7 @@ fn record_rewritten_before_its_read_is_not_applied() {
             let mut run = installed(0, place, 3);
             let id = run.helms[place].id.clone();
             harm(&mut run, &format!("{}-0", id.name), value);
-            work_until(&mut run, |work| matches!(work, ApiWork::ReadRecords { .. }));
+            work_until(&mut run, is_records);
             // What it declares of this object stays the same.
             let (first, other) = (chart(&id.name, 1, "v1"), chart(&id.name, 3, "e1"));
             run.world.rewrite(&id, |_| other.replacen(&*chart(&id.name, 1, "e1"), &first, 1));

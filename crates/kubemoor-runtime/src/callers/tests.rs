@@ -168,9 +168,10 @@ async fn a_changed_file_counts_and_a_broken_one_does_not() {
     let (one, two) = ("a1".repeat(16), "b2".repeat(32));
     std::fs::write(file.path(), &one).unwrap();
     let (callers, stop) = (CallerSecrets::default(), CancellationToken::new());
-    let opened = TokenFile::open(file.path().to_owned(), &callers).unwrap();
+    let (registered, other) = read_tokens(file.path()).unwrap();
+    callers.accept(registered, other);
     let mut changes = callers.changes();
-    let kept = tokio::spawn(opened.keep(callers.clone(), stop.clone()));
+    let kept = tokio::spawn(follow_tokens(file.path().to_owned(), callers.clone(), stop.clone()));
     assert!(callers.admits(one.as_bytes()) && !callers.admits(two.as_bytes()));
     std::fs::write(file.path(), format!("{one}\n{two}")).unwrap();
     changes.changed().await.unwrap();

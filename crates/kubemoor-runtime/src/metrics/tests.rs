@@ -98,9 +98,9 @@ fn drifts_are_counted_by_kind_and_outcome_and_timed() {
     let mut registry = registry();
     let metrics = GuardMetrics::register(&mut registry);
     check(&registry, &["kubemoor_drift_oldest_seconds 0.0"]);
-    metrics.found(DriftFound::Missing);
-    metrics.repaired(DriftFound::Missing, RepairResult::TakenBack);
-    metrics.repaired_after(DriftFound::Changed, jiff::SignedDuration::from_millis(300));
+    metrics.found("missing");
+    metrics.repaired("missing", RepairResult::TakenBack);
+    metrics.repaired_after("changed", jiff::SignedDuration::from_millis(300));
     metrics.detected_after(jiff::SignedDuration::from_secs(-1));
     check(
         &registry,

@@ -1,22 +1,6 @@
-//! Filters as they are given on the command line, and which failures are logged.
+//! Which failures are logged, and how lines are written.
 
 use super::*;
-
-#[test]
-fn levels_and_targets_are_understood() {
-    for filter in ["info", "info,kubemoor=debug", "kubemoor::webhook=trace,warn", "off"] {
-        assert!(parse(filter).is_ok(), "{filter}");
-    }
-}
-
-#[test]
-fn a_filter_that_is_none_is_said_in_one_sentence() {
-    for filter in ["info,=", "kubemoor=loud"] {
-        let error = parse(filter).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("the log filter {filter:?} is not understood")), "{error}");
-        assert!(!error.contains('\n'), "{error}");
-    }
-}
 
 #[test]
 fn first_failure_of_each_run_is_logged() {

@@ -146,7 +146,6 @@ impl Crowd {
                 let release = self.release(&release);
                 WorkOutcome::Records(Some(GovernedRelease { release, policy: Arc::clone(&self.policy) }))
             }
-            (ApiWork::ReadNamespace { .. }, _) => WorkOutcome::Namespace { deleting: false },
             (_, Some(fault)) => failed(fault),
             (ApiWork::ReadObject { object, .. }, _) => {
                 let of = object.name.split_once('-').unwrap().0;
