@@ -16,7 +16,7 @@ use hyper::body::{Body, Bytes};
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
-use super::registration::{MUTATE, VALIDATE};
+use super::registration::{MUTATE, OBSERVE, VALIDATE};
 use super::review;
 use super::shares::{Lack, MemoryShares, TakenShare};
 use kubemoor_runtime::callers::CallerSecrets;
@@ -38,6 +38,8 @@ pub enum ReviewStage {
     /// Whether some fields have to be reverted first.
     Mutate,
     Validate,
+    /// Nothing: it passes, and may leave a row.
+    Observe,
 }
 
 /// The proof by which the guard recognises the API server.
@@ -66,7 +68,12 @@ impl CallerGate {
 
     /// The stage that a request for `path` asks for; `None` for a caller without access.
     pub fn stage(&self, path: &str) -> Option<ReviewStage> {
-        let asked = [(VALIDATE, ReviewStage::Validate), (MUTATE, ReviewStage::Mutate)]
+        let stages = [
+            (VALIDATE, ReviewStage::Validate),
+            (MUTATE, ReviewStage::Mutate),
+            (OBSERVE, ReviewStage::Observe),
+        ];
+        let asked = stages
             .into_iter()
             .find_map(|(prefix, stage)| Some((path.strip_prefix(prefix)?, stage)))
             .filter(|(shown, _)| match self.proof {

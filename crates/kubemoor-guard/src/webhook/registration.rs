@@ -45,6 +45,9 @@ pub const VALIDATE: &str = "/validate";
 /// The path at which edits are reverted, and orders answered, before the caller's token.
 pub const MUTATE: &str = "/mutate";
 
+/// The path at which changes are only recorded, before the caller's token.
+pub const OBSERVE: &str = "/observe";
+
 /// Webhooks by group and version, for edits of declared objects.
 pub const EDITS: &str = "edits.kubemoor.dev";
 /// The same under `--select-all` for kinds that are written constantly: by label alone.
@@ -53,6 +56,8 @@ pub const LABELLED: &str = "labelled.edits.kubemoor.dev";
 /// by which labels, annotations and owners of some kinds can be changed.
 pub const STATUS: &str = "status.kubemoor.dev";
 pub const SCALE: &str = "scale.kubemoor.dev";
+/// The webhook for autoscalers, declared or not, which refuses nothing.
+pub const AUTOSCALERS: &str = "autoscalers.kubemoor.dev";
 /// The webhook for deletions that also delete declared objects, and for updates after which the
 /// garbage collector makes them.
 pub const DELETES: &str = "deletes.kubemoor.dev";
@@ -131,6 +136,12 @@ pub fn configuration(
     if !scaled.is_empty() {
         let rules = scaled.iter().map(|(group_version, plurals)| rule(&["UPDATE"], group_version, plurals));
         webhooks.push(webhook(SCALE.to_owned(), rules.collect(), None, Some(namespaces.clone()), surface));
+        let kinds = [("autoscaling", "horizontalpodautoscalers"), ("keda.sh", "scaledobjects")];
+        let rules =
+            kinds.map(|(group, name)| rule(&["CREATE", "UPDATE", "DELETE"], &(group, "*"), &plural(name)));
+        let observed = webhook(AUTOSCALERS.to_owned(), rules.into(), None, Some(namespaces.clone()), surface);
+        let client_config = client_config(surface, OBSERVE);
+        webhooks.push(sparing(ValidatingWebhook { client_config, ..observed }, surface));
     }
     // kube-system is not exempt here: a namespace is selected by its own labels. Kubemoor's own
     // namespace may always be deleted: it is the way out.
@@ -405,7 +416,7 @@ fn holds_token(address: &WebhookClientConfig, token: &CallerToken) -> bool {
 pub fn veil(text: &str) -> String {
     let mut veiled = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some((place, length)) = [VALIDATE, MUTATE]
+    while let Some((place, length)) = [VALIDATE, MUTATE, OBSERVE]
         .into_iter()
         .filter_map(|base| Some((rest.find(&format!("{base}/"))?, base.len() + 1)))
         .min()

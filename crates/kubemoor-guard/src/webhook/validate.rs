@@ -19,6 +19,7 @@ use moka::sync::Cache;
 use tokio::time::{Instant, timeout_at};
 
 use super::annotations::{self, AnnotationRequest};
+use super::autoscaling;
 use super::case::{Aspect, HeldRecords, Judgement, ReviewCase, ReviewSubject, certain, governing};
 use super::hints::{self, UserRights};
 use super::intake::{CallerGate, Intake, Received, ReviewStage, Submission, UnreadCause};
@@ -27,7 +28,8 @@ use super::order::{self, OrderDesk};
 use super::repeats::{EditRepeats, ObjectVersion};
 use super::review::{self, AdmissionRequest, AdmissionResponse, AuditKey, ReviewError, ReviewHead};
 use super::shares::{FairTurns, HeldTurn, aside};
-use kubemoor_declare::model::{EditsMode, ObjectId, ReleaseId};
+use kubemoor_declare::model::{Actor, EditsMode, ObjectId, ReleaseId};
+use kubemoor_helm::index::Index;
 use kubemoor_helm::release::{ObjectDeclarations, Release};
 use kubemoor_helm::values::Candidate;
 use kubemoor_ledger::LedgerHandle;
@@ -148,13 +150,15 @@ impl Validator {
         span.note(&head);
         let uid = head.uid.clone();
         let subject = self.subject(&head, stage, matches!(body, Received::Whole(_)));
-        let (webhook, decided) = if stage == ReviewStage::Mutate && order::is_order(&head) {
+        let (webhook, decided) = if stage == ReviewStage::Observe {
+            (Webhook::Autoscalers, self.observe(body))
+        } else if stage == ReviewStage::Mutate && order::is_order(&head) {
             (Webhook::Orders, self.answer_order(body, *deadline).await)
         } else {
             let webhook = match (&subject, stage) {
                 (_, ReviewStage::Mutate) => Webhook::Reverts,
-                (Ok(subject), ReviewStage::Validate) => subject.webhook(),
-                (Err(_), ReviewStage::Validate) => Webhook::Edits,
+                (Ok(subject), _) => subject.webhook(),
+                (Err(_), _) => Webhook::Edits,
             };
             let decided = match (subject, body) {
                 (Err(reason), _) => Ok((AdmissionResponse::allow(), Verdict::allow(reason))),
@@ -244,7 +248,7 @@ impl Validator {
                 judgement.verdict = Verdict::allow(judgement.verdict.reason);
                 AdmissionResponse::allow()
             }
-            ReviewStage::Validate => {
+            ReviewStage::Validate | ReviewStage::Observe => {
                 let settled = annotations::settle(asked, &case, &mut judgement, &looker).await;
                 let mut warnings = settled.map_err(|error| self.record_unreached(&case, error))?;
                 let (policies, index) = (self.setup.resolver.policies(), self.setup.source.index());
@@ -269,7 +273,11 @@ impl Validator {
         let index = self.setup.source.index().read();
         let driver = self.setup.record_driver;
         let may_be_record = |subject: &ReviewSubject| {
-            is_whole && stage == ReviewStage::Validate && subject.may_be_labelled(driver)
+            let here = &subject.object.namespace;
+            stage == ReviewStage::Validate
+                && subject.may_be_labelled(driver)
+                && (is_whole
+                    || kept_from_others(&self.setup.resolver, &index, here.as_deref(), None).is_some())
         };
         let subject = ReviewSubject::of(head, &index, driver)
             .filter(|subject| subject.concerns(&head.kind.version, &index) || may_be_record(subject))
@@ -280,6 +288,17 @@ impl Validator {
             return Err(VerdictReason::OwnNamespace);
         }
         Ok(subject)
+    }
+
+    /// Keeps who changes an autoscaler.
+    fn observe(&self, body: &Received) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
+        if let Received::Whole(bytes) = body {
+            let request = AdmissionRequest::parse(bytes)?;
+            let index = self.setup.source.index().read();
+            let rows = autoscaling::rows(&request, &index, &self.setup.resolver).into_iter();
+            rows.filter(|_| !request.dry_run).for_each(|row| self.setup.ledger.record(row));
+        }
+        Ok((AdmissionResponse::allow(), Verdict::allow(VerdictReason::NotDeclared)))
     }
 
     /// Answers an order, which is always allowed.
@@ -383,16 +402,18 @@ impl Validator {
     /// users who may write it.
     fn judge_unread(&self, case: &ReviewCase<'_>, why: UnreadCause) -> (Verdict, EditMessage) {
         let subject = &case.subject;
+        let Some(policy) = self.policy(case) else {
+            return (Verdict::allow(VerdictReason::NotDeclared), EditMessage::default());
+        };
         let reason = match why {
             UnreadCause::TooLarge => {
-                let verdict = Verdict::by_mode(&self.policy(case), VerdictReason::TooLarge, None);
+                let verdict = Verdict::by_mode(&policy, VerdictReason::TooLarge, None);
                 return (verdict, subject.beyond_judgement());
             }
             UnreadCause::Crowded | UnreadCause::Busy => VerdictReason::Busy,
             UnreadCause::Late => VerdictReason::Late,
         };
         if !case.is_record() {
-            let policy = self.policy(case);
             let verdict = match why {
                 UnreadCause::Crowded => Verdict::by_mode(&policy, reason, None),
                 _ => Verdict::unjudged(&policy, reason),
@@ -421,17 +442,21 @@ impl Validator {
                 let message = falsified.map(|falsified| message::of_record(object, falsified));
                 (verdict, message.unwrap_or_default())
             }
-            None => (Verdict::unjudged(&self.policy(case), reason), EditMessage::default()),
+            None => (Verdict::unjudged(&policy, reason), EditMessage::default()),
         }
     }
 
-    /// The policy for a review of which only the head is known.
-    fn policy(&self, case: &ReviewCase<'_>) -> Arc<Policy> {
+    /// The policy for a review of which only the front is known; `None` for a Secret that no policy keeps from the user,
+    /// whatever its labels make of it.
+    fn policy(&self, case: &ReviewCase<'_>) -> Option<Arc<Policy>> {
         let (resolver, index) = (&self.setup.resolver, self.setup.source.index().read());
         let object = &case.subject.object;
         match (&case.subject.aspect, records::names(object)) {
-            (Aspect::Record, Some((stored, _))) => resolver.of(&index.release_stored_as(stored)),
-            _ => governing(resolver, object, &certain(object, case.version(), &index)),
+            (Aspect::Record, Some((stored, _))) => Some(resolver.of(&index.release_stored_as(stored))),
+            _ if case.is_record() || case.subject.concerns(&case.version, &index) => {
+                Some(governing(resolver, object, &certain(object, case.version(), &index)))
+            }
+            _ => kept_from_others(resolver, &index, object.namespace.as_deref(), Some(&case.actor)),
         }
     }
 
@@ -579,6 +604,20 @@ impl Validator {
         let (stored, revision) = records::names(record)?;
         Some((self.setup.source.index().read().release_stored_as(stored), revision))
     }
+}
+
+/// The strictest policy that leaves records in a namespace to operators, of whom `actor` is none.
+fn kept_from_others(
+    resolver: &PolicyResolver,
+    index: &Index,
+    namespace: Option<&str>,
+    actor: Option<&Actor>,
+) -> Option<Arc<Policy>> {
+    let stored = index.histories().filter(|release| namespace == Some(&*release.storage));
+    let policies = stored.map(|release| resolver.of(&release.id));
+    let is_operator =
+        |policy: &Policy| policy.operators.iter().any(|it| actor.is_some_and(|actor| it.is(actor)));
+    policies.filter(|it| !it.operators.is_empty() && !is_operator(it)).max_by_key(|it| it.edits)
 }
 
 fn reviewed(case: &ReviewCase<'_>) -> ReviewedEdit {
@@ -758,6 +797,7 @@ impl ReviewSpan {
         let route = match stage {
             ReviewStage::Validate => "/validate/{token}",
             ReviewStage::Mutate => "/mutate/{token}",
+            ReviewStage::Observe => "/observe/{token}",
         };
         self.0.into_iter().for_each(|arrival| arrival.answered(route, code.as_u16()));
     }
