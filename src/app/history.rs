@@ -20,11 +20,9 @@ use kubemoor_cluster::mirror::policies::{InForce, PolicyChange, PolicyFate, Rela
 use kubemoor_cluster::mirror::policy_files::{FileChange, Folder};
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId, build};
-use kubemoor_declare::path::Path;
 use kubemoor_guard::admin::ReadinessCondition;
 use kubemoor_guard::webhook::autoscaling::{ScalingChange, declaring_release, ended_scaling, scaling_row};
 use kubemoor_guard::webhook::registration::emergency::{EmergencyChange, MARKER};
-use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::entry::{EntryObject, LedgerEntry};
@@ -228,8 +226,11 @@ pub(super) async fn obey_emergency(
 }
 
 fn emergency_message(turn: &EmergencyChange) -> Notification {
-    let subject =
-        if turn.open { NotificationSubject::EmergencyOpened } else { NotificationSubject::EmergencyClosed };
+    let subject = if turn.enforcement_disabled {
+        NotificationSubject::EmergencyOpened
+    } else {
+        NotificationSubject::EmergencyClosed
+    };
     let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     Notification {
         by: said(&turn.by),
@@ -240,7 +241,7 @@ fn emergency_message(turn: &EmergencyChange) -> Notification {
 
 /// The same as the ledger keeps it: once, whichever guard sees it first.
 fn emergency_row(turn: EmergencyChange) -> LedgerRow {
-    let act = if turn.open { Act::Open } else { Act::Close };
+    let act = if turn.enforcement_disabled { Act::Open } else { Act::Close };
     let edit = ReviewedEdit {
         object: ObjectId {
             group: "admissionregistration.k8s.io".into(),
@@ -508,6 +509,9 @@ fn policy_edit(name: String, fate: PolicyFate) -> (Act, ReviewedEdit) {
 /// How the details of all rows begin, before the autoscaler's name.
 const AUTOSCALER: &str = "HorizontalPodAutoscaler";
 
+/// How long the row of a review may take to be in the ledger.
+const REVIEWED: Duration = Duration::from_secs(2);
+
 /// The most rows that a replica keeps until it leads.
 const HELD: usize = 1000;
 
@@ -546,6 +550,13 @@ impl ScalingHistory {
             };
             for workload in changed {
                 held.0.extend(self.rows(&workload, &mut told));
+            }
+            if !held.0.is_empty() {
+                // Of equal rows the first counts, and that of a review names the user.
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(REVIEWED) => {}
+                }
             }
             held.take(self.leadership.holds()).for_each(|row| self.ledger.record(row));
         }

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::super::Parts;
 use super::*;
 use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_declare::path::Path;
 use kubemoor_runtime::config::{CallerSettings, ClusterSettings, Endpoint, RecordDriver, Retention};
 
 #[test]

@@ -201,7 +201,7 @@ fn trace(release: &Release, object: &ObjectId, drift: &ObjectDrift, outcome: &'s
 /// Logs the errors of a chart's annotations once.
 fn complain(guard: &Guard, report: &LoopReport) {
     let Some((object, flaw)) = report.flaws.first() else { return };
-    if guard.state.of(&report.release).is_some_and(|before| before.flaws == report.flaws) {
+    if guard.state.report(&report.release).is_some_and(|before| before.flaws == report.flaws) {
         return;
     }
     tracing::warn!(

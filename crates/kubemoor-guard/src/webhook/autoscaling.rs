@@ -48,7 +48,7 @@ pub(super) fn rows(
             declared: release.declared(&workload)?,
         };
         let counts = may_scale(&resolver.of(&release.id), of, &change.1.declared_by, change.1.range);
-        let (actor, uid) = (request.actor.clone(), request.head.uid.clone().into_owned());
+        let (actor, uid) = (request.actor.clone(), request.head.uid.to_string());
         let edit = ReviewedEdit { actor, uid, ..ReviewedEdit::watched(workload.clone(), None) };
         let row = scaling_row(edit, Some((release.id.clone(), release.state.revision)), replicas, change);
         let row = LedgerRow { yields: true, ..row };

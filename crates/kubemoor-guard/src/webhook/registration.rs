@@ -84,11 +84,8 @@ const NAME_LIMIT: usize = 253;
 /// A resource that releases declare, in the version in which they do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WebhookResource {
-    /// The API group; empty for the core group.
     pub group: String,
-    /// The version, such as `v1`.
     pub version: String,
-    /// The plural, such as `deployments`.
     pub plural: String,
     pub scale: bool,
 }
@@ -103,7 +100,6 @@ pub struct Surface<'a> {
     pub ca_bundle: Option<&'a [u8]>,
     pub own_namespace: Option<&'a str>,
     pub record_driver: RecordDriver,
-    /// Whether objects without Helm's label are sent too.
     pub select_all: bool,
     pub reverts: bool,
     /// Whether the API server knows `matchConditions`. Without them, all status updates of
@@ -235,7 +231,6 @@ fn edits(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec<Va
     webhooks
 }
 
-/// The webhooks for changes of Helm's label and annotations, and of owners, by subresources.
 fn statuses(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
     if !surface.conditions {
         return Vec::new();
@@ -253,14 +248,13 @@ fn statuses(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec
     webhooks.collect()
 }
 
-/// The resources whose edits are sent, by the selector of their objects and the suffix of the
-/// webhook's name.
 fn selected<'a>(
     resources: &'a BTreeSet<WebhookResource>,
     surface: &Surface<'_>,
     [all, labelled_only]: [&'a str; 2],
 ) -> Vec<Selected<'a>> {
-    let by_label = |resource: &WebhookResource| surface.select_all && by_label_alone(resource);
+    let is_busy = |it: &WebhookResource| BUSY.contains(&(it.group.as_str(), it.plural.as_str()));
+    let by_label = |resource: &WebhookResource| surface.select_all && is_busy(resource);
     let chosen = |wanted: bool| {
         let resources = judged(resources).filter(move |resource| by_label(resource) == wanted);
         by_group_version(resources.map(|it| (it, it.plural.clone())))
@@ -435,7 +429,6 @@ pub fn veil(text: &str) -> String {
 
 // The conditions by which the API server skips a webhook, where it knows `matchConditions`.
 
-/// The names of the guard's own conditions. All others are the admin's.
 const OWN_CONDITIONS: [&str; 5] = [METADATA, CLEANUP, DELETED, OWNERS, RECORD];
 
 /// Helm's label or one of its annotations changes, or the owners.
@@ -551,7 +544,7 @@ const NEVER: [&str; 6] = [
 
 const NEVER_CORE: [&str; 2] = ["bindings", "componentstatuses"];
 
-/// The resources that nodes and controllers write constantly, by group and plural.
+/// The resources that nodes and controllers write constantly, by group and plural: only with Helm's label.
 const BUSY: [(&str, &str); 8] = [
     ("", "endpoints"),
     ("", "events"),
@@ -573,12 +566,6 @@ fn judged(resources: &BTreeSet<WebhookResource>) -> impl Iterator<Item = &Webhoo
             || (it.group.is_empty() && NEVER_CORE.contains(&it.plural.as_str()))
     };
     resources.iter().filter(move |resource| !is_never(resource))
-}
-
-/// Whether objects of this resource are sent only with Helm's label, even if others are sent
-/// without it.
-fn by_label_alone(resource: &WebhookResource) -> bool {
-    BUSY.contains(&(resource.group.as_str(), resource.plural.as_str()))
 }
 
 /// Whether the webhook for deletions of other objects already sends these deletions: once is

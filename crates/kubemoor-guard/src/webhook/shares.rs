@@ -40,12 +40,10 @@ const KEYS: [fn(&Holder) -> u64; 2] = [|it| it.namespace, |it| it.user];
 pub(super) struct MemoryShares {
     total: usize,
     taken: Mutex<HashMap<(IpAddr, Holder), usize>>,
-    /// Notified when something is given back.
     given: Notify,
     hasher: RandomState,
 }
 
-/// A part of the memory, until it is dropped.
 #[derive(Debug)]
 pub(super) struct TakenShare {
     shares: Arc<MemoryShares>,
@@ -61,12 +59,10 @@ pub(super) struct FairTurns {
     /// Fair: who waits gets the next one.
     free: Arc<Semaphore>,
     taken: Mutex<HashMap<Holder, usize>>,
-    /// Notified when a turn ends.
     given: Notify,
     hasher: RandomState,
 }
 
-/// A turn, until it is dropped.
 #[derive(Debug)]
 pub(super) struct HeldTurn {
     turns: Arc<FairTurns>,

@@ -62,9 +62,6 @@ const SPARED_PERIOD: Duration = Duration::from_secs(3600);
 /// The most of them that are remembered: with more of them, some are kept again before their time.
 const SPARED_REMEMBERED: u64 = 10_000;
 
-/// Room for most fields' paths, in bytes.
-const FIELDS_ROOM: usize = 128;
-
 #[derive(Debug, thiserror::Error)]
 enum NoVerdict {
     #[error(transparent)]
@@ -86,7 +83,6 @@ pub struct Setup {
     pub orders: Option<OrderDesk>,
     pub metrics: AdmissionMetrics,
     pub ledger: LedgerHandle,
-    /// The receivers of denials.
     pub notifiers: Notifiers,
 }
 
@@ -169,7 +165,7 @@ impl Validator {
                 }
                 (Ok(subject), Received::Front(front, why)) => {
                     let request = AdmissionRequest::from_front(head, front);
-                    let case = ReviewCase::of(subject, request, self.setup.record_driver);
+                    let case = ReviewCase::new(subject, request, self.setup.record_driver);
                     Ok(self.decide_unread(case, stage, *why))
                 }
             };
@@ -199,7 +195,7 @@ impl Validator {
     async fn decide(
         &self,
         subject: ReviewSubject,
-        head: ReviewHead<'_>,
+        head: ReviewHead,
         (bytes, takes_long): (&Bytes, bool),
         stage: ReviewStage,
         deadline: Instant,
@@ -208,14 +204,14 @@ impl Validator {
         let _turn = match self.turn(&subject, &head, (bytes, takes_long), deadline).await {
             Ok(turn) => turn,
             Err(why) => {
-                let case = ReviewCase::of(subject, AdmissionRequest::from_front(head, bytes), driver);
+                let case = ReviewCase::new(subject, AdmissionRequest::from_front(head, bytes), driver);
                 return Ok(self.decide_unread(case, stage, why));
             }
         };
-        let mut case = ReviewCase::of(subject, AdmissionRequest::parse(bytes)?, driver);
+        let mut case = ReviewCase::new(subject, AdmissionRequest::parse(bytes)?, driver);
         if case.is_record() {
             match self.decode_records(&case, bytes, deadline).await {
-                Some(held) => case.hold(held),
+                Some(held) => case.held = Some(held),
                 None => return Ok(self.decide_unread(case, stage, UnreadCause::Late)),
             }
         }
@@ -266,7 +262,7 @@ impl Validator {
     /// What the review is about, or the reason why it is allowed unread.
     fn subject(
         &self,
-        head: &ReviewHead<'_>,
+        head: &ReviewHead,
         stage: ReviewStage,
         is_whole: bool,
     ) -> Result<ReviewSubject, VerdictReason> {
@@ -279,7 +275,7 @@ impl Validator {
                 && (is_whole
                     || kept_from_others(&self.setup.resolver, &index, here.as_deref(), None).is_some())
         };
-        let subject = ReviewSubject::of(head, &index, driver)
+        let subject = ReviewSubject::from_head(head, &index, driver)
             .filter(|subject| subject.concerns(&head.kind.version, &index) || may_be_record(subject))
             .filter(|subject| stage == ReviewStage::Validate || subject.aspect == Aspect::Object);
         let subject = subject.ok_or(VerdictReason::NotDeclared)?;
@@ -290,7 +286,6 @@ impl Validator {
         Ok(subject)
     }
 
-    /// Keeps who changes an autoscaler.
     fn observe(&self, body: &Received) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
         if let Received::Whole(bytes) = body {
             let request = AdmissionRequest::parse(bytes)?;
@@ -301,7 +296,6 @@ impl Validator {
         Ok((AdmissionResponse::allow(), Verdict::allow(VerdictReason::NotDeclared)))
     }
 
-    /// Answers an order, which is always allowed.
     async fn answer_order(
         &self,
         body: &Received,
@@ -320,7 +314,6 @@ impl Validator {
         Ok((answer, Verdict::allow(VerdictReason::NotDeclared)))
     }
 
-    /// Whether judging may take long, by all claims of the object.
     fn takes_long(&self, subject: &ReviewSubject, sent: usize) -> bool {
         let index = self.setup.source.index().read();
         let claims = index.claims(&subject.object);
@@ -332,7 +325,7 @@ impl Validator {
     async fn turn(
         &self,
         subject: &ReviewSubject,
-        head: &ReviewHead<'_>,
+        head: &ReviewHead,
         (bytes, takes_long_by_all): (&Bytes, bool),
         deadline: Instant,
     ) -> Result<Option<HeldTurn>, UnreadCause> {
@@ -401,14 +394,14 @@ impl Validator {
     /// record is allowed in that case too, because Helm must not be denied on account of others, unless a policy names the
     /// users who may write it.
     fn judge_unread(&self, case: &ReviewCase<'_>, why: UnreadCause) -> (Verdict, EditMessage) {
-        let subject = &case.subject;
+        let (subject, object) = (&case.subject, &case.subject.object);
         let Some(policy) = self.policy(case) else {
             return (Verdict::allow(VerdictReason::NotDeclared), EditMessage::default());
         };
         let reason = match why {
             UnreadCause::TooLarge => {
                 let verdict = Verdict::by_mode(&policy, VerdictReason::TooLarge, None);
-                return (verdict, subject.beyond_judgement());
+                return (verdict, message::of_beyond_judgement(object, subject.aspect == Aspect::Record));
             }
             UnreadCause::Crowded | UnreadCause::Busy => VerdictReason::Busy,
             UnreadCause::Late => VerdictReason::Late,
@@ -418,21 +411,20 @@ impl Validator {
                 UnreadCause::Crowded => Verdict::by_mode(&policy, reason, None),
                 _ => Verdict::unjudged(&policy, reason),
             };
-            return (verdict, subject.no_room());
+            return (verdict, message::of_no_room(object, subject.aspect == Aspect::Record));
         }
-        let object = &subject.object;
         let edit = RecordEdit {
             operation: case.operation,
             actor: &case.actor,
             object,
             old: None,
             new: None,
-            labelled: case.labelled(),
+            labelled: &case.labelled,
             adds_owner: false,
             being_deleted: false,
         };
         let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
-        let stored = records::places(object, case.labelled()).into_iter().next();
+        let stored = records::places(object, &case.labelled).into_iter().next();
         let judged = stored.filter(|_| !case.actor.user.is_empty()).and_then(|stored| {
             let release = self.setup.source.index().read().uncontested(&stored).cloned();
             records::judge_unread(&edit, release.as_deref(), &rules)
@@ -468,7 +460,6 @@ impl Validator {
             return;
         }
         if verdict.outcome != EditOutcome::Allow {
-            // A denied update is never stored, whatever the version.
             let version = match (verdict.outcome, case.texts()) {
                 (EditOutcome::Warn | EditOutcome::Record, [Some(old), Some(new)]) => {
                     let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
@@ -477,8 +468,9 @@ impl Validator {
                 }
                 _ => None,
             };
-            let what = (&case.subject.object, case.operation, &case.actor);
-            if self.repeats.is_repeat(what, verdict, version, Instant::now()) {
+            let what = (&case.subject.object, &case.actor);
+            let is_repeat = |version| self.repeats.is_repeat(what, verdict, version, Instant::now());
+            if version.is_some_and(is_repeat) {
                 return;
             }
             let grounds = verdict.grounds.as_ref();
@@ -566,7 +558,7 @@ impl Validator {
         let recording = Recording {
             object: &case.subject.object,
             scale: matches!(case.subject.aspect, Aspect::Scale(_)),
-            manager: case.field_manager(),
+            manager: &case.field_manager,
             resolver: &self.setup.resolver,
             now,
         };
@@ -580,7 +572,6 @@ impl Validator {
         row
     }
 
-    /// Stores a row, and notifies people of a denial.
     fn store(&self, row: LedgerRow, verdict: &Verdict) {
         if verdict.outcome == EditOutcome::Deny && self.setup.notifiers.have_receivers() {
             let (release, revision) = row.release.clone().unzip();
@@ -698,7 +689,7 @@ fn revert_plan(
     let Some(release) = judgement.claims.iter().find(|claim| claim.id == grounds.release) else {
         return Err(Irreversible::Outdated);
     };
-    let (settled, field_manager) = (judgement.settled.as_deref(), case.field_manager());
+    let (settled, field_manager) = (judgement.settled.as_deref(), &*case.field_manager);
     let edit = WholeEdit { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
     revert::plan(edit, release, &resolver.of(&release.id), &grounds.fields)
 }
@@ -729,15 +720,11 @@ fn annotate(answer: AdmissionResponse, verdict: &Verdict) -> AdmissionResponse {
         .annotate(AuditKey::Decision, verdict.outcome.as_str())
         .annotate(AuditKey::Reason, verdict.reason.as_str());
     let Some(grounds) = &verdict.grounds else { return answer };
-    let mut fields = String::with_capacity(grounds.fields.len() * FIELDS_ROOM);
-    for (index, field) in grounds.fields.iter().enumerate() {
-        fields.push_str(if index == 0 { "" } else { "," });
-        fields.push_str(field.path.pointer());
-    }
+    let fields: Vec<&str> = grounds.fields.iter().map(|field| field.path.pointer()).collect();
     answer
         .annotate(AuditKey::Release, grounds.release.to_string())
         .annotate(AuditKey::Revision, grounds.revision.to_string())
-        .annotate(AuditKey::Fields, fields)
+        .annotate(AuditKey::Fields, fields.join(","))
 }
 
 fn decision(outcome: EditOutcome) -> Decision {
@@ -770,7 +757,7 @@ impl ReviewSpan {
         Self(Arrival::now(headers))
     }
 
-    fn note(&mut self, head: &ReviewHead<'_>) {
+    fn note(&mut self, head: &ReviewHead) {
         let Some(arrival) = &mut self.0 else { return };
         arrival.note("kubemoor.review.uid", head.uid.to_string());
         arrival.note_object(&head.object());

@@ -291,7 +291,7 @@ fn requests_that_are_always_allowed_are_skipped_since_1_28() {
             };
             assert_eq!(webhook["matchConditions"], expected, "{name}");
         }
-        assert_eq!(counts, if conditions { [4, 5] } else { [0, 0] });
+        assert_eq!(counts, if conditions { [4, 6] } else { [0, 0] });
         // A selector knows no names.
         let selector = if conditions { Value::Null } else { json!({"matchLabels": {"owner": "helm"}}) };
         assert_eq!(named(&judging, RECORDS)["objectSelector"], selector);
