@@ -212,7 +212,6 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 struct PendingRows {
     /// The releases whose rows may be outdated.
     marked: BTreeSet<ReleaseId>,
-    /// Hashes of the rows that this guard has written.
     rows: HashMap<ReleaseId, u64>,
     /// Whether the rows of guards before have been looked through.
     has_reread: bool,

@@ -148,7 +148,6 @@ fn publish_object(
     }
 }
 
-/// Tells all listeners of one thing that happened to an object, and keeps it.
 fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &ObjectDrift) {
     let (repaired, detail) = match (&drift.repaired, drift.kind) {
         (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),

@@ -59,7 +59,6 @@ pub(super) fn rows(
     changes.into_iter().filter_map(row).collect()
 }
 
-/// The release that declares a workload with its replicas, and their place.
 pub fn declaring_release<'i>(index: &'i Index, workload: &ObjectId) -> Option<(&'i Release, &'i Path)> {
     let claims = index.claims(workload);
     claims.into_iter().find_map(|release| Some((&**release, replicas(release, workload)?)))

@@ -543,7 +543,6 @@ pub(super) fn certain(object: &ObjectId, version: Option<&str>, index: &Index) -
     index.claims(object).into_iter().filter(counts).cloned().collect()
 }
 
-/// The owner by which these claims count.
 fn owner_of(claims: &[Arc<Release>], object: &ObjectId) -> ObjectOwner {
     let foreign = claims.iter().find(|claim| !is_local(claim, object));
     foreign.map_or(ObjectOwner::Nobody, |claim| ObjectOwner::Release(claim.id.clone()))
@@ -580,7 +579,6 @@ fn named_by(object: &Excerpt<'_>) -> Option<ReleaseId> {
     Some(ReleaseId { namespace: namespace?.into(), name: name?.into() })
 }
 
-/// An object that holds nothing but `value` at `path`.
 fn nest(path: &[Segment], value: Value) -> Value {
     path.iter().rev().fold(value, |value, segment| match segment {
         Segment::Field(name) => Value::Object([(name.clone(), value)].into_iter().collect()),

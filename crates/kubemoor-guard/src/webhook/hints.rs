@@ -222,7 +222,6 @@ pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &
     ))
 }
 
-/// Whether a release in a namespace follows milder modes with the labels `new` than with `old`.
 fn is_milder(policies: &Policies, release: &ReleaseId, old: &Labels, new: &Labels) -> bool {
     let (before, after) = (policies.of(release, old), policies.of(release, new));
     let strictness = |policy: &Policy| match policy.drift {

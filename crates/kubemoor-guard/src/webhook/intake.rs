@@ -41,7 +41,6 @@ pub enum ReviewStage {
     Observe,
 }
 
-/// The proof by which the guard recognises the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiServerProof {
     /// By the token in the path.

@@ -175,7 +175,6 @@ pub fn configuration(
     ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(webhooks) }
 }
 
-/// The configuration for orders, and for edits of these resources where a policy reverts them.
 pub fn mutating(
     resources: &BTreeSet<WebhookResource>,
     surface: &Surface<'_>,
@@ -583,7 +582,6 @@ fn metadata_detours(resource: &WebhookResource) -> impl Iterator<Item = String> 
     std::iter::once("status").chain(own).map(|subresource| format!("{}/{subresource}", resource.plural))
 }
 
-/// Paths such as `deployments/scale` by group and version of their resources.
 fn by_group_version<'a>(
     resources: impl Iterator<Item = (&'a WebhookResource, String)>,
 ) -> BTreeMap<GroupAndVersion<'a>, BTreeSet<String>> {

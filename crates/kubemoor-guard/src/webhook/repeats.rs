@@ -152,11 +152,6 @@ impl ObjectVersion {
             _ => false,
         }
     }
-
-    #[cfg(test)]
-    fn sample(uid: &str, resource_version: &str, generation: Option<i64>) -> Self {
-        Self { uid: uid.to_owned(), resource_version: resource_version.to_owned(), generation }
-    }
 }
 
 /// Whether the API server may count changes of this field: it never counts those of metadata and status.

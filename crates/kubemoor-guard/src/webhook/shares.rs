@@ -35,7 +35,6 @@ struct Holder {
 
 const KEYS: [fn(&Holder) -> u64; 2] = [|it| it.namespace, |it| it.user];
 
-/// An amount of memory, and who has how much of it now.
 #[derive(Debug)]
 pub(super) struct MemoryShares {
     total: usize,
@@ -155,7 +154,6 @@ impl Drop for TakenShare {
 }
 
 impl FairTurns {
-    /// At least two turns.
     pub(super) fn new(total: usize) -> Arc<Self> {
         let (taken, given, hasher) = (Mutex::default(), Notify::new(), RandomState::new());
         Arc::new(Self { total, free: Arc::new(Semaphore::new(total)), taken, given, hasher })

@@ -373,7 +373,6 @@ impl Validator {
         Some(timeout_at(deadline, decoding).await.ok()?.unwrap_or_default())
     }
 
-    /// The answer to a review that cannot be read, or not in time.
     fn decide_unread(
         &self,
         case: ReviewCase<'_>,

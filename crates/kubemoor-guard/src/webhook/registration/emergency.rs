@@ -43,7 +43,6 @@ pub enum Armed {
     Empty,
 }
 
-/// Enforcement was disabled, or enabled again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EmergencyChange {
     pub enforcement_disabled: bool,
@@ -120,7 +119,6 @@ pub async fn is_enforcement_disabled(client: &kube::Client) -> Result<bool, Emer
     Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| says_open(&marker)))
 }
 
-/// The calling user, as far as the API server tells.
 async fn caller(client: &kube::Client) -> String {
     own_name(client, None).await.ok().flatten().unwrap_or_default()
 }
@@ -167,7 +165,6 @@ struct Saved {
 
 type Markers = Registrations<ValidatingWebhookConfiguration>;
 
-/// The last turn, by the marker.
 fn last_change(marker: &ValidatingWebhookConfiguration) -> EmergencyChange {
     let annotations = marker.metadata.annotations.as_ref();
     let text = |name| annotations.and_then(|them| them.get(name)).cloned().unwrap_or_default();

@@ -69,7 +69,6 @@ pub enum RegistrationError {
     Contested(&'static str),
 }
 
-/// The outcome of bringing the configuration into its desired state.
 enum ReconcileOutcome {
     Done,
     Failed,
@@ -197,7 +196,6 @@ async fn reconcile<C: Configuration>(
     ReconcileOutcome::Done
 }
 
-/// Deletes the configuration, unless that was done since it was last kept.
 async fn clear<C: Configuration>(
     registrations: &Registrations<C>,
     state: &mut WatchState<C>,
@@ -300,7 +298,6 @@ async fn lease_place<C: Configuration>(client: &kube::Client) -> Option<LeasePla
 pub trait Configuration:
     WebhookKind + k8s_openapi::Resource<Scope = ClusterResourceScope> + Default + PartialEq + Sync
 {
-    /// The webhooks, as far as both kinds have them.
     fn webhooks(&self) -> Vec<ValidatingWebhook>;
 
     fn set_webhooks(&mut self, webhooks: Vec<ValidatingWebhook>);
@@ -404,7 +401,6 @@ fn with_siblings_settings(new: ValidatingWebhook, known: &[ValidatingWebhook]) -
     if siblings.all(|other| other == first) { first } else { new }
 }
 
-/// The conditions that are not the guard's own.
 pub fn admins_conditions(all: Option<&[MatchCondition]>) -> Option<Vec<MatchCondition>> {
     let admins: Vec<_> = all.unwrap_or_default().iter().filter(|it| is_admins(it)).cloned().collect();
     (!admins.is_empty()).then_some(admins)
@@ -528,13 +524,11 @@ impl OutsideChange {
 }
 
 impl<C: Configuration> KnownConfiguration<C> {
-    /// Records a state that the guard itself wrote.
     fn note_own(&mut self, written: &C) {
         self.last = Some(written.clone());
         self.is_gone = false;
     }
 
-    /// Compares a state that was read or watched with the last known one.
     fn meet(&mut self, live: &C) {
         if self.last.as_ref().is_some_and(|last| !is_newer(live, last)) {
             return;
@@ -621,10 +615,8 @@ fn writers<C: Configuration>(before: &C, after: &C) -> Vec<String> {
     wrote.iter().filter_map(|it| it.manager.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The settings whose values are published.
 const TOLD: [&str; 4] = ["failurePolicy", "matchPolicy", "sideEffects", "timeoutSeconds"];
 
-/// Lists the settings that differ, each with the webhooks that share the change.
 fn differences(before: &[ValidatingWebhook], after: &[ValidatingWebhook]) -> Vec<String> {
     let (before, after) = (by_name(before), by_name(after));
     let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();

@@ -54,7 +54,6 @@ enum KeepError {
     Webhooks(#[source] ClusterError),
 }
 
-/// The pauses between the looks of one replica.
 struct Rounds {
     leading: watch::Receiver<bool>,
     /// One that repeats is logged once.
@@ -270,7 +269,6 @@ impl Renewal {
         Ok(is_foreign)
     }
 
-    /// Serves `shared` from now on.
     fn adopt(
         &self,
         shared: &SharedCertificate,
@@ -323,7 +321,7 @@ impl Rotation {
         Self { place, callers, pace, known }
     }
 
-    /// Keeps the secret until `stop`. Nothing moves unless `open` says that the emergency switch is armed: the
+    /// Keeps the secret until `stop`. Nothing moves unless `open` says that enforcement is enabled: the
     /// configurations that it keeps hold the token of before.
     pub async fn run(
         self,
@@ -363,7 +361,7 @@ impl Rotation {
                 self.adopt(kept.clone(), state);
                 state.replace |= begins;
                 if !moves {
-                    // Each stage begins anew once the switch is armed.
+                    // Each stage begins anew once enforcement is enabled.
                     state.since = Some(Instant::now());
                     None
                 } else if writes {
@@ -399,7 +397,6 @@ impl Rotation {
         Ok(())
     }
 
-    /// The text that is stored, and the Secret that holds it.
     async fn read(
         &self,
         client: &kube::Client,
@@ -469,7 +466,6 @@ impl Rotation {
         })
     }
 
-    /// Puts `kept` into use.
     fn adopt(&self, kept: SharedCallerSecret, state: &mut RotationState) {
         kept.sign(&self.callers);
         if self.pace.is_some() {
@@ -484,7 +480,6 @@ impl Rotation {
 }
 
 impl RotationPace {
-    /// The pace at which a token is registered for `life`.
     fn new(life: Duration) -> Self {
         let step = life / 10;
         Self {

@@ -1,7 +1,12 @@
+fn sample_version(uid: &str, resource_version: &str, generation: Option<i64>) -> super::ObjectVersion {
+    super::ObjectVersion { uid: uid.to_owned(), resource_version: resource_version.to_owned(), generation }
+}
+
 mod requests {
     use serde_json::{Value, json};
 
     use super::super::*;
+    use super::sample_version;
     use kubemoor_declare::model::ReleaseId;
     use kubemoor_declare::path::Path;
     use kubemoor_verdict::edit::{EditOutcome, Grounds, VerdictReason};
@@ -30,7 +35,7 @@ mod requests {
         let check = |outcome, steps: &[(&str, &str, &str, bool)]| {
             let (repeats, now) = (EditRepeats::default(), Instant::now());
             for (place, (resource_version, generation, new, expected)) in steps.iter().enumerate() {
-                let version = ObjectVersion::sample("u", resource_version, generation.parse().ok());
+                let version = sample_version("u", resource_version, generation.parse().ok());
                 let (what, verdict) = ((&object, &actor), refused(&object, outcome, json!(new)));
                 let time = repeats.is_repeat(what, &verdict, version, now + Duration::from_millis(5));
                 assert_eq!(time, *expected, "{place} of {steps:?}");
@@ -72,7 +77,7 @@ mod requests {
         let verdict = refused(&object, EditOutcome::Warn, json!("Yg=="));
         let actor = Actor::default();
         let note = |resource_version: &str, at| {
-            let version = ObjectVersion::sample("u", resource_version, Some(3));
+            let version = sample_version("u", resource_version, Some(3));
             repeats.is_repeat((&object, &actor), &verdict, version, at)
         };
         assert!(!note("10", start));
@@ -85,6 +90,7 @@ mod versions {
     use serde_json::json;
 
     use super::super::*;
+    use super::sample_version;
 
     #[test]
     fn generation_counts_only_where_a_compared_field_raises_it() {
@@ -96,10 +102,10 @@ mod versions {
             let changed: Path = changed.parse().unwrap();
             ObjectVersion::before(&Excerpt::of(&old), &Excerpt::of(&new), [&changed])
         };
-        assert_eq!(version(3, 4, "/spec/replicas"), Some(ObjectVersion::sample("u", "7", Some(3))));
-        assert_eq!(version(3, 3, "/spec/replicas"), Some(ObjectVersion::sample("u", "7", None)));
+        assert_eq!(version(3, 4, "/spec/replicas"), Some(sample_version("u", "7", Some(3))));
+        assert_eq!(version(3, 3, "/spec/replicas"), Some(sample_version("u", "7", None)));
         // The update raises it by another field, and a reset of the label alone would not.
-        assert_eq!(version(3, 4, "/metadata/labels/tier"), Some(ObjectVersion::sample("u", "7", None)));
+        assert_eq!(version(3, 4, "/metadata/labels/tier"), Some(sample_version("u", "7", None)));
         let bare = json!({"metadata": {"name": "web"}}).to_string();
         assert_eq!(ObjectVersion::before(&Excerpt::of(&bare), &Excerpt::of(&bare), []), None);
     }
