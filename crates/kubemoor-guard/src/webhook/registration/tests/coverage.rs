@@ -74,7 +74,7 @@ fn each_version_of_a_kind_is_sent_once() {
     let names = |plural: &str| sent(&seen, plural).into_iter().map(|(name, _, _)| name).collect::<Vec<_>>();
     assert_eq!(
         names("horizontalpodautoscalers"),
-        ["v1.autoscaling.edits.kubemoor.dev", "v2.autoscaling.edits.kubemoor.dev"]
+        ["v1.autoscaling.edits.kubemoor.dev", "v2.autoscaling.edits.kubemoor.dev", AUTOSCALERS]
     );
     assert_eq!(names("widgets"), ["v1.example.org.edits.kubemoor.dev", "v2.example.org.edits.kubemoor.dev"]);
     // A Scale is the same in all of them: the API server asks one webhook once.
