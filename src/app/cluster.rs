@@ -543,7 +543,7 @@ impl ClusterWork {
     fn orders(&self) -> OrderDesk {
         let state = Arc::clone(&self.services.state);
         let unconfirmed = move |release: &ReleaseId| {
-            let Some(report) = state.of(release) else { return Vec::new() };
+            let Some(report) = state.report(release) else { return Vec::new() };
             let is_missing = |object: &ObjectId| {
                 report.drifted.iter().any(|it| it.kind == DriftKind::Missing && *it.object == *object)
             };

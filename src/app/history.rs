@@ -20,10 +20,9 @@ use kubemoor_cluster::mirror::policies::{InForce, PolicyChange, PolicyFate, Rela
 use kubemoor_cluster::mirror::policy_files::{FileChange, Folder};
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId, build};
-use kubemoor_declare::path::Path;
 use kubemoor_guard::admin::ReadinessCondition;
+use kubemoor_guard::webhook::autoscaling::{ScalingChange, declaring_release, ended_scaling, scaling_row};
 use kubemoor_guard::webhook::registration::emergency::{EmergencyChange, MARKER};
-use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::entry::{EntryObject, LedgerEntry};
@@ -227,8 +226,11 @@ pub(super) async fn obey_emergency(
 }
 
 fn emergency_message(turn: &EmergencyChange) -> Notification {
-    let subject =
-        if turn.open { NotificationSubject::EmergencyOpened } else { NotificationSubject::EmergencyClosed };
+    let subject = if turn.enforcement_disabled {
+        NotificationSubject::EmergencyOpened
+    } else {
+        NotificationSubject::EmergencyClosed
+    };
     let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     Notification {
         by: said(&turn.by),
@@ -239,7 +241,7 @@ fn emergency_message(turn: &EmergencyChange) -> Notification {
 
 /// The same as the ledger keeps it: once, whichever guard sees it first.
 fn emergency_row(turn: EmergencyChange) -> LedgerRow {
-    let act = if turn.open { Act::Open } else { Act::Close };
+    let act = if turn.enforcement_disabled { Act::Open } else { Act::Close };
     let edit = ReviewedEdit {
         object: ObjectId {
             group: "admissionregistration.k8s.io".into(),
@@ -505,7 +507,10 @@ fn policy_edit(name: String, fate: PolicyFate) -> (Act, ReviewedEdit) {
 }
 
 /// How the details of all rows begin, before the autoscaler's name.
-const AUTOSCALER: &str = "HorizontalPodAutoscaler ";
+const AUTOSCALER: &str = "HorizontalPodAutoscaler";
+
+/// How long the row of a review may take to be in the ledger.
+const REVIEWED: Duration = Duration::from_secs(2);
 
 /// The most rows that a replica keeps until it leads.
 const HELD: usize = 1000;
@@ -528,9 +533,6 @@ struct HeldRows(VecDeque<LedgerRow>);
 #[derive(Default)]
 struct ToldScalings(HashMap<ObjectId, Vec<Scaling>>);
 
-/// One change: what happened, the autoscaler now or last, and its range before.
-type ScalingChange = (Act, Scaling, Option<(i32, i32)>);
-
 impl ScalingHistory {
     pub(super) async fn run(self, stop: CancellationToken) {
         let (workloads, releases) = (self.autoscalers.changes(), self.releases.changes());
@@ -548,6 +550,13 @@ impl ScalingHistory {
             };
             for workload in changed {
                 held.0.extend(self.rows(&workload, &mut told));
+            }
+            if !held.0.is_empty() {
+                // Of equal rows the first counts, and that of a review names the user.
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(REVIEWED) => {}
+                }
             }
             held.take(self.leadership.holds()).for_each(|row| self.ledger.record(row));
         }
@@ -582,7 +591,9 @@ impl ScalingHistory {
             let (object, autoscaler) = (workload.clone(), scaling.name.clone());
             self.witnessed.note(WitnessedSubject { object, autoscaler });
         }
-        changes.into_iter().map(|change| scaling_row(workload, of.clone(), replicas, change)).collect()
+        let row =
+            |change| scaling_row(ReviewedEdit::watched(workload.clone(), None), of.clone(), replicas, change);
+        changes.into_iter().map(row).collect()
     }
 }
 
@@ -614,59 +625,9 @@ impl ToldScalings {
     }
 }
 
-/// The release that declares a workload with its replicas, and their place.
-pub(super) fn declaring_release<'i>(
-    index: &'i Index,
-    workload: &ObjectId,
-) -> Option<(&'i Release, &'i Path)> {
-    let claims = index.claims(workload);
-    claims.into_iter().find_map(|release| Some((&**release, replicas(release, workload)?)))
-}
-
-pub(super) fn ended_scaling(name: &str, replicas: &Path) -> String {
-    format!("{AUTOSCALER}{name:?} no longer sets {replicas}")
-}
-
 pub(super) fn autoscaler_named(detail: &str) -> Option<&str> {
-    let (name, _) = detail.strip_prefix(AUTOSCALER)?.strip_prefix('"')?.split_once('"')?;
+    let (name, _) = detail.strip_prefix(AUTOSCALER)?.strip_prefix(" \"")?.split_once('"')?;
     Some(name)
-}
-
-fn replicas<'r>(release: &'r Release, workload: &ObjectId) -> Option<&'r Path> {
-    let declared = release.declared(workload)?;
-    let path = declared.scale()?;
-    declared.fields().leaves().iter().any(|(leaf, _)| leaf == path).then_some(path)
-}
-
-fn scaling_row(
-    workload: &ObjectId,
-    release: Option<(ReleaseId, u64)>,
-    replicas: &Path,
-    (act, scaling, before): ScalingChange,
-) -> LedgerRow {
-    let Scaling { name, uid, range, written: (manager, time), .. } = scaling;
-    let (from, to) = range;
-    let what = match (act, before) {
-        (Act::StopAutoscaling, _) => ended_scaling(&name, replicas),
-        (_, Some((least, most))) => {
-            format!(
-                "{AUTOSCALER}{name:?} sets {replicas} from {from} to {to} (before: from {least} to {most})"
-            )
-        }
-        _ => format!("{AUTOSCALER}{name:?} sets {replicas} from {from} to {to}"),
-    };
-    let is_known = act != Act::StopAutoscaling && !manager.is_empty();
-    let by = is_known.then(|| format!("by field manager {manager:?}"));
-    let detail = [Some(what), by].into_iter().flatten().collect::<Vec<_>>().join("; ");
-    // A guard that starts cannot tell a change from a start.
-    let state = match act {
-        // One that scales it again may cease again.
-        Act::StopAutoscaling => format!("until {time}"),
-        _ => format!("{from} {to} {time}"),
-    };
-    let same = Some(format!("{uid} scales {workload} {state}"));
-    let edit = ReviewedEdit::watched(workload.clone(), None);
-    LedgerRow { same, detail, ..LedgerRow::act(Timestamp::now(), edit, release, act) }
 }
 
 /// The pause before a ledger that does not answer is asked again.
@@ -762,7 +723,7 @@ impl MissedEnds {
                     return None;
                 }
                 let how = "it was deleted, or got another target, while no guard recorded it";
-                let detail = format!("{}: {how}", ended_scaling(name, replicas));
+                let detail = format!("{}: {how}", ended_scaling(AUTOSCALER, name, replicas));
                 (Act::StopAutoscaling, None, Some((release.id.clone(), release.state.revision)), detail)
             }
         };

@@ -100,7 +100,8 @@ impl Registrar {
         move |change| {
             let (client, ledger, time) = (client.clone(), ledger.clone(), Timestamp::now());
             tokio::spawn(async move {
-                if change.is_deletion && emergency::is_open(&client).await.unwrap_or_default() {
+                if change.is_deletion && emergency::is_enforcement_disabled(&client).await.unwrap_or_default()
+                {
                     return;
                 }
                 tracing::warn!(
@@ -137,7 +138,7 @@ impl Registrar {
                 desired.send(DesiredState::Unknown, DesiredState::Unknown);
                 // What was registered before this replica saw the marker may have been deleted already. If the emergency
                 // is closed again, nothing is deleted: the person who closed it restored the configurations.
-                let Ok(is_still_open) = emergency::is_open(client).await else {
+                let Ok(is_still_open) = emergency::is_enforcement_disabled(client).await else {
                     sleep(RETRY).await;
                     continue;
                 };

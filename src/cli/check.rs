@@ -131,11 +131,11 @@ impl Bench<'_> {
         let mut index = Index::default();
         index.set(release);
         let rules = Rules { resolver, own_account: None };
-        let Some(subject) = ReviewSubject::of(&request.head, &index, RecordDriver::Secret) else {
+        let Some(subject) = ReviewSubject::from_head(&request.head, &index, RecordDriver::Secret) else {
             let (object, verdict) = (request.head.object(), Verdict::allow(edit::VerdictReason::NotDeclared));
             return Ok(CheckReport { object, operation, verdict, message: None });
         };
-        let case = ReviewCase::of(subject, request.clone(), RecordDriver::Secret);
+        let case = ReviewCase::new(subject, request.clone(), RecordDriver::Secret);
         if case.subject.object.name.is_empty() {
             return Err(anyhow::anyhow!("it names no object"));
         }

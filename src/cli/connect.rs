@@ -423,7 +423,8 @@ pub(super) async fn warn_of_guard(
 
 async fn guard_problem(connection: &ClusterConnection, namespace: Option<&str>) -> Option<String> {
     let client = &connection.client;
-    let (is_open, lease) = tokio::join!(emergency::is_open(client), guarded::lease(client, namespace));
+    let (is_open, lease) =
+        tokio::join!(emergency::is_enforcement_disabled(client), guarded::lease(client, namespace));
     if is_open.is_ok_and(|is_open| is_open) {
         return Some(
             "the emergency is open: no change is judged and nothing is repaired until `kubemoor emergency close`"

@@ -124,7 +124,7 @@ async fn observe(place: LeasePlace, cluster: &ClusterArgs) -> anyhow::Result<Obs
         discovery::clock(client),
         lease::read_leader_info(client, &place),
         workload(client, &place),
-        emergency::is_open(client),
+        emergency::is_enforcement_disabled(client),
         configuration::<ValidatingWebhookConfiguration>(client, "validatingwebhookconfigurations"),
         configuration::<MutatingWebhookConfiguration>(client, "mutatingwebhookconfigurations"),
     );

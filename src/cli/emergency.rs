@@ -69,10 +69,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
         let client = &connection.client;
         let done = match &switch {
             Switch::Open(OpenArgs { reason, .. }) => {
-                emergency::open(client, reason.as_deref()).await.map(opened)
+                emergency::disable_enforcement(client, reason.as_deref()).await.map(opened)
             }
-            Switch::Close(_) => emergency::close(client).await.map(closed),
-            Switch::Status(_) => emergency::is_open(client).await.map(standing),
+            Switch::Close(_) => emergency::enable_enforcement(client).await.map(closed),
+            Switch::Status(_) => emergency::is_enforcement_disabled(client).await.map(standing),
         };
         let (answer, text) = done.map_err(|error| match error {
             EmergencyError::Read(error) => {

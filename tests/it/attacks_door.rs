@@ -124,13 +124,13 @@ async fn a_token_that_is_almost_right_is_worth_nothing() {
         format!("?token={token}"),
     ];
     for path in &wrong {
-        for base in ["/validate", "/mutate"] {
+        for base in ["/validate", "/mutate", "/observe"] {
             let refused = ask(&guard, &url(&format!("{base}{path}"))).await;
             assert_eq!(refused, (404, String::new()), "{base}{path}");
         }
     }
     assert_eq!(ask(&guard, &url(&format!("/validate/{token}?timeout=3s"))).await.0, 200);
-    guard.wait_for_metric(&format!("kubemoor_callers_refused_total {}\n", 2 * wrong.len())).await;
+    guard.wait_for_metric(&format!("kubemoor_callers_refused_total {}\n", 3 * wrong.len())).await;
 
     // Another token follows: both count, then the new one alone.
     let next = fs::read_to_string(token_file(&folder("token"))).unwrap();

@@ -83,7 +83,6 @@ pub fn router(readiness: Readiness, metrics: MetricsApi, api: LedgerApi) -> Rout
         .route("/readyz", get(ready).with_state(readiness))
 }
 
-/// Serves `router` on `port` until `ending` tells it to stop.
 pub async fn serve(port: TlsPort, router: Router, ending: ServerShutdown) {
     let answer = move |peer: Peer, mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
@@ -114,20 +113,18 @@ async fn scrape(
     State(metrics): State<MetricsApi>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
-) -> Response {
-    if let Some(users) = &metrics.users
-        && let Err(refusal) = users.permit(&peer, &headers, Permission::Metrics).await
-    {
-        return refusal.into_response();
+) -> Result<Response, ReadRefusal> {
+    if let Some(users) = &metrics.users {
+        users.permit(&peer, &headers, Permission::Metrics).await?;
     }
     let mut text = String::new();
-    match encode(&mut text, &metrics.registry) {
+    Ok(match encode(&mut text, &metrics.registry) {
         Ok(()) => (StatusCode::OK, [(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         Err(error) => {
             let message = format!("the metrics cannot be written: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, TEXT_TYPE)], message).into_response()
         }
-    }
+    })
 }
 
 /// All conditions of this process; clones share them.
@@ -218,12 +215,12 @@ impl ReadinessCondition {
                     ConditionState::Met | ConditionState::Noted(_)
                         if matches!(present, ConditionState::Unmet(_)) =>
                     {
-                        tracing::info!(condition = name, "a condition for readiness is met");
+                        tracing::info!(condition = name, "readiness check passed");
                     }
                     // It was met before, and its owner says more.
                     ConditionState::Met | ConditionState::Noted(_) => {}
                     ConditionState::Unmet(reason) => {
-                        tracing::warn!(condition = name, reason, "a condition for readiness is not met");
+                        tracing::warn!(condition = name, reason, "readiness check failing");
                     }
                 }
                 present.clone_from(&standing);
@@ -232,7 +229,7 @@ impl ReadinessCondition {
     }
 }
 
-/// The path of the metrics, which is also the path that a scraper needs the right to GET.
+/// Also what a scraper needs the right to GET.
 const METRICS: &str = "/metrics";
 
 /// Authenticates users of the cluster, and asks for their rights. Cheap to clone.
@@ -272,7 +269,6 @@ impl Authenticator {
         self.authority.clone()
     }
 
-    /// Checks that the API server has authorized the user of a request.
     async fn permit(
         &self,
         peer: &Peer,
@@ -331,7 +327,6 @@ impl Permission<'_> {
         }
     }
 
-    /// The refusal where the API server could not be asked.
     fn unasked(self, error: &dyn Display) -> ReadRefusal {
         tracing::warn!(%error, "the API server cannot be asked who may read {}", self.what());
         ReadRefusal::Unavailable(format!("the API server cannot be asked who may read {}", self.what()))
@@ -404,7 +399,6 @@ struct LedgerQuery {
 }
 
 impl LedgerApi {
-    /// The ledger; refused until its users can be authenticated.
     pub fn new(ledger: LedgerHandle, users: Authenticator) -> Self {
         Self { ledger, users, reads: Arc::new(Semaphore::new(LEDGER_READS)) }
     }
@@ -415,28 +409,16 @@ async fn read_ledger(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     asked: Result<Query<LedgerQuery>, QueryRejection>,
-) -> Response {
-    match ledger_page(&api, &peer, &headers, asked).await {
-        Ok(page) => Json(page).into_response(),
-        Err(refusal) => refusal.into_response(),
-    }
-}
-
-async fn ledger_page(
-    api: &LedgerApi,
-    peer: &Peer,
-    headers: &HeaderMap,
-    asked: Result<Query<LedgerQuery>, QueryRejection>,
-) -> Result<EntryPage, ReadRefusal> {
+) -> Result<Json<EntryPage>, ReadRefusal> {
     let Query(asked) = asked.map_err(|error| ReadRefusal::Malformed(error.body_text()))?;
     let permission = Permission::Ledger { namespace: asked.namespace.as_deref() };
-    api.users.permit(peer, headers, permission).await?;
+    api.users.permit(&peer, &headers, permission).await?;
     let filter = asked.filter(api.ledger.cluster())?;
     let closed = || ReadRefusal::Unavailable("the ledger is not open; the guard's log says why".to_owned());
     let store = api.ledger.store().ok_or_else(closed)?;
     let busy = |_| ReadRefusal::Unavailable("too many read the ledger at once; try again".to_owned());
     let _turn = api.reads.try_acquire().map_err(busy)?;
-    store.page(&filter).await.map_err(|error| {
+    store.page(&filter).await.map(Json).map_err(|error| {
         tracing::warn!(%error, "the ledger cannot be read");
         ReadRefusal::Unavailable("the ledger cannot be read; the guard's log says why".to_owned())
     })
@@ -445,42 +427,30 @@ async fn ledger_page(
 impl LedgerQuery {
     /// Only rows of the guard's own cluster: the rights were asked for there.
     fn filter(self, cluster: Option<&str>) -> Result<Filter, ReadRefusal> {
-        let Self {
-            namespace,
-            release,
-            user,
-            verdict,
-            operation,
-            object,
-            since,
-            until,
-            facts,
-            limit,
-            r#continue,
-        } = self;
-        let object =
-            object.map(|text| text.parse().map_err(|form: &str| ReadRefusal::Malformed(form.to_owned())));
-        let before = r#continue.map(|text| {
+        let object = self
+            .object
+            .map(|text| text.parse().map_err(|form: &str| ReadRefusal::Malformed(form.to_owned())));
+        let before = self.r#continue.map(|text| {
             text.parse().map_err(|_| {
                 ReadRefusal::Malformed("`continue` is none that this ledger gave; leave it out".to_owned())
             })
         });
-        if limit.is_some_and(|limit| !(1..=PAGE).contains(&limit)) {
+        if self.limit.is_some_and(|limit| !(1..=PAGE).contains(&limit)) {
             return Err(ReadRefusal::Malformed(format!("`limit` is a number from 1 to {PAGE}")));
         }
         Ok(Filter {
             cluster: Some(cluster.unwrap_or_default().to_owned()),
-            namespace,
-            release,
-            user,
-            verdicts: each(verdict.as_deref(), |text| query::parse_verdict(text).map(str::to_owned))?,
-            operations: each(operation.as_deref(), query::parse_operation)?,
+            namespace: self.namespace,
+            release: self.release,
+            user: self.user,
+            verdicts: each(self.verdict.as_deref(), |text| query::parse_verdict(text).map(str::to_owned))?,
+            operations: each(self.operation.as_deref(), query::parse_operation)?,
             object: object.transpose()?,
-            since,
-            until,
+            since: self.since,
+            until: self.until,
             before: before.transpose()?,
-            facts: facts.unwrap_or_default(),
-            limit,
+            facts: self.facts.unwrap_or_default(),
+            limit: self.limit,
         })
     }
 }

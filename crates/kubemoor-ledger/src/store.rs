@@ -466,8 +466,8 @@ fn is_absent_table(error: &sqlx::Error) -> bool {
 /// Rows of one statement: less than 32,766 values, which SQLite takes, and PostgreSQL takes more.
 const ROWS: usize = 1000;
 
-/// Counts repeats on the row that they repeat, if it is still there.
-const REPEAT: &str = "UPDATE entries SET repeats = repeats + $3 WHERE cluster = $1 AND id = $2";
+/// Counts repeats on the row that they repeat, if it is still there. The same again changes nothing.
+const REPEAT: &str = "UPDATE entries SET repeats = $3 WHERE cluster = $1 AND id = $2 AND repeats < $3";
 
 /// Which events that every guard sees have no row yet. In their order: guards that write the same ones wait for each
 /// other, and not in a circle.

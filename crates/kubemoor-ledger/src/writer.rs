@@ -468,7 +468,8 @@ const MOST_REFUSALS: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'e> {
     pub(crate) rows: Vec<&'e LedgerEntry>,
-    /// How often rows are repeated, by their ids: rows of this batch and of those before.
+    /// How often rows have been repeated by now, by their ids: rows of this batch and of those before. A batch whose
+    /// first writing may have been stored is written again.
     pub(crate) repeats: BTreeMap<i64, i64>,
 }
 
@@ -477,8 +478,8 @@ pub(crate) struct Batch<'e> {
 #[derive(Default)]
 struct Refusals {
     hasher: RandomState,
-    /// The time and the id of the first one, by what makes refusals equal.
-    first: HashMap<u64, (Timestamp, i64)>,
+    /// The time and the id of the first one, and how many followed, by what makes refusals equal.
+    first: HashMap<u64, (Timestamp, i64, i64)>,
 }
 
 impl Refusals {
@@ -487,7 +488,7 @@ impl Refusals {
         let mut batch = Batch::default();
         for entry in entries {
             match self.note(entry) {
-                Some(first) => *batch.repeats.entry(first).or_default() += 1,
+                Some((first, count)) => drop(batch.repeats.insert(first, count)),
                 None => batch.rows.push(entry),
             }
         }
@@ -499,8 +500,8 @@ impl Refusals {
         self.first.clear();
     }
 
-    /// The id of the row that `entry` repeats; `None` for one that is a row of its own.
-    fn note(&mut self, entry: &LedgerEntry) -> Option<i64> {
+    /// The id of the row that `entry` repeats, and how many have by now; `None` for one that is a row of its own.
+    fn note(&mut self, entry: &LedgerEntry) -> Option<(i64, i64)> {
         if entry.kind != RowKind::Verdict.as_str() || entry.verdict != EditOutcome::Deny.as_str() {
             return None;
         }
@@ -512,15 +513,16 @@ impl Refusals {
         let what = (object, operation, reason, detail, &entry.fields, entry.more_fields);
         let key = self.hasher.hash_one((whose, what));
         // A clock that was set back begins anew.
-        if let Some((at, id)) = self.first.get(&key)
+        if let Some((at, id, count)) = self.first.get_mut(&key)
             && entry.time.duration_since(*at).abs() <= REPEAT_SPAN
         {
-            return Some(*id);
+            *count += 1;
+            return Some((*id, *count));
         }
         if self.first.len() >= MOST_REFUSALS {
             self.first.clear();
         }
-        self.first.insert(key, (entry.time, entry.id));
+        self.first.insert(key, (entry.time, entry.id, 0));
         None
     }
 }

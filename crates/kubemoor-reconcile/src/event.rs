@@ -22,7 +22,7 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::{SeenAlive, Settled};
 use kubemoor_policy::guarded::Suspension;
 use kubemoor_policy::signing::Ticket;
-use kubemoor_verdict::edit::Circumstances;
+use kubemoor_verdict::edit::{Circumstances, DepartedAutoscaler};
 
 #[derive(Debug)]
 pub enum LoopEvent {
@@ -288,15 +288,18 @@ impl WorkFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departure {
     pub last: Timestamp,
+    /// The range of the last one; `None` if no guard saw it.
+    pub range: Option<(i32, i32)>,
     /// The time of the last one that a release declared, and the releases that declared it.
     pub declared: Option<(Timestamp, Vec<ReleaseId>)>,
 }
 
 impl Departure {
-    /// The releases that declared an autoscaler that disappeared after `time`; `None` if none disappeared since.
-    pub fn since(&self, time: Timestamp) -> Option<Vec<ReleaseId>> {
+    /// The autoscaler that disappeared after `time`; `None` if none disappeared since.
+    pub fn since(&self, time: Timestamp) -> Option<DepartedAutoscaler> {
         let by = self.declared.as_ref().filter(|(at, _)| *at > time).map(|(_, by)| by.clone());
-        (self.last > time).then(|| by.unwrap_or_default())
+        let range = self.range;
+        (self.last > time).then(|| DepartedAutoscaler { declared_by: by.unwrap_or_default(), range })
     }
 }
 

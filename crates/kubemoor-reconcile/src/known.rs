@@ -116,7 +116,7 @@ impl LoopKnowledge {
     /// Records that an autoscaler scaled an object before the guard first saw it, and is gone.
     pub(crate) fn inherit_departed(&mut self, object: &ObjectId, now: Timestamp) {
         self.surroundings.entry(object.clone()).or_default().departed =
-            Some(Departure { last: now, declared: None });
+            Some(Departure { last: now, range: None, declared: None });
     }
 }
 

@@ -42,7 +42,7 @@ macro_rules! label {
 label! {
     Webhook {
         Edits = "edits", Scale = "scale", Deletes = "deletes", Records = "records", Reverts = "reverts",
-        Orders = "orders",
+        Orders = "orders", Autoscalers = "autoscalers",
     }
 }
 

@@ -313,15 +313,23 @@ pub struct ObjectDeclaration<'a> {
     pub declared: &'a Arc<DeclaredObject>,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DepartedAutoscaler {
+    /// The releases that declared it.
+    pub declared_by: Vec<ReleaseId>,
+    /// The last range; `None` of one that no guard saw.
+    pub range: Option<(i32, i32)>,
+}
+
 /// The present knowledge about one object, besides its releases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Circumstances {
     pub allowances: Vec<Arc<Allowance>>,
     /// The ranges of the autoscalers that scale it.
     pub autoscalers: Vec<Autoscaler>,
-    /// An autoscaler that scaled it has disappeared since its release last changed, with the releases that declared
-    /// it: its removal was not meant to change the replicas, so a live object that nothing else scales keeps them.
-    pub departed: Option<Vec<ReleaseId>>,
+    /// An autoscaler that scaled it has disappeared since its release last changed: its removal was not meant to change
+    /// the replicas, so a live object that nothing else scales keeps them.
+    pub departed: Option<DepartedAutoscaler>,
     /// Values of it that a dry run has settled.
     pub settled: Option<Arc<Settled>>,
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::diff::{ChangeKind, ChangedField};
-use crate::edit::{Circumstances, ObjectDeclaration, VerdictReason};
+use crate::edit::{Circumstances, DepartedAutoscaler, ObjectDeclaration, VerdictReason};
 use crate::identities;
 use kubemoor_declare::equality;
 use kubemoor_declare::fields::FieldChange;
@@ -115,8 +115,10 @@ impl<'a> ObjectExceptions<'a> {
         let scalers = circumstances.autoscalers.iter().filter(scales);
         let autoscalers: Vec<_> =
             scalers.map(|it| (it, ScalingRight::new(policy, of, &it.declared_by))).collect();
-        // The range of one that is gone is not known, and it was not meant to change the replicas.
-        let left = |by: &[ReleaseId]| ScalingRight::new(policy, of, by) != ScalingRight::Never;
+        let left = |DepartedAutoscaler { declared_by, range }: &DepartedAutoscaler| match range {
+            Some(range) => may_scale(policy, of, declared_by, *range),
+            None => ScalingRight::new(policy, of, declared_by) != ScalingRight::Never,
+        };
         let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);
         let grants: Vec<_> =
             granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields()))).collect();
@@ -124,7 +126,7 @@ impl<'a> ObjectExceptions<'a> {
             rules: policy.rules(object, declared),
             reach: reach(&grants),
             grants,
-            departed: autoscalers.is_empty() && circumstances.departed.as_deref().is_some_and(left),
+            departed: autoscalers.is_empty() && circumstances.departed.as_ref().is_some_and(left),
             autoscalers,
             replicas: declared.scale(),
             outputs: Vec::new(),

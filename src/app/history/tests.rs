@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::super::Parts;
 use super::*;
 use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_declare::path::Path;
 use kubemoor_runtime::config::{CallerSettings, ClusterSettings, Endpoint, RecordDriver, Retention};
 
 #[test]
@@ -97,7 +98,8 @@ fn web() -> ObjectId {
 
 fn scaling(uid: &str, range: (i32, i32), time: &str) -> Scaling {
     let written = ("kubectl".to_owned(), time.to_owned());
-    Scaling { name: "web".to_owned(), uid: uid.to_owned(), range, declared_by: Vec::new(), written }
+    let (kind, name) = (AUTOSCALER.to_owned(), "web".to_owned());
+    Scaling { kind, name, uid: uid.to_owned(), range, declared_by: Vec::new(), written }
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn replica_keeps_the_newest_rows_until_it_leads() {
     let mut held = HeldRows::default();
     for number in 0..HELD + 2 {
         let change = (Act::StartAutoscaling, scaling(&number.to_string(), (2, 9), "1"), None);
-        held.0.push_back(scaling_row(&web(), None, &path, change));
+        held.0.push_back(scaling_row(ReviewedEdit::watched(web(), None), None, &path, change));
         assert_eq!(held.take(false).count(), 0);
     }
     let rows: Vec<_> = held.take(true).collect();
@@ -138,7 +140,9 @@ fn replica_keeps_the_newest_rows_until_it_leads() {
 #[test]
 fn row_about_one_state_is_the_same_after_restart() {
     let path: Path = "/spec/replicas".parse().unwrap();
-    let row = |act, it: &Scaling, before| scaling_row(&web(), None, &path, (act, it.clone(), before));
+    let row = |act, it: &Scaling, before| {
+        scaling_row(ReviewedEdit::watched(web(), None), None, &path, (act, it.clone(), before))
+    };
     let one = scaling("a", (2, 9), "1");
     let changed = row(Act::ChangeAutoscaling, &one, Some((1, 9)));
     let started = row(Act::StartAutoscaling, &one, None);

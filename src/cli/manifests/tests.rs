@@ -289,10 +289,9 @@ fn the_static_webhook_takes_a_url_and_a_ca() {
     ]);
     let objects = objects(&yaml);
     for webhook in objects[0]["webhooks"].as_array().unwrap() {
-        assert_eq!(
-            webhook["clientConfig"],
-            serde_json::json!({"url": "https://127.0.0.1:9443/validate", "caBundle": "Q0E="})
-        );
+        let path = if webhook["name"] == "autoscalers.kubemoor.dev" { "observe" } else { "validate" };
+        let url = format!("https://127.0.0.1:9443/{path}");
+        assert_eq!(webhook["clientConfig"], serde_json::json!({"url": url, "caBundle": "Q0E="}));
     }
 }
 
@@ -308,11 +307,12 @@ fn static_webhook_path_contains_token_from_file_or_placeholder() {
     fs::write(file.path(), format!("{token}\n{}\n", "b2".repeat(32))).unwrap();
     let path = file.path().to_str().unwrap();
     let yaml = printed(&["webhook", "--edits=Revert", "--caller-token-file", path]);
-    assert_eq!(paths(&yaml), [format!("/mutate/{token}"), format!("/validate/{token}")].into());
+    let all_paths =
+        |suffix: &str| ["mutate", "observe", "validate"].map(|stage| format!("/{stage}{suffix}")).into();
+    assert_eq!(paths(&yaml), all_paths(&format!("/{token}")));
     assert!(!yaml.contains("CALLER_TOKEN"), "{yaml}");
-    let both_paths = |suffix: &str| [format!("/mutate{suffix}"), format!("/validate{suffix}")].into();
-    assert_eq!(paths(&printed(&["webhook"])), both_paths("/CALLER_TOKEN"));
-    assert_eq!(paths(&printed(&["webhook", "--no-caller-token"])), both_paths(""));
+    assert_eq!(paths(&printed(&["webhook"])), all_paths("/CALLER_TOKEN"));
+    assert_eq!(paths(&printed(&["webhook", "--no-caller-token"])), all_paths(""));
     let both = ["manifests", "webhook", "--no-caller-token", "--caller-token-file", path];
     assert!(Line::try_parse_from(both).is_err());
 }

@@ -15,9 +15,7 @@ use crate::cli::check::{self, Bench, CheckReport, OPERATION_TIMEOUT};
 use kubemoor_cluster::mirror::directory::{self, ReleaseFile};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Actor, Autoscaler, DriftMode, EditsMode, Gvk, ObjectId, Operation, ReleaseId};
-use kubemoor_guard::webhook::review::{
-    AdmissionRequest, GroupVersionKind, GroupVersionResource, ReviewHead, ReviewQuestion,
-};
+use kubemoor_guard::webhook::review::AdmissionRequest;
 use kubemoor_helm::manifest;
 use kubemoor_helm::record::Record;
 use kubemoor_helm::release::{self, Release, gvk};
@@ -403,26 +401,20 @@ impl CaseChange {
                 (kind, Some("scale"), scale(now), scale(replicas.into()))
             }
         };
-        let head = ReviewHead {
-            uid: "test".into(),
-            kind: GroupVersionKind {
-                group: kind.group.into(),
-                version: kind.version.into(),
-                kind: kind.kind.into(),
-            },
-            resource: GroupVersionResource {
-                group: gvk.group.into(),
-                version: gvk.version.into(),
-                resource: plural.into(),
-            },
-            subresource: subresource.map(Into::into),
-            namespace: object.namespace.as_deref().map(Into::into),
-            name: Some(object.name.as_str().into()),
-            operation: Some(operation),
-        };
         let new = (operation != Operation::Delete).then_some(new);
         let old = (operation != Operation::Create).then_some(old);
-        Ok(ReviewQuestion { head, actor, object: new, old_object: old }.to_json())
+        let Actor { user, groups, uid, extra } = actor;
+        Ok(json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "test", "operation": operation, "name": object.name, "namespace": object.namespace,
+                "kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+                "resource": {"group": gvk.group, "version": gvk.version, "resource": plural},
+                "subResource": subresource,
+                "userInfo": {"username": user, "groups": groups, "uid": uid, "extra": extra},
+                "object": new, "oldObject": old,
+            },
+        }))
     }
 
     /// The operation; a case has exactly one.

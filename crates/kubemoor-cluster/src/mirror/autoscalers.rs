@@ -85,12 +85,8 @@ impl AutoscalerMirror {
     /// restart, so that it can be kept once.
     pub fn scalings(&self, workload: &ObjectId, index: &Index) -> Vec<Scaling> {
         let known = self.known.read();
-        let scaling = |(id, taken, now): (&ObjectId, &KnownAutoscaler, Autoscaler)| {
-            let AutoscalerState { uid, written } = taken.life.clone();
-            let Autoscaler { minimum, maximum, declared_by, .. } = now;
-            Scaling { name: id.name.to_string(), uid, range: (minimum, maximum), declared_by, written }
-        };
-        known.of_workload(workload, index).map(scaling).collect()
+        let all = known.of_workload(workload, index);
+        all.map(|(id, taken, now)| Scaling::new(id, taken.life.clone(), now)).collect()
     }
 
     pub fn workloads(&self) -> Vec<ObjectId> {
@@ -111,7 +107,7 @@ impl AutoscalerMirror {
             let is_known = known.targets.contains_key(workload) || known.departed.get(workload).is_some();
             match is_known {
                 true => None,
-                false => known.departed.note(workload, Vec::new(), Timestamp::now()),
+                false => known.departed.note(workload, (Vec::new(), None), Timestamp::now()),
             }
         };
         forgotten.iter().for_each(|workload| self.changed.announce(workload));
@@ -304,7 +300,8 @@ impl AutoscalerIndex {
                 self.targets.remove(&scales.target);
             }
         }
-        let forgotten = self.departed.note(&scales.target, declared_by, Timestamp::now());
+        let range = Some((scales.minimum, scales.maximum));
+        let forgotten = self.departed.note(&scales.target, (declared_by, range), Timestamp::now());
         [Some(scales.target), forgotten].into_iter().flatten().collect()
     }
 }
@@ -323,7 +320,11 @@ pub struct Scales {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct AutoscalerObject {
+    /// Absent in a list.
+    #[serde(default)]
+    api_version: String,
     metadata: AutoscalerMeta,
     spec: AutoscalerSpec,
 }
@@ -341,8 +342,10 @@ struct AutoscalerMeta {
 #[serde(rename_all = "camelCase")]
 struct AutoscalerSpec {
     scale_target_ref: Reference,
+    #[serde(alias = "minReplicaCount")]
     min_replicas: Option<i32>,
-    max_replicas: i32,
+    #[serde(alias = "maxReplicaCount")]
+    max_replicas: Option<i32>,
 }
 
 #[derive(Deserialize)]
@@ -350,6 +353,7 @@ struct AutoscalerSpec {
 struct Reference {
     #[serde(default)]
     api_version: String,
+    #[serde(default)]
     kind: String,
     name: String,
     #[serde(default)]
@@ -379,9 +383,24 @@ impl Scales {
     }
 }
 
-/// An autoscaler's identity and content; `None` if it is malformed.
+/// An autoscaler or a ScaledObject, the workload that it is to scale, and how; `None` if it is malformed.
+pub fn scaling(object: &Value, index: &Index) -> Option<(ObjectId, ObjectId, Scaling)> {
+    let (id, scales) = read(object)?;
+    let now = scales.autoscaler(&id, |object| claims(index, object));
+    let scaling = Scaling::new(&id, AutoscalerState::from_object(object), now);
+    Some((id, scales.target, scaling))
+}
+
+/// An autoscaler's identity and content, or a ScaledObject's; `None` if it is malformed.
 pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
-    let AutoscalerObject { metadata, spec } = AutoscalerObject::deserialize(object).ok()?;
+    let AutoscalerObject { api_version, metadata, mut spec } = AutoscalerObject::deserialize(object).ok()?;
+    let is_keda = Gvk::from_api_version(&api_version, "").group == KEDA;
+    if is_keda && spec.scale_target_ref.kind.is_empty() {
+        spec.scale_target_ref.kind = "Deployment".to_owned();
+    }
+    if is_keda && spec.scale_target_ref.api_version.is_empty() {
+        spec.scale_target_ref.api_version = "apps/v1".to_owned();
+    }
     let place = |reference: Reference| ObjectId {
         group: Gvk::from_api_version(&reference.api_version, &reference.kind).group.into(),
         kind: reference.kind.into(),
@@ -391,13 +410,14 @@ pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
     let maker = metadata.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(place);
     let scales = Scales {
         target: place(spec.scale_target_ref),
-        minimum: spec.min_replicas.unwrap_or(1),
-        maximum: spec.max_replicas,
+        minimum: spec.min_replicas.unwrap_or(if is_keda { 0 } else { 1 }),
+        maximum: spec.max_replicas.or(is_keda.then_some(100))?,
         maker,
     };
+    let (group, kind) = if is_keda { (KEDA, "ScaledObject") } else { (GROUP, KIND) };
     let id = ObjectId {
-        group: GROUP.into(),
-        kind: KIND.into(),
+        group: group.into(),
+        kind: kind.into(),
         namespace: Some(metadata.namespace.clone().into()),
         name: metadata.name.into(),
     };
@@ -426,6 +446,8 @@ fn named_by(release: &Release, scaled: &ObjectId) -> String {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scaling {
+    /// `HorizontalPodAutoscaler` or `ScaledObject`.
+    pub kind: String,
     pub name: String,
     pub uid: String,
     pub range: (i32, i32),
@@ -440,6 +462,15 @@ pub struct Scaling {
 struct AutoscalerState {
     uid: String,
     written: (String, String),
+}
+
+impl Scaling {
+    fn new(id: &ObjectId, life: AutoscalerState, now: Autoscaler) -> Self {
+        let AutoscalerState { uid, written } = life;
+        let Autoscaler { minimum, maximum, declared_by, .. } = now;
+        let (kind, name) = (id.kind.to_string(), id.name.to_string());
+        Self { kind, name, uid, range: (minimum, maximum), declared_by, written }
+    }
 }
 
 impl AutoscalerState {
@@ -461,11 +492,17 @@ impl Departed {
         self.0.get(workload)
     }
 
-    /// An autoscaler of a workload went that these releases declared. Returns the workload that is forgotten for it.
-    fn note(&mut self, workload: &ObjectId, declared_by: Vec<ReleaseId>, now: Timestamp) -> Option<ObjectId> {
+    /// An autoscaler of a workload went that these releases declared, with its range. Returns the workload that is
+    /// forgotten for it.
+    fn note(
+        &mut self,
+        workload: &ObjectId,
+        (declared_by, range): (Vec<ReleaseId>, Option<(i32, i32)>),
+        now: Timestamp,
+    ) -> Option<ObjectId> {
         let declared = (!declared_by.is_empty()).then_some((now, declared_by));
         if let Some(known) = self.0.get_mut(workload) {
-            known.last = now;
+            (known.last, known.range) = (now, range);
             known.declared = declared.or_else(|| known.declared.take());
             return None;
         }
@@ -473,7 +510,7 @@ impl Departed {
         let oldest = self.0.iter().filter(|_| is_full).min_by_key(|(_, it)| it.last);
         let oldest = oldest.map(|(id, _)| id.clone());
         oldest.iter().for_each(|oldest| self.forget(oldest));
-        self.0.insert(workload.clone(), Departure { last: now, declared });
+        self.0.insert(workload.clone(), Departure { last: now, range, declared });
         oldest
     }
 

@@ -7,7 +7,6 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::state::LoopState;
-use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::events::{Events, Notice, Published, Regarding};
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::objects::{ObjectTarget, Objects};
@@ -16,7 +15,7 @@ use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_reconcile::report::{DriftKind, Drifted, Happening, Incident};
+use kubemoor_reconcile::report::{DriftKind, Happening, Incident};
 use kubemoor_runtime::metrics::{EventFate, NoticeMetrics};
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_verdict::message::patch;
@@ -27,7 +26,6 @@ pub struct EventPublisher {
     pub state: Arc<LoopState>,
     pub events: Events,
     pub kinds: Arc<ServedKinds>,
-    /// The releases, which say in which version an object is declared.
     pub releases: Arc<Releases>,
     pub objects: Objects,
     pub leadership: Leadership,
@@ -81,7 +79,7 @@ impl EventPublisher {
                 Ok(Published::Dropped) => EventFate::Dropped,
                 Err(error) => {
                     // A namespace that is being deleted takes no events.
-                    if !is_terminating(&error) && failures.note_failure() {
+                    if !error.is_not_found() && !error.is_terminating() && failures.note_failure() {
                         tracing::warn!("events cannot be written: {error}");
                     }
                     EventFate::Failed
@@ -160,11 +158,11 @@ fn notice(incident: &Incident) -> Notice {
         DriftKind::Unreadable => "is nested too deeply to be checked".to_owned(),
     };
     let by = drifted.by.as_deref().filter(|by| !by.is_empty()).map(|by| format!(", by {by}"));
-    let outcome = match (&drifted.repaired, detail(drifted)) {
+    let outcome = match (&drifted.repaired, &drifted.kept) {
         (Some(Ok(())), _) => "; repaired".to_owned(),
-        (Some(Err(_)), Some(detail)) => format!("; not repaired: {detail}"),
-        (None, Some(detail)) => format!("; {detail}"),
-        (Some(Err(_)) | None, None) => String::new(),
+        (Some(Err(error)), _) => format!("; not repaired: {error}"),
+        (None, Some(kept)) => format!("; {kept}"),
+        (None, None) => String::new(),
     };
     let (reason, action, warning) = match &drifted.repaired {
         Some(Ok(())) => ("Repaired", "Repair", false),
@@ -178,19 +176,6 @@ fn notice(incident: &Incident) -> Notice {
     );
     let note = one_line(&note).into_owned();
     Notice { regarding: guarded(release), related: None, warning, reason, action, note }
-}
-
-fn detail(drifted: &Drifted) -> Option<&str> {
-    match &drifted.repaired {
-        Some(Err(error)) => Some(error),
-        Some(Ok(())) => None,
-        None => drifted.kept.as_deref(),
-    }
-}
-
-/// Whether the namespace of an event is gone, or going.
-fn is_terminating(error: &ClusterError) -> bool {
-    error.is_not_found() || error.is_terminating()
 }
 
 #[cfg(test)]

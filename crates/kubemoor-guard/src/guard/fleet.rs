@@ -1,8 +1,8 @@
 //! Writes the states of this cluster's releases to the ledger that guards of many clusters share.
 //!
 //! Only the leader writes, at its own pace: no other task waits for the database, a failed write is tried again, and at most
-//! one mark per release is pending. [`PendingRows`] is pure: nothing is due while another replica leads; a written row is
-//! due again only when its content changes; failed work is never forgotten.
+//! one mark per release is pending. [`PendingRows`] is pure: a written row is due again only when its
+//! content changes; failed work is never forgotten.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::state::LoopState;
-use super::until;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
@@ -29,7 +28,6 @@ use kubemoor_verdict::health::ReleaseHealth;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct FleetWriter {
-    /// The ledger that many clusters share.
     pub ledger: LedgerHandle,
     pub state: Arc<LoopState>,
     pub releases: Arc<Releases>,
@@ -59,25 +57,27 @@ impl FleetWriter {
     }
 
     async fn keep(&self) {
-        let (mut pending, mut failures) = (PendingRows::default(), FailureLog::default());
+        let (mut leading, mut failures) = (self.leadership.watch(), FailureLog::default());
+        while leading.wait_for(|leads| *leads).await.is_ok() {
+            tokio::select! {
+                ended = async { leading.wait_for(|leads| !*leads).await.is_err() } => if ended {
+                    return;
+                },
+                () = self.lead(&mut failures) => {}
+            }
+        }
+    }
+
+    /// Writes the rows until this replica no longer leads.
+    async fn lead(&self, failures: &mut FailureLog) {
         let (reports, records) = (self.state.changes(), self.releases.changes());
-        let mut leading = self.leadership.watch();
-        leading.mark_changed();
         let mut policies = self.in_force.changes();
+        // A new leader looks at everything.
+        let mut pending = PendingRows::new(self.known(), Instant::now());
         loop {
-            let due = until(pending.due());
             tokio::select! {
                 biased;
-                changed = leading.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    match *leading.borrow_and_update() {
-                        true => pending.lead(self.known(), Instant::now()),
-                        false => pending.follow(),
-                    }
-                }
-                () = due => self.attempt(&mut pending, &mut failures).await,
+                () = tokio::time::sleep_until(pending.due()) => self.attempt(&mut pending, failures).await,
                 release = reports.next() => pending.note([release], Instant::now()),
                 release = records.next() => pending.note([release], Instant::now()),
                 // Every row holds the modes for edits and drift.
@@ -87,11 +87,11 @@ impl FleetWriter {
     }
 
     async fn attempt(&self, pending: &mut PendingRows, failures: &mut FailureLog) {
-        let work = pending.take(Instant::now());
         if !self.leadership.holds() {
-            // A new leader looks at everything.
-            return pending.follow();
+            // The watch tells so in a moment.
+            return std::future::pending().await;
         }
+        let work = pending.take(Instant::now());
         let done = match self.ledger.fleet() {
             None => Err(FleetWriteError::Closed),
             Some(fleet) => match timeout(PATIENCE, self.carry_out(&fleet, &work, pending)).await {
@@ -163,7 +163,7 @@ impl FleetWriter {
     fn state_of(&self, release: &ReleaseId) -> Option<FleetReleaseState> {
         // This replica does not know another leader's decisions about drifts before it has led
         // itself.
-        let report = self.state.of(release).filter(|report| report.leads || report.drifted.is_empty())?;
+        let report = self.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let (status, chart, values) = {
             let index = self.releases.index().read();
             let known = &index.release(release)?.state;
@@ -208,17 +208,10 @@ const MOST: usize = 500;
 /// The pauses between attempts at a database that fails.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-#[derive(Debug, Default)]
-struct PendingRows {
-    /// Set while this replica leads.
-    lead: Option<LeadersRows>,
-}
-
 #[derive(Debug)]
-struct LeadersRows {
+struct PendingRows {
     /// The releases whose rows may be outdated.
     marked: BTreeSet<ReleaseId>,
-    /// Hashes of the rows that this guard has written.
     rows: HashMap<ReleaseId, u64>,
     /// Whether the rows of guards before have been looked through.
     has_reread: bool,
@@ -230,7 +223,6 @@ struct LeadersRows {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DueRows {
-    /// Whether to write the guard's sign of life.
     beats: bool,
     /// Whether to check the rows of earlier guards.
     rereads: bool,
@@ -238,91 +230,74 @@ struct DueRows {
 }
 
 impl PendingRows {
-    /// Begins to lead: all `known` releases have to be checked.
-    fn lead(&mut self, known: Vec<ReleaseId>, now: Instant) {
-        self.lead = Some(LeadersRows {
+    fn new(known: Vec<ReleaseId>, now: Instant) -> Self {
+        Self {
             marked: known.into_iter().collect(),
             rows: HashMap::new(),
             has_reread: false,
             beat_at: now,
             write_at: now,
             failing: None,
-        });
-    }
-
-    fn follow(&mut self) {
-        self.lead = None;
-    }
-
-    /// Marks releases whose state may have changed.
-    fn note(&mut self, releases: impl IntoIterator<Item = ReleaseId>, now: Instant) {
-        let Some(lead) = &mut self.lead else { return };
-        if lead.marked.is_empty() {
-            lead.write_at = lead.write_at.max(now);
         }
-        lead.marked.extend(releases);
     }
 
-    /// The time at which work is due; `None` if only an event can make work due.
-    fn due(&self) -> Option<Instant> {
-        let lead = self.lead.as_ref()?;
-        let has_work = !lead.marked.is_empty() || !lead.has_reread;
-        let next = if has_work { lead.beat_at.min(lead.write_at) } else { lead.beat_at };
-        Some(lead.failing.map_or(next, |(at, _)| at))
+    fn note(&mut self, releases: impl IntoIterator<Item = ReleaseId>, now: Instant) {
+        if self.marked.is_empty() {
+            self.write_at = self.write_at.max(now);
+        }
+        self.marked.extend(releases);
+    }
+
+    fn due(&self) -> Instant {
+        let has_work = !self.marked.is_empty() || !self.has_reread;
+        let next = if has_work { self.beat_at.min(self.write_at) } else { self.beat_at };
+        self.failing.map_or(next, |(at, _)| at)
     }
 
     fn take(&mut self, now: Instant) -> DueRows {
-        let Some(lead) = &mut self.lead else { return DueRows::default() };
-        if lead.failing.is_some_and(|(at, _)| at > now) {
+        if self.failing.is_some_and(|(at, _)| at > now) {
             return DueRows::default();
         }
-        let mut work = DueRows { beats: lead.beat_at <= now, ..DueRows::default() };
-        if lead.write_at <= now {
-            work.rereads = !lead.has_reread;
+        let mut work = DueRows { beats: self.beat_at <= now, ..DueRows::default() };
+        if self.write_at <= now {
+            work.rereads = !self.has_reread;
             while work.releases.len() < MOST
-                && let Some(release) = lead.marked.pop_first()
+                && let Some(release) = self.marked.pop_first()
             {
                 work.releases.push(release);
             }
         }
         // Until the result is known.
-        lead.beat_at = if work.beats { now + BEAT } else { lead.beat_at };
-        lead.has_reread |= work.rereads;
-        lead.write_at = if work.rereads || !work.releases.is_empty() { now + PAUSE } else { lead.write_at };
+        self.beat_at = if work.beats { now + BEAT } else { self.beat_at };
+        self.has_reread |= work.rereads;
+        self.write_at = if work.rereads || !work.releases.is_empty() { now + PAUSE } else { self.write_at };
         work
     }
 
     fn is_news(&self, state: &FleetReleaseState) -> bool {
-        self.lead.as_ref().is_some_and(|lead| lead.rows.get(&state.release) != Some(&hash(state)))
+        self.rows.get(&state.release) != Some(&hash(state))
     }
 
     fn written(&mut self, states: &[FleetReleaseState], gone: &[ReleaseId]) {
-        let Some(lead) = &mut self.lead else { return };
-        lead.failing = None;
-        for state in states {
-            lead.rows.insert(state.release.clone(), hash(state));
-        }
-        for release in gone {
-            lead.rows.remove(release);
-        }
+        self.failing = None;
+        self.rows.extend(states.iter().map(|state| (state.release.clone(), hash(state))));
+        self.rows.retain(|release, _| !gone.contains(release));
     }
 
-    /// Records that the database has not accepted the due work.
     fn fail(&mut self, work: DueRows, now: Instant) {
-        let Some(lead) = &mut self.lead else { return };
-        if lead.failing.is_none() {
+        if self.failing.is_none() {
             // The database that answers next may be a copy that lacks the last rows.
-            lead.marked.extend(lead.rows.drain().map(|(release, _)| release));
+            self.marked.extend(self.rows.drain().map(|(release, _)| release));
         }
         let (shortest, longest) = RETRY;
-        let pause = lead.failing.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
-        lead.failing = Some((now + pause, pause));
-        lead.marked.extend(work.releases);
-        lead.has_reread &= !work.rereads;
+        let pause = self.failing.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
+        self.failing = Some((now + pause, pause));
+        self.marked.extend(work.releases);
+        self.has_reread &= !work.rereads;
         if work.beats {
-            lead.beat_at = now;
+            self.beat_at = now;
         }
-        lead.write_at = lead.write_at.min(now);
+        self.write_at = self.write_at.min(now);
     }
 }
 

@@ -90,7 +90,6 @@ pub struct Guard {
     pub key: SigningKey,
 }
 
-/// The loop, and the tasks around it.
 struct Shell {
     guard: Arc<Guard>,
     machine: Reconciler,
@@ -102,7 +101,7 @@ struct Shell {
     timer: Option<Instant>,
     /// The time at which the watches are adapted to the declared kinds.
     follow_at: Option<Instant>,
-    tasks: Tasks,
+    tasks: JoinSet<()>,
     unwatch: CancellationToken,
 }
 
@@ -137,7 +136,7 @@ impl Guard {
             relists: channel::Sender::default(),
             timer: None,
             follow_at: Some(Instant::now()),
-            tasks: Tasks::default(),
+            tasks: JoinSet::new(),
             unwatch: CancellationToken::new(),
             guard: Arc::new(self),
         };
@@ -147,7 +146,7 @@ impl Guard {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break None,
-                error = shell.tasks.broken() => break Some(error),
+                error = broken(&mut shell.tasks) => break Some(error),
                 // First, because the remembered state decides about repairs.
                 Some(command) = commands.recv() => shell.obey(command),
                 // The surroundings of an object come before the object is judged.
@@ -173,7 +172,6 @@ impl Guard {
 }
 
 impl Shell {
-    /// Passes an event to the loop and carries out its actions.
     fn handle(&mut self, event: LoopEvent) {
         for action in self.machine.handle(event, Timestamp::now()) {
             match action {
@@ -241,7 +239,11 @@ impl Shell {
         }
         drop(told);
         self.unwatch.cancel();
-        self.tasks.finish().await
+        let mut outcome = Ok(());
+        while let Some(ended) = self.tasks.join_next().await {
+            outcome = outcome.and(ended);
+        }
+        outcome
     }
 
     fn on_news(&mut self, news: LoopNews) {
@@ -256,7 +258,7 @@ impl Shell {
     }
 
     fn watch(&mut self, scope: WatchScope) {
-        let Some(resource) = self.fed.resource(&scope) else { return };
+        let Some(resource) = self.fed.wanted.get(&scope) else { return };
         let stop = self.unwatch.child_token();
         if let Some(earlier) = self.watches.insert(scope.clone(), stop.clone()) {
             earlier.cancel();
@@ -313,18 +315,17 @@ impl Shell {
 
     /// Allowances or autoscalers of an object have come, changed or gone.
     fn surround(&mut self, object: &ObjectId) {
-        let now = self.surroundings(object);
-        self.fed.note(object, &now);
+        let now = self.remember_surroundings(object);
         self.handle(LoopEvent::Circumstances(object.clone(), now));
     }
 
-    /// Records surroundings that the loop has changed itself, and so knows.
-    fn remember_surroundings(&mut self, object: &ObjectId) {
+    /// Records surroundings, also those that the loop has changed itself, and so knows.
+    fn remember_surroundings(&mut self, object: &ObjectId) -> ObjectSurroundings {
         let now = self.surroundings(object);
         self.fed.note(object, &now);
+        now
     }
 
-    /// Policies have changed, or the emergency switch.
     fn rule(&mut self) {
         let releases: Vec<ReleaseId> = {
             let index = self.guard.releases.index().read();
@@ -336,7 +337,6 @@ impl Shell {
         self.handle(LoopEvent::Policies { policies, open });
     }
 
-    /// Updates the watches, because the declared kinds may have changed.
     fn follow(&mut self) {
         let declared = self.guard.releases.index().read().resources();
         let unserved = declared
@@ -350,7 +350,7 @@ impl Shell {
         self.handle(LoopEvent::Scopes { wanted, unserved });
         // A definition may have come again under another plural.
         let has_moved = |scope: &&WatchScope| {
-            before.get(scope).is_some_and(|resource| self.fed.resource(scope) != Some(resource))
+            before.get(scope).is_some_and(|resource| self.fed.wanted.get(scope) != Some(resource))
         };
         let moved: Vec<WatchScope> = self.watches.keys().filter(has_moved).cloned().collect();
         moved.into_iter().for_each(|scope| self.watch(scope));
@@ -410,7 +410,6 @@ impl Shell {
     }
 }
 
-/// Sleeps until `time`; without one, forever.
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
@@ -426,15 +425,12 @@ pub struct LoopInputs {
     /// Whether this replica acts. A replica that does not act still watches and judges, so that a
     /// hand-over is instant, but writes nothing and reports nothing as repaired.
     pub leading: channel::Receiver<bool>,
-    /// The commands of people and of other parts of the program.
     pub commands: mpsc::Receiver<LoopOrder>,
     /// The releases whose repairs are suspended from the start, until a command resumes them.
     pub suspended: SuspendedReleases,
 }
 
 impl LoopInputs {
-    /// Creates orders and their senders: one for the lead, which begins as `leading`, and one for
-    /// commands.
     pub fn new(leading: bool) -> (Self, channel::Sender<bool>, mpsc::Sender<LoopOrder>) {
         let (lead, leading) = channel::channel(leading);
         let (command, commands) = mpsc::channel(WAITING);
@@ -447,18 +443,12 @@ const SETTLING: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
 struct PassedOn {
-    /// The surroundings of objects, where there are any.
     surroundings: HashMap<ObjectId, ObjectSurroundings>,
-    /// The scopes to watch, and the resources that serve them.
     wanted: HashMap<WatchScope, ApiResource>,
     declared: HashMap<ReleaseId, Arc<HashMap<Arc<ObjectId>, ObjectDeclarations>>>,
 }
 
 impl PassedOn {
-    fn resource(&self, scope: &WatchScope) -> Option<&ApiResource> {
-        self.wanted.get(scope)
-    }
-
     /// Records the surroundings of an object. Returns whether they are new.
     fn note(&mut self, object: &ObjectId, now: &ObjectSurroundings) -> bool {
         if *now == ObjectSurroundings::default() {
@@ -468,36 +458,17 @@ impl PassedOn {
     }
 }
 
-#[derive(Default)]
-struct Tasks(JoinSet<()>);
-
-impl Tasks {
-    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(task);
-    }
-
-    /// Waits until a task breaks down. Tasks that end are forgotten.
-    async fn broken(&mut self) -> JoinError {
-        loop {
-            match self.0.join_next().await {
-                Some(Ok(())) => {}
-                Some(Err(error)) => return error,
-                None => std::future::pending().await,
-            }
+/// Waits until a task breaks down. Tasks that end are forgotten.
+async fn broken(tasks: &mut JoinSet<()>) -> JoinError {
+    loop {
+        match tasks.join_next().await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return error,
+            None => std::future::pending().await,
         }
-    }
-
-    /// Waits until all tasks have ended. Returns the failure of one that broke down.
-    async fn finish(&mut self) -> Result<(), JoinError> {
-        let mut outcome = Ok(());
-        while let Some(ended) = self.0.join_next().await {
-            outcome = outcome.and(ended);
-        }
-        outcome
     }
 }
 
-/// Tells of changes of the objects of `scope`, until `stop`.
 async fn follow_objects(
     scope: WatchScope,
     (mut objects, mut relists): (Sightings, channel::Receiver<u64>),
@@ -602,7 +573,6 @@ async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: Api
     LoopNews::Outcome(errand, done.unwrap_or_else(WorkOutcome::Failed))
 }
 
-/// The kind of failure of a call without a usable answer.
 fn fault(error: &ClusterError) -> Fault {
     match error {
         ClusterError::Unserved => Fault::Unserved,

@@ -3,7 +3,7 @@
 //! [`OpenConditions`] keeps what was announced and has not ended, so that every condition whose beginning receivers know of
 //! also gets an end, once, even if the guard did not end it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -27,7 +27,6 @@ pub struct Teller {
     pub notifiers: Notifiers,
     pub resolver: Arc<PolicyResolver>,
     pub metrics: NoticeMetrics,
-    /// Where the end of a drift is kept.
     pub ledger: LedgerHandle,
     /// Only the leader keeps it: the others do not repair, so they do not know who did.
     pub leadership: Leadership,
@@ -44,9 +43,17 @@ struct OpenConditions {
 #[derive(Debug, Default)]
 struct OfRelease {
     revision: u64,
-    drifted: BTreeMap<Arc<ObjectId>, Timestamp>,
-    contested: BTreeMap<Arc<ObjectId>, Timestamp>,
-    stuck: Option<Timestamp>,
+    open: BTreeMap<ReleaseCondition, Timestamp>,
+}
+
+/// A condition of a release, and the object that it is about.
+type ReleaseCondition = (ConditionKind, Option<Arc<ObjectId>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ConditionKind {
+    Contest,
+    Drift,
+    Stuck,
 }
 
 impl Teller {
@@ -67,7 +74,7 @@ impl Teller {
                     Err(RecvError::Closed) => return,
                 },
                 release = changes.next() => {
-                    standing.reported(&release, self.state.of(&release).as_deref(), Timestamp::now())
+                    standing.reported(&release, self.state.report(&release).as_deref(), Timestamp::now())
                 }
             };
             for message in messages {
@@ -128,16 +135,42 @@ impl OpenConditions {
         report: Option<&LoopReport>,
         now: Timestamp,
     ) -> Vec<Notification> {
-        let Some(report) = report else {
-            let gone = self.of_releases.remove(release);
-            return gone.map(|gone| gone.ended(release, now)).unwrap_or_default();
-        };
         let known = self.of_releases.entry(release.clone()).or_default();
-        known.revision = report.records.revision;
-        let mut messages = known.drift_ended(release, report, now);
-        messages.extend(known.contested(release, report, now));
-        messages.extend(known.stuck(release, report.records.state == RecordState::Locked, now));
-        if known.is_empty() {
+        known.revision = report.map_or(known.revision, |report| report.records.revision);
+        let lasting = report.map(conditions).unwrap_or_default();
+        let about = |subject, (_, object): &ReleaseCondition, revision| {
+            message_about(subject, release, revision, object.as_deref(), now)
+        };
+        let ended: Vec<_> =
+            known.open.extract_if(.., |condition, _| !lasting.contains_key(condition)).collect();
+        let mut messages = Vec::new();
+        for (index, (condition, since)) in ended.iter().enumerate() {
+            let (kind, subject) = match condition.0 {
+                kind @ ConditionKind::Contest => (kind, NotificationSubject::ContestEnded),
+                kind @ ConditionKind::Drift => (kind, NotificationSubject::DriftEnded),
+                kind @ ConditionKind::Stuck => (kind, NotificationSubject::OperationEnded),
+            };
+            let later = ended.iter().skip(index + 1).filter(|(other, _)| other.0 == kind).count();
+            let remaining = known.count(kind) + later;
+            messages.push(Notification {
+                since: *since,
+                remaining,
+                ..about(subject, condition, known.revision)
+            });
+        }
+        for (condition, by) in lasting {
+            let subject = match condition.0 {
+                // Its incident tells of it.
+                ConditionKind::Drift => continue,
+                ConditionKind::Contest => NotificationSubject::Contested,
+                ConditionKind::Stuck => NotificationSubject::OperationStuck,
+            };
+            if !known.open.contains_key(&condition) {
+                messages.push(Notification { by, ..about(subject, &condition, known.revision) });
+                known.open.insert(condition, now);
+            }
+        }
+        if known.open.is_empty() {
             self.of_releases.remove(release);
         }
         messages
@@ -158,13 +191,14 @@ impl OpenConditions {
             Some(Err(error)) => Some(error.as_str()),
             None => drifted.kept.as_deref(),
         };
+        let condition = (ConditionKind::Drift, Some(Arc::clone(object)));
         if subject == NotificationSubject::Repaired {
-            known.drifted.remove(object);
+            known.open.remove(&condition);
         } else {
-            known.drifted.insert(object.clone(), *since);
+            known.open.insert(condition, *since);
         }
         Notification {
-            remaining: known.drifted.len(),
+            remaining: known.count(ConditionKind::Drift),
             since: *since,
             drift: Some(drifted.kind.as_str()),
             fields: drifted.findings.clone(),
@@ -176,83 +210,27 @@ impl OpenConditions {
 }
 
 impl OfRelease {
-    fn is_empty(&self) -> bool {
-        self.drifted.is_empty() && self.contested.is_empty() && self.stuck.is_none()
+    fn count(&self, kind: ConditionKind) -> usize {
+        self.open.keys().filter(|condition| condition.0 == kind).count()
     }
+}
 
-    /// The messages about drifts that ended without a repair of the guard.
-    fn drift_ended(&mut self, release: &ReleaseId, report: &LoopReport, now: Timestamp) -> Vec<Notification> {
-        if self.drifted.is_empty() {
-            return Vec::new();
+/// The conditions that a report tells of, each with the user or manager who causes it.
+fn conditions(report: &LoopReport) -> BTreeMap<ReleaseCondition, Option<String>> {
+    let mut found = BTreeMap::new();
+    for drifted in &report.drifted {
+        let object = || Some(Arc::clone(&drifted.object));
+        if drifted.state() != ObjectState::Allowed {
+            found.insert((ConditionKind::Drift, object()), None);
         }
-        let drifting = report.drifted.iter().filter(|it| it.state() != ObjectState::Allowed);
-        let drifting: BTreeSet<_> = drifting.map(|it| &it.object).collect();
-        let ended: Vec<_> = self.drifted.extract_if(.., |object, _| !drifting.contains(object)).collect();
-        self.each(NotificationSubject::DriftEnded, release, ended, self.drifted.len(), now)
-    }
-
-    /// The messages about contests that began or ended.
-    fn contested(&mut self, release: &ReleaseId, report: &LoopReport, now: Timestamp) -> Vec<Notification> {
-        let contested = report.drifted.iter().filter_map(|it| Some((&it.object, it.contested_by.as_ref()?)));
-        let contested: BTreeMap<_, _> = contested.collect();
-        let ended: Vec<_> =
-            self.contested.extract_if(.., |object, _| !contested.contains_key(object)).collect();
-        let mut messages =
-            self.each(NotificationSubject::ContestEnded, release, ended, self.contested.len(), now);
-        for (object, by) in contested {
-            if self.contested.insert(object.clone(), now).is_none() {
-                let by = Some(by.clone()).filter(|by| !by.is_empty());
-                let message =
-                    message_about(NotificationSubject::Contested, release, self.revision, Some(object), now);
-                messages.push(Notification { by, ..message });
-            }
+        if let Some(by) = &drifted.contested_by {
+            found.insert((ConditionKind::Contest, object()), Some(by.clone()).filter(|by| !by.is_empty()));
         }
-        messages
     }
-
-    /// The message that a Helm operation is stuck, or no longer stuck.
-    fn stuck(&mut self, release: &ReleaseId, is_stuck: bool, now: Timestamp) -> Option<Notification> {
-        let (subject, since) = match (self.stuck, is_stuck) {
-            (None, true) => {
-                self.stuck = Some(now);
-                (NotificationSubject::OperationStuck, now)
-            }
-            (Some(since), false) => {
-                self.stuck = None;
-                (NotificationSubject::OperationEnded, since)
-            }
-            _ => return None,
-        };
-        Some(Notification { since, ..message_about(subject, release, self.revision, None, now) })
+    if report.records.state == RecordState::Locked {
+        found.insert((ConditionKind::Stuck, None), None);
     }
-
-    /// The messages that all conditions ended, because the release is gone.
-    fn ended(mut self, release: &ReleaseId, now: Timestamp) -> Vec<Notification> {
-        let (drifted, contested) = (std::mem::take(&mut self.drifted), std::mem::take(&mut self.contested));
-        let mut messages = self.each(NotificationSubject::ContestEnded, release, contested, 0, now);
-        messages.extend(self.each(NotificationSubject::DriftEnded, release, drifted, 0, now));
-        messages.extend(self.stuck(release, false, now));
-        messages
-    }
-
-    /// A message for each of these, which all ended; `lasting` others of the release have not.
-    fn each(
-        &self,
-        subject: NotificationSubject,
-        release: &ReleaseId,
-        ended: impl IntoIterator<Item = (Arc<ObjectId>, Timestamp), IntoIter: ExactSizeIterator>,
-        lasting: usize,
-        now: Timestamp,
-    ) -> Vec<Notification> {
-        let ended = ended.into_iter();
-        let others = (0..ended.len()).rev();
-        let message = |((object, since), others): ((Arc<ObjectId>, _), usize)| Notification {
-            since,
-            remaining: lasting + others,
-            ..message_about(subject, release, self.revision, Some(&object), now)
-        };
-        ended.zip(others).map(message).collect()
-    }
+    found
 }
 
 fn message_about(

@@ -146,7 +146,6 @@ fn publish_object(
     }
 }
 
-/// Tells all listeners of one thing that happened to an object, and keeps it.
 fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &ObjectDrift) {
     let (repaired, detail) = match (&drift.repaired, drift.kind) {
         (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),
@@ -199,7 +198,7 @@ fn trace(release: &Release, object: &ObjectId, drift: &ObjectDrift, outcome: &'s
 /// Logs the errors of a chart's annotations once.
 fn complain(guard: &Guard, report: &LoopReport) {
     let Some((object, flaw)) = report.flaws.first() else { return };
-    if guard.state.of(&report.release).is_some_and(|before| before.flaws == report.flaws) {
+    if guard.state.report(&report.release).is_some_and(|before| before.flaws == report.flaws) {
         return;
     }
     tracing::warn!(

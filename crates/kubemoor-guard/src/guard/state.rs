@@ -56,7 +56,7 @@ impl LoopState {
     }
 
     /// The last report of a release; `None` for releases that are gone.
-    pub fn of(&self, release: &ReleaseId) -> Option<Arc<LoopReport>> {
+    pub fn report(&self, release: &ReleaseId) -> Option<Arc<LoopReport>> {
         self.reports.lock().get(release).map(|known| Arc::clone(&known.report))
     }
 

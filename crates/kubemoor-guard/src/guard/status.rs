@@ -118,7 +118,7 @@ impl Statuses {
         let mut leading = self.leadership.watch();
         let mut policies = self.in_force.changes();
         loop {
-            self.tell_due(known.due.count());
+            self.tell_due(known.due.times.len());
             let (due, absent) = (until(known.due.next()), until(known.absent_at));
             tokio::select! {
                 biased;
@@ -175,7 +175,6 @@ impl Statuses {
         }
     }
 
-    /// Hands what a person set to the loop.
     async fn obey(&self, known: &mut StatusKnowledge, release: &ReleaseId, guarded: &GuardedRelease) {
         let suspension = Suspension::of(&guarded.spec);
         if suspension.as_ref() != known.suspended.get(release) {
@@ -352,11 +351,10 @@ impl Statuses {
         }
     }
 
-    /// The status to write; `None` if the present one is up to date.
     fn status(&self, release: &ReleaseId, guarded: &GuardedRelease) -> Option<GuardedReleaseStatus> {
         // This replica does not know another leader's decisions about drifts before it has led
         // itself.
-        let report = self.state.of(release).filter(|report| report.leads || report.drifted.is_empty())?;
+        let report = self.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let before = guarded.status.as_ref();
         let policy = self.in_force.resolver().of(release);
         // Answers of this process from before another one led have no effect, nor have unfinished
@@ -538,47 +536,15 @@ impl StatusKnowledge {
     }
 }
 
-/// The releases to check, with the earliest time for each.
+/// The releases to check, with the earliest time for each. Those with agreements to write come before all others: only the
+/// guard that has seen them knows them.
 #[derive(Default)]
 struct DueStatuses {
-    /// Those with agreements to write, which come before all others: only the guard that has seen them knows them.
-    first: DueQueue,
-    others: DueQueue,
+    /// Each with whether it has agreements to write.
+    times: HashMap<ReleaseId, (bool, Instant)>,
+    first: BTreeSet<(Instant, ReleaseId)>,
+    others: BTreeSet<(Instant, ReleaseId)>,
     failures: HashMap<ReleaseId, u32>,
-}
-
-#[derive(Default)]
-struct DueQueue {
-    times: HashMap<ReleaseId, Instant>,
-    soonest: BTreeSet<(Instant, ReleaseId)>,
-}
-
-impl DueQueue {
-    fn next(&self) -> Option<Instant> {
-        self.soonest.first().map(|(at, _)| *at)
-    }
-
-    fn pop(&mut self) -> Option<ReleaseId> {
-        let (_, release) = self.soonest.pop_first()?;
-        self.times.remove(&release);
-        if self.times.is_empty() {
-            // At the start all releases are due at once.
-            self.times.shrink_to_fit();
-        }
-        Some(release)
-    }
-
-    fn add(&mut self, release: ReleaseId, at: Instant) {
-        let before = self.times.get(&release).copied();
-        if before.is_some_and(|before| before <= at) {
-            return;
-        }
-        if let Some(before) = before {
-            self.soonest.remove(&(before, release.clone()));
-        }
-        self.times.insert(release.clone(), at);
-        self.soonest.insert((at, release));
-    }
 }
 
 impl DueStatuses {
@@ -587,36 +553,53 @@ impl DueStatuses {
     }
 
     fn next(&self) -> Option<Instant> {
-        self.first.next().into_iter().chain(self.others.next()).min()
-    }
-
-    fn count(&self) -> usize {
-        let is_only_first = |release: &&ReleaseId| !self.others.times.contains_key(*release);
-        self.others.times.len() + self.first.times.keys().filter(is_only_first).count()
+        [&self.first, &self.others].into_iter().filter_map(BTreeSet::first).map(|(at, _)| *at).min()
     }
 
     /// Removes and returns the release that is due first, and whether it has agreements to write.
     fn pop(&mut self) -> Option<(ReleaseId, bool)> {
-        let now = Instant::now();
-        if self.first.next().is_some_and(|at| at <= now) {
-            return self.pop_first().map(|release| (release, true));
-        }
-        self.others.pop().map(|release| (release, false))
+        let is_first = self.first.first().is_some_and(|(at, _)| *at <= Instant::now());
+        self.pop_of(is_first).map(|release| (release, is_first))
     }
 
     /// Removes and returns a release with agreements to write, due or not.
     fn pop_first(&mut self) -> Option<ReleaseId> {
-        self.first.pop()
+        self.pop_of(true)
     }
 
-    /// Schedules a check of a release after `pause`, or earlier.
+    fn pop_of(&mut self, is_first: bool) -> Option<ReleaseId> {
+        let (_, release) = self.queue(is_first).pop_first()?;
+        self.times.remove(&release);
+        if self.times.is_empty() {
+            // At the start all releases are due at once.
+            self.times.shrink_to_fit();
+        }
+        Some(release)
+    }
+
+    fn queue(&mut self, is_first: bool) -> &mut BTreeSet<(Instant, ReleaseId)> {
+        if is_first { &mut self.first } else { &mut self.others }
+    }
+
     fn look_at(&mut self, release: ReleaseId, pause: Duration) {
-        self.others.add(release, Instant::now() + pause);
+        self.add(release, false, pause);
     }
 
-    /// Schedules a check of a release with agreements to write.
     fn look_at_first(&mut self, release: ReleaseId, pause: Duration) {
-        self.first.add(release, Instant::now() + pause);
+        self.add(release, true, pause);
+    }
+
+    fn add(&mut self, release: ReleaseId, is_first: bool, pause: Duration) {
+        let at = Instant::now() + pause;
+        if let Some((was_first, due)) = self.times.get(&release).copied() {
+            // Agreements are collected, also where something else is due before; their write serves that too.
+            if was_first > is_first || (was_first == is_first && due <= at) {
+                return;
+            }
+            self.queue(was_first).remove(&(due, release.clone()));
+        }
+        self.times.insert(release.clone(), (is_first, at));
+        self.queue(is_first).insert((at, release));
     }
 
     /// Schedules another try after a failed write; each pause is longer than the last.
@@ -639,22 +622,16 @@ struct StatusCache(HashMap<ReleaseId, CachedStatus>);
 /// One of them, and its version where that is a number.
 struct CachedStatus {
     version: Option<u64>,
-    kept: CachedBody,
-}
-
-enum CachedBody {
-    Small(Compressed),
-    /// Uncompressed, where compression failed.
-    Whole(Box<GuardedRelease>),
+    body: Compressed,
 }
 
 impl StatusCache {
-    /// Stores the GuardedRelease of a release, in place of an earlier one.
     fn put(&mut self, release: ReleaseId, mut guarded: Box<GuardedRelease>) {
         guarded.metadata.managed_fields = None;
         let version = version(&guarded);
-        let kept = compressed(&guarded).map_or_else(|_| CachedBody::Whole(guarded), CachedBody::Small);
-        self.0.insert(release, CachedStatus { version, kept });
+        if let Ok(body) = compressed(&guarded) {
+            self.0.insert(release, CachedStatus { version, body });
+        }
     }
 
     /// The same, unless a newer version is stored: an answer to a write comes before the news of the watch.
@@ -672,7 +649,7 @@ impl StatusCache {
     }
 
     fn get(&self, release: &ReleaseId) -> Option<Box<GuardedRelease>> {
-        self.0.get(release)?.kept.guarded()
+        self.0.get(release)?.guarded()
     }
 
     fn remove(&mut self, release: &ReleaseId) {
@@ -684,16 +661,13 @@ impl StatusCache {
     }
 
     fn all(&self) -> impl Iterator<Item = Box<GuardedRelease>> {
-        self.0.values().filter_map(|held| held.kept.guarded())
+        self.0.values().filter_map(CachedStatus::guarded)
     }
 }
 
-impl CachedBody {
+impl CachedStatus {
     fn guarded(&self) -> Option<Box<GuardedRelease>> {
-        match self {
-            Self::Small(text) => serde_json::from_slice(&text.read().ok()?).ok(),
-            Self::Whole(guarded) => Some(guarded.clone()),
-        }
+        serde_json::from_slice(&self.body.read().ok()?).ok()
     }
 }
 

@@ -23,7 +23,6 @@ use kubemoor_policy::resource::DriftAllowance;
 use kubemoor_verdict::edit::{Verdict, VerdictReason};
 use kubemoor_verdict::message;
 
-/// How the annotations of an edit are treated.
 #[derive(Debug)]
 pub(super) enum AnnotationRequest {
     Nothing,
@@ -233,7 +232,6 @@ fn excerpted(object: Option<&Excerpt<'_>>) -> AllowAnnotations {
     AllowAnnotations { allow, until, reason }
 }
 
-/// The request of these annotations, and its end.
 fn parse(annotations: &AllowAnnotations, allow: &str) -> Result<(RequestedAllowance, Timestamp), Vec<Flaw>> {
     let request =
         RequestedAllowance::read(allow, annotations.until.as_deref(), annotations.reason.as_deref())?;

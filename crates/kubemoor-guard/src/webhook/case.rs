@@ -4,13 +4,13 @@
 //! [`ReviewCase::judge`] is the one judging function: pure, and repeated whenever the index has changed. So a case
 //! keeps the text of the review and never an answer of the index. A claim that does not count is not checked.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde::de::DeserializeSeed;
 use serde_json::Value;
+use smol_str::SmolStr;
 
 use super::review::{self, AdmissionRequest, GroupVersionResource, ObjectError, ReviewHead};
 use kubemoor_declare::fields::DeclaredFields;
@@ -45,7 +45,6 @@ pub struct ReviewSubject {
     pub aspect: Aspect,
 }
 
-/// The question about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Aspect {
     Object,
@@ -62,24 +61,23 @@ pub struct ReviewCase<'a> {
     /// The request's identity, which ledger and log name.
     pub(super) review_uid: String,
     /// The resource in which the object lies; for a subresource, its parent's.
-    pub(super) resource: GroupVersionResource<'a>,
+    pub(super) resource: GroupVersionResource,
     pub operation: Operation,
     pub actor: Actor,
-    /// Whether nothing will be stored.
     pub dry_run: bool,
-    pub(super) version: Cow<'a, str>,
-    field_manager: Cow<'a, str>,
+    pub(super) version: SmolStr,
+    /// The field manager that the request names; empty if it names none.
+    pub(super) field_manager: SmolStr,
     old: Option<Excerpt<'a>>,
     new: Option<Excerpt<'a>>,
-    /// The allowance that the edit requests and may have.
     pub(super) granted: Option<Arc<Allowance>>,
     /// The owner of an object whose metadata is not sent, as far as it is known.
     pub owner: ObjectOwner,
     /// The releases that the labels of a Secret or ConfigMap name before and after, where they mark it as a record:
     /// Helm reads it as one, whatever its name.
-    labelled: Vec<String>,
-    /// The records that the objects hold, where the subject is one.
-    held: Option<HeldRecords>,
+    pub(super) labelled: Vec<String>,
+    /// The records that the objects hold, where the subject is one; decoded once for all judgements.
+    pub(super) held: Option<HeldRecords>,
 }
 
 #[derive(Clone, Copy)]
@@ -113,7 +111,7 @@ pub struct Judgement {
 
 impl ReviewSubject {
     /// The subject in a review's head. `None` if such a subject is never judged.
-    pub fn of(head: &ReviewHead<'_>, index: &Index, driver: RecordDriver) -> Option<Self> {
+    pub fn from_head(head: &ReviewHead, index: &Index, driver: RecordDriver) -> Option<Self> {
         let operation = head.operation?;
         match head.subresource.as_deref() {
             None => {}
@@ -160,16 +158,6 @@ impl ReviewSubject {
         self.aspect == Aspect::Object && holds_records(&self.object, driver)
     }
 
-    /// The message about an edit that is too large or too deeply nested to be judged.
-    pub fn beyond_judgement(&self) -> EditMessage {
-        message::of_beyond_judgement(&self.object, self.aspect == Aspect::Record)
-    }
-
-    /// The message about an edit for which there was no room.
-    pub fn no_room(&self) -> EditMessage {
-        message::of_no_room(&self.object, self.aspect == Aspect::Record)
-    }
-
     pub fn webhook(&self) -> Webhook {
         match self.aspect {
             Aspect::Object => Webhook::Edits,
@@ -181,10 +169,10 @@ impl ReviewSubject {
 }
 
 impl<'a> ReviewCase<'a> {
-    pub fn of(subject: ReviewSubject, request: AdmissionRequest<'a>, driver: RecordDriver) -> Self {
+    pub fn new(subject: ReviewSubject, request: AdmissionRequest<'a>, driver: RecordDriver) -> Self {
         let mut case = Self {
             subject,
-            review_uid: request.head.uid.into_owned(),
+            review_uid: request.head.uid.to_string(),
             resource: request.head.resource,
             operation: request.head.operation.unwrap_or(Operation::Update),
             actor: request.actor,
@@ -217,23 +205,8 @@ impl<'a> ReviewCase<'a> {
         self.subject.aspect == Aspect::Record || !self.labelled.is_empty()
     }
 
-    /// The releases that the object's labels name, where they mark it as a record.
-    pub(super) fn labelled(&self) -> &[String] {
-        &self.labelled
-    }
-
-    /// Stores the records that the objects hold, decoded once for all judgements.
-    pub(super) fn hold(&mut self, held: HeldRecords) {
-        self.held = Some(held);
-    }
-
     pub(super) fn texts(&self) -> [Option<&Excerpt<'a>>; 2] {
         [self.old.as_ref(), self.new.as_ref()]
-    }
-
-    /// The field manager that the request names; empty if it names none.
-    pub(super) fn field_manager(&self) -> &str {
-        &self.field_manager
     }
 
     /// Judges the review by the present index. No content of an object leads to an error.
@@ -266,7 +239,7 @@ impl<'a> ReviewCase<'a> {
             Err(_) => {
                 let policy = governing(rules.resolver, &self.subject.object, &claims);
                 let verdict = Verdict::by_mode(&policy, VerdictReason::TooDeep, None);
-                let message = self.subject.beyond_judgement();
+                let message = message::of_beyond_judgement(&self.subject.object, false);
                 return Judgement { message, claims, ..Judgement::new(verdict) };
             }
         };
@@ -439,7 +412,6 @@ impl<'a> ReviewCase<'a> {
         Pruned::new(&[]).pair(old, new).is_none_or(|(old, new)| sealed::adds_owner(&old, &new))
     }
 
-    /// Reads the parts of an object that the claims need.
     fn read(
         &self,
         text: Option<&Excerpt<'_>>,
@@ -571,7 +543,6 @@ pub(super) fn certain(object: &ObjectId, version: Option<&str>, index: &Index) -
     index.claims(object).into_iter().filter(counts).cloned().collect()
 }
 
-/// The owner by which these claims count.
 fn owner_of(claims: &[Arc<Release>], object: &ObjectId) -> ObjectOwner {
     let foreign = claims.iter().find(|claim| !is_local(claim, object));
     foreign.map_or(ObjectOwner::Nobody, |claim| ObjectOwner::Release(claim.id.clone()))
@@ -608,7 +579,6 @@ fn named_by(object: &Excerpt<'_>) -> Option<ReleaseId> {
     Some(ReleaseId { namespace: namespace?.into(), name: name?.into() })
 }
 
-/// An object that holds nothing but `value` at `path`.
 fn nest(path: &[Segment], value: Value) -> Value {
     path.iter().rev().fold(value, |value, segment| match segment {
         Segment::Field(name) => Value::Object([(name.clone(), value)].into_iter().collect()),
@@ -616,7 +586,6 @@ fn nest(path: &[Segment], value: Value) -> Value {
     })
 }
 
-/// The records that a review's objects hold, before and after.
 #[derive(Default)]
 pub(super) struct HeldRecords {
     old: Option<Stored>,

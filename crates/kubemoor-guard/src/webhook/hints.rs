@@ -4,12 +4,11 @@
 //! A message never waits for an answer longer than its budget; an answer that comes later serves the next message. Nothing
 //! is granted by it but the sight of values, for which an old answer may serve for half a minute.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use moka::sync::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -29,7 +28,6 @@ use kubemoor_verdict::shown::Shown;
 
 const VALUES_BUDGET: Duration = Duration::from_millis(300);
 
-/// The most fields whose chart values are looked for.
 const VALUES_FIELDS: usize = 8;
 
 /// What stands where a text was cut.
@@ -83,15 +81,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const FRESH: Duration = Duration::from_secs(30);
 
 /// The most answers that are remembered, and the most questions at once.
-const REMEMBERED: usize = 1000;
+const REMEMBERED: u64 = 1000;
 const AT_ONCE: usize = 32;
 
-/// The answers, by user and right; none where the API server gave none.
-type RememberedRights = HashMap<u64, (Instant, Option<bool>)>;
-
-/// What users may do, as far as that was asked.
 pub(super) struct UserRights {
-    known: Arc<Mutex<RememberedRights>>,
+    /// The answers, by user and right; none where the API server gave none.
+    known: Cache<u64, (Instant, Option<bool>)>,
     asking: Arc<Semaphore>,
     keys: RandomState,
 }
@@ -108,7 +103,11 @@ struct AskedRight {
 
 impl Default for UserRights {
     fn default() -> Self {
-        Self { known: Arc::default(), asking: Arc::new(Semaphore::new(AT_ONCE)), keys: RandomState::new() }
+        Self {
+            known: Cache::new(REMEMBERED),
+            asking: Arc::new(Semaphore::new(AT_ONCE)),
+            keys: RandomState::new(),
+        }
     }
 }
 
@@ -153,8 +152,8 @@ impl UserRights {
         let object = &case.subject.object;
         let asked = AskedRight {
             verb: "get",
-            group: case.resource.group.clone().into_owned(),
-            resource: case.resource.resource.clone().into_owned(),
+            group: case.resource.group.to_string(),
+            resource: case.resource.resource.to_string(),
             namespace: object.namespace.as_deref().map(str::to_owned),
             name: Some(object.name.to_string()),
         };
@@ -174,14 +173,14 @@ impl UserRights {
     ) -> Option<bool> {
         let Actor { user, groups, uid, extra } = actor;
         let key = self.keys.hash_one((user, groups, uid, extra, &asked));
-        if let Some((at, may)) = self.known.lock().get(&key)
+        if let Some((at, may)) = self.known.get(&key)
             && at.elapsed() < FRESH
         {
-            return *may;
+            return may;
         }
         let turn = Arc::clone(&self.asking).try_acquire_owned().ok()?;
         let (client, actor) = (client.clone(), actor.clone());
-        let known = Arc::clone(&self.known);
+        let known = self.known.clone();
         let asking = tokio::spawn(async move {
             let AskedRight { verb, group, resource, namespace, name } = &asked;
             let (namespace, name) = (namespace.as_deref(), name.as_deref());
@@ -190,21 +189,11 @@ impl UserRights {
             drop(turn);
             // Who cannot be asked is not asked again at once.
             let may = answer.ok().and_then(Result::ok);
-            remember(&mut known.lock(), key, may);
+            known.insert(key, (Instant::now(), may));
             may
         });
         timeout(budget, asking).await.ok()?.ok()?
     }
-}
-
-fn remember(known: &mut RememberedRights, key: u64, may: Option<bool>) {
-    if known.len() >= REMEMBERED {
-        known.retain(|_, (at, _)| at.elapsed() < FRESH);
-    }
-    if known.len() >= REMEMBERED {
-        known.clear();
-    }
-    known.insert(key, (Instant::now(), may));
 }
 
 /// The warning about new labels of a namespace that have its releases follow a milder policy. The change passes in any
@@ -217,11 +206,6 @@ pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &
     }
     let [old, new] = case.texts();
     let [old, new] = [labels(old?.get())?, labels(new?.get())?];
-    let is_same =
-        old == new || policies.of_namespace(&object.name, &old) == policies.of_namespace(&object.name, &new);
-    if is_same {
-        return None;
-    }
     let here =
         index.releases().map(|release| &release.id).filter(|id| id.namespace.as_str() == &*object.name);
     let mut milder: Vec<_> = here.filter(|id| is_milder(policies, id, &old, &new)).collect();
@@ -238,7 +222,6 @@ pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &
     ))
 }
 
-/// Whether a release in a namespace follows milder modes with the labels `new` than with `old`.
 fn is_milder(policies: &Policies, release: &ReleaseId, old: &Labels, new: &Labels) -> bool {
     let (before, after) = (policies.of(release, old), policies.of(release, new));
     let strictness = |policy: &Policy| match policy.drift {
@@ -249,7 +232,6 @@ fn is_milder(policies: &Policies, release: &ReleaseId, old: &Labels, new: &Label
     after.edits < before.edits || strictness(&after) < strictness(&before)
 }
 
-/// The labels of an object; `None` if it cannot be read.
 fn labels(text: &str) -> Option<Labels> {
     let object = review::object(text).ok()?;
     let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));

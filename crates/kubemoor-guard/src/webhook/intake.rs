@@ -16,7 +16,7 @@ use hyper::body::{Body, Bytes};
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
-use super::registration::{MUTATE, VALIDATE};
+use super::registration::{MUTATE, OBSERVE, VALIDATE};
 use super::review;
 use super::shares::{Lack, MemoryShares, TakenShare};
 use kubemoor_runtime::callers::CallerSecrets;
@@ -32,15 +32,15 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time by which an answer must precede the API server's timeout.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// The question of the API server about an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewStage {
     /// Whether some fields have to be reverted first.
     Mutate,
     Validate,
+    /// Nothing: it passes, and may leave a row.
+    Observe,
 }
 
-/// The proof by which the guard recognises the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiServerProof {
     /// By the token in the path.
@@ -66,7 +66,12 @@ impl CallerGate {
 
     /// The stage that a request for `path` asks for; `None` for a caller without access.
     pub fn stage(&self, path: &str) -> Option<ReviewStage> {
-        let asked = [(VALIDATE, ReviewStage::Validate), (MUTATE, ReviewStage::Mutate)]
+        let stages = [
+            (VALIDATE, ReviewStage::Validate),
+            (MUTATE, ReviewStage::Mutate),
+            (OBSERVE, ReviewStage::Observe),
+        ];
+        let asked = stages
             .into_iter()
             .find_map(|(prefix, stage)| Some((path.strip_prefix(prefix)?, stage)))
             .filter(|(shown, _)| match self.proof {
@@ -102,7 +107,6 @@ pub struct BodyLimits {
     pub together: usize,
 }
 
-/// Reads bodies within [`BodyLimits`]; shared by all connections.
 #[derive(Clone, Debug)]
 pub struct Intake {
     limits: BodyLimits,
@@ -140,11 +144,8 @@ struct Arriving {
     limits: BodyLimits,
     /// The most that its head announces.
     expected: usize,
-    /// All bytes so far, if they came in one piece.
-    first: Option<Bytes>,
     kept: Vec<u8>,
     read: usize,
-    /// The reserved memory, if the body is large.
     share: Option<TakenShare>,
     cut: Option<UnreadCause>,
 }
@@ -257,7 +258,7 @@ impl Arriving {
         let expected = usize::try_from(size.upper().unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let least = usize::try_from(size.lower()).unwrap_or(usize::MAX);
         let cut = (least > limits.whole).then_some(UnreadCause::TooLarge);
-        Self { limits, expected, first: None, kept: Vec::new(), read: 0, share: None, cut }
+        Self { limits, expected, kept: Vec::new(), read: 0, share: None, cut }
     }
 
     /// Takes the next piece; returns whether more is needed. A larger body gets its memory from
@@ -266,14 +267,6 @@ impl Arriving {
         self.read = self.read.saturating_add(data.len());
         if self.read > self.limits.whole {
             self.cut(UnreadCause::TooLarge);
-        }
-        if self.cut.is_none() && self.read == data.len() && self.read <= self.limits.small {
-            // Most bodies that fit the connection's buffer come in one piece.
-            self.first = Some(data);
-            return true;
-        }
-        if let Some(first) = self.first.take() {
-            self.keep(&first, &share, until).await;
         }
         self.keep(&data, &share, until).await;
         self.cut.is_none() || self.read <= self.limits.read
@@ -320,16 +313,14 @@ impl Arriving {
 
     fn front(mut self) -> Bytes {
         self.cut(UnreadCause::TooLarge);
-        let front = self.first.unwrap_or_else(|| Bytes::from(self.kept));
-        front.slice(..front.len().min(self.limits.front))
+        self.kept.into()
     }
 
     fn end(self) -> Received {
         let Some(cut) = self.cut else {
-            return Received::Whole(match (self.first, self.share) {
-                (Some(first), _) => first,
-                (None, Some(share)) => Bytes::from_owner(TrackedBytes { bytes: self.kept, _share: share }),
-                (None, None) => Bytes::from(self.kept),
+            return Received::Whole(match self.share {
+                Some(share) => Bytes::from_owner(TrackedBytes { bytes: self.kept, _share: share }),
+                None => self.kept.into(),
             });
         };
         Received::Front(self.kept.into(), cut)
@@ -366,7 +357,6 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), IntakeError> {
     }
 }
 
-/// The API server's timeout, from `timeout=3s` in the query.
 fn timeout(query: Option<&str>) -> Duration {
     query
         .unwrap_or_default()

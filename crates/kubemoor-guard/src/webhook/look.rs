@@ -107,7 +107,6 @@ impl<'a> Looker<'a> {
         }
     }
 
-    /// Judges `case` by the present knowledge, without a read.
     pub(super) fn judge(&self, case: &ReviewCase<'_>, evidence: DryRunEvidence<'_>) -> Judgement {
         let mut circumstances = self.source.circumstances(&case.subject.object);
         circumstances.allowances.extend(case.granted.clone());
@@ -341,14 +340,12 @@ fn unless_refused(judgement: Judgement, error: Unreached) -> Result<Judgement, U
     if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok(judgement) }
 }
 
-/// Whether the denial depends only on the spelling of values.
 fn differs_only_in_format(judgement: &Judgement) -> bool {
     let grounds = judgement.verdict.grounds.as_ref();
     judgement.verdict.outcome.is_refusal()
         && grounds.is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt))
 }
 
-/// The reason why the basis of a verdict could not be read.
 #[derive(Debug, Error)]
 pub(super) enum Unreached {
     #[error("the edit could not be judged: {0}")]

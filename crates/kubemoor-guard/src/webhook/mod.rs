@@ -2,6 +2,7 @@
 //! [`validate::Validator::answer`] and goes through `intake`, `review`, `case` and `look`; ARCHITECTURE.md lists it.
 
 mod annotations;
+pub mod autoscaling;
 pub mod case;
 mod hints;
 pub mod intake;

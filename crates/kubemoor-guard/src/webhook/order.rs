@@ -6,7 +6,6 @@
 //! replica, can check. A dry run makes no ticket.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -23,11 +22,11 @@ use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::guarded::KIND;
 use kubemoor_cluster::client::objects::ObjectTarget;
 use kubemoor_cluster::client::resource::GROUP;
-use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::release::Release;
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
+use kubemoor_policy::guarded::{GuardedReleaseSpec, Suspension};
 use kubemoor_policy::signing::{CONFIRMED_BY, OrderGrant, Ticket, TicketOrder, Verb, hex};
 use kubemoor_runtime::callers::CallerSecrets;
 use kubemoor_verdict::message::{Unwritten, of_order};
@@ -35,8 +34,7 @@ use kubemoor_verdict::message::{Unwritten, of_order};
 /// The most objects that are checked for one order; the rest needs another order.
 const OBJECTS: usize = 200;
 
-/// Questions about single objects that one order may cost, and how many at once.
-const QUESTIONS: usize = 50;
+/// Questions to the API server at one time.
 const AT_ONCE: usize = 10;
 
 /// Objects that the answer names one by one.
@@ -55,26 +53,13 @@ const ESCALATING: &str = "rbac.authorization.k8s.io";
 /// action of a repair on each.
 pub type Unconfirmed = dyn Fn(&ReleaseId) -> Vec<(Verb, ObjectId)> + Send + Sync;
 
-/// The knowledge of the loop, and the key for tickets.
 pub struct OrderDesk {
     /// The objects that the loop leaves unchanged until a person confirms the repair.
     pub unconfirmed: Box<Unconfirmed>,
     pub callers: CallerSecrets,
 }
 
-/// Objects of one kind in one namespace, and what is done to them.
-type OfKind = (Verb, ObjectTarget, Vec<ObjectId>);
-
-/// The user who gives an order, and the time until which the guard asks what they may do.
-struct Orderer<'a> {
-    live: &'a LiveCluster,
-    user: &'a Actor,
-    deadline: Instant,
-    /// The time from the first question to the deadline.
-    within: Duration,
-}
-
-pub(super) fn is_order(head: &ReviewHead<'_>) -> bool {
+pub(super) fn is_order(head: &ReviewHead) -> bool {
     head.resource.resource == "guardedreleases"
         && head.resource.group == "kubemoor.dev"
         && head.subresource.is_none()
@@ -140,8 +125,8 @@ pub(super) async fn answer(
     answer.patch(annotating(new, text))
 }
 
-/// Asks the API server whether the user may write the unconfirmed objects: first about all objects
-/// of a kind in a namespace, then about each one. Returns what is granted, and the objects that stay unchanged, and why.
+/// Asks the API server whether the user may write each of the unconfirmed objects. Returns what is granted, and the objects
+/// that stay unchanged, and why.
 async fn ask_grants(
     release: &Arc<Release>,
     user: &Actor,
@@ -151,94 +136,45 @@ async fn ask_grants(
 ) -> (Vec<OrderGrant>, Vec<String>) {
     let mut open = (orders.unconfirmed)(&release.id);
     let beyond = open.split_off(open.len().min(OBJECTS));
-    let (kinds, only_helm) = by_kind(release, open, &live.kinds);
-    let (mut granted, mut single) = (Vec::new(), Vec::new());
-    let mut refused: Vec<_> =
-        only_helm.iter().map(|object| of_order(object, &release.id, Unwritten::OnlyHelm)).collect();
     let within = deadline.saturating_duration_since(Instant::now());
-    let orderer = &Orderer { live, user, deadline, within };
-    let unchecked = |object: &ObjectId, verb, error: &ClusterError| {
-        let (user, verb, reason) = (&*user.user, word(verb), error.to_string());
-        let why = Unwritten::Unchecked { user, verb, error: &reason, is_outage: error.is_outage() };
-        of_order(object, &release.id, why)
+    let ask = |(verb, object): (Verb, ObjectId)| async move {
+        let refused = |why| Err(of_order(&object, &release.id, why));
+        let target = release.declared(&object).and_then(|it| live.kinds.target(&object, &it.version));
+        let Some(ObjectTarget { resource, namespace, .. }) = target.filter(|_| object.group != ESCALATING)
+        else {
+            return refused(Unwritten::OnlyHelm);
+        };
+        let (group, namespace) = (&*resource.group, namespace.as_deref());
+        let right = Right {
+            verb: word(verb),
+            group,
+            resource: &resource.plural,
+            namespace,
+            name: Some(&object.name),
+        };
+        let asked = timeout_at(deadline, access::may(&live.client, user, &right)).await;
+        let (user, verb_word) = (&*user.user, word(verb));
+        match asked.unwrap_or(Err(ClusterError::Late { within })) {
+            Ok(true) => Ok(OrderGrant::new(verb, &object, &release.id)),
+            Ok(false) => refused(Unwritten::NoRight { user, verb: verb_word }),
+            Err(error) => {
+                let (reason, is_outage) = (error.to_string(), error.is_outage());
+                refused(Unwritten::Unchecked { user, verb: verb_word, error: &reason, is_outage })
+            }
+        }
     };
-    let whole = kinds.into_iter().map(|(verb, target, objects)| async move {
-        let may = orderer.may(verb, &target, None).await;
-        (verb, target, objects, may)
-    });
-    let answers: Vec<_> = futures::stream::iter(whole).buffered(AT_ONCE).collect().await;
-    for (verb, target, objects, may) in answers {
-        match may {
-            Ok(true) => {
-                granted.extend(objects.iter().map(|object| OrderGrant::new(verb, object, &release.id)))
-            }
-            Ok(false) => single.extend(objects.into_iter().map(|object| (verb, target.clone(), object))),
-            Err(error) => refused.extend(objects.iter().map(|object| unchecked(object, verb, &error))),
+    let answers: Vec<_> = futures::stream::iter(open.into_iter().map(ask)).buffered(AT_ONCE).collect().await;
+    let (mut granted, mut refused) = (Vec::new(), Vec::new());
+    for answer in answers {
+        match answer {
+            Ok(grant) => granted.push(grant),
+            Err(why) => refused.push(why),
         }
     }
-    let unasked = single.split_off(single.len().min(QUESTIONS));
-    let single = single.into_iter().map(|(verb, target, object)| async move {
-        let may = orderer.may(verb, &target, Some(&object.name)).await;
-        (verb, object, may)
-    });
-    let answers: Vec<_> = futures::stream::iter(single).buffered(AT_ONCE).collect().await;
-    for (verb, object, may) in answers {
-        match may {
-            Ok(true) => granted.push(OrderGrant::new(verb, &object, &release.id)),
-            Ok(false) => {
-                let why = Unwritten::NoRight { user: &user.user, verb: word(verb) };
-                refused.push(of_order(&object, &release.id, why));
-            }
-            Err(error) => refused.push(unchecked(&object, verb, &error)),
-        }
-    }
-    let unasked = unasked.into_iter().map(|(_, _, object)| object);
-    let rest = unasked.chain(beyond.into_iter().map(|(_, object)| object));
-    refused.extend(rest.map(|object| of_order(&object, &release.id, Unwritten::OrderAgain)));
+    refused.extend(beyond.iter().map(|(_, object)| of_order(object, &release.id, Unwritten::OrderAgain)));
     (granted, refused)
 }
 
-/// The objects of each kind in each namespace, by what is done to them, and those that only Helm may confirm.
-fn by_kind(
-    release: &Release,
-    open: Vec<(Verb, ObjectId)>,
-    served: &ServedKinds,
-) -> (Vec<OfKind>, Vec<ObjectId>) {
-    let mut kinds: Vec<OfKind> = Vec::new();
-    let mut only_helm = Vec::new();
-    for (verb, object) in open {
-        let target = release.declared(&object).and_then(|it| served.target(&object, &it.version));
-        let Some(target) = target.filter(|_| object.group != ESCALATING) else {
-            only_helm.push(object);
-            continue;
-        };
-        let is_alike = |(known, other, _): &&mut OfKind| {
-            *known == verb && other.resource == target.resource && other.namespace == target.namespace
-        };
-        match kinds.iter_mut().find(is_alike) {
-            Some((_, _, objects)) => objects.push(object),
-            None => kinds.push((verb, target, vec![object])),
-        }
-    }
-    (kinds, only_helm)
-}
-
-impl Orderer<'_> {
-    /// Whether the user may do that, if the API server says so in time.
-    async fn may(&self, verb: Verb, target: &ObjectTarget, name: Option<&str>) -> Result<bool, ClusterError> {
-        let right = Right {
-            verb: word(verb),
-            group: &target.resource.group,
-            resource: &target.resource.plural,
-            namespace: target.namespace.as_deref(),
-            name,
-        };
-        let asking = access::may(&self.live.client, self.user, &right);
-        timeout_at(self.deadline, asking).await.unwrap_or(Err(ClusterError::Late { within: self.within }))
-    }
-}
-
-/// The API server's word for an action.
 fn word(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "create",
@@ -286,7 +222,7 @@ pub(super) fn record_acts(setup: &Setup, request: &AdmissionRequest<'_>, old: &V
             object,
             operation: request.head.operation,
             actor: request.actor.clone(),
-            uid: request.head.uid.clone().into_owned(),
+            uid: request.head.uid.to_string(),
         };
         let id = ReleaseId { namespace: namespace.into(), name: name.as_str().into() };
         let known = setup.source.index().read().release(&id).map(|release| release.state.revision);
@@ -298,25 +234,19 @@ pub(super) fn record_acts(setup: &Setup, request: &AdmissionRequest<'_>, old: &V
 /// The commands in an edit of a GuardedRelease from `old` to `new`, each with its description.
 /// `old` is null for a creation, `new` for a deletion.
 fn acts(old: &Value, new: &Value) -> Vec<(Act, String)> {
-    let at = |object: &Value| object.pointer("/spec/reconcileAt").cloned().unwrap_or_default();
-    let steered = match (suspension(old), suspension(new)) {
+    let [old, new] = [old, new].map(|object| {
+        let spec = object.get("spec").cloned().unwrap_or_default();
+        serde_json::from_value::<GuardedReleaseSpec>(spec).unwrap_or_default()
+    });
+    let suspension = |spec: &GuardedReleaseSpec| spec.suspend.then(|| Suspension::words(spec));
+    let steered = match (suspension(&old), suspension(&new)) {
         (before, Some(now)) if before.as_ref() != Some(&now) => Some((Act::Suspend, now)),
         (Some(_), None) => Some((Act::Resume, String::new())),
         _ => None,
     };
-    let is_ordered = !at(new).is_null() && at(old) != at(new);
+    let is_ordered = new.reconcile_at.is_some() && old.reconcile_at != new.reconcile_at;
     let ordered = is_ordered.then(|| (Act::Reconcile, String::new()));
     steered.into_iter().chain(ordered).collect()
-}
-
-/// The end and the reason of a suspension, as far as they are given; `None` if repairs are not
-/// suspended.
-fn suspension(object: &Value) -> Option<String> {
-    let spec = object.get("spec")?;
-    let text = |field: &str| spec.get(field).and_then(Value::as_str);
-    let until = text("suspendUntil").map(|until| format!("until {until}"));
-    let parts = [until.as_deref(), text("suspendReason")];
-    spec.get("suspend")?.as_bool()?.then(|| parts.into_iter().flatten().collect::<Vec<_>>().join(": "))
 }
 
 #[cfg(test)]

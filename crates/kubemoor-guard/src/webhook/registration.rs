@@ -45,6 +45,9 @@ pub const VALIDATE: &str = "/validate";
 /// The path at which edits are reverted, and orders answered, before the caller's token.
 pub const MUTATE: &str = "/mutate";
 
+/// The path at which changes are only recorded, before the caller's token.
+pub const OBSERVE: &str = "/observe";
+
 /// Webhooks by group and version, for edits of declared objects.
 pub const EDITS: &str = "edits.kubemoor.dev";
 /// The same under `--select-all` for kinds that are written constantly: by label alone.
@@ -53,6 +56,8 @@ pub const LABELLED: &str = "labelled.edits.kubemoor.dev";
 /// by which labels, annotations and owners of some kinds can be changed.
 pub const STATUS: &str = "status.kubemoor.dev";
 pub const SCALE: &str = "scale.kubemoor.dev";
+/// The webhook for autoscalers, declared or not, which refuses nothing.
+pub const AUTOSCALERS: &str = "autoscalers.kubemoor.dev";
 /// The webhook for deletions that also delete declared objects, and for updates after which the
 /// garbage collector makes them.
 pub const DELETES: &str = "deletes.kubemoor.dev";
@@ -79,11 +84,8 @@ const NAME_LIMIT: usize = 253;
 /// A resource that releases declare, in the version in which they do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WebhookResource {
-    /// The API group; empty for the core group.
     pub group: String,
-    /// The version, such as `v1`.
     pub version: String,
-    /// The plural, such as `deployments`.
     pub plural: String,
     pub scale: bool,
 }
@@ -98,7 +100,6 @@ pub struct Surface<'a> {
     pub ca_bundle: Option<&'a [u8]>,
     pub own_namespace: Option<&'a str>,
     pub record_driver: RecordDriver,
-    /// Whether objects without Helm's label are sent too.
     pub select_all: bool,
     pub reverts: bool,
     /// Whether the API server knows `matchConditions`. Without them, all status updates of
@@ -131,6 +132,12 @@ pub fn configuration(
     if !scaled.is_empty() {
         let rules = scaled.iter().map(|(group_version, plurals)| rule(&["UPDATE"], group_version, plurals));
         webhooks.push(webhook(SCALE.to_owned(), rules.collect(), None, Some(namespaces.clone()), surface));
+        let kinds = [("autoscaling", "horizontalpodautoscalers"), ("keda.sh", "scaledobjects")];
+        let rules =
+            kinds.map(|(group, name)| rule(&["CREATE", "UPDATE", "DELETE"], &(group, "*"), &plural(name)));
+        let observed = webhook(AUTOSCALERS.to_owned(), rules.into(), None, Some(namespaces.clone()), surface);
+        let client_config = client_config(surface, OBSERVE);
+        webhooks.push(sparing(ValidatingWebhook { client_config, ..observed }, surface));
     }
     // kube-system is not exempt here: a namespace is selected by its own labels. Kubemoor's own
     // namespace may always be deleted: it is the way out.
@@ -168,7 +175,6 @@ pub fn configuration(
     ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(webhooks) }
 }
 
-/// The configuration for orders, and for edits of these resources where a policy reverts them.
 pub fn mutating(
     resources: &BTreeSet<WebhookResource>,
     surface: &Surface<'_>,
@@ -224,7 +230,6 @@ fn edits(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec<Va
     webhooks
 }
 
-/// The webhooks for changes of Helm's label and annotations, and of owners, by subresources.
 fn statuses(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
     if !surface.conditions {
         return Vec::new();
@@ -242,14 +247,13 @@ fn statuses(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec
     webhooks.collect()
 }
 
-/// The resources whose edits are sent, by the selector of their objects and the suffix of the
-/// webhook's name.
 fn selected<'a>(
     resources: &'a BTreeSet<WebhookResource>,
     surface: &Surface<'_>,
     [all, labelled_only]: [&'a str; 2],
 ) -> Vec<Selected<'a>> {
-    let by_label = |resource: &WebhookResource| surface.select_all && by_label_alone(resource);
+    let is_busy = |it: &WebhookResource| BUSY.contains(&(it.group.as_str(), it.plural.as_str()));
+    let by_label = |resource: &WebhookResource| surface.select_all && is_busy(resource);
     let chosen = |wanted: bool| {
         let resources = judged(resources).filter(move |resource| by_label(resource) == wanted);
         by_group_version(resources.map(|it| (it, it.plural.clone())))
@@ -405,7 +409,7 @@ fn holds_token(address: &WebhookClientConfig, token: &CallerToken) -> bool {
 pub fn veil(text: &str) -> String {
     let mut veiled = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some((place, length)) = [VALIDATE, MUTATE]
+    while let Some((place, length)) = [VALIDATE, MUTATE, OBSERVE]
         .into_iter()
         .filter_map(|base| Some((rest.find(&format!("{base}/"))?, base.len() + 1)))
         .min()
@@ -424,7 +428,6 @@ pub fn veil(text: &str) -> String {
 
 // The conditions by which the API server skips a webhook, where it knows `matchConditions`.
 
-/// The names of the guard's own conditions. All others are the admin's.
 const OWN_CONDITIONS: [&str; 5] = [METADATA, CLEANUP, DELETED, OWNERS, RECORD];
 
 /// Helm's label or one of its annotations changes, or the owners.
@@ -540,7 +543,7 @@ const NEVER: [&str; 6] = [
 
 const NEVER_CORE: [&str; 2] = ["bindings", "componentstatuses"];
 
-/// The resources that nodes and controllers write constantly, by group and plural.
+/// The resources that nodes and controllers write constantly, by group and plural: only with Helm's label.
 const BUSY: [(&str, &str); 8] = [
     ("", "endpoints"),
     ("", "events"),
@@ -564,12 +567,6 @@ fn judged(resources: &BTreeSet<WebhookResource>) -> impl Iterator<Item = &Webhoo
     resources.iter().filter(move |resource| !is_never(resource))
 }
 
-/// Whether objects of this resource are sent only with Helm's label, even if others are sent
-/// without it.
-fn by_label_alone(resource: &WebhookResource) -> bool {
-    BUSY.contains(&(resource.group.as_str(), resource.plural.as_str()))
-}
-
 /// Whether the webhook for deletions of other objects already sends these deletions: once is
 /// enough.
 fn is_deletion_sent_anyway((group, _): &GroupAndVersion<'_>, plural: &str) -> bool {
@@ -585,7 +582,6 @@ fn metadata_detours(resource: &WebhookResource) -> impl Iterator<Item = String> 
     std::iter::once("status").chain(own).map(|subresource| format!("{}/{subresource}", resource.plural))
 }
 
-/// Paths such as `deployments/scale` by group and version of their resources.
 fn by_group_version<'a>(
     resources: impl Iterator<Item = (&'a WebhookResource, String)>,
 ) -> BTreeMap<GroupAndVersion<'a>, BTreeSet<String>> {

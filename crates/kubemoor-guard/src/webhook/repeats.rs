@@ -1,35 +1,34 @@
 //! Finds updates about which the API server asks a second time.
 //!
-//! An API server tries an update again with the object from its database if it first had the object from its cache and the
-//! update is denied, or if the object changed before the update was stored. One request is then judged twice. Only the same
-//! update of the same object by the same user is a repeat. Of updates that pass, a repeat is one only if the first one was
-//! certainly not stored: of all updates of one version of an object at most one is stored ([`ObjectVersion`]).
+//! An API server tries an update again if the object changed before the update was stored. One request is then judged twice.
+//! Only the same update of the same object by the same user is a repeat, and only if the first one was certainly not stored:
+//! of all updates of one version of an object at most one is stored ([`ObjectVersion`]). Of denied ones, which an API server
+//! may ask about again too, the ledger counts the repeats.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use kubemoor_declare::model::{Actor, ObjectId, Operation};
+use kubemoor_declare::model::{Actor, ObjectId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_verdict::edit::{EditOutcome, FieldFinding, Verdict};
+use kubemoor_verdict::edit::{FieldFinding, Verdict};
 use kubemoor_verdict::shown::{SealingKey, Shown};
 
-/// The longest time between two reviews of an update that passes. Before the second one, other webhooks may take their
+/// The longest time between two reviews of an update. Before the second one, other webhooks may take their
 /// time for the first one.
 const PASSING: Duration = Duration::from_secs(10);
 
-/// The most updates that are remembered, of those that passed and of those that were denied each.
+/// The most updates that are remembered.
 const MOST: usize = 1024;
 
-/// The recent updates that were denied, or passed although they drift.
+/// The recent updates that passed although they drift.
 #[derive(Default)]
 pub(super) struct EditRepeats {
     hasher: RandomState,
-    denied: Mutex<DeniedUpdates>,
     passed: Mutex<VecDeque<PassedUpdate>>,
 }
 
@@ -44,29 +43,19 @@ struct PassedUpdate {
 }
 
 impl EditRepeats {
-    /// Records a verdict on a user's edit of an object, which changes `version`. Returns whether the API server has
-    /// asked about it before. The third review of a denied update is another request.
+    /// Records a verdict on a user's update of an object, which changes `version`. Returns whether the API server has
+    /// asked about it before.
     pub(super) fn is_repeat(
         &self,
-        (object, operation, actor): (&ObjectId, Operation, &Actor),
+        (object, actor): (&ObjectId, &Actor),
         verdict: &Verdict,
-        version: Option<ObjectVersion>,
+        version: ObjectVersion,
         now: Instant,
     ) -> bool {
-        if operation != Operation::Update {
+        if !changes(verdict) {
             return false;
         }
         let key = self.key(object, actor, verdict);
-        match (verdict.outcome, version) {
-            (EditOutcome::Deny, _) if self.denied.lock().note(key, now) => true,
-            (EditOutcome::Warn | EditOutcome::Record, Some(version)) if changes(verdict) => {
-                self.note_passing(key, version, now)
-            }
-            _ => false,
-        }
-    }
-
-    fn note_passing(&self, key: u64, version: ObjectVersion, now: Instant) -> bool {
         let mut last = self.passed.lock();
         make_room(&mut last, now);
         let concerns = |seen: &PassedUpdate| {
@@ -118,37 +107,6 @@ fn hash(finding: &FieldFinding, hasher: &mut impl Hasher) {
     }
 }
 
-/// The longest time between two reviews of a denied update.
-const DENIED_SPAN: Duration = Duration::from_secs(1);
-
-/// DeniedUpdates updates by key, with the time of their first review.
-#[derive(Default)]
-struct DeniedUpdates {
-    first: HashMap<u64, Instant>,
-    /// The same, the oldest in front, and updates whose second review has come.
-    order: VecDeque<(Instant, u64)>,
-}
-
-impl DeniedUpdates {
-    /// Records a review. Returns whether it is the second one of an update.
-    fn note(&mut self, update: u64, now: Instant) -> bool {
-        while let Some((at, oldest)) = self.order.front().copied()
-            && (now.duration_since(at) > DENIED_SPAN || self.order.len() >= MOST)
-        {
-            self.order.pop_front();
-            if self.first.get(&oldest) == Some(&at) {
-                self.first.remove(&oldest);
-            }
-        }
-        if self.first.remove(&update).is_some() {
-            return true;
-        }
-        self.first.insert(update, now);
-        self.order.push_back((now, update));
-        false
-    }
-}
-
 /// The version of an object that an update changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObjectVersion {
@@ -193,11 +151,6 @@ impl ObjectVersion {
             }
             _ => false,
         }
-    }
-
-    #[cfg(test)]
-    fn sample(uid: &str, resource_version: &str, generation: Option<i64>) -> Self {
-        Self { uid: uid.to_owned(), resource_version: resource_version.to_owned(), generation }
     }
 }
 

@@ -35,17 +35,14 @@ struct Holder {
 
 const KEYS: [fn(&Holder) -> u64; 2] = [|it| it.namespace, |it| it.user];
 
-/// An amount of memory, and who has how much of it now.
 #[derive(Debug)]
 pub(super) struct MemoryShares {
     total: usize,
     taken: Mutex<HashMap<(IpAddr, Holder), usize>>,
-    /// Notified when something is given back.
     given: Notify,
     hasher: RandomState,
 }
 
-/// A part of the memory, until it is dropped.
 #[derive(Debug)]
 pub(super) struct TakenShare {
     shares: Arc<MemoryShares>,
@@ -61,12 +58,10 @@ pub(super) struct FairTurns {
     /// Fair: who waits gets the next one.
     free: Arc<Semaphore>,
     taken: Mutex<HashMap<Holder, usize>>,
-    /// Notified when a turn ends.
     given: Notify,
     hasher: RandomState,
 }
 
-/// A turn, until it is dropped.
 #[derive(Debug)]
 pub(super) struct HeldTurn {
     turns: Arc<FairTurns>,
@@ -159,7 +154,6 @@ impl Drop for TakenShare {
 }
 
 impl FairTurns {
-    /// At least two turns.
     pub(super) fn new(total: usize) -> Arc<Self> {
         let (taken, given, hasher) = (Mutex::default(), Notify::new(), RandomState::new());
         Arc::new(Self { total, free: Arc::new(Semaphore::new(total)), taken, given, hasher })

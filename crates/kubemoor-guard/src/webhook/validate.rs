@@ -19,6 +19,7 @@ use moka::sync::Cache;
 use tokio::time::{Instant, timeout_at};
 
 use super::annotations::{self, AnnotationRequest};
+use super::autoscaling;
 use super::case::{Aspect, HeldRecords, Judgement, ReviewCase, ReviewSubject, certain, governing};
 use super::hints::{self, UserRights};
 use super::intake::{CallerGate, Intake, Received, ReviewStage, Submission, UnreadCause};
@@ -27,7 +28,8 @@ use super::order::{self, OrderDesk};
 use super::repeats::{EditRepeats, ObjectVersion};
 use super::review::{self, AdmissionRequest, AdmissionResponse, AuditKey, ReviewError, ReviewHead};
 use super::shares::{FairTurns, HeldTurn, aside};
-use kubemoor_declare::model::{EditsMode, ObjectId, ReleaseId};
+use kubemoor_declare::model::{Actor, EditsMode, ObjectId, ReleaseId};
+use kubemoor_helm::index::Index;
 use kubemoor_helm::release::{ObjectDeclarations, Release};
 use kubemoor_helm::values::Candidate;
 use kubemoor_ledger::LedgerHandle;
@@ -60,9 +62,6 @@ const SPARED_PERIOD: Duration = Duration::from_secs(3600);
 /// The most of them that are remembered: with more of them, some are kept again before their time.
 const SPARED_REMEMBERED: u64 = 10_000;
 
-/// Room for most fields' paths, in bytes.
-const FIELDS_ROOM: usize = 128;
-
 #[derive(Debug, thiserror::Error)]
 enum NoVerdict {
     #[error(transparent)]
@@ -84,7 +83,6 @@ pub struct Setup {
     pub orders: Option<OrderDesk>,
     pub metrics: AdmissionMetrics,
     pub ledger: LedgerHandle,
-    /// The receivers of denials.
     pub notifiers: Notifiers,
 }
 
@@ -148,13 +146,15 @@ impl Validator {
         span.note(&head);
         let uid = head.uid.clone();
         let subject = self.subject(&head, stage, matches!(body, Received::Whole(_)));
-        let (webhook, decided) = if stage == ReviewStage::Mutate && order::is_order(&head) {
+        let (webhook, decided) = if stage == ReviewStage::Observe {
+            (Webhook::Autoscalers, self.observe(body))
+        } else if stage == ReviewStage::Mutate && order::is_order(&head) {
             (Webhook::Orders, self.answer_order(body, *deadline).await)
         } else {
             let webhook = match (&subject, stage) {
                 (_, ReviewStage::Mutate) => Webhook::Reverts,
-                (Ok(subject), ReviewStage::Validate) => subject.webhook(),
-                (Err(_), ReviewStage::Validate) => Webhook::Edits,
+                (Ok(subject), _) => subject.webhook(),
+                (Err(_), _) => Webhook::Edits,
             };
             let decided = match (subject, body) {
                 (Err(reason), _) => Ok((AdmissionResponse::allow(), Verdict::allow(reason))),
@@ -165,7 +165,7 @@ impl Validator {
                 }
                 (Ok(subject), Received::Front(front, why)) => {
                     let request = AdmissionRequest::from_front(head, front);
-                    let case = ReviewCase::of(subject, request, self.setup.record_driver);
+                    let case = ReviewCase::new(subject, request, self.setup.record_driver);
                     Ok(self.decide_unread(case, stage, *why))
                 }
             };
@@ -195,7 +195,7 @@ impl Validator {
     async fn decide(
         &self,
         subject: ReviewSubject,
-        head: ReviewHead<'_>,
+        head: ReviewHead,
         (bytes, takes_long): (&Bytes, bool),
         stage: ReviewStage,
         deadline: Instant,
@@ -204,14 +204,14 @@ impl Validator {
         let _turn = match self.turn(&subject, &head, (bytes, takes_long), deadline).await {
             Ok(turn) => turn,
             Err(why) => {
-                let case = ReviewCase::of(subject, AdmissionRequest::from_front(head, bytes), driver);
+                let case = ReviewCase::new(subject, AdmissionRequest::from_front(head, bytes), driver);
                 return Ok(self.decide_unread(case, stage, why));
             }
         };
-        let mut case = ReviewCase::of(subject, AdmissionRequest::parse(bytes)?, driver);
+        let mut case = ReviewCase::new(subject, AdmissionRequest::parse(bytes)?, driver);
         if case.is_record() {
             match self.decode_records(&case, bytes, deadline).await {
-                Some(held) => case.hold(held),
+                Some(held) => case.held = Some(held),
                 None => return Ok(self.decide_unread(case, stage, UnreadCause::Late)),
             }
         }
@@ -244,7 +244,7 @@ impl Validator {
                 judgement.verdict = Verdict::allow(judgement.verdict.reason);
                 AdmissionResponse::allow()
             }
-            ReviewStage::Validate => {
+            ReviewStage::Validate | ReviewStage::Observe => {
                 let settled = annotations::settle(asked, &case, &mut judgement, &looker).await;
                 let mut warnings = settled.map_err(|error| self.record_unreached(&case, error))?;
                 let (policies, index) = (self.setup.resolver.policies(), self.setup.source.index());
@@ -262,16 +262,20 @@ impl Validator {
     /// What the review is about, or the reason why it is allowed unread.
     fn subject(
         &self,
-        head: &ReviewHead<'_>,
+        head: &ReviewHead,
         stage: ReviewStage,
         is_whole: bool,
     ) -> Result<ReviewSubject, VerdictReason> {
         let index = self.setup.source.index().read();
         let driver = self.setup.record_driver;
         let may_be_record = |subject: &ReviewSubject| {
-            is_whole && stage == ReviewStage::Validate && subject.may_be_labelled(driver)
+            let here = &subject.object.namespace;
+            stage == ReviewStage::Validate
+                && subject.may_be_labelled(driver)
+                && (is_whole
+                    || kept_from_others(&self.setup.resolver, &index, here.as_deref(), None).is_some())
         };
-        let subject = ReviewSubject::of(head, &index, driver)
+        let subject = ReviewSubject::from_head(head, &index, driver)
             .filter(|subject| subject.concerns(&head.kind.version, &index) || may_be_record(subject))
             .filter(|subject| stage == ReviewStage::Validate || subject.aspect == Aspect::Object);
         let subject = subject.ok_or(VerdictReason::NotDeclared)?;
@@ -282,7 +286,16 @@ impl Validator {
         Ok(subject)
     }
 
-    /// Answers an order, which is always allowed.
+    fn observe(&self, body: &Received) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
+        if let Received::Whole(bytes) = body {
+            let request = AdmissionRequest::parse(bytes)?;
+            let index = self.setup.source.index().read();
+            let rows = autoscaling::rows(&request, &index, &self.setup.resolver).into_iter();
+            rows.filter(|_| !request.dry_run).for_each(|row| self.setup.ledger.record(row));
+        }
+        Ok((AdmissionResponse::allow(), Verdict::allow(VerdictReason::NotDeclared)))
+    }
+
     async fn answer_order(
         &self,
         body: &Received,
@@ -301,7 +314,6 @@ impl Validator {
         Ok((answer, Verdict::allow(VerdictReason::NotDeclared)))
     }
 
-    /// Whether judging may take long, by all claims of the object.
     fn takes_long(&self, subject: &ReviewSubject, sent: usize) -> bool {
         let index = self.setup.source.index().read();
         let claims = index.claims(&subject.object);
@@ -313,7 +325,7 @@ impl Validator {
     async fn turn(
         &self,
         subject: &ReviewSubject,
-        head: &ReviewHead<'_>,
+        head: &ReviewHead,
         (bytes, takes_long_by_all): (&Bytes, bool),
         deadline: Instant,
     ) -> Result<Option<HeldTurn>, UnreadCause> {
@@ -361,7 +373,6 @@ impl Validator {
         Some(timeout_at(deadline, decoding).await.ok()?.unwrap_or_default())
     }
 
-    /// The answer to a review that cannot be read, or not in time.
     fn decide_unread(
         &self,
         case: ReviewCase<'_>,
@@ -382,36 +393,37 @@ impl Validator {
     /// record is allowed in that case too, because Helm must not be denied on account of others, unless a policy names the
     /// users who may write it.
     fn judge_unread(&self, case: &ReviewCase<'_>, why: UnreadCause) -> (Verdict, EditMessage) {
-        let subject = &case.subject;
+        let (subject, object) = (&case.subject, &case.subject.object);
+        let Some(policy) = self.policy(case) else {
+            return (Verdict::allow(VerdictReason::NotDeclared), EditMessage::default());
+        };
         let reason = match why {
             UnreadCause::TooLarge => {
-                let verdict = Verdict::by_mode(&self.policy(case), VerdictReason::TooLarge, None);
-                return (verdict, subject.beyond_judgement());
+                let verdict = Verdict::by_mode(&policy, VerdictReason::TooLarge, None);
+                return (verdict, message::of_beyond_judgement(object, subject.aspect == Aspect::Record));
             }
             UnreadCause::Crowded | UnreadCause::Busy => VerdictReason::Busy,
             UnreadCause::Late => VerdictReason::Late,
         };
         if !case.is_record() {
-            let policy = self.policy(case);
             let verdict = match why {
                 UnreadCause::Crowded => Verdict::by_mode(&policy, reason, None),
                 _ => Verdict::unjudged(&policy, reason),
             };
-            return (verdict, subject.no_room());
+            return (verdict, message::of_no_room(object, subject.aspect == Aspect::Record));
         }
-        let object = &subject.object;
         let edit = RecordEdit {
             operation: case.operation,
             actor: &case.actor,
             object,
             old: None,
             new: None,
-            labelled: case.labelled(),
+            labelled: &case.labelled,
             adds_owner: false,
             being_deleted: false,
         };
         let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
-        let stored = records::places(object, case.labelled()).into_iter().next();
+        let stored = records::places(object, &case.labelled).into_iter().next();
         let judged = stored.filter(|_| !case.actor.user.is_empty()).and_then(|stored| {
             let release = self.setup.source.index().read().uncontested(&stored).cloned();
             records::judge_unread(&edit, release.as_deref(), &rules)
@@ -421,17 +433,21 @@ impl Validator {
                 let message = falsified.map(|falsified| message::of_record(object, falsified));
                 (verdict, message.unwrap_or_default())
             }
-            None => (Verdict::unjudged(&self.policy(case), reason), EditMessage::default()),
+            None => (Verdict::unjudged(&policy, reason), EditMessage::default()),
         }
     }
 
-    /// The policy for a review of which only the head is known.
-    fn policy(&self, case: &ReviewCase<'_>) -> Arc<Policy> {
+    /// The policy for a review of which only the front is known; `None` for a Secret that no policy keeps from the user,
+    /// whatever its labels make of it.
+    fn policy(&self, case: &ReviewCase<'_>) -> Option<Arc<Policy>> {
         let (resolver, index) = (&self.setup.resolver, self.setup.source.index().read());
         let object = &case.subject.object;
         match (&case.subject.aspect, records::names(object)) {
-            (Aspect::Record, Some((stored, _))) => resolver.of(&index.release_stored_as(stored)),
-            _ => governing(resolver, object, &certain(object, case.version(), &index)),
+            (Aspect::Record, Some((stored, _))) => Some(resolver.of(&index.release_stored_as(stored))),
+            _ if case.is_record() || case.subject.concerns(&case.version, &index) => {
+                Some(governing(resolver, object, &certain(object, case.version(), &index)))
+            }
+            _ => kept_from_others(resolver, &index, object.namespace.as_deref(), Some(&case.actor)),
         }
     }
 
@@ -443,7 +459,6 @@ impl Validator {
             return;
         }
         if verdict.outcome != EditOutcome::Allow {
-            // A denied update is never stored, whatever the version.
             let version = match (verdict.outcome, case.texts()) {
                 (EditOutcome::Warn | EditOutcome::Record, [Some(old), Some(new)]) => {
                     let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
@@ -452,8 +467,9 @@ impl Validator {
                 }
                 _ => None,
             };
-            let what = (&case.subject.object, case.operation, &case.actor);
-            if self.repeats.is_repeat(what, verdict, version, Instant::now()) {
+            let what = (&case.subject.object, &case.actor);
+            let is_repeat = |version| self.repeats.is_repeat(what, verdict, version, Instant::now());
+            if version.is_some_and(is_repeat) {
                 return;
             }
             let grounds = verdict.grounds.as_ref();
@@ -541,7 +557,7 @@ impl Validator {
         let recording = Recording {
             object: &case.subject.object,
             scale: matches!(case.subject.aspect, Aspect::Scale(_)),
-            manager: case.field_manager(),
+            manager: &case.field_manager,
             resolver: &self.setup.resolver,
             now,
         };
@@ -555,7 +571,6 @@ impl Validator {
         row
     }
 
-    /// Stores a row, and notifies people of a denial.
     fn store(&self, row: LedgerRow, verdict: &Verdict) {
         if verdict.outcome == EditOutcome::Deny && self.setup.notifiers.have_receivers() {
             let (release, revision) = row.release.clone().unzip();
@@ -579,6 +594,20 @@ impl Validator {
         let (stored, revision) = records::names(record)?;
         Some((self.setup.source.index().read().release_stored_as(stored), revision))
     }
+}
+
+/// The strictest policy that leaves records in a namespace to operators, of whom `actor` is none.
+fn kept_from_others(
+    resolver: &PolicyResolver,
+    index: &Index,
+    namespace: Option<&str>,
+    actor: Option<&Actor>,
+) -> Option<Arc<Policy>> {
+    let stored = index.histories().filter(|release| namespace == Some(&*release.storage));
+    let policies = stored.map(|release| resolver.of(&release.id));
+    let is_operator =
+        |policy: &Policy| policy.operators.iter().any(|it| actor.is_some_and(|actor| it.is(actor)));
+    policies.filter(|it| !it.operators.is_empty() && !is_operator(it)).max_by_key(|it| it.edits)
 }
 
 fn reviewed(case: &ReviewCase<'_>) -> ReviewedEdit {
@@ -659,7 +688,7 @@ fn revert_plan(
     let Some(release) = judgement.claims.iter().find(|claim| claim.id == grounds.release) else {
         return Err(Irreversible::Outdated);
     };
-    let (settled, field_manager) = (judgement.settled.as_deref(), case.field_manager());
+    let (settled, field_manager) = (judgement.settled.as_deref(), &*case.field_manager);
     let edit = WholeEdit { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
     revert::plan(edit, release, &resolver.of(&release.id), &grounds.fields)
 }
@@ -690,15 +719,11 @@ fn annotate(answer: AdmissionResponse, verdict: &Verdict) -> AdmissionResponse {
         .annotate(AuditKey::Decision, verdict.outcome.as_str())
         .annotate(AuditKey::Reason, verdict.reason.as_str());
     let Some(grounds) = &verdict.grounds else { return answer };
-    let mut fields = String::with_capacity(grounds.fields.len() * FIELDS_ROOM);
-    for (index, field) in grounds.fields.iter().enumerate() {
-        fields.push_str(if index == 0 { "" } else { "," });
-        fields.push_str(field.path.pointer());
-    }
+    let fields: Vec<&str> = grounds.fields.iter().map(|field| field.path.pointer()).collect();
     answer
         .annotate(AuditKey::Release, grounds.release.to_string())
         .annotate(AuditKey::Revision, grounds.revision.to_string())
-        .annotate(AuditKey::Fields, fields)
+        .annotate(AuditKey::Fields, fields.join(","))
 }
 
 fn decision(outcome: EditOutcome) -> Decision {
@@ -731,7 +756,7 @@ impl ReviewSpan {
         Self(Arrival::now(headers))
     }
 
-    fn note(&mut self, head: &ReviewHead<'_>) {
+    fn note(&mut self, head: &ReviewHead) {
         let Some(arrival) = &mut self.0 else { return };
         arrival.note("kubemoor.review.uid", head.uid.to_string());
         arrival.note_object(&head.object());
@@ -758,6 +783,7 @@ impl ReviewSpan {
         let route = match stage {
             ReviewStage::Validate => "/validate/{token}",
             ReviewStage::Mutate => "/mutate/{token}",
+            ReviewStage::Observe => "/observe/{token}",
         };
         self.0.into_iter().for_each(|arrival| arrival.answered(route, code.as_u16()));
     }

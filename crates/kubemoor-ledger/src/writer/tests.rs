@@ -288,7 +288,7 @@ fn equal_refusals_within_a_minute_are_counted_on_the_first() {
     assert_eq!((batch.rows, batch.repeats), (vec![&entries[0]], BTreeMap::from([(first, 2)])));
     let later = [refusal(59, "drift")];
     let batch = refusals.fold(&later);
-    assert_eq!((batch.rows, batch.repeats), (vec![], BTreeMap::from([(first, 1)])));
+    assert_eq!((batch.rows, batch.repeats), (vec![], BTreeMap::from([(first, 3)])));
     let next = [refusal(61, "drift"), refusal(62, "drift")];
     assert_eq!(folded(&mut refusals, &next), 1, "another minute");
 }

@@ -240,7 +240,7 @@ fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
     check(of(4, only_declared, scaler(3, 6, false, true)), "as declared but /spec/replicas");
     // What an autoscaler left behind stays, however many these are.
     check(
-        of(40, "{}", Circumstances { departed: Some(Vec::new()), ..Circumstances::default() }),
+        of(40, "{}", Circumstances { departed: Some(Default::default()), ..Circumstances::default() }),
         "as declared but /spec/replicas",
     );
     let image = Case {

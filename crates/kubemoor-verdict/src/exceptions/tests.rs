@@ -120,7 +120,8 @@ fn a_repair_leaves_what_may_differ_as_it_is() {
     assert!(covers("{}", &scaled, 7, "/spec/replicas") && covers("{}", &scaled, 1, "/spec/replicas"));
     assert!(!covers("{}", &scaled, 0, "/spec/replicas"));
     assert!(!covers("{autoscalers: Declared}", &scaled, 5, "/spec/replicas"));
-    let departed = Circumstances { departed: Some(Vec::new()), ..Circumstances::default() };
+    let departed =
+        Circumstances { departed: Some(DepartedAutoscaler::default()), ..Circumstances::default() };
     assert!(covers("{}", &departed, 70, "/spec/replicas") && !covers("{}", &departed, 70, "/spec/paused"));
 }
 
@@ -180,7 +181,7 @@ fn replicas_of_deleted_autoscaler_stay_only_without_an_accepted_successor() {
         with(&release(""), spec, &circumstances, NOON, |it| it.mask(&live).covers(&path))
     };
     let departed = |by: &[(&str, &str)], autoscalers: Vec<Autoscaler>| Circumstances {
-        departed: Some(named(by)),
+        departed: Some(DepartedAutoscaler { declared_by: named(by), range: None }),
         autoscalers,
         ..Circumstances::default()
     };
@@ -189,6 +190,13 @@ fn replicas_of_deleted_autoscaler_stay_only_without_an_accepted_successor() {
     assert!(!stays("{}", departed(&[], vec![scaler(1, 3, &[])]), 0));
     assert!(!stays(only_declared, departed(&[], vec![]), 7));
     assert!(stays(only_declared, departed(&[("shop", "any")], vec![]), 7));
+    // One whose range did not hold the declared replicas scaled nothing that it could have left.
+    let of_range = |range, spec: &str| {
+        let departed = Some(DepartedAutoscaler { declared_by: Vec::new(), range: Some(range) });
+        stays(spec, Circumstances { departed, ..Circumstances::default() }, 7)
+    };
+    assert!(of_range((1, 9), "{edits: Deny}") && of_range((9, 9), "{edits: Warn}"));
+    assert!(!of_range((9, 9), "{edits: Deny}"));
     // Somebody's own is no successor.
     assert!(stays(only_declared, departed(&[("shop", "any")], vec![scaler(1, 3, &[])]), 7));
 }
@@ -199,7 +207,8 @@ fn deleted_autoscaler_excuses_its_leftover_replicas_but_no_user_change() {
     let (object, declarations) = release.objects.iter().next().unwrap();
     let declared = declarations.latest.as_ref().unwrap();
     let policy = policies([]).of(&release.id, &Labels::new());
-    let departed = Circumstances { departed: Some(Vec::new()), ..Circumstances::default() };
+    let departed =
+        Circumstances { departed: Some(DepartedAutoscaler::default()), ..Circumstances::default() };
     let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
     let path: Path = "/spec/replicas".parse().unwrap();
     for (actor, expected) in [(None, Some(VerdictReason::Autoscaled)), (Some(&alice), None)] {

@@ -105,7 +105,7 @@ mod autoscalers {
         };
         let left = |known: &AutoscalerIndex| {
             let departure = known.departed.get(&deployment("web"));
-            departure.map(|it| it.since(Timestamp::UNIX_EPOCH).unwrap().len())
+            departure.map(|it| it.since(Timestamp::UNIX_EPOCH).unwrap().declared_by.len())
         };
         let (a, b) = (taken_in(&mut known, "a"), taken_in(&mut known, "b"));
         assert_eq!(left(&known), None);
@@ -150,7 +150,7 @@ mod departed {
         let mut departed = Departed::default();
         let room = i64::try_from(REMEMBERED).unwrap();
         for number in 0..room + 3 {
-            let forgotten = departed.note(&workload(&number.to_string()), Vec::new(), at(number));
+            let forgotten = departed.note(&workload(&number.to_string()), (Vec::new(), None), at(number));
             let oldest = number.checked_sub(room).filter(|oldest| *oldest >= 0);
             assert_eq!(forgotten, oldest.map(|oldest| workload(&oldest.to_string())), "{number}");
         }
@@ -161,12 +161,15 @@ mod departed {
     #[test]
     fn departed_autoscaler_counts_only_for_times_before_its_deletion() {
         let mut departed = Departed::default();
-        let since = |departed: &Departed, second| departed.get(&workload("web")).unwrap().since(at(second));
-        departed.note(&workload("web"), shop(), at(10));
+        let since = |departed: &Departed, second| {
+            let departure = departed.get(&workload("web")).unwrap().since(at(second));
+            departure.map(|it| it.declared_by)
+        };
+        departed.note(&workload("web"), (shop(), None), at(10));
         assert_eq!(since(&departed, 9), Some(shop()));
         assert_eq!(since(&departed, 10), None);
         // Somebody's own goes later, beside the memory of the declared one.
-        departed.note(&workload("web"), Vec::new(), at(20));
+        departed.note(&workload("web"), (Vec::new(), None), at(20));
         assert_eq!(since(&departed, 9), Some(shop()));
         assert_eq!(since(&departed, 10), Some(Vec::new()));
         assert_eq!(since(&departed, 20), None);
@@ -175,15 +178,15 @@ mod departed {
     #[test]
     fn somebodys_own_autoscaler_is_no_successor_of_a_declared_one() {
         let mut departed = Departed::default();
-        departed.note(&workload("web"), shop(), at(10));
+        departed.note(&workload("web"), (shop(), None), at(10));
         departed.succeed(&workload("web"), false);
         assert!(departed.get(&workload("web")).is_some());
         departed.succeed(&workload("web"), true);
         assert!(departed.get(&workload("web")).is_none());
-        departed.note(&workload("web"), Vec::new(), at(30));
+        departed.note(&workload("web"), (Vec::new(), None), at(30));
         departed.succeed(&workload("web"), false);
         assert!(departed.get(&workload("web")).is_none());
-        departed.note(&workload("web"), shop(), at(40));
+        departed.note(&workload("web"), (shop(), None), at(40));
         departed.forget(&workload("web"));
         assert!(departed.get(&workload("web")).is_none());
     }

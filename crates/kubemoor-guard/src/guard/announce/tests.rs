@@ -1,6 +1,7 @@
 use jiff::Timestamp;
 
 use super::*;
+use kubemoor_reconcile::report::Drifted;
 
 fn incident(kind: DriftKind, repaired: Option<Result<(), String>>, kept: Option<&str>) -> Incident {
     let object = ObjectId::namespaced("", "ConfigMap", "shop", "settings");

@@ -4,21 +4,19 @@ use super::*;
 
 /// What happens to the machine, at a second.
 enum Step {
-    Lead(&'static [&'static str]),
-    Follow,
     Note(&'static [&'static str]),
     /// What is due is this, and is taken by the database: these of it stand so.
     Takes(Expected, &'static [(&'static str, u64)]),
     /// What is due is this, and the database fails.
     Fails(Expected),
-    /// Nothing is due before this second; none for never.
-    Rests(Option<u64>),
+    /// Nothing is due before this second.
+    Rests(u64),
 }
 
 /// Whether the guard says that it is there, whether rows are looked through, and which releases are looked at.
 type Expected = (bool, bool, &'static [&'static str]);
 
-use Step::{Fails, Follow, Lead as Leads, Note, Rests, Takes};
+use Step::{Fails, Note, Rests, Takes};
 
 fn release(name: &str) -> ReleaseId {
     ReleaseId { namespace: "shop".into(), name: name.into() }
@@ -47,9 +45,9 @@ fn releases(names: &[&str]) -> Vec<ReleaseId> {
 }
 
 #[track_caller]
-fn check(steps: &[(u64, Step)]) {
+fn check(known: &[&str], steps: &[(u64, Step)]) {
     let begin = Instant::now();
-    let mut pending = PendingRows::default();
+    let mut pending = PendingRows::new(releases(known), begin);
     for (number, (second, step)) in steps.iter().enumerate() {
         let now = begin + Duration::from_secs(*second);
         let work = |(beats, rereads, names): &Expected| DueRows {
@@ -58,11 +56,9 @@ fn check(steps: &[(u64, Step)]) {
             releases: releases(names),
         };
         match step {
-            Leads(known) => pending.lead(releases(known), now),
-            Follow => pending.follow(),
             Note(names) => pending.note(releases(names), now),
             Takes(expected, states) => {
-                assert!(pending.due().is_some_and(|due| due <= now), "step {number}: nothing is due");
+                assert!(pending.due() <= now, "step {number}: nothing is due");
                 assert_eq!(pending.take(now), work(expected), "step {number}");
                 let states: Vec<_> = states.iter().map(|(name, drifted)| state(name, *drifted)).collect();
                 assert!(states.iter().all(|state| pending.is_news(state)), "step {number}");
@@ -75,88 +71,70 @@ fn check(steps: &[(u64, Step)]) {
                 pending.fail(taken, now);
             }
             Rests(until) => {
-                let due = pending.due().map(|due| due.duration_since(begin).as_secs());
-                assert_eq!(due, *until, "step {number}");
-                assert!(
-                    until.is_some_and(|until| until <= *second) || pending.take(now) == DueRows::default()
-                );
+                assert_eq!(pending.due().duration_since(begin).as_secs(), *until, "step {number}");
+                assert!(until <= second || pending.take(now) == DueRows::default());
             }
         }
     }
 }
 
 #[test]
-fn only_the_leader_writes_and_begins_with_everything() {
-    check(&[
-        (0, Note(&["a"])),
-        (0, Rests(None)),
-        (1, Leads(&["a", "b"])),
-        (1, Takes((true, true, &["a", "b"]), &[("a", 0), ("b", 0)])),
-        (1, Rests(Some(31))),
-        (2, Follow),
-        (2, Note(&["a"])),
-        (40, Rests(None)),
-        // Somebody else has written meanwhile: all of it is news again.
-        (50, Leads(&["a"])),
-        (50, Takes((true, true, &["a"]), &[("a", 0)])),
-    ]);
-}
-
-#[test]
 fn changes_that_follow_each_other_are_written_together_and_once() {
-    check(&[
-        (0, Leads(&[])),
-        (0, Takes((true, true, &[]), &[])),
-        (5, Note(&["a"])),
-        (5, Takes((false, false, &["a"]), &[("a", 1)])),
-        (5, Note(&["a", "b"])),
-        (5, Note(&["a"])),
-        (5, Rests(Some(6))),
-        (6, Takes((false, false, &["a", "b"]), &[("a", 2), ("b", 0)])),
-        (6, Rests(Some(30))),
-        (30, Takes((true, false, &[]), &[])),
-        (30, Rests(Some(60))),
-    ]);
+    check(
+        &[],
+        &[
+            (0, Takes((true, true, &[]), &[])),
+            (5, Note(&["a"])),
+            (5, Takes((false, false, &["a"]), &[("a", 1)])),
+            (5, Note(&["a", "b"])),
+            (5, Note(&["a"])),
+            (5, Rests(6)),
+            (6, Takes((false, false, &["a", "b"]), &[("a", 2), ("b", 0)])),
+            (6, Rests(30)),
+            (30, Takes((true, false, &[]), &[])),
+            (30, Rests(60)),
+        ],
+    );
 }
 
 #[test]
 fn failed_database_write_is_retried_with_growing_delays() {
-    check(&[
-        (0, Leads(&["a"])),
-        (0, Fails((true, true, &["a"]))),
-        (0, Note(&["b"])),
-        (0, Rests(Some(1))),
-        (1, Fails((true, true, &["a", "b"]))),
-        (1, Rests(Some(3))),
-        (3, Fails((true, true, &["a", "b"]))),
-        (3, Rests(Some(7))),
-        (7, Takes((true, true, &["a", "b"]), &[("a", 0), ("b", 0)])),
-        (7, Rests(Some(37))),
-        (37, Fails((true, false, &[]))),
-        (37, Rests(Some(38))),
-        // Another database may answer, which lacks the last rows.
-        (38, Takes((true, false, &["a", "b"]), &[("a", 0), ("b", 0)])),
-    ]);
+    check(
+        &["a"],
+        &[
+            (0, Fails((true, true, &["a"]))),
+            (0, Note(&["b"])),
+            (0, Rests(1)),
+            (1, Fails((true, true, &["a", "b"]))),
+            (1, Rests(3)),
+            (3, Fails((true, true, &["a", "b"]))),
+            (3, Rests(7)),
+            (7, Takes((true, true, &["a", "b"]), &[("a", 0), ("b", 0)])),
+            (7, Rests(37)),
+            (37, Fails((true, false, &[]))),
+            (37, Rests(38)),
+            // Another database may answer, which lacks the last rows.
+            (38, Takes((true, false, &["a", "b"]), &[("a", 0), ("b", 0)])),
+        ],
+    );
 }
 
 #[test]
 fn many_releases_are_written_some_at_a_time() {
     let names: Vec<String> = (0..MOST + 3).map(|number| format!("r{number:04}")).collect();
-    let mut pending = PendingRows::default();
     let now = Instant::now();
-    pending.lead(names.iter().map(|name| release(name)).collect(), now);
+    let mut pending = PendingRows::new(names.iter().map(|name| release(name)).collect(), now);
     assert_eq!(pending.take(now).releases.len(), MOST);
     pending.written(&[], &[]);
-    assert_eq!(pending.due(), Some(now + PAUSE));
+    assert_eq!(pending.due(), now + PAUSE);
     assert_eq!(pending.take(now + PAUSE).releases.len(), 3);
     pending.written(&[], &[]);
-    assert_eq!(pending.due(), Some(now + BEAT));
+    assert_eq!(pending.due(), now + BEAT);
 }
 
 #[test]
 fn returning_release_is_news_after_its_removal() {
-    let mut pending = PendingRows::default();
-    pending.lead(Vec::new(), Instant::now());
+    let mut pending = PendingRows::new(Vec::new(), Instant::now());
     let state = state("a", 0);
     pending.written(std::slice::from_ref(&state), &[]);
     assert!(!pending.is_news(&state));

@@ -39,11 +39,11 @@ async fn only_what_changed_is_told() {
     assert_eq!(told(&changes).await, None);
     state.publish(report(true));
     assert_eq!(told(&changes).await, Some(id.clone()));
-    assert_eq!(state.of(&id).map(|report| report.control.braked), Some(true));
+    assert_eq!(state.report(&id).map(|report| report.control.braked), Some(true));
     state.withdraw(&id);
     state.withdraw(&id);
     assert_eq!((told(&changes).await, told(&changes).await), (Some(id.clone()), None));
-    assert_eq!(state.of(&id), None);
+    assert_eq!(state.report(&id), None);
 }
 
 #[tokio::test]

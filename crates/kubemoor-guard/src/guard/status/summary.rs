@@ -31,7 +31,6 @@ const SEEN: usize = 5000;
 /// The most bytes of them. The API server takes a request of 3 MiB, and etcd one of 1.5 MiB.
 const SEEN_BYTES: usize = 1 << 20;
 
-/// The other sources of a status, besides the report.
 pub(super) struct StatusContext<'a> {
     pub(super) spec: &'a GuardedReleaseSpec,
     pub(super) generation: Option<i64>,
@@ -48,7 +47,6 @@ pub(super) struct StatusContext<'a> {
     pub(super) now: Timestamp,
 }
 
-/// The status for `report`, where `before` is the present status.
 pub(super) fn summary(
     report: &LoopReport,
     before: Option<&GuardedReleaseStatus>,

@@ -32,9 +32,7 @@ mod cache {
             let held = shelf.get(&release).unwrap().metadata.resource_version;
             assert_eq!(held.as_deref(), Some(expected));
         }
-        assert!(
-            matches!(&shelf.0[&release].kept, CachedBody::Small(small) if small.size() * 3 < text(&guarded).to_string().len())
-        );
+        assert!(shelf.0[&release].body.size() * 3 < text(&guarded).to_string().len());
         shelf.remove(&release);
         assert!(shelf.get(&release).is_none() && shelf.all().next().is_none());
     }
@@ -54,10 +52,10 @@ mod due {
         for (name, seconds) in [("a", 5), ("b", 3), ("a", 2), ("a", 9)] {
             due.look_at(release(name), Duration::from_secs(seconds));
         }
-        assert_eq!((due.next(), due.count()), (Some(start + Duration::from_secs(2)), 2));
+        assert_eq!((due.next(), due.times.len()), (Some(start + Duration::from_secs(2)), 2));
         let popped = [due.pop(), due.pop(), due.pop()].map(|it| it.map(|(release, _)| release));
         assert_eq!(popped, [Some(release("a")), Some(release("b")), None]);
-        assert_eq!((due.next(), due.count()), (None, 0));
+        assert_eq!((due.next(), due.times.len()), (None, 0));
     }
 
     #[tokio::test(start_paused = true)]
@@ -67,10 +65,10 @@ mod due {
             due.look_at(release(name), Duration::ZERO);
         }
         due.look_at_first(release("c"), Duration::from_millis(100));
-        assert_eq!((due.pop(), due.count()), (Some((release("a"), false)), 2));
+        assert_eq!((due.pop(), due.times.len()), (Some((release("a"), false)), 2));
         tokio::time::advance(Duration::from_millis(100)).await;
         let popped: Vec<_> = std::iter::from_fn(|| due.pop()).collect();
-        assert_eq!(popped, [(release("c"), true), (release("b"), false), (release("c"), false)]);
+        assert_eq!(popped, [(release("c"), true), (release("b"), false)]);
     }
 
     #[tokio::test(start_paused = true)]

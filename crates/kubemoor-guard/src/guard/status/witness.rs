@@ -89,7 +89,6 @@ impl WaitingSuspensions {
         self.last.is_empty()
     }
 
-    /// Adds what was seen since. What changed again is another one's business.
     fn add(&mut self, all: Vec<SuspensionSeen>) {
         for seen in all {
             let Some(release) = seen.release.clone() else { continue };

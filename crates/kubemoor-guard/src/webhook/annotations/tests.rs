@@ -79,8 +79,8 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {k: v}\n";
     let release = Arc::new(deployed(manifest));
     let index = Index::default();
-    let subject = ReviewSubject::of(&request.head, &index, RecordDriver::Secret).unwrap();
-    let case = ReviewCase::of(subject, request, RecordDriver::Secret);
+    let subject = ReviewSubject::from_head(&request.head, &index, RecordDriver::Secret).unwrap();
+    let case = ReviewCase::new(subject, request, RecordDriver::Secret);
     let resolver = PolicyResolver::new(Policy::new(mode, DriftMode::Report, Duration::from_secs(60)));
     let source = ReleaseSource::Fixed(parking_lot::RwLock::new(index));
     let rules = Rules { resolver: &resolver, own_account: None };

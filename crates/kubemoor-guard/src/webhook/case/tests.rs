@@ -66,8 +66,8 @@ metadata: {name: shop}
 
     fn counting_in(review: &str, index: &RwLock<Index>) -> (Vec<Arc<Release>>, Option<ReleaseId>) {
         let request = review::AdmissionRequest::parse(review.as_bytes()).unwrap();
-        let subject = ReviewSubject::of(&request.head, &index.read(), RecordDriver::Secret).unwrap();
-        let case = ReviewCase::of(subject, request, RecordDriver::Secret);
+        let subject = ReviewSubject::from_head(&request.head, &index.read(), RecordDriver::Secret).unwrap();
+        let case = ReviewCase::new(subject, request, RecordDriver::Secret);
         let claims = case.claims(index, &resolver(EditsMode::Deny));
         let named = case.newly_named(&claims);
         (claims, named)
@@ -198,8 +198,8 @@ mod records {
         let resolver = resolver(EditsMode::Deny);
         let rules = Rules { resolver: &resolver, own_account: None };
         let request = review::AdmissionRequest::parse(review.as_bytes()).unwrap();
-        let subject = ReviewSubject::of(&request.head, &index.read(), RecordDriver::Secret).unwrap();
-        let case = ReviewCase::of(subject, request, RecordDriver::Secret);
+        let subject = ReviewSubject::from_head(&request.head, &index.read(), RecordDriver::Secret).unwrap();
+        let case = ReviewCase::new(subject, request, RecordDriver::Secret);
         let circumstances = Circumstances::default();
         let (circumstances, evidence, now) = (&circumstances, DryRunEvidence::None, Timestamp::UNIX_EPOCH);
         let verdict =

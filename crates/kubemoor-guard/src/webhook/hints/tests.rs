@@ -62,15 +62,6 @@ mod rights {
         assert_eq!(rights.may(&client, &alice, reading("readable"), READ_BUDGET).await, Some(true));
         assert_eq!(count.load(Ordering::Relaxed), asked + 2, "not for ever");
     }
-
-    #[test]
-    fn answers_are_remembered_within_a_bound() {
-        let mut known = HashMap::new();
-        (0..=1000).for_each(|key| remember(&mut known, key, Some(true)));
-        assert_eq!(known.len(), 1, "so many at once begin anew");
-        remember(&mut known, 1000, Some(false));
-        assert_eq!(known[&1000].1, Some(false));
-    }
 }
 
 mod labels {
@@ -120,8 +111,8 @@ mod labels {
         })
         .to_string();
         let request = review::AdmissionRequest::parse(review.as_bytes()).unwrap();
-        let subject = ReviewSubject::of(&request.head, &index, RecordDriver::Secret).unwrap();
-        let case = ReviewCase::of(subject, request, RecordDriver::Secret);
+        let subject = ReviewSubject::from_head(&request.head, &index, RecordDriver::Secret).unwrap();
+        let case = ReviewCase::new(subject, request, RecordDriver::Secret);
         milder_labels(&case, &policies(), &index)
     }
 

@@ -274,6 +274,7 @@ fn only_a_path_with_a_known_token_is_answered() {
     for (path, stage) in [
         (format!("/validate/{known}"), Some(ReviewStage::Validate)),
         (format!("/mutate/{known}"), Some(ReviewStage::Mutate)),
+        (format!("/observe/{known}"), Some(ReviewStage::Observe)),
         (format!("/validate/{other}"), None),
         (format!("/validate/{known}a"), None),
         (format!("/validate/{known}/"), None),

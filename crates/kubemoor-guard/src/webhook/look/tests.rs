@@ -174,8 +174,8 @@ mod owners {
     ) -> (EditOutcome, Option<String>) {
         let text = scale(replicas);
         let request = review::AdmissionRequest::parse(text.as_bytes()).unwrap();
-        let subject = ReviewSubject::of(&request.head, &index, RecordDriver::Secret).unwrap();
-        let mut case = ReviewCase::of(subject, request, RecordDriver::Secret);
+        let subject = ReviewSubject::from_head(&request.head, &index, RecordDriver::Secret).unwrap();
+        let mut case = ReviewCase::new(subject, request, RecordDriver::Secret);
         let source = ReleaseSource::Fixed(RwLock::new(index));
         let rules = Rules { resolver: &resolver, own_account: None };
         let looker =

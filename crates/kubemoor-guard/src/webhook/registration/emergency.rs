@@ -1,6 +1,6 @@
-//! The emergency switch: disables the guard until a person arms it again.
+//! The emergency switch: disables enforcement until a person enables it again.
 //!
-//! `open`, `close` and `is_open` are for the person, `follow` for the guard. What counts is one object of the cluster, the
+//! [`follow`] is for the guard, all else for the person. What counts is one object of the cluster, the
 //! marker: a configuration without webhooks, which survives every guard and needs no right that the guard has not. While it
 //! says so, nobody writes the webhook configurations; what they were, as they were read last, is kept in it, so that arming
 //! again brings back the admin's own settings too. Deleting the marker closes the emergency as well.
@@ -28,7 +28,7 @@ pub const MARKER: &str = "kubemoor-emergency";
 
 const ATTEMPTS: usize = 5;
 
-/// How long `open` checks that no guard restores a configuration because it has not seen the marker
+/// How long the command checks that no guard restores a configuration because it has not seen the marker
 /// yet.
 const WATCHED: Duration = Duration::from_secs(3);
 
@@ -43,10 +43,9 @@ pub enum Armed {
     Empty,
 }
 
-/// Everything was opened, or closed again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EmergencyChange {
-    pub open: bool,
+    pub enforcement_disabled: bool,
     /// The user of the command, as the marker names them; may be empty.
     pub by: String,
     pub reason: String,
@@ -64,9 +63,12 @@ pub enum EmergencyError {
     Contested,
 }
 
-/// Opens everything for a `reason`: no webhook is called, no guard repairs, until [`close`].
+/// Disables enforcement for a `reason`: no webhook is called, no guard repairs, until [`enable_enforcement`].
 /// Returns how many configurations were removed. May be repeated.
-pub async fn open(client: &kube::Client, reason: Option<&str>) -> Result<usize, EmergencyError> {
+pub async fn disable_enforcement(
+    client: &kube::Client,
+    reason: Option<&str>,
+) -> Result<usize, EmergencyError> {
     let [mut had_validating, mut had_mutating] = mark(client, reason).await?;
     let validating = by_hand::<ValidatingWebhookConfiguration>(client);
     let mutating = by_hand::<MutatingWebhookConfiguration>(client);
@@ -82,9 +84,9 @@ pub async fn open(client: &kube::Client, reason: Option<&str>) -> Result<usize, 
     }
 }
 
-/// Arms the guard again: the configurations are restored, and guards judge, repair and register.
+/// Enables enforcement again: the configurations are restored, and guards judge, repair and register.
 /// May be repeated.
-pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
+pub async fn enable_enforcement(client: &kube::Client) -> Result<Armed, EmergencyError> {
     let markers: Markers = by_hand(client);
     let Some(marker) = markers.read(MARKER).await.map_err(EmergencyError::Read)? else {
         return Ok(Armed::Already);
@@ -112,12 +114,11 @@ pub async fn close(client: &kube::Client) -> Result<Armed, EmergencyError> {
     Ok(armed)
 }
 
-pub async fn is_open(client: &kube::Client) -> Result<bool, EmergencyError> {
+pub async fn is_enforcement_disabled(client: &kube::Client) -> Result<bool, EmergencyError> {
     let marker = by_hand::<ValidatingWebhookConfiguration>(client).read(MARKER).await;
     Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| says_open(&marker)))
 }
 
-/// The calling user, as far as the API server tells.
 async fn caller(client: &kube::Client) -> String {
     own_name(client, None).await.ok().flatten().unwrap_or_default()
 }
@@ -164,12 +165,11 @@ struct Saved {
 
 type Markers = Registrations<ValidatingWebhookConfiguration>;
 
-/// The last turn, by the marker.
 fn last_change(marker: &ValidatingWebhookConfiguration) -> EmergencyChange {
     let annotations = marker.metadata.annotations.as_ref();
     let text = |name| annotations.and_then(|them| them.get(name)).cloned().unwrap_or_default();
     let emergency = marker.metadata.uid.clone().unwrap_or_default();
-    EmergencyChange { open: says_open(marker), by: text(BY), reason: text(REASON), emergency }
+    EmergencyChange { enforcement_disabled: says_open(marker), by: text(BY), reason: text(REASON), emergency }
 }
 
 /// Writes the marker, with the configurations as they are. Returns which of them existed: that which validates, and
@@ -246,77 +246,64 @@ async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, Eme
     }))
 }
 
-/// Publishes through `open` whether the switch is off, from the first known state until `stop`.
-/// Without the permission to read, it counts as armed. Calls `keep` for each turn.
+/// Publishes through `disabled` whether enforcement is disabled, from the first known state until `stop`.
+/// Without the permission to read, it counts as enabled. Calls `keep` for each change.
 pub async fn follow(
     client: kube::Client,
-    open: watch::Sender<Option<bool>>,
+    disabled: watch::Sender<Option<bool>>,
     keep: impl Fn(EmergencyChange) + Send,
     stop: CancellationToken,
 ) {
     let markers: Markers = by_hand(&client);
     let mut events = markers.follow(MARKER);
-    let mut listed = false;
-    let mut failures = FailureLog::default();
-    let mut turn = EmergencyChange::default();
+    let (mut listed, mut turn, mut failures) = (false, EmergencyChange::default(), FailureLog::default());
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
             event = events.next() => event,
         };
-        if let ObjectEvent::Listed(Typed(marker))
-        | ObjectEvent::Applied(Typed(marker))
-        | ObjectEvent::Deleted(Typed(marker)) = &event
-        {
-            turn = last_change(marker);
-        }
         let said = match event {
+            // This does not prove yet that the API server answers.
+            ObjectEvent::Relisting => {
+                listed = false;
+                continue;
+            }
+            ObjectEvent::Watching => {
+                failures.note_success();
+                continue;
+            }
+            ObjectEvent::Listed(Typed(marker)) => {
+                turn = last_change(&marker);
+                listed = turn.enforcement_disabled;
+                listed
+            }
+            ObjectEvent::Synced => {
+                failures.note_success();
+                listed
+            }
+            ObjectEvent::Applied(Typed(marker)) => {
+                turn = last_change(&marker);
+                turn.enforcement_disabled
+            }
+            ObjectEvent::Deleted(Typed(marker)) => {
+                turn = last_change(&marker);
+                false
+            }
             ObjectEvent::Broken(error) => {
                 if failures.note_failure() {
                     tracing::warn!("the emergency switch cannot be watched, trying again: {error}");
                 }
-                if !error.is_forbidden() || open.borrow().is_some() {
+                if !error.is_forbidden() || disabled.borrow().is_some() {
                     continue;
                 }
                 false
             }
-            event => match is_open_by(event, &mut listed, &mut failures) {
-                Some(said) => said,
-                None => continue,
-            },
         };
-        let was_open = *open.borrow() == Some(true);
-        if open.send_if_modified(|open| open.replace(said) != Some(said)) && (said || was_open) {
-            keep(EmergencyChange { open: said, ..turn.clone() });
+        let was_disabled = *disabled.borrow() == Some(true);
+        if disabled.send_if_modified(|disabled| disabled.replace(said) != Some(said))
+            && (said || was_disabled)
+        {
+            keep(EmergencyChange { enforcement_disabled: said, ..turn.clone() });
         }
     }
 }
-
-/// The state of the switch by an event; `None` where the event says nothing of it, as a listing that begins, which does
-/// not prove yet that the API server answers.
-fn is_open_by(
-    event: ObjectEvent<Typed<ValidatingWebhookConfiguration>>,
-    listed: &mut bool,
-    failures: &mut FailureLog,
-) -> Option<bool> {
-    let said = match event {
-        ObjectEvent::Relisting => {
-            *listed = false;
-            return None;
-        }
-        ObjectEvent::Broken(_) => return None,
-        ObjectEvent::Listed(Typed(marker)) => {
-            *listed = says_open(&marker);
-            Some(*listed)
-        }
-        ObjectEvent::Synced => Some(*listed),
-        ObjectEvent::Applied(Typed(marker)) => Some(says_open(&marker)),
-        ObjectEvent::Deleted(_) => Some(false),
-        ObjectEvent::Watching => None,
-    };
-    failures.note_success();
-    said
-}
-
-#[cfg(test)]
-mod tests;

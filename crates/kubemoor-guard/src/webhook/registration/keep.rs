@@ -16,10 +16,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook,
     ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry, ObjectMeta};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -69,7 +69,6 @@ pub enum RegistrationError {
     Contested(&'static str),
 }
 
-/// The outcome of bringing the configuration into its desired state.
 enum ReconcileOutcome {
     Done,
     Failed,
@@ -138,7 +137,7 @@ pub async fn keep<C: Configuration>(
     client: &kube::Client,
     desired: &C,
 ) -> Result<WriteOutcome, RegistrationError> {
-    write(&by_hand(client), desired, true, &mut KnownConfiguration::new()).await
+    write(&by_hand(client), desired, true, &mut KnownConfiguration::default()).await
 }
 
 /// Removes the configuration, so that a running guard does not write it again.
@@ -197,7 +196,6 @@ async fn reconcile<C: Configuration>(
     ReconcileOutcome::Done
 }
 
-/// Deletes the configuration, unless that was done since it was last kept.
 async fn clear<C: Configuration>(
     registrations: &Registrations<C>,
     state: &mut WatchState<C>,
@@ -240,7 +238,9 @@ async fn write<C: Configuration>(
         }
         let (written, outcome) = match live {
             None if !may_create => return Ok(WriteOutcome::Absent),
-            None => (registrations.create(&revived(known.last(), desired)).await, WriteOutcome::Created),
+            None => {
+                (registrations.create(&revived(known.last.as_ref(), desired)).await, WriteOutcome::Created)
+            }
             Some(live) if is_withdrawn(&live) => return Ok(WriteOutcome::Withdrawn),
             Some(live) => match merge(&live, desired) {
                 None => return Ok(WriteOutcome::Unchanged),
@@ -296,9 +296,8 @@ async fn lease_place<C: Configuration>(client: &kube::Client) -> Option<LeasePla
 }
 
 pub trait Configuration:
-    WebhookKind + k8s_openapi::Resource<Scope = ClusterResourceScope> + PartialEq + Sync
+    WebhookKind + k8s_openapi::Resource<Scope = ClusterResourceScope> + Default + PartialEq + Sync
 {
-    /// The webhooks, as far as both kinds have them.
     fn webhooks(&self) -> Vec<ValidatingWebhook>;
 
     fn set_webhooks(&mut self, webhooks: Vec<ValidatingWebhook>);
@@ -354,127 +353,54 @@ impl Configuration for MutatingWebhookConfiguration {
     }
 }
 
-/// The live configuration with the guard's own fields of the desired one, or `None` if both have
-/// the same meaning.
+/// The desired configuration with the admin's settings of the live one; `None` if that is live.
 pub fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
     let mut merged = live.clone();
     if let Some(labels) = &desired.meta().labels {
         merged.meta_mut().labels.get_or_insert_default().extend(labels.clone());
     }
-    let (known, wanted) = (live.webhooks(), desired.webhooks());
-    // In the live order: order has no meaning here and is no reason to write.
-    let mut placed = BTreeSet::new();
-    let mut webhooks: Vec<_> = known
-        .iter()
-        .filter_map(|old| Some((old, wanted.iter().find(|new| new.name == old.name)?)))
-        .filter(|(_, new)| placed.insert(new.name.as_str()))
-        .map(|(old, new)| with_own_fields(old.clone(), new))
-        .collect();
-    for new in wanted.iter().filter(|new| !placed.contains(new.name.as_str())) {
-        webhooks.push(with_siblings_settings(new.clone(), &known));
-    }
-    merged.set_webhooks(webhooks);
+    let known = live.webhooks();
+    let webhooks =
+        desired.webhooks().into_iter().map(|new| match known.iter().find(|old| old.name == new.name) {
+            Some(old) => {
+                let ca_bundle = new.client_config.ca_bundle.or_else(|| old.client_config.ca_bundle.clone());
+                let client_config = WebhookClientConfig { ca_bundle, ..new.client_config };
+                with_settings(ValidatingWebhook { client_config, ..new }, old)
+            }
+            None => with_siblings_settings(new, &known),
+        });
+    merged.set_webhooks(webhooks.collect());
     (merged != *live).then_some(merged)
 }
 
-fn with_own_fields(mut old: ValidatingWebhook, new: &ValidatingWebhook) -> ValidatingWebhook {
-    if !same_rules(old.rules.as_deref(), new.rules.as_deref()) {
-        old.rules.clone_from(&new.rules);
+/// The webhook with the admin's settings of `old`, and with the API server's default where it selects all objects.
+fn with_settings(new: ValidatingWebhook, old: &ValidatingWebhook) -> ValidatingWebhook {
+    let mut conditions = admins_conditions(old.match_conditions.as_deref()).unwrap_or_default();
+    conditions.extend(new.match_conditions.into_iter().flatten());
+    ValidatingWebhook {
+        failure_policy: old.failure_policy.clone(),
+        timeout_seconds: old.timeout_seconds,
+        namespace_selector: old.namespace_selector.clone(),
+        object_selector: new
+            .object_selector
+            .or_else(|| old.object_selector.clone().map(|_| LabelSelector::default())),
+        match_conditions: (!conditions.is_empty()).then_some(conditions),
+        ..new
     }
-    if old.object_selector.clone().unwrap_or_default() != new.object_selector.clone().unwrap_or_default() {
-        old.object_selector.clone_from(&new.object_selector);
-    }
-    if !same_address(&old.client_config, &new.client_config) {
-        let ca_bundle = old.client_config.ca_bundle.take();
-        old.client_config = WebhookClientConfig { ca_bundle, ..new.client_config.clone() };
-    }
-    if new.client_config.ca_bundle.is_some() {
-        old.client_config.ca_bundle.clone_from(&new.client_config.ca_bundle);
-    }
-    old.match_policy = Some(new.match_policy.clone().unwrap_or_else(|| "Equivalent".to_owned()));
-    old.side_effects.clone_from(&new.side_effects);
-    merge_conditions(&mut old.match_conditions, new.match_conditions.as_deref());
-    old.admission_review_versions.clone_from(&new.admission_review_versions);
-    old
 }
 
 /// A webhook for a new group and version gets the admin's settings of its siblings, where they
 /// agree.
-fn with_siblings_settings(mut new: ValidatingWebhook, known: &[ValidatingWebhook]) -> ValidatingWebhook {
-    let related = |suffix| move |name: &str| name.ends_with(suffix);
-    let is_sibling = [EDITS, REVERTS, STATUS].map(related).into_iter().find(|related| related(&new.name));
-    let mut siblings = known
-        .iter()
-        .filter(|old| is_sibling.as_ref().is_some_and(|is_sibling| is_sibling(&old.name)))
-        .peekable();
-    if let Some(&first) = siblings.peek() {
-        let settings = |webhook: &ValidatingWebhook| {
-            (
-                webhook.failure_policy.clone(),
-                webhook.timeout_seconds,
-                webhook.namespace_selector.clone(),
-                admins_conditions(webhook.match_conditions.as_deref()),
-            )
-        };
-        let agreed = settings(first);
-        if siblings.all(|sibling| settings(sibling) == agreed) {
-            let own = new.match_conditions.take();
-            (new.failure_policy, new.timeout_seconds, new.namespace_selector, new.match_conditions) = agreed;
-            merge_conditions(&mut new.match_conditions, own.as_deref());
-        }
-    }
-    new
-}
-
-fn same_address(left: &WebhookClientConfig, right: &WebhookClientConfig) -> bool {
-    let service = |config: &WebhookClientConfig| {
-        config.service.as_ref().map(|service| {
-            let port = service.port.unwrap_or(443);
-            (service.namespace.clone(), service.name.clone(), service.path.clone(), port)
-        })
+fn with_siblings_settings(new: ValidatingWebhook, known: &[ValidatingWebhook]) -> ValidatingWebhook {
+    let Some(suffix) = [EDITS, REVERTS, STATUS].into_iter().find(|suffix| new.name.ends_with(suffix)) else {
+        return new;
     };
-    left.url == right.url && service(left) == service(right)
+    let mut siblings =
+        known.iter().filter(|old| old.name.ends_with(suffix)).map(|old| with_settings(new.clone(), old));
+    let Some(first) = siblings.next() else { return new };
+    if siblings.all(|other| other == first) { first } else { new }
 }
 
-/// Whether the rules mean the same: the order of rules and of their lists has
-/// no meaning, and an absent scope is every scope.
-fn same_rules(left: Option<&[RuleWithOperations]>, right: Option<&[RuleWithOperations]>) -> bool {
-    let sorted = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect::<BTreeSet<_>>();
-    let meaning = |rules: Option<&[RuleWithOperations]>| {
-        rules
-            .unwrap_or_default()
-            .iter()
-            .map(|rule| {
-                (
-                    sorted(&rule.api_groups),
-                    sorted(&rule.api_versions),
-                    sorted(&rule.operations),
-                    sorted(&rule.resources),
-                    rule.scope.clone().unwrap_or_else(|| "*".to_owned()),
-                )
-            })
-            .collect::<BTreeSet<_>>()
-    };
-    meaning(left) == meaning(right)
-}
-
-/// The conditions `live` with those of `own` in their places, and no others of the guard.
-fn merge_conditions(live: &mut Option<Vec<MatchCondition>>, own: Option<&[MatchCondition]>) {
-    let own = own.unwrap_or_default();
-    if let Some(live) = live {
-        live.retain(|it| is_admins(it) || own.iter().any(|own| own.name == it.name));
-    }
-    for condition in own {
-        let live = live.get_or_insert_default();
-        match live.iter_mut().find(|it| it.name == condition.name) {
-            Some(known) => known.clone_from(condition),
-            None => live.push(condition.clone()),
-        }
-    }
-    live.take_if(|live| live.is_empty());
-}
-
-/// The conditions that are not the guard's own.
 pub fn admins_conditions(all: Option<&[MatchCondition]>) -> Option<Vec<MatchCondition>> {
     let admins: Vec<_> = all.unwrap_or_default().iter().filter(|it| is_admins(it)).cloned().collect();
     (!admins.is_empty()).then_some(admins)
@@ -511,7 +437,7 @@ impl<C: Configuration> WatchState<C> {
             listed: false,
             leads: false,
             is_cleared: false,
-            known: KnownConfiguration::new(),
+            known: KnownConfiguration::default(),
         }
     }
 
@@ -580,7 +506,9 @@ pub struct OutsideChange {
     pub what: String,
 }
 
+#[derive(Default)]
 struct KnownConfiguration<C> {
+    /// The last known state, even if the configuration is gone by now.
     last: Option<C>,
     is_gone: bool,
     changes: Vec<OutsideChange>,
@@ -596,22 +524,11 @@ impl OutsideChange {
 }
 
 impl<C: Configuration> KnownConfiguration<C> {
-    fn new() -> Self {
-        Self { last: None, is_gone: false, changes: Vec::new(), aside: Vec::new() }
-    }
-
-    /// The last known state, even if the configuration is gone by now.
-    fn last(&self) -> Option<&C> {
-        self.last.as_ref()
-    }
-
-    /// Records a state that the guard itself wrote.
     fn note_own(&mut self, written: &C) {
         self.last = Some(written.clone());
         self.is_gone = false;
     }
 
-    /// Compares a state that was read or watched with the last known one.
     fn meet(&mut self, live: &C) {
         if self.last.as_ref().is_some_and(|last| !is_newer(live, last)) {
             return;
@@ -698,10 +615,8 @@ fn writers<C: Configuration>(before: &C, after: &C) -> Vec<String> {
     wrote.iter().filter_map(|it| it.manager.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The settings whose values are published.
 const TOLD: [&str; 4] = ["failurePolicy", "matchPolicy", "sideEffects", "timeoutSeconds"];
 
-/// Lists the settings that differ, each with the webhooks that share the change.
 fn differences(before: &[ValidatingWebhook], after: &[ValidatingWebhook]) -> Vec<String> {
     let (before, after) = (by_name(before), by_name(after));
     let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();

@@ -4,8 +4,6 @@
 //! Each replica looks at both and takes over what it finds; the leader writes the steps that are due. A write replaces
 //! what was read and nothing newer, so a process that was stopped for a while and believes that it leads undoes nothing.
 
-use std::fmt::Display;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,10 +54,8 @@ enum KeepError {
     Webhooks(#[source] ClusterError),
 }
 
-/// The pauses between the looks of one replica.
 struct Rounds {
     leading: watch::Receiver<bool>,
-    stop: CancellationToken,
     /// One that repeats is logged once.
     last_failure: Option<String>,
 }
@@ -128,29 +124,23 @@ struct RotationState {
 }
 
 impl Rounds {
-    fn new(leadership: &Leadership, stop: CancellationToken) -> Self {
-        Self { leading: leadership.watch(), stop, last_failure: None }
+    fn new(leadership: &Leadership) -> Self {
+        Self { leading: leadership.watch(), last_failure: None }
     }
 
-    /// Waits for the next look: for as long as the last one says, or until the lead changes. Breaks at the end.
-    async fn pause<E: Display>(
-        &mut self,
-        kept: Result<Duration, E>,
-        retry: Duration,
-        warn: impl FnOnce(&str),
-    ) -> ControlFlow<()> {
+    /// Waits for the next look at `what`: for as long as the last one says, or until the lead changes.
+    async fn pause(&mut self, kept: Result<Duration, KeepError>, retry: Duration, what: &str) {
         let (pause, failure) = match kept {
             Ok(pause) => (pause, None),
             Err(error) => (retry, Some(error.to_string())),
         };
         if let Some(error) = failure.as_ref().filter(|_| failure != self.last_failure) {
-            warn(error);
+            tracing::warn!("{what} is not kept, trying again: {error}");
         }
         self.last_failure = failure;
         tokio::select! {
-            () = self.stop.cancelled() => ControlFlow::Break(()),
-            () = sleep(pause) => ControlFlow::Continue(()),
-            Ok(()) = self.leading.changed() => ControlFlow::Continue(()),
+            () = sleep(pause) => {}
+            Ok(()) = self.leading.changed() => {}
         }
     }
 }
@@ -181,21 +171,16 @@ impl Renewal {
     }
 
     pub async fn run(self, client: kube::Client, leadership: Leadership, stop: CancellationToken) {
-        let (mut state, mut rounds) = (RenewalState::default(), Rounds::new(&leadership, stop.clone()));
+        let (mut state, mut rounds) = (RenewalState::default(), Rounds::new(&leadership));
         let look = self.pause();
-        loop {
-            let kept = tokio::select! {
-                () = stop.cancelled() => return,
-                kept = self.look(&client, &mut state, leadership.holds()) => kept,
-            };
-            let pause = kept.map(|()| if state.in_use.is_some() { look } else { WAIT });
-            let warn = |error: &str| {
-                tracing::warn!("the certificate that replicas share is not kept, trying again: {error}");
-            };
-            if rounds.pause(pause, RETRY.min(look), warn).await.is_break() {
-                return;
+        let keep = async {
+            loop {
+                let kept = self.look(&client, &mut state, leadership.holds()).await;
+                let pause = kept.map(|()| if state.in_use.is_some() { look } else { WAIT });
+                rounds.pause(pause, RETRY.min(look), "the certificate that replicas share").await;
             }
-        }
+        };
+        stop.run_until_cancelled(keep).await;
     }
 
     /// Reads the Secret and takes a step that is due.
@@ -284,7 +269,6 @@ impl Renewal {
         Ok(is_foreign)
     }
 
-    /// Serves `shared` from now on.
     fn adopt(
         &self,
         shared: &SharedCertificate,
@@ -337,7 +321,7 @@ impl Rotation {
         Self { place, callers, pace, known }
     }
 
-    /// Keeps the secret until `stop`. Nothing moves unless `open` says that the emergency switch is armed: the
+    /// Keeps the secret until `stop`. Nothing moves unless `open` says that enforcement is enabled: the
     /// configurations that it keeps hold the token of before.
     pub async fn run(
         self,
@@ -346,23 +330,18 @@ impl Rotation {
         open: watch::Receiver<Option<bool>>,
         stop: CancellationToken,
     ) {
-        let (mut state, mut rounds) = (RotationState::default(), Rounds::new(&leadership, stop.clone()));
+        let (mut state, mut rounds) = (RotationState::default(), Rounds::new(&leadership));
         let look = self.pace.map_or(CALLERS_LOOK, |pace| pace.look);
-        loop {
-            let writes = !matches!(self.place, TokenPlace::Secret(_)) || leadership.holds();
-            let moves = *open.borrow() == Some(false);
-            let kept = tokio::select! {
-                () = stop.cancelled() => return,
-                kept = self.look(&client, &mut state, writes, moves) => kept,
-            };
-            let pause = kept.map(|()| if state.known.is_some() { look } else { WAIT });
-            let warn = |error: &str| {
-                tracing::warn!("the secret that callers are known by is not kept, trying again: {error}");
-            };
-            if rounds.pause(pause, RETRY, warn).await.is_break() {
-                return;
+        let keep = async {
+            loop {
+                let writes = !matches!(self.place, TokenPlace::Secret(_)) || leadership.holds();
+                let moves = *open.borrow() == Some(false);
+                let kept = self.look(&client, &mut state, writes, moves).await;
+                let pause = kept.map(|()| if state.known.is_some() { look } else { WAIT });
+                rounds.pause(pause, RETRY, "the secret that callers are known by").await;
             }
-        }
+        };
+        stop.run_until_cancelled(keep).await;
     }
 
     /// Reads the secret and takes a step that is due. A replica that begins to write has the token replaced: while
@@ -382,7 +361,7 @@ impl Rotation {
                 self.adopt(kept.clone(), state);
                 state.replace |= begins;
                 if !moves {
-                    // Each stage begins anew once the switch is armed.
+                    // Each stage begins anew once enforcement is enabled.
                     state.since = Some(Instant::now());
                     None
                 } else if writes {
@@ -418,7 +397,6 @@ impl Rotation {
         Ok(())
     }
 
-    /// The text that is stored, and the Secret that holds it.
     async fn read(
         &self,
         client: &kube::Client,
@@ -488,7 +466,6 @@ impl Rotation {
         })
     }
 
-    /// Puts `kept` into use.
     fn adopt(&self, kept: SharedCallerSecret, state: &mut RotationState) {
         kept.sign(&self.callers);
         if self.pace.is_some() {
@@ -503,7 +480,6 @@ impl Rotation {
 }
 
 impl RotationPace {
-    /// The pace at which a token is registered for `life`.
     fn new(life: Duration) -> Self {
         let step = life / 10;
         Self {

@@ -28,7 +28,7 @@ fn named(names: &[&str], policy: &str) -> Value {
 /// Gives what is told of a change by somebody else from `before` to `after`.
 #[track_caller]
 fn check(before: &Value, after: &Value, told: &[&str]) {
-    let mut known = KnownConfiguration::new();
+    let mut known = KnownConfiguration::default();
     known.note_own(&configuration("1", before, &["kubemoor"]));
     known.meet(&configuration("2", after, &["kubemoor", "kubectl-edit"]));
     let changes = known.take_changes();
@@ -58,7 +58,7 @@ fn the_address_is_named_and_its_token_is_not() {
 
 #[test]
 fn late_watch_events_of_known_configuration_versions_are_not_reported() {
-    let mut known = KnownConfiguration::new();
+    let mut known = KnownConfiguration::default();
     let state = |version, policy| configuration(version, &named(&["a"], policy), &[]);
     known.meet(&state("1", "Fail"));
     known.meet(&state("2", "Ignore"));
@@ -71,7 +71,7 @@ fn late_watch_events_of_known_configuration_versions_are_not_reported() {
 
 #[test]
 fn configuration_deletion_is_reported_once_and_its_return_if_different() {
-    let mut known = KnownConfiguration::new();
+    let mut known = KnownConfiguration::default();
     let state = |version, policy| configuration(version, &named(&["a"], policy), &[]);
     // Nothing was known of it.
     known.note_gone("deleted");
@@ -95,7 +95,7 @@ fn new_leader_tells_recent_changes_by_others_not_by_guards() {
     let start = Instant::now();
     let state = |version, policy, managers: &[&str]| configuration(version, &named(&["a"], policy), managers);
     let told = |since: Duration, writer: &str| {
-        let mut known = KnownConfiguration::new();
+        let mut known = KnownConfiguration::default();
         known.meet(&state("1", "Fail", &["kubemoor"]));
         known.meet(&state("2", "Ignore", &["kubemoor", writer]));
         known.set_aside(start);
@@ -105,7 +105,7 @@ fn new_leader_tells_recent_changes_by_others_not_by_guards() {
     };
     assert_eq!(told(Duration::from_secs(5), "kubectl-edit"), [["kubectl-edit"]]);
     assert_eq!(told(LEADERLESS, "kubectl-edit"), [] as [Vec<String>; 0], "the leader then has told of it");
-    let mut known = KnownConfiguration::new();
+    let mut known = KnownConfiguration::default();
     known.meet(&state("1", "Fail", &[]));
     known.meet(&state("2", "Ignore", &["kubemoor"]));
     known.take_over(start);

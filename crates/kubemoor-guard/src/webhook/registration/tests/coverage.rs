@@ -74,7 +74,7 @@ fn each_version_of_a_kind_is_sent_once() {
     let names = |plural: &str| sent(&seen, plural).into_iter().map(|(name, _, _)| name).collect::<Vec<_>>();
     assert_eq!(
         names("horizontalpodautoscalers"),
-        ["v1.autoscaling.edits.kubemoor.dev", "v2.autoscaling.edits.kubemoor.dev"]
+        ["v1.autoscaling.edits.kubemoor.dev", "v2.autoscaling.edits.kubemoor.dev", AUTOSCALERS]
     );
     assert_eq!(names("widgets"), ["v1.example.org.edits.kubemoor.dev", "v2.example.org.edits.kubemoor.dev"]);
     // A Scale is the same in all of them: the API server asks one webhook once.
@@ -291,7 +291,7 @@ fn requests_that_are_always_allowed_are_skipped_since_1_28() {
             };
             assert_eq!(webhook["matchConditions"], expected, "{name}");
         }
-        assert_eq!(counts, if conditions { [4, 5] } else { [0, 0] });
+        assert_eq!(counts, if conditions { [4, 6] } else { [0, 0] });
         // A selector knows no names.
         let selector = if conditions { Value::Null } else { json!({"matchLabels": {"owner": "helm"}}) };
         assert_eq!(named(&judging, RECORDS)["objectSelector"], selector);

@@ -1,0 +1,107 @@
+//! Rows about the autoscalers of guarded workloads: from a watch, without a user, and from reviews, of those that no release
+//! declares, with the user. The webhook for these refuses nothing.
+
+use jiff::Timestamp;
+
+use super::review::{self, AdmissionRequest};
+use kubemoor_cluster::mirror::autoscalers::{self, Scaling};
+use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::outline::Excerpt;
+use kubemoor_declare::path::Path;
+use kubemoor_helm::index::Index;
+use kubemoor_helm::release::Release;
+use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
+use kubemoor_policy::resolver::PolicyResolver;
+use kubemoor_verdict::edit::ObjectDeclaration;
+use kubemoor_verdict::exceptions::may_scale;
+
+/// One change: what happened, the autoscaler now or last, and its range before.
+pub type ScalingChange = (Act, Scaling, Option<(i32, i32)>);
+
+/// The rows for a review of an autoscaler. Changes of a declared one are judged.
+pub(super) fn rows(
+    request: &AdmissionRequest<'_>,
+    index: &Index,
+    resolver: &PolicyResolver,
+) -> Vec<LedgerRow> {
+    let read = |text: &Option<Excerpt<'_>>| {
+        let (id, workload, scaling) =
+            autoscalers::scaling(&review::object(text.as_ref()?.get()).ok()?, index)?;
+        index.claims(&id).is_empty().then_some((workload, scaling))
+    };
+    let changes = match (read(&request.old_object), read(&request.object)) {
+        (Some((before, old)), Some((workload, new))) if before == workload => {
+            let changed = (old.range != new.range).then_some((Act::ChangeAutoscaling, new, Some(old.range)));
+            changed.map(|change| (workload, change)).into_iter().collect()
+        }
+        (old, new) => {
+            let ended = old.map(|(workload, old)| (workload, (Act::StopAutoscaling, old, None)));
+            let begun = new.map(|(workload, new)| (workload, (Act::StartAutoscaling, new, None)));
+            ended.into_iter().chain(begun).collect::<Vec<_>>()
+        }
+    };
+    let row = |(workload, change): (ObjectId, ScalingChange)| {
+        let (release, replicas) = declaring_release(index, &workload)?;
+        let of = ObjectDeclaration {
+            object: &workload,
+            release: &release.id,
+            declared: release.declared(&workload)?,
+        };
+        let counts = may_scale(&resolver.of(&release.id), of, &change.1.declared_by, change.1.range);
+        let (actor, uid) = (request.actor.clone(), request.head.uid.to_string());
+        let edit = ReviewedEdit { actor, uid, ..ReviewedEdit::watched(workload.clone(), None) };
+        let row = scaling_row(edit, Some((release.id.clone(), release.state.revision)), replicas, change);
+        let row = LedgerRow { yields: true, ..row };
+        // Once it counts, that is another row.
+        let detail = format!("without effect: {}", row.detail);
+        Some(if counts { row } else { LedgerRow { same: None, detail, ..row } })
+    };
+    changes.into_iter().filter_map(row).collect()
+}
+
+pub fn declaring_release<'i>(index: &'i Index, workload: &ObjectId) -> Option<(&'i Release, &'i Path)> {
+    let claims = index.claims(workload);
+    claims.into_iter().find_map(|release| Some((&**release, replicas(release, workload)?)))
+}
+
+fn replicas<'r>(release: &'r Release, workload: &ObjectId) -> Option<&'r Path> {
+    let declared = release.declared(workload)?;
+    let path = declared.scale()?;
+    declared.fields().leaves().iter().any(|(leaf, _)| leaf == path).then_some(path)
+}
+
+pub fn ended_scaling(kind: &str, name: &str, replicas: &Path) -> String {
+    format!("{kind} {name:?} no longer sets {replicas}")
+}
+
+/// The row about a change of an autoscaler of a workload. A review and a watch of one state make one row.
+pub fn scaling_row(
+    workload: ReviewedEdit,
+    release: Option<(ReleaseId, u64)>,
+    replicas: &Path,
+    (act, scaling, before): ScalingChange,
+) -> LedgerRow {
+    let Scaling { kind, name, uid, range, written: (manager, time), .. } = scaling;
+    let (from, to) = range;
+    let what = match (act, before) {
+        (Act::StopAutoscaling, _) => ended_scaling(&kind, &name, replicas),
+        (_, Some((least, most))) => {
+            format!("{kind} {name:?} sets {replicas} from {from} to {to} (before: from {least} to {most})")
+        }
+        _ => format!("{kind} {name:?} sets {replicas} from {from} to {to}"),
+    };
+    let is_known = act != Act::StopAutoscaling && !manager.is_empty();
+    let by = is_known.then(|| format!("by field manager {manager:?}"));
+    let detail = [Some(what), by].into_iter().flatten().collect::<Vec<_>>().join("; ");
+    // A guard that starts cannot tell a change from a start.
+    let state = match act {
+        // One that scales it again may cease again.
+        Act::StopAutoscaling => format!("until {time}"),
+        _ => format!("{from} {to} {time}"),
+    };
+    let same = Some(format!("{uid} scales {} {state}", workload.object));
+    LedgerRow { same, detail, ..LedgerRow::act(Timestamp::now(), workload, release, act) }
+}
+
+#[cfg(test)]
+mod tests;
