@@ -105,7 +105,7 @@ fn paths(text: &str) -> Vec<String> {
         let is_pointer = word.starts_with('/');
         let path = match is_pointer {
             true => word.parse().ok(),
-            false => Path::from_plain(word).filter(|_| is_field),
+            false => Path::from_plain(word).filter(|_| is_field && !word.starts_with(char::is_uppercase)),
         };
         let path = path.map(|path| path.to_string());
         found.extend(path.filter(|path| !found.contains(path)));
