@@ -279,11 +279,9 @@ pub fn days(days: &[DayCounts]) -> Option<String> {
             let _ = write!(bars, r#"<text x="{middle:.1}" y="184" text-anchor="middle">{day}</text>"#);
         }
     }
-    for (count, y) in [(worse, 12.0), (0, line), (better, line + height(better))] {
-        if count > 0 || y == line {
-            let y = y + 4.0;
-            let _ = write!(bars, r#"<text x="34" y="{y:.1}" text-anchor="end">{count}</text>"#);
-        }
+    let ends = [(worse, 16.0), (better, line + height(better) + 4.0)].into_iter();
+    for (count, y) in ends.filter(|(count, _)| *count > 0).chain([(0, line + 4.0)]) {
+        let _ = write!(bars, r#"<text x="34" y="{y:.1}" text-anchor="end">{count}</text>"#);
     }
     Some(format!(
         r#"<svg width="420" height="190" viewBox="0 0 420 190" font-family="sans-serif" font-size="12" fill="currentColor" xmlns="http://www.w3.org/2000/svg">{bars}<line x1="40" x2="416" y1="{line:.1}" y2="{line:.1}" stroke="currentColor"/></svg>"#
