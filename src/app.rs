@@ -22,6 +22,7 @@ use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -65,6 +66,7 @@ struct Services {
     answerer: ReviewAnswerer,
     ledger: LedgerHandle,
     notifiers: Notifiers,
+    readiness: Readiness,
     /// Stops the guard's own work.
     stop: CancellationToken,
 }
@@ -72,7 +74,6 @@ struct Services {
 struct Run {
     services: Services,
     worker: Option<Worker>,
-    readiness: Readiness,
     users: Authenticator,
     /// Told the cluster's name, the ledger's writer begins.
     naming: Option<ClusterNaming>,
@@ -146,16 +147,27 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
 
     let stop = CancellationToken::new();
     history::record_start(&ledger, settings, folder.as_ref());
-    let services =
-        Services { resolver, in_force, state, metrics, certificates, answerer, ledger, notifiers, stop };
+    let services = Services {
+        resolver,
+        in_force,
+        state,
+        metrics,
+        certificates,
+        answerer,
+        ledger,
+        notifiers,
+        readiness,
+        stop,
+    };
     services.follow_files(callers, folder, &mut parts);
     let (worker, naming) = (Some(worker), Some(naming));
-    let mut run = Run { services, worker, readiness, users, naming, parts };
+    let mut run = Run { services, worker, users, naming, parts };
     match config.source {
         ReleaseLocation::Directory(path) => run.directory(&path, &records)?,
         ReleaseLocation::Cluster(cluster) => {
             let shared = run.services.answerer.door.callers().clone();
-            let (own, known) = (cluster.own_namespace.as_deref(), run.readiness.condition("callers"));
+            let (own, known) =
+                (cluster.own_namespace.as_deref(), run.services.readiness.condition("callers"));
             let rotation = Rotation::new(&config.callers, own, &config.tls, shared, known);
             run.cluster(cluster, rotation, renewal).await?;
         }
@@ -166,6 +178,22 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
 }
 
 impl Services {
+    /// How reviews are judged by the releases of `source`, of which no guard of a cluster is known.
+    fn setup(&self, source: ReleaseSource) -> Setup {
+        Setup {
+            door: self.answerer.door.clone(),
+            source,
+            resolver: Arc::clone(&self.resolver),
+            record_driver: RecordDriver::Secret,
+            own_account: None,
+            own_namespace: None,
+            orders: None,
+            metrics: self.metrics.admission.clone(),
+            ledger: self.ledger.clone(),
+            notifiers: self.notifiers.clone(),
+        }
+    }
+
     /// Begins to follow what comes from files: callers, certificates and policies.
     fn follow_files(&self, callers: WebhookCallers, folder: Option<Folder>, parts: &mut Parts) {
         if let Some(file) = callers.file {
@@ -207,19 +235,8 @@ impl Run {
             index.set(assembled.release);
         }
         tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
-        let Services { answerer, resolver, metrics, ledger, notifiers, .. } = &self.services;
-        answerer.begin(Setup {
-            door: answerer.door.clone(),
-            source: ReleaseSource::Fixed(RwLock::new(index)),
-            resolver: Arc::clone(resolver),
-            record_driver: RecordDriver::Secret,
-            own_account: None,
-            own_namespace: None,
-            orders: None,
-            metrics: metrics.admission.clone(),
-            ledger: ledger.clone(),
-            notifiers: notifiers.clone(),
-        });
+        let source = ReleaseSource::Fixed(RwLock::new(index));
+        self.services.answerer.begin(self.services.setup(source));
         if let Some(naming) = self.naming.take() {
             naming.tell(|| format!("dir:{}", path.display()));
         }
@@ -248,7 +265,7 @@ impl Run {
                 Some(error)
             }
         };
-        self.readiness.condition("serving").unmet("it is shutting down");
+        self.services.readiness.condition("serving").unmet("it is shutting down");
         serving.leaving.cancel();
         self.services.stop.cancel();
         let finish = async {
@@ -325,6 +342,19 @@ impl ReviewAnswerer {
     }
 }
 
+/// Has `act` see each value, the one there is now included, until `stop`.
+async fn follow<T>(mut values: watch::Receiver<T>, stop: CancellationToken, mut act: impl FnMut(&T)) {
+    loop {
+        act(&values.borrow_and_update());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = values.changed() => if changed.is_err() {
+                return stop.cancelled().await;
+            },
+        }
+    }
+}
+
 async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     let cannot = || format!("cannot listen on {address}; choose another address with {flag}");
     TcpListener::bind(address).await.with_context(cannot)
@@ -337,10 +367,10 @@ enum Halt {
 }
 
 #[derive(Default)]
-struct Parts(JoinSet<(&'static str, anyhow::Result<()>)>);
+pub(super) struct Parts(JoinSet<(&'static str, anyhow::Result<()>)>);
 
 impl Parts {
-    fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
         self.try_spawn(name, async move {
             part.await;
             Ok(())
@@ -356,7 +386,7 @@ impl Parts {
     }
 
     /// Waits until a part ends, and returns the error that explains why the process must stop.
-    async fn ended(&mut self) -> anyhow::Error {
+    pub(super) async fn ended(&mut self) -> anyhow::Error {
         match self.0.join_next().await {
             Some(ended) => why(ended),
             None => std::future::pending().await,

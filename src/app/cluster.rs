@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::history::{
-    ClusterNaming, ExceptionHistory, MissedEnds, ScalingHistory, Witnessed, keep_emergency, keep_policy,
-    keep_relabelling, keep_transitions, obey_emergency,
+    ClusterNaming, ExceptionHistory, ScalingHistory, keep_emergency, keep_policy, keep_relabelling,
+    keep_transitions, obey_emergency,
 };
 use super::registrar::{Registrar, note_unlabelled_namespaces};
-use super::{Halt, Parts, Run, Services};
+use super::{Halt, Parts, Run, Services, follow};
 use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::{self, ClusterConnection};
@@ -28,7 +28,7 @@ use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::arbiter::Arbiter;
 use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
-use kubemoor_cluster::mirror::policies::{InForce, Namespaces, PolicyWatch};
+use kubemoor_cluster::mirror::policies::{Namespaces, PolicyWatch};
 use kubemoor_cluster::mirror::releases::{IndexHealth, RecordSource, Releases};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_guard::admin::ReadinessCondition;
@@ -78,20 +78,7 @@ struct ClusterWork {
     rotation: Rotation,
     renewal: Option<Renewal>,
     worker: Option<Worker>,
-    conditions: ClusterConditions,
     naming: Option<ClusterNaming>,
-}
-
-struct ClusterConditions {
-    records: ReadinessCondition,
-    policies: ReadinessCondition,
-    switch: ReadinessCondition,
-    /// Not waited for: it says that deletions may go unnoticed.
-    loop_listed: ReadinessCondition,
-    /// Not waited for: it says which namespaces lack a label.
-    labels: ReadinessCondition,
-    /// Not waited for: it says how many statuses have still to be compared.
-    statuses: ReadinessCondition,
 }
 
 /// The handles that the parts share once a cluster answers.
@@ -104,18 +91,13 @@ struct ClusterHandles {
     /// None where no dry run may be made.
     arbiter: Option<Arc<Arbiter>>,
     leadership: Leadership,
-    policies: FollowedPolicies,
+    allowances: Arc<Allowances>,
+    autoscalers: Arc<AutoscalerMirror>,
+    /// How far the lists are of all that may change the verdict on an edit.
+    listings: Vec<watch::Receiver<Progress>>,
     settled: Arc<SettledValues>,
     /// Whether the emergency switch is off; `None` until that is known.
     open: watch::Receiver<Option<bool>>,
-}
-
-struct FollowedPolicies {
-    allowances: Arc<Allowances>,
-    autoscalers: Arc<AutoscalerMirror>,
-    /// The policies and autoscalers that rows in the ledger are about.
-    witnessed: Arc<Witnessed>,
-    listings: Vec<watch::Receiver<Progress>>,
 }
 
 impl Run {
@@ -131,16 +113,16 @@ impl Run {
         let followed =
             access::follow_user_authority(connection.client.clone(), users, self.services.stop.child_token());
         self.parts.spawn("following the authorities of users", followed);
-        let [records, policies, switch, loop_listed, labels, statuses] =
-            ["records", "policies", "emergency", "loop", "labels", "statuses"]
-                .map(|name| self.readiness.condition(name));
-        records.unmet("the API server has not answered yet");
-        policies.unmet("the API server has not answered yet");
+        let readiness = &self.services.readiness;
+        for name in ["records", "policies"] {
+            readiness.condition(name).unmet("the API server has not answered yet");
+        }
+        readiness.condition("emergency");
         // The webhook judges without the loop, and a replica that does not answer leaves edits unjudged.
-        loop_listed.noted("the declared objects have not all been listed yet");
-        // Nobody waits for them.
-        statuses.met();
-        labels.met();
+        readiness.condition("loop").noted("the declared objects have not all been listed yet");
+        // Nobody waits for these: how many statuses have still to be compared, and which namespaces lack a label.
+        readiness.condition("statuses").met();
+        readiness.condition("labels").met();
         // All parts that follow the cluster stop together.
         let stop = self.services.stop.child_token();
         let work = ClusterWork {
@@ -149,7 +131,6 @@ impl Run {
             rotation,
             renewal,
             worker: self.worker.take(),
-            conditions: ClusterConditions { records, policies, switch, loop_listed, labels, statuses },
             naming: self.naming.take(),
         };
         self.parts.try_spawn("following the cluster", work.run(connection));
@@ -160,9 +141,10 @@ impl Run {
 impl ClusterWork {
     async fn run(mut self, connection: ClusterConnection) -> anyhow::Result<()> {
         let stop = self.services.stop.clone();
+        let records = self.services.readiness.condition("records");
         let met = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            met = meet(connection, &self.conditions.records) => met,
+            met = meet(connection, &records) => met,
         };
         let mut parts = Parts::default();
         if let Some(naming) = self.naming.take() {
@@ -198,19 +180,23 @@ impl ClusterWork {
         let mut health = link.releases.health();
         // Policies say which records speak for which releases, and a release
         // that is not there loses its GuardedRelease.
-        parts.meanwhile(&stop, link.policies.known(&self.conditions.policies)).await?;
+        let known = policies_known(&mut link.listings, self.services.readiness.condition("policies"));
+        parts.meanwhile(&stop, known).await?;
         let (releases, in_force) = (Arc::clone(&link.releases), Arc::clone(&self.services.in_force));
-        parts.spawn("trusting records", trust_records(Arc::clone(&releases), in_force, stop.clone()));
-        releases.trust(self.services.resolver.policies().storage());
+        releases.trust(in_force.resolver().policies().storage());
+        let (changes, trusting) = (in_force.changes(), Arc::clone(&releases));
+        let trust = move |_: &_| trusting.trust(in_force.resolver().policies().storage());
+        parts.spawn("trusting records", follow(changes, stop.clone(), trust));
         parts.spawn("following the records", Arc::clone(&releases).run(stop.clone()));
-        self.conditions.records.unmet("the records of all releases are still being read");
+        let records = self.services.readiness.condition("records");
+        records.unmet("the records of all releases are still being read");
         drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
         // Nothing is denied or repaired before it is known whether it may be.
         let mut switch_known = link.open.clone();
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
         self.judge(&link, own_account);
-        self.conditions.records.met();
-        link.policies.autoscalers.claim(releases.index());
+        records.met();
+        link.autoscalers.claim(releases.index());
         session.seek(parts);
         self.keep_histories(&link, parts);
         // Nor is anything repaired that a person has suspended.
@@ -219,7 +205,6 @@ impl ClusterWork {
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
         self.register(&link, session, parts);
-        let records = self.conditions.records.clone();
         parts.spawn("watching over the records", report_outages(health, records, stop.clone()));
         Ok(())
     }
@@ -242,14 +227,10 @@ impl ClusterWork {
         let keep = keep_emergency(services.ledger.clone(), services.notifiers.clone());
         let switch = emergency::follow(client.clone(), opened, keep, stop.clone());
         parts.spawn("following the emergency switch", switch);
-        let obeyed = obey_emergency(
-            open.clone(),
-            Arc::clone(in_force),
-            self.conditions.switch.clone(),
-            services.metrics.emergency.clone(),
-            stop.clone(),
-        );
-        parts.spawn("obeying the emergency switch", obeyed);
+        let (condition, metrics) =
+            (services.readiness.condition("emergency"), services.metrics.emergency.clone());
+        let obey = obey_emergency(Arc::clone(in_force), condition, metrics);
+        parts.spawn("obeying the emergency switch", follow(open.clone(), stop.clone(), obey));
         let leadership = session.leadership.clone();
         let kept = self.rotation.clone().run(client.clone(), leadership.clone(), open.clone(), stop.clone());
         parts.spawn("keeping the callers' secret", kept);
@@ -257,13 +238,26 @@ impl ClusterWork {
             let kept = renewal.run(client.clone(), leadership.clone(), stop.clone());
             parts.spawn("keeping the certificate", kept);
         }
-        let policies = self.follow_policies(&client, &kinds, &releases, &leadership, parts);
+        let (allowances, autoscalers, listings) =
+            self.follow_policies(&client, &kinds, &releases, &leadership, parts);
         let objects = Objects::new(client.clone(), WRITES).led(leadership.clone());
         let arbiter = (!cluster.read_only)
             .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
             .map(Arc::new);
-        let settled = Arc::default();
-        ClusterHandles { client, uid, kinds, releases, objects, arbiter, leadership, policies, settled, open }
+        ClusterHandles {
+            client,
+            uid,
+            kinds,
+            releases,
+            objects,
+            arbiter,
+            leadership,
+            allowances,
+            autoscalers,
+            listings,
+            settled: Arc::default(),
+            open,
+        }
     }
 
     /// Starts to follow what may change the verdict on an edit: policies, allowances, labels of namespaces and autoscalers.
@@ -274,12 +268,11 @@ impl ClusterWork {
         releases: &Arc<Releases>,
         leadership: &Leadership,
         parts: &mut Parts,
-    ) -> FollowedPolicies {
+    ) -> (Arc<Allowances>, Arc<AutoscalerMirror>, Vec<watch::Receiver<Progress>>) {
         let Services { in_force, ledger, stop, .. } = &self.services;
         let watched = &self.cluster.namespaces;
         // While this replica leads, it writes policy statuses and deletes allowances that ended long ago.
         let leadership = (!self.cluster.read_only).then(|| leadership.clone());
-        let witnessed = Arc::new(Witnessed::default());
         let policies = PolicyWatch::new(
             client.clone(),
             Arc::clone(kinds),
@@ -287,7 +280,7 @@ impl ClusterWork {
             Arc::clone(in_force),
             leadership.clone().unwrap_or_else(Leadership::never),
         )
-        .keeping(keep_policy(ledger.clone(), Arc::clone(&witnessed)));
+        .keeping(keep_policy(ledger.clone()));
         let namespaces =
             Namespaces::new(client.clone(), Arc::clone(in_force)).keeping(keep_relabelling(ledger.clone()));
         let allowances = Allowances::new(client.clone(), Arc::clone(kinds), watched.clone(), leadership);
@@ -303,43 +296,36 @@ impl ClusterWork {
             "following the autoscalers",
             async move { following.run(releases.index(), stopping).await },
         );
-        FollowedPolicies { allowances, autoscalers, witnessed, listings }
+        (allowances, autoscalers, listings)
     }
 
     fn judge(&self, link: &ClusterHandles, own_account: Option<String>) {
-        let Services { answerer, resolver, metrics, ledger, notifiers, .. } = &self.services;
-        let ClusterHandles { releases, policies, .. } = link;
         let live = LiveCluster {
-            releases: Arc::clone(releases),
+            releases: Arc::clone(&link.releases),
             arbiter: link.arbiter.clone(),
             objects: link.objects.clone(),
             kinds: Arc::clone(&link.kinds),
-            allowances: Arc::clone(&policies.allowances),
-            autoscalers: Arc::clone(&policies.autoscalers),
+            allowances: Arc::clone(&link.allowances),
+            autoscalers: Arc::clone(&link.autoscalers),
             settled: Arc::clone(&link.settled),
             client: link.client.clone(),
         };
-        answerer.begin(Setup {
-            door: answerer.door.clone(),
-            source: ReleaseSource::Cluster(Box::new(live)),
-            resolver: Arc::clone(resolver),
+        self.services.answerer.begin(Setup {
             record_driver: self.cluster.record_driver,
             own_account,
             own_namespace: self.cluster.own_namespace.clone(),
             orders: Some(self.orders()),
-            metrics: metrics.admission.clone(),
-            ledger: ledger.clone(),
-            notifiers: notifiers.clone(),
+            ..self.services.setup(ReleaseSource::Cluster(Box::new(live)))
         });
     }
 
     fn keep_histories(&self, link: &ClusterHandles, parts: &mut Parts) {
         let Services { resolver, ledger, notifiers, stop, .. } = &self.services;
-        let ClusterHandles { releases, policies, .. } = link;
+        let releases = &link.releases;
         let transitions = keep_transitions(Arc::clone(releases), ledger.clone(), stop.clone());
         parts.spawn("keeping the records' history", transitions);
         let exceptions = ExceptionHistory {
-            allowances: Arc::clone(&policies.allowances),
+            allowances: Arc::clone(&link.allowances),
             releases: Arc::clone(releases),
             ledger: ledger.clone(),
             notifiers: notifiers.clone(),
@@ -347,14 +333,11 @@ impl ClusterWork {
         };
         parts.spawn("keeping the allowances' history", exceptions.run(stop.clone()));
         let scaling = ScalingHistory {
-            autoscalers: Arc::clone(&policies.autoscalers),
+            autoscalers: Arc::clone(&link.autoscalers),
             releases: Arc::clone(releases),
             resolver: Arc::clone(resolver),
             ledger: ledger.clone(),
-            leadership: if self.cluster.read_only { Leadership::alone() } else { link.leadership.clone() },
-            witnessed: Arc::clone(&policies.witnessed),
         };
-        parts.spawn("recording the ends that no guard saw", MissedEnds(scaling.clone()).run(stop.clone()));
         parts.spawn("keeping the autoscalers' history", scaling.run(stop.clone()));
     }
 
@@ -368,8 +351,13 @@ impl ClusterWork {
     ) -> Result<(), Halt> {
         let Services { resolver, in_force, state, metrics, ledger, stop, .. } = self.services.clone();
         let (listed, is_listed) = watch::channel(false);
-        let condition = self.conditions.loop_listed.clone();
-        parts.spawn("waiting for the loop", meet_once(is_listed, condition, stop.clone()));
+        let condition = self.services.readiness.condition("loop");
+        let met = move |is_listed: &bool| {
+            if *is_listed {
+                condition.met()
+            }
+        };
+        parts.spawn("waiting for the loop", follow(is_listed, stop.clone(), met));
         let (commands, wishes) = mpsc::channel(COMMANDS);
         // Told once the loop has ended, or will not begin.
         let looped = CancellationToken::new();
@@ -387,8 +375,8 @@ impl ClusterWork {
             kinds: Arc::clone(&link.kinds),
             objects: link.objects.clone(),
             arbiter: link.arbiter.clone(),
-            allowances: Arc::clone(&link.policies.allowances),
-            autoscalers: Arc::clone(&link.policies.autoscalers),
+            allowances: Arc::clone(&link.allowances),
+            autoscalers: Arc::clone(&link.autoscalers),
             settled: Arc::clone(&link.settled),
             in_force,
             namespaces: self.cluster.namespaces.clone(),
@@ -478,8 +466,14 @@ impl ClusterWork {
         let (metrics, leadership) = (metrics.notices, session.leadership.clone());
         metrics.leads(leadership.holds());
         let (due, counts) = watch::channel(0);
-        let condition = self.conditions.statuses.clone();
-        parts.spawn("telling how many statuses are due", note_due(counts, condition, stop.clone()));
+        let condition = self.services.readiness.condition("statuses");
+        let note = move |count: &usize| match count {
+            MANY_DUE.. => condition.noted(format!(
+                "{count} GuardedReleases have still to be compared, and written if they differ"
+            )),
+            _ => condition.met(),
+        };
+        parts.spawn("telling how many statuses are due", follow(counts, stop.clone(), note));
         let (seen, witnessed) = mpsc::channel(WITNESSED);
         let witness = Witness { ledger, releases: Arc::clone(&link.releases), seen: witnessed };
         parts.spawn("keeping suspensions in the ledger", witness.run(stop.clone()));
@@ -517,7 +511,7 @@ impl ClusterWork {
         let Some(registration) = self.cluster.registration.clone() else { return };
         let Services { answerer, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
         if let Some(own) = self.cluster.own_namespace.clone() {
-            let labels = self.conditions.labels.clone();
+            let labels = self.services.readiness.condition("labels");
             let noted = note_unlabelled_namespaces(own, Arc::clone(&resolver), labels, stop.clone());
             parts.spawn("noting namespaces without their label", noted);
         }
@@ -566,27 +560,23 @@ impl ClusterWork {
     }
 }
 
-impl FollowedPolicies {
-    /// Waits until all sources were listed, since each can turn a refusal into an allow. Meanwhile `condition` reports what
-    /// is missing.
-    async fn known(&mut self, condition: &ReadinessCondition) {
-        for listing in &mut self.listings {
-            loop {
-                let reason = match &*listing.borrow_and_update() {
-                    Progress::Listed => break,
-                    Progress::Listing => {
-                        "policies, allowances and autoscalers are not all listed yet".to_owned()
-                    }
-                    Progress::Failing(reason) => reason.clone(),
-                };
-                condition.unmet(reason);
-                if listing.changed().await.is_err() {
-                    return;
-                }
+/// Waits until all sources were listed, since each can turn a refusal into an allow. Meanwhile `condition` reports what is
+/// missing.
+async fn policies_known(listings: &mut [watch::Receiver<Progress>], condition: ReadinessCondition) {
+    for listing in listings {
+        loop {
+            let reason = match &*listing.borrow_and_update() {
+                Progress::Listed => break,
+                Progress::Listing => "policies, allowances and autoscalers are not all listed yet".to_owned(),
+                Progress::Failing(reason) => reason.clone(),
+            };
+            condition.unmet(reason);
+            if listing.changed().await.is_err() {
+                return;
             }
         }
-        condition.met();
     }
+    condition.met();
 }
 
 /// The lead of this replica, or its candidacy.
@@ -610,22 +600,16 @@ impl LeaderSession {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
         let identity = format!("{}_{}_{started:x}", host.to_string_lossy(), std::process::id());
-        let alone = |leadership, identity| Self {
-            leadership,
-            identity,
-            withdrawn: watch::channel(None).1,
-            place: None,
-            election: None,
-            resign: CancellationToken::new(),
-        };
-        if cluster.read_only {
-            return alone(Leadership::never(), identity);
-        }
-        let Some(service) = &cluster.own_service else {
-            tracing::info!(
-                "no Service of its own is known (--service), so this guard looks for no other replica and acts alone"
-            );
-            return alone(Leadership::alone(), identity);
+        let resign = CancellationToken::new();
+        let Some(service) = cluster.own_service.as_ref().filter(|_| !cluster.read_only) else {
+            if !cluster.read_only {
+                tracing::info!(
+                    "no Service of its own is known (--service), so this guard looks for no other replica and acts alone"
+                );
+            }
+            let leadership = if cluster.read_only { Leadership::never() } else { Leadership::alone() };
+            let withdrawn = watch::channel(None).1;
+            return Self { leadership, identity, withdrawn, place: None, election: None, resign };
         };
         let place = LeasePlace { namespace: service.namespace.clone(), name: service.name.clone() };
         let election =
@@ -636,7 +620,7 @@ impl LeaderSession {
             identity,
             place: Some(place),
             election: Some(election),
-            resign: CancellationToken::new(),
+            resign,
         }
     }
 
@@ -702,21 +686,6 @@ const OUTAGE: Duration = Duration::from_secs(60);
 
 const OUTAGE_LOOK: Duration = Duration::from_secs(5);
 
-async fn meet_once(
-    mut is_listed: watch::Receiver<bool>,
-    condition: ReadinessCondition,
-    stop: CancellationToken,
-) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = async {
-            if is_listed.wait_for(|listed| *listed).await.is_ok() {
-                condition.met();
-            }
-        } => stop.cancelled().await,
-    }
-}
-
 /// Says through readiness when the records go unwatched for long. The last
 /// state serves meanwhile.
 async fn report_outages(
@@ -760,29 +729,6 @@ async fn suspended(client: &kube::Client, cluster: &config::ClusterSettings) -> 
     }
 }
 
-/// Reports in `/readyz` how many statuses still have to be compared, if there are many.
-async fn note_due(
-    mut counts: watch::Receiver<usize>,
-    condition: ReadinessCondition,
-    stop: CancellationToken,
-) {
-    loop {
-        let count = *counts.borrow_and_update();
-        match count {
-            MANY_DUE.. => condition.noted(format!(
-                "{count} GuardedReleases have still to be compared, and written if they differ"
-            )),
-            _ => condition.met(),
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = counts.changed() => if changed.is_err() {
-                return stop.cancelled().await;
-            },
-        }
-    }
-}
-
 /// Passes the knowledge of an earlier guard to the loop. Returns whether that finished before `stop`.
 async fn remember(
     statuses: &Statuses,
@@ -815,23 +761,6 @@ async fn remember(
     tokio::select! {
         () = stop.cancelled() => false,
         () = telling => true,
-    }
-}
-
-/// Passes on the policies' trusted namespaces until `stop`.
-async fn trust_records(releases: Arc<Releases>, in_force: Arc<InForce>, stop: CancellationToken) {
-    let mut changes = in_force.changes();
-    loop {
-        // After the subscription: a change in between is seen by one or the other.
-        releases.trust(in_force.resolver().policies().storage());
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = changes.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
-        }
     }
 }
 

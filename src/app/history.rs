@@ -1,18 +1,16 @@
 //! What the program itself keeps in the ledger: its start and end, emergencies, and how records, exceptions, policies and
 //! autoscalers change. Each row is stored once, whichever guard of the cluster sees its cause first, also after a restart.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::connection::ClusterConnection;
-use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::resource::GROUP;
 use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::autoscalers::{AutoscalerMirror, Scaling};
@@ -21,12 +19,10 @@ use kubemoor_cluster::mirror::policy_files::{FileChange, Folder};
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId, build};
 use kubemoor_guard::admin::ReadinessCondition;
-use kubemoor_guard::webhook::autoscaling::{ScalingChange, declaring_release, ended_scaling, scaling_row};
+use kubemoor_guard::webhook::autoscaling::{ScalingChange, declaring_release, scaling_row};
 use kubemoor_guard::webhook::registration::emergency::{EmergencyChange, MARKER};
 use kubemoor_helm::release::Release;
 use kubemoor_ledger::LedgerHandle;
-use kubemoor_ledger::entry::{EntryObject, LedgerEntry};
-use kubemoor_ledger::query::Filter;
 use kubemoor_ledger::row::{Act, ExceptionEvent, LedgerRow, ReviewedEdit};
 use kubemoor_notify::Notifiers;
 use kubemoor_notify::message::{Notification, NotificationSubject};
@@ -34,7 +30,6 @@ use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::{self, CallerProof, ReleaseLocation, Serve, WebhookRegistration};
 use kubemoor_runtime::metrics::EmergencyMetrics;
-use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::CertificateSource;
 use kubemoor_verdict::edit::ObjectDeclaration;
 use kubemoor_verdict::exceptions::may_scale;
@@ -187,40 +182,29 @@ pub(super) fn keep_emergency(ledger: LedgerHandle, notifiers: Notifiers) -> impl
     }
 }
 
-/// Does what `open` says until `stop`.
-pub(super) async fn obey_emergency(
-    mut open: watch::Receiver<Option<bool>>,
+/// Does what the switch says.
+pub(super) fn obey_emergency(
     in_force: Arc<InForce>,
     condition: ReadinessCondition,
     metrics: EmergencyMetrics,
-    stop: CancellationToken,
-) {
+) -> impl FnMut(&Option<bool>) + Send {
     let mut was_open = false;
-    loop {
-        let is_open = open.borrow_and_update().unwrap_or_default();
+    move |open| {
+        let is_open = open.unwrap_or_default();
         if is_open != was_open {
             in_force.set_open(is_open);
             metrics.open(is_open);
+            was_open = is_open;
             if is_open {
                 tracing::warn!("the emergency is open: no change is checked and nothing is repaired");
-                condition.noted(
+                return condition.noted(
                     "open: no change is checked and nothing is repaired until `kubemoor emergency close`",
                 );
-            } else {
-                tracing::info!("the emergency is over: changes are checked and drift is repaired again");
-                condition.met();
             }
-            was_open = is_open;
-        } else if !is_open {
-            condition.met();
+            tracing::info!("the emergency is over: changes are checked and drift is repaired again");
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = open.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
+        if !is_open {
+            condition.met();
         }
     }
 }
@@ -436,30 +420,19 @@ fn release_concerned(
     Some((release.id.clone(), release.state.revision))
 }
 
-/// How the detail of a row about a policy in a file begins.
-const IN_FILE: &str = "in the policy file ";
-
 pub(super) fn keep_files(ledger: LedgerHandle) -> impl Fn(FileChange) + Send + Sync {
     move |FileChange { policy, file, fate, same }| {
         let (act, edit) = policy_edit(policy, fate);
-        let detail = format!("{IN_FILE}{file}");
-        ledger.record(LedgerRow {
-            same: Some(same),
-            detail,
-            ..LedgerRow::act(Timestamp::now(), edit, None, act)
-        });
+        let row = LedgerRow::act(Timestamp::now(), edit, None, act);
+        ledger.record(LedgerRow { same: Some(same), detail: format!("in the policy file {file}"), ..row });
     }
 }
 
 /// Keeps each state of a policy in the ledger, once, whichever guard sees it first. Who made it no watch tells, but for the
 /// name of the program.
-pub(super) fn keep_policy(
-    ledger: LedgerHandle,
-    witnessed: Arc<Witnessed>,
-) -> impl Fn(PolicyChange) + Send + Sync {
+pub(super) fn keep_policy(ledger: LedgerHandle) -> impl Fn(PolicyChange) + Send + Sync {
     move |PolicyChange { name, uid, generation, fate, manager, time }| {
         let (act, edit) = policy_edit(name, fate);
-        witnessed.note(WitnessedSubject { object: edit.object.clone(), autoscaler: String::new() });
         let same = Some(format!("{uid} {generation} {act:?}"));
         let detail = if manager.is_empty() { String::new() } else { format!("by field manager {manager}") };
         ledger.record(LedgerRow {
@@ -506,28 +479,15 @@ fn policy_edit(name: String, fate: PolicyFate) -> (Act, ReviewedEdit) {
     (act, ReviewedEdit::watched(object, Some(operation)))
 }
 
-/// How the details of all rows begin, before the autoscaler's name.
-const AUTOSCALER: &str = "HorizontalPodAutoscaler";
-
 /// How long the row of a review may take to be in the ledger.
 const REVIEWED: Duration = Duration::from_secs(2);
 
-/// The most rows that a replica keeps until it leads.
-const HELD: usize = 1000;
-
-#[derive(Clone)]
 pub(super) struct ScalingHistory {
     pub(super) autoscalers: Arc<AutoscalerMirror>,
     pub(super) releases: Arc<Releases>,
     pub(super) resolver: Arc<PolicyResolver>,
     pub(super) ledger: LedgerHandle,
-    pub(super) leadership: Leadership,
-    pub(super) witnessed: Arc<Witnessed>,
 }
-
-/// Rows that wait until this replica leads.
-#[derive(Default)]
-struct HeldRows(VecDeque<LedgerRow>);
 
 /// The autoscalers of each declared workload, as far as they were told.
 #[derive(Default)]
@@ -536,29 +496,23 @@ struct ToldScalings(HashMap<ObjectId, Vec<Scaling>>);
 impl ScalingHistory {
     pub(super) async fn run(self, stop: CancellationToken) {
         let (workloads, releases) = (self.autoscalers.changes(), self.releases.changes());
-        let mut leading = self.leadership.watch();
-        let (mut told, mut held) = (ToldScalings::default(), HeldRows::default());
+        let mut told = ToldScalings::default();
         loop {
             let changed = tokio::select! {
                 () = stop.cancelled() => return,
                 workload = workloads.next() => vec![workload],
                 release = releases.next() => self.scaled_by(&release, &told),
-                gained = leading.changed() => match gained {
-                    Ok(()) => Vec::new(),
-                    Err(_) => return stop.cancelled().await,
-                },
             };
-            for workload in changed {
-                held.0.extend(self.rows(&workload, &mut told));
-            }
-            if !held.0.is_empty() {
+            let rows: Vec<_> =
+                changed.iter().flat_map(|workload| self.rows(workload, &mut told)).collect();
+            if !rows.is_empty() {
                 // Of equal rows the first counts, and that of a review names the user.
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(REVIEWED) => {}
                 }
             }
-            held.take(self.leadership.holds()).for_each(|row| self.ledger.record(row));
+            rows.into_iter().for_each(|row| self.ledger.record(row));
         }
     }
 
@@ -574,35 +528,23 @@ impl ScalingHistory {
 
     fn rows(&self, workload: &ObjectId, told: &mut ToldScalings) -> Vec<LedgerRow> {
         let index = self.releases.index().read();
-        let Some((release, replicas)) = declaring_release(&index, workload) else {
+        let found = declaring_release(&index, workload)
+            .and_then(|(release, replicas)| Some((release, release.declared(workload)?, replicas)));
+        let Some((release, declared, replicas)) = found else {
             // What is not declared is not enforced, and the release's own rows tell when that began.
             told.0.remove(workload);
             return Vec::new();
         };
         let policy = self.resolver.of(&release.id);
-        let Some(declared) = release.declared(workload) else { return Vec::new() };
         let declared = ObjectDeclaration { object: workload, release: &release.id, declared };
         // A release may come to declare its autoscaler after that appeared.
         let mut counting = self.autoscalers.scalings(workload, &index);
         counting.retain(|it| may_scale(&policy, declared, &it.declared_by, it.range));
         let of = Some((release.id.clone(), release.state.revision));
         let changes = told.note(workload, counting);
-        for (_, scaling, _) in &changes {
-            let (object, autoscaler) = (workload.clone(), scaling.name.clone());
-            self.witnessed.note(WitnessedSubject { object, autoscaler });
-        }
         let row =
             |change| scaling_row(ReviewedEdit::watched(workload.clone(), None), of.clone(), replicas, change);
         changes.into_iter().map(row).collect()
-    }
-}
-
-impl HeldRows {
-    /// All rows if this replica leads. Otherwise none, and of too many the oldest are forgotten.
-    fn take(&mut self, leads: bool) -> impl Iterator<Item = LedgerRow> {
-        let all = if leads { std::mem::take(&mut self.0) } else { VecDeque::new() };
-        self.0.drain(..self.0.len().saturating_sub(HELD));
-        all.into_iter()
     }
 }
 
@@ -622,197 +564,6 @@ impl ToldScalings {
             Some(_) => None,
         });
         gone.chain(there).collect()
-    }
-}
-
-pub(super) fn autoscaler_named(detail: &str) -> Option<&str> {
-    let (name, _) = detail.strip_prefix(AUTOSCALER)?.strip_prefix(" \"")?.split_once('"')?;
-    Some(name)
-}
-
-/// The pause before a ledger that does not answer is asked again.
-const AGAIN: Duration = Duration::from_secs(5);
-
-/// The acts after which a subject is in force, and those that end it.
-const BEGIN: [Act; 4] = [Act::CreatePolicy, Act::ChangePolicy, Act::StartAutoscaling, Act::ChangeAutoscaling];
-const END: [Act; 2] = [Act::DeletePolicy, Act::StopAutoscaling];
-
-pub(super) struct MissedEnds(pub(super) ScalingHistory);
-
-#[derive(Default)]
-struct LedgerReading {
-    history: LedgerHistory,
-    before: Option<i64>,
-    is_whole: bool,
-}
-
-#[derive(Default)]
-struct LedgerHistory(HashMap<WitnessedSubject, Newest>);
-
-#[derive(Default)]
-struct Newest {
-    begun: Option<(i64, Timestamp)>,
-    ended: Option<Timestamp>,
-}
-
-impl MissedEnds {
-    /// Records them once this process leads, then waits for `stop`.
-    pub(super) async fn run(self, stop: CancellationToken) {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = self.record() => {}
-        }
-        stop.cancelled().await;
-    }
-
-    async fn record(&self) {
-        if self.0.leadership.watch().wait_for(|leads| *leads).await.is_err() {
-            return;
-        }
-        let (mut reading, mut failures) = (LedgerReading::default(), FailureLog::default());
-        while !reading.is_whole {
-            match self.read(&mut reading).await {
-                Ok(()) => failures.note_success(),
-                Err(error) => {
-                    if failures.note_failure() {
-                        tracing::warn!(
-                            error,
-                            "deletions while no guard ran are not recorded yet, trying again"
-                        );
-                    }
-                    tokio::time::sleep(AGAIN).await;
-                }
-            }
-        }
-        let in_force = reading.history.in_force();
-        let rows = in_force.into_iter().filter_map(|(subject, id)| self.row(&subject, id));
-        rows.for_each(|row| self.0.ledger.record(row));
-        self.0.witnessed.close();
-    }
-
-    /// Reads what the ledger tells, from where the last attempt ended. Fails with the reason.
-    async fn read(&self, reading: &mut LedgerReading) -> Result<(), String> {
-        let ledger = &self.0.ledger;
-        let (Some(store), Some(cluster)) = (ledger.store(), ledger.cluster()) else {
-            return Err("the ledger is not open".to_owned());
-        };
-        let verdicts: Vec<_> = BEGIN.iter().chain(&END).map(|act| act.as_str().to_owned()).collect();
-        let (cluster, before) = (Some(cluster.to_owned()), reading.before);
-        let mut filter = Filter { cluster, verdicts, before, ..Filter::default() };
-        while !reading.is_whole {
-            let page = store.page(&filter).await.map_err(|error| error.to_string())?;
-            page.items.iter().for_each(|entry| reading.history.add(entry));
-            filter.before = page.next.and_then(|next| next.parse().ok());
-            (reading.before, reading.is_whole) = (filter.before, filter.before.is_none());
-        }
-        Ok(())
-    }
-
-    /// The row about a subject that is gone; `None` if it is still there, or its end has a row.
-    fn row(&self, subject: &WitnessedSubject, begun: i64) -> Option<LedgerRow> {
-        let WitnessedSubject { object, autoscaler } = subject;
-        let (act, operation, release, detail) = match autoscaler.as_str() {
-            "" => {
-                let detail = "deleted while no guard recorded it".to_owned();
-                (Act::DeletePolicy, Some(Operation::Delete), None, detail)
-            }
-            name => {
-                let index = self.0.releases.index().read();
-                let (release, replicas) = declaring_release(&index, object)?;
-                if self.0.autoscalers.scalings(object, &index).iter().any(|it| it.name == name) {
-                    return None;
-                }
-                let how = "it was deleted, or got another target, while no guard recorded it";
-                let detail = format!("{}: {how}", ended_scaling(AUTOSCALER, name, replicas));
-                (Act::StopAutoscaling, None, Some((release.id.clone(), release.state.revision)), detail)
-            }
-        };
-        // Asked last: this process may see the end meanwhile.
-        if self.0.witnessed.has(subject) {
-            return None;
-        }
-        let same = Some(format!("{object} {autoscaler} is gone after row {begun}"));
-        let edit = ReviewedEdit::watched(object.clone(), operation);
-        Some(LedgerRow { same, detail, ..LedgerRow::act(Timestamp::now(), edit, release, act) })
-    }
-}
-
-impl LedgerHistory {
-    /// Takes a row in; of each subject the newest first.
-    fn add(&mut self, entry: &LedgerEntry) {
-        let is_one_of = |acts: &[Act]| acts.iter().any(|act| act.as_str() == entry.verdict);
-        let Some(subject) = subject(entry) else { return };
-        let newest = self.0.entry(subject).or_default();
-        if is_one_of(&END) {
-            newest.ended.get_or_insert(entry.time);
-        } else {
-            newest.begun.get_or_insert((entry.id, entry.time));
-        }
-    }
-
-    /// The subjects that are in force by their newest row, and the row. Rows of one second are in no order.
-    fn in_force(self) -> Vec<(WitnessedSubject, i64)> {
-        let is_over = |begun: Timestamp, ended: Timestamp| ended.as_second() >= begun.as_second();
-        let in_force = self.0.into_iter().filter_map(|(subject, newest)| {
-            let (id, begun) = newest.begun?;
-            (!newest.ended.is_some_and(|ended| is_over(begun, ended))).then_some((subject, id))
-        });
-        in_force.collect()
-    }
-}
-
-/// What a row is about; `None` for a policy in a file, which is there or not by the flags of the guard.
-fn subject(entry: &LedgerEntry) -> Option<WitnessedSubject> {
-    let LedgerEntry { object: EntryObject { group, kind, namespace, name }, detail, .. } = entry;
-    let is_policy = [Act::CreatePolicy, Act::ChangePolicy, Act::DeletePolicy];
-    let autoscaler = match is_policy.iter().any(|act| act.as_str() == entry.verdict) {
-        true if detail.starts_with(IN_FILE) => return None,
-        true => String::new(),
-        false => autoscaler_named(detail)?.to_owned(),
-    };
-    let namespace = namespace.as_deref().map(Into::into);
-    let object = ObjectId { group: group.into(), kind: kind.into(), namespace, name: name.into() };
-    Some(WitnessedSubject { object, autoscaler })
-}
-
-/// The most subjects that are noted: a replica may wait for months to lead, while policies and autoscalers of other
-/// names come and go.
-const MOST: usize = 100_000;
-
-/// The subjects of rows that this process has recorded, until they have been compared with the ledger; `None` once there are
-/// too many, or nobody asks any more: then everything counts as seen, so that no end is recorded twice.
-pub(super) struct Witnessed(Mutex<Option<HashSet<WitnessedSubject>>>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct WitnessedSubject {
-    pub(super) object: ObjectId,
-    /// The name of the workload's autoscaler; empty for a policy.
-    pub(super) autoscaler: String,
-}
-
-impl Witnessed {
-    pub(super) fn note(&self, subject: WitnessedSubject) {
-        let mut noted = self.0.lock();
-        if let Some(subjects) = &mut *noted {
-            subjects.insert(subject);
-            if subjects.len() > MOST {
-                *noted = None;
-            }
-        }
-    }
-
-    fn has(&self, subject: &WitnessedSubject) -> bool {
-        self.0.lock().as_ref().is_none_or(|subjects| subjects.contains(subject))
-    }
-
-    fn close(&self) {
-        *self.0.lock() = None;
-    }
-}
-
-impl Default for Witnessed {
-    fn default() -> Self {
-        Self(Mutex::new(Some(HashSet::new())))
     }
 }
 

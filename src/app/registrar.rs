@@ -35,9 +35,10 @@ use kubemoor_runtime::tls::Certificates;
 /// How long the version of the API server counts: it may be upgraded under a running guard.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
 
-/// The pause after it did not tell its version, and how often it is asked before it counts as an old one.
+/// The pause after it did not tell its version.
+const ASK_SOON: Duration = Duration::from_secs(60);
+
 const RETRY: Duration = Duration::from_secs(5);
-const MOST_TRIES: u32 = 6;
 
 /// The pause between looks at the labels of namespaces.
 const LOOK: Duration = Duration::from_secs(10);
@@ -65,11 +66,9 @@ struct DesiredStates {
     mutating: watch::Sender<DesiredState<MutatingWebhookConfiguration>>,
 }
 
-/// The version of the API server, which decides what webhooks may have.
+/// The version of the API server, which decides what webhooks may have. One that does not tell it counts as an old one.
 struct WatchedVersion {
     known: Option<(u32, u32)>,
-    /// How often it was asked for in vain.
-    tries: u32,
     ask_at: Instant,
 }
 
@@ -123,10 +122,10 @@ impl Registrar {
         let mut policies = self.in_force.changes();
         let mut callers = self.callers.changes();
         let (mut withdrawn, mut was_held) = (self.withdrawn.clone(), false);
-        let mut server = WatchedVersion::new();
+        let mut server = WatchedVersion { known: None, ask_at: Instant::now() };
         let (mut was_open, mut clears) = (None, false);
         loop {
-            server.ask(client).await;
+            let conditions = server.has_conditions(client).await;
             let (bundle, secret) =
                 (authority.borrow_and_update().clone(), callers.borrow_and_update().clone());
             let (is_open, leads) = (*open.borrow_and_update(), *leading.borrow_and_update());
@@ -147,9 +146,9 @@ impl Registrar {
             was_open = is_open.or(was_open);
             let is_armed = is_open == Some(false) && held.is_none();
             let armed = is_armed && !self.certificates.is_provisional();
-            match (secret.registered(), server.has_conditions()) {
-                (Some(token), Some(conditions)) if armed && leads => {
-                    self.send_present(desired, &self.surface(bundle.as_deref(), token, conditions));
+            match secret.registered() {
+                Some(token) if armed && leads => {
+                    self.send_present(desired, bundle.as_deref(), token, conditions);
                 }
                 _ if clears && leads => desired.send(DesiredState::Absent, DesiredState::Absent),
                 _ => desired.send(DesiredState::Unknown, DesiredState::Unknown),
@@ -172,23 +171,14 @@ impl Registrar {
     }
 
     /// Sends the configurations of all declared resources.
-    fn send_present(&self, desired: &DesiredStates, surface: &Surface<'_>) {
-        let resources: BTreeSet<WebhookResource> =
-            self.releases.index().read().resources().into_iter().map(WebhookResource::from).collect();
-        desired.send(
-            DesiredState::Present(configuration(&resources, surface)),
-            DesiredState::Present(mutating(&resources, surface)),
-        );
-    }
-
-    /// The calls that the API server is told to make.
-    fn surface<'a>(
-        &'a self,
-        bundle: Option<&'a str>,
-        token: &'a CallerToken,
+    fn send_present(
+        &self,
+        desired: &DesiredStates,
+        bundle: Option<&str>,
+        token: &CallerToken,
         conditions: bool,
-    ) -> Surface<'a> {
-        Surface {
+    ) {
+        let surface = Surface {
             endpoint: &self.registration.endpoint,
             address: Address::Token(token),
             ca_bundle: bundle.map(str::as_bytes),
@@ -197,35 +187,25 @@ impl Registrar {
             select_all: self.registration.select_all,
             reverts: self.resolver.policies().reverts(),
             conditions,
-        }
+        };
+        let resources: BTreeSet<WebhookResource> =
+            self.releases.index().read().resources().into_iter().map(WebhookResource::from).collect();
+        desired.send(
+            DesiredState::Present(configuration(&resources, &surface)),
+            DesiredState::Present(mutating(&resources, &surface)),
+        );
     }
 }
 
 impl WatchedVersion {
-    fn new() -> Self {
-        Self { known: None, tries: 0, ask_at: Instant::now() }
-    }
-
-    /// Asks for the version if that is due.
-    async fn ask(&mut self, client: &kube::Client) {
-        if self.ask_at > Instant::now() {
-            return;
+    /// Asks for the version if that is due. Gives whether webhooks may have match conditions.
+    async fn has_conditions(&mut self, client: &kube::Client) -> bool {
+        if self.ask_at <= Instant::now() {
+            let told = discovery::version(client).await.ok();
+            self.ask_at = Instant::now() + if told.is_some() { ASK_AGAIN } else { ASK_SOON };
+            self.known = told.or(self.known);
         }
-        match discovery::version(client).await {
-            Ok(version) => self.known = Some(version),
-            Err(error) if error.is_forbidden() || error.is_unauthorized() => self.tries = MOST_TRIES,
-            Err(_) => self.tries = self.tries.saturating_add(1),
-        }
-        self.ask_at = Instant::now() + if self.known.is_some() { ASK_AGAIN } else { RETRY };
-    }
-
-    /// Whether webhooks may have match conditions; `None` while that is asked for. An API server that keeps its version
-    /// to itself gets none.
-    fn has_conditions(&self) -> Option<bool> {
-        match self.known {
-            Some(version) => Some(version >= CONDITIONS),
-            None => (self.tries >= MOST_TRIES).then_some(false),
-        }
+        self.known.is_some_and(|version| version >= CONDITIONS)
     }
 }
 
@@ -250,10 +230,16 @@ pub(super) async fn note_unlabelled_namespaces(
     let mut known = Vec::new();
     loop {
         let unlabelled = unlabelled(&own, &resolver);
-        if known != unlabelled {
-            note_unlabelled(&unlabelled, &labels);
-            known = unlabelled;
+        if unlabelled.is_empty() {
+            labels.met();
+        } else if known != unlabelled {
+            let names = unlabelled.join(", ");
+            tracing::warn!(
+                "namespaces lack the label {NAMESPACE_NAME}, so the API server asks about their objects too: {names}"
+            );
+            labels.noted(format!("namespaces without the label {NAMESPACE_NAME}: {names}"));
         }
+        known = unlabelled;
         tokio::select! {
             () = stop.cancelled() => return,
             () = sleep(LOOK) => {}
@@ -268,17 +254,6 @@ fn unlabelled(own: &str, resolver: &PolicyResolver) -> Vec<String> {
         labels.is_none_or(|labels| labels.get(NAMESPACE_NAME).is_some_and(|label| label == name))
     };
     left_out(Some(own)).filter(|name| !is_named(name)).map(str::to_owned).collect()
-}
-
-fn note_unlabelled(names: &[String], labels: &ReadinessCondition) {
-    if names.is_empty() {
-        return labels.met();
-    }
-    let names = names.join(", ");
-    tracing::warn!(
-        "namespaces lack the label {NAMESPACE_NAME}, so the API server asks about their objects too: {names}"
-    );
-    labels.noted(format!("namespaces without the label {NAMESPACE_NAME}: {names}"));
 }
 
 fn row(change: OutsideChange, time: Timestamp) -> LedgerRow {
@@ -316,9 +291,7 @@ fn note_hold(is_held: bool, was_held: &mut bool) {
 fn send<C: Configuration>(sender: &watch::Sender<DesiredState<C>>, desired: DesiredState<C>) {
     sender.send_if_modified(|last| {
         let differs = *last != desired;
-        if differs {
-            *last = desired;
-        }
+        *last = desired;
         differs
     });
 }

@@ -12,10 +12,9 @@ use super::connect::{self, PlaceArgs, end_after};
 use super::output::{self, OutputArgs};
 use super::{CommandOutcome, completions, warn};
 use kubemoor_declare::model::NamedObject;
-use kubemoor_inspect::exceptions::{self, Allowed, ExceptionRequest};
+use kubemoor_inspect::exceptions::{self, Allowed};
 use kubemoor_inspect::times::parse_duration;
 
-/// The flags of `kubemoor allow`.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("end").required(true))]
 pub(super) struct Args {
@@ -46,7 +45,6 @@ pub(super) struct Args {
     place: PlaceArgs,
 }
 
-/// The flags of `kubemoor revoke`.
 #[derive(Debug, clap::Args)]
 pub(super) struct RevokeArgs {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web, or an allowance's name
@@ -95,9 +93,8 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
     // An invalid flag is reported before the cluster is contacted.
     exceptions::request(&path, until, reason.as_deref(), now)?;
     let (connection, namespace) = place.connect().await?;
-    let (object, namespace, paths, reason) = (&object, &*namespace, &path, reason.as_deref());
-    let asked = ExceptionRequest { object, namespace, paths, until, reason };
-    let plan = exceptions::plan(&connection, &asked, now).await?;
+    let plan =
+        exceptions::plan(&connection, &object, &namespace, &path, until, reason.as_deref(), now).await?;
     Ok(plan.make(&connection).await?)
 }
 

@@ -19,7 +19,7 @@ use super::serve::ConflictError;
 use super::{CommandOutcome, warn};
 use kubemoor_declare::model::{NamedObject, Operation};
 use kubemoor_inspect::guard::ForwardedGuard;
-use kubemoor_inspect::ledger::{self, COLUMNS, LedgerSource, changes, columns, plain};
+use kubemoor_inspect::ledger::{self, COLUMNS, LedgerSource, add_new, changes, columns, plain};
 use kubemoor_inspect::report::Sheet;
 use kubemoor_inspect::times::AgeOrTime;
 use kubemoor_ledger::entry::{EntryObject, LedgerEntry};
@@ -47,7 +47,6 @@ const EVERY: Duration = Duration::from_secs(2);
 /// moment takes it later still: that far back new rows are looked for.
 const OVERLAP: SignedDuration = SignedDuration::from_secs(15);
 
-/// The flags of `kubemoor audit`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
@@ -186,7 +185,7 @@ async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
         }
         false => ledger::rows(&source, &filter, most, |_| true).await?,
     };
-    source.unheard().iter().for_each(|sentence| warn(sentence));
+    page.missing.iter().for_each(|sentence| warn(sentence));
     let (mut entries, is_cut) = (page.items, page.next.is_some());
     entries.reverse();
     if let Some(oldest) = entries.first().filter(|_| is_cut) {
@@ -206,7 +205,7 @@ async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
     }
     let is_open = output::stream(&show.rows(&entries)?)?;
     if follow && is_open {
-        added(&source, filter, &entries, show).await?;
+        added(&source, filter, (entries.as_slice(), page.missing), show).await?;
     }
     Ok(CommandOutcome::Clean)
 }
@@ -215,7 +214,7 @@ async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
 async fn added(
     source: &LedgerSource,
     mut filter: Filter,
-    shown: &[LedgerEntry],
+    (shown, mut missing): (&[LedgerEntry], Vec<String>),
     mut show: Show,
 ) -> anyhow::Result<()> {
     // Only rows within the overlap can come again.
@@ -227,8 +226,10 @@ async fn added(
             let from = newest.checked_sub(OVERLAP).unwrap_or(Timestamp::MIN);
             filter.since = filter.since.map(|since| since.max(from));
         }
-        let mut entries = ledger::rows(source, &filter, usize::MAX, |_| true).await?.items;
-        source.unheard().iter().for_each(|sentence| warn(sentence));
+        let page = ledger::rows(source, &filter, usize::MAX, |_| true).await?;
+        let mut entries = page.items;
+        page.missing.iter().filter(|it| !missing.contains(it)).for_each(|sentence| warn(sentence));
+        add_new(&mut missing, page.missing);
         entries.reverse();
         let seen = entries.iter().map(|entry| entry.id).collect();
         entries.retain(|entry| !known.contains(&entry.id));

@@ -14,7 +14,6 @@ use super::{CommandOutcome, serve};
 use kubemoor_runtime::config::{Endpoint, ServiceRef, WebhookUrl};
 use kubemoor_runtime::tls::{CertificateSource, Certificates};
 
-/// The flags of `kubemoor certs`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Directory of the CA and the certificate, which are made if they are missing

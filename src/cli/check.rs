@@ -28,7 +28,6 @@ use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_verdict::edit::{self, Circumstances, DryRunEvidence, ObjectOwner, Rules, Verdict};
 
-/// The flags of `kubemoor check`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The release: the output of `helm get manifest`, or an exported record
@@ -60,6 +59,9 @@ const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 /// Irrelevant here but for a pending record, which it lets grow stale.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// The deepest folder that is read, counted from the one that was named.
+const MAX_DEPTH: usize = 8;
+
 /// A verdict and what it is about.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct CheckReport {
@@ -69,15 +71,6 @@ pub(super) struct CheckReport {
     pub(super) verdict: Verdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-}
-
-pub(super) struct Bench<'a> {
-    pub(super) release: Release,
-    pub(super) resolver: &'a PolicyResolver,
-    pub(super) allowances: Vec<Arc<Allowance>>,
-    /// The scaling ranges of autoscalers, for each workload.
-    pub(super) autoscalers: &'a [(ObjectId, Autoscaler)],
-    pub(super) now: Timestamp,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
@@ -118,44 +111,46 @@ fn report(release: &Path, review: &Path, policies: Policies, now: Timestamp) -> 
         ));
     }
     let resolver = resolver(policies, &assembled.release.id.namespace, Labels::new());
-    Bench { release: assembled.release, resolver: &resolver, allowances: Vec::new(), autoscalers: &[], now }
-        .judge(&request)
-        .with_context(cannot_read)
+    judge(&request, assembled.release, &resolver, Vec::new(), &[], now).with_context(cannot_read)
 }
 
-impl Bench<'_> {
-    pub(super) fn judge(self, request: &AdmissionRequest<'_>) -> anyhow::Result<CheckReport> {
-        let Self { release, resolver, allowances, autoscalers, now } = self;
-        let operation =
-            request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
-        let mut index = Index::default();
-        index.set(release);
-        let rules = Rules { resolver, own_account: None };
-        let Some(subject) = ReviewSubject::from_head(&request.head, &index, RecordDriver::Secret) else {
-            let (object, verdict) = (request.head.object(), Verdict::allow(edit::VerdictReason::NotDeclared));
-            return Ok(CheckReport { object, operation, verdict, message: None });
-        };
-        let case = ReviewCase::new(subject, request.clone(), RecordDriver::Secret);
-        if case.subject.object.name.is_empty() {
-            return Err(anyhow::anyhow!("it names no object"));
-        }
-        let scaling = autoscalers.iter().filter(|(workload, _)| *workload == case.subject.object);
-        let autoscalers = scaling.map(|(_, autoscaler)| autoscaler.clone()).collect();
-        let circumstances = Circumstances { allowances, autoscalers, ..Circumstances::default() };
-        let index = RwLock::new(index);
-        let (circumstances, rules, evidence) = (&circumstances, &rules, DryRunEvidence::None);
-        let basis = Basis { index: &index, circumstances, rules, evidence, now };
-        let mut judgement = case.judge(basis);
-        if judgement.verdict.arguable {
-            judgement = case.judge(Basis { evidence: DryRunEvidence::Nowhere, ..basis });
-        }
-        let message = match judgement.verdict.outcome {
-            edit::EditOutcome::Allow => None,
-            outcome if outcome.is_refusal() => Some(judgement.message.denial()),
-            _ => Some(judgement.message.warnings().join("\n")),
-        };
-        Ok(CheckReport { object: case.subject.object, operation, verdict: judgement.verdict, message })
+/// Judges a request by one release, with allowances and the scaling ranges of autoscalers, for each workload.
+pub(super) fn judge(
+    request: &AdmissionRequest<'_>,
+    release: Release,
+    resolver: &PolicyResolver,
+    allowances: Vec<Arc<Allowance>>,
+    autoscalers: &[(ObjectId, Autoscaler)],
+    now: Timestamp,
+) -> anyhow::Result<CheckReport> {
+    let operation = request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
+    let mut index = Index::default();
+    index.set(release);
+    let rules = Rules { resolver, own_account: None };
+    let Some(subject) = ReviewSubject::from_head(&request.head, &index, RecordDriver::Secret) else {
+        let (object, verdict) = (request.head.object(), Verdict::allow(edit::VerdictReason::NotDeclared));
+        return Ok(CheckReport { object, operation, verdict, message: None });
+    };
+    let case = ReviewCase::new(subject, request.clone(), RecordDriver::Secret);
+    if case.subject.object.name.is_empty() {
+        return Err(anyhow::anyhow!("it names no object"));
     }
+    let scaling = autoscalers.iter().filter(|(workload, _)| *workload == case.subject.object);
+    let autoscalers = scaling.map(|(_, autoscaler)| autoscaler.clone()).collect();
+    let circumstances = Circumstances { allowances, autoscalers, ..Circumstances::default() };
+    let index = RwLock::new(index);
+    let (circumstances, rules, evidence) = (&circumstances, &rules, DryRunEvidence::None);
+    let basis = Basis { index: &index, circumstances, rules, evidence, now };
+    let mut judgement = case.judge(basis);
+    if judgement.verdict.arguable {
+        judgement = case.judge(Basis { evidence: DryRunEvidence::Nowhere, ..basis });
+    }
+    let message = match judgement.verdict.outcome {
+        edit::EditOutcome::Allow => None,
+        outcome if outcome.is_refusal() => Some(judgement.message.denial()),
+        _ => Some(judgement.message.warnings().join("\n")),
+    };
+    Ok(CheckReport { object: case.subject.object, operation, verdict: judgement.verdict, message })
 }
 
 /// The release of a manifest that does not name one: the release that the reviewed object names, else the one
@@ -213,19 +208,37 @@ impl CheckReport {
     }
 }
 
-/// The policies in a directory: its files that end in yaml, yml or json.
+/// The policies in a directory, without those below it.
 pub(super) fn read_policy_folder(path: &Path) -> anyhow::Result<Vec<Arc<Compiled>>> {
-    let cannot_list = || format!("cannot list the policies in {}", path.display());
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(path).with_context(cannot_list)? {
-        let entry = entry.with_context(cannot_list)?.path();
-        let hidden = entry.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if is_yaml(&entry) && !hidden && entry.is_file() {
-            paths.push(entry);
+    read_policy_files(&yaml_files(path, false)?)
+}
+
+/// The files of a directory that end in yaml, yml or json, without names that begin with a dot; `below`: also those of the
+/// directories below it.
+pub(super) fn yaml_files(folder: &Path, below: bool) -> anyhow::Result<Vec<PathBuf>> {
+    let (mut found, mut folders) = (Vec::new(), vec![(folder.to_owned(), 0)]);
+    while let Some((folder, depth)) = folders.pop() {
+        let cannot_list = || format!("cannot list {}", folder.display());
+        if depth > MAX_DEPTH {
+            return Err(anyhow::anyhow!("it is nested more than {MAX_DEPTH} folders deep"))
+                .with_context(cannot_list);
+        }
+        for entry in fs::read_dir(&folder).with_context(cannot_list)? {
+            let entry = entry.with_context(cannot_list)?;
+            let path = entry.path();
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            // A link could lead back up.
+            if entry.file_type().with_context(cannot_list)?.is_dir() {
+                folders.extend(below.then_some((path, depth + 1)));
+            } else if is_yaml(&path) && path.is_file() {
+                found.push(path);
+            }
         }
     }
-    paths.sort();
-    read_policy_files(&paths)
+    found.sort();
+    Ok(found)
 }
 
 pub(super) fn read_policy_files(paths: &[PathBuf]) -> anyhow::Result<Vec<Arc<Compiled>>> {
@@ -241,7 +254,7 @@ pub(super) fn read_policy_files(paths: &[PathBuf]) -> anyhow::Result<Vec<Arc<Com
     Err(anyhow::anyhow!("{}", flaws.join("\n")).context("no verdict with policies that are not accepted"))
 }
 
-pub(super) fn is_yaml(path: &Path) -> bool {
+fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
 }
 

@@ -16,7 +16,6 @@ use kubemoor_cluster::client::connection::{self, ClusterAccess};
 use kubemoor_cluster::client::guarded;
 use kubemoor_policy::guarded::GuardedRelease;
 
-/// The flags of `kubemoor completions`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The shell

@@ -215,22 +215,15 @@ pub(super) fn end_after(now: Timestamp, duration: Duration) -> anyhow::Result<Ti
 }
 
 pub(super) fn parse_namespace(text: &str) -> Result<String, &'static str> {
-    if model::is_dns_label(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("a namespace's name has lower-case letters, digits and dashes")
-    }
+    let form = "a namespace's name has lower-case letters, digits and dashes";
+    model::is_dns_label(text).then(|| text.to_owned()).ok_or(form)
 }
 
 /// A release's name, by Helm's own rule: lower-case letters, digits, dashes and
 /// dots, at most 53.
 pub(super) fn parse_release(text: &str) -> Result<String, &'static str> {
     let is_name = text.len() <= 53 && text.split('.').all(model::is_dns_label);
-    if is_name {
-        Ok(text.to_owned())
-    } else {
-        Err("a release's name has lower-case letters, digits, dashes and dots")
-    }
+    is_name.then(|| text.to_owned()).ok_or("a release's name has lower-case letters, digits, dashes and dots")
 }
 
 fn parse_token(text: &str) -> Result<SecretString, &'static str> {
@@ -398,11 +391,8 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), &'static str> 
         text.chars().all(|letter| letter.is_ascii_alphanumeric() || more.contains(letter))
     };
     let fits = !key.is_empty() && key.len() <= 317 && value.len() <= 63;
-    if fits && known(key, "-_./") && known(value, "-_.") {
-        Ok((key.to_owned(), value.to_owned()))
-    } else {
-        Err(form)
-    }
+    let is_label = fits && known(key, "-_./") && known(value, "-_.");
+    is_label.then(|| (key.to_owned(), value.to_owned())).ok_or(form)
 }
 
 /// Time limit for the checks: the command's own output must not wait longer.

@@ -39,7 +39,6 @@ const RELEASES_AT_ONCE: usize = 4;
 const HOLDING: [HealthReason; 4] =
     [HealthReason::Unconfirmed, HealthReason::Contested, HealthReason::Braked, HealthReason::Suspended];
 
-/// The flags of `kubemoor diff`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
     /// The release [default: all of the namespace, or of the cluster with -A]

@@ -41,7 +41,6 @@ use kubemoor_ledger::query::Filter;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_runtime::config::RecordDriver;
 
-/// The flags of `kubemoor doctor`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -8,7 +8,6 @@ use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
 use kubemoor_guard::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
 
-/// The flags of `kubemoor emergency`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -12,19 +12,16 @@ use super::output::{self, BAD, GOOD, HEAD, NOTE, OutputArgs, PLAIN, StyledText, 
 use super::{CommandOutcome, completions};
 use kubemoor_helm::values::Candidate;
 use kubemoor_inspect::explanation::{
-    self, Denial, ExplainQuery, ExplainedField, Explanation, FieldState, GUARD, PolicyFacts, ReleaseFacts,
-    advice_on_message, parse_path,
+    self, ExplainQuery, ExplainedField, Explanation, FieldState, GUARD, PolicyFacts, ReleaseFacts, parse_path,
 };
 use kubemoor_verdict::health::ReportedHealth;
 use kubemoor_verdict::shown::Difference;
 
 const PASTED: u64 = 64 << 10;
 
-/// The advice for a text that is not a message of this program.
-const UNKNOWN: &str =
-    "standard input holds no message of Kubemoor: paste the whole message, or name the object as KIND/NAME";
+const UNKNOWN: &str = "standard input holds no message of Kubemoor about an object: paste the whole denial or warning, or name \
+                       the object as KIND/NAME";
 
-/// The flags of `kubemoor explain`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The object, such as deployment/web, deploy/web or deployments.apps/web; - reads a denial or a warning from standard input
@@ -56,10 +53,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
 }
 
 /// The subject of a message on standard input, or of the flags.
-fn denial(args: &Args) -> anyhow::Result<Denial> {
+fn denial(args: &Args) -> anyhow::Result<ExplainQuery> {
     if args.object != "-" {
         let (object, paths) = (args.object.clone(), args.path.clone());
-        return Ok(Denial { object, namespace: None, release: None, paths });
+        return Ok(ExplainQuery { object, namespace: None, release: None, paths });
     }
     let mut text = String::new();
     io::stdin()
@@ -67,22 +64,19 @@ fn denial(args: &Args) -> anyhow::Result<Denial> {
         .take(PASTED)
         .read_to_string(&mut text)
         .context("cannot read the message from standard input")?;
-    let denial = Denial::parse(&text)
-        .with_context(|| advice_on_message(&text).unwrap_or_else(|| UNKNOWN.to_owned()))?;
+    let denial = ExplainQuery::parse(&text).context(UNKNOWN)?;
     let paths = if args.path.is_empty() { denial.paths } else { args.path.clone() };
-    Ok(Denial { paths, ..denial })
+    Ok(ExplainQuery { paths, ..denial })
 }
 
-async fn explain(args: Args, denial: Denial) -> anyhow::Result<Explanation> {
+async fn explain(args: Args, query: ExplainQuery) -> anyhow::Result<Explanation> {
     let Args { records, cluster_labels, place, .. } = args;
     let labels = cluster_labels.labels()?;
     let (connection, namespace) = place.connect().await?;
     let reader = records.reader(connection, &labels).await?;
-    let Denial { object, namespace: named, release, paths } = denial;
-    let namespace = named.unwrap_or(namespace);
-    warn_of_guard(&reader.connection, Some(&namespace), None).await;
-    let question = ExplainQuery { object, namespace, release, paths };
-    Ok(explanation::explain(&reader, question, Timestamp::now()).await?)
+    let looked_at = query.namespace.as_deref().unwrap_or(&namespace);
+    warn_of_guard(&reader.connection, Some(looked_at), None).await;
+    Ok(explanation::explain(&reader, query, namespace, Timestamp::now()).await?)
 }
 
 fn text(report: &Explanation) -> StyledText {

@@ -18,7 +18,6 @@ use kubemoor_runtime::config::LedgerUrl;
 const NO_LEDGER: &str = "fleet reads the PostgreSQL that the guards share: name it with --ledger, or ask each cluster \
      with `kubemoor get releases -A --contexts NAMES`";
 
-/// The flags of `kubemoor fleet`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
@@ -36,7 +35,6 @@ enum FleetCommand {
     Releases(FleetReleasesArgs),
 }
 
-/// The flags of `kubemoor fleet releases`.
 #[derive(Debug, clap::Args)]
 struct FleetReleasesArgs {
     /// Compare this release across the clusters: revision, chart, values and drift
@@ -105,25 +103,14 @@ impl ListRow for ClusterRow {
     const RESOURCE: &'static str = "cluster";
     const COLUMNS: &'static str = "cluster releases drifted states oldestDrift version certificateUntil lastHeard \
         staleSince";
+    const HEAD: &'static str =
+        "CLUSTER,RELEASES,DRIFTED,OLDEST DRIFT,GUARD,CERTIFICATE UNTIL,LAST HEARD,STATES";
 
     fn key(&self) -> (&str, &str) {
         ("", &self.cluster)
     }
 
-    fn head(_wide: bool) -> Vec<&'static str> {
-        vec![
-            "CLUSTER",
-            "RELEASES",
-            "DRIFTED",
-            "OLDEST DRIFT",
-            "GUARD",
-            "CERTIFICATE UNTIL",
-            "LAST HEARD",
-            "STATES",
-        ]
-    }
-
-    fn cells(&self, _wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self) -> Vec<(String, Style)> {
         let heard = match self.stale_since {
             Some(since) => (format!("stale since {}", seconds(since)), BAD),
             None => (time(self.last_heard), PLAIN),
@@ -147,19 +134,14 @@ impl ListRow for ReleaseRow {
     const RESOURCE: &'static str = "release";
     const COLUMNS: &'static str = "cluster namespace name ready reason revision chart values drifted oldestDrift edits \
         drift staleSince differs message";
+    const HEAD: &'static str = "CLUSTER,NAMESPACE,NAME,READY,REASON,REVISION,CHART,VALUES,DRIFTED,OLDEST DRIFT,DIFFERS,\
+        +EDITS,+DRIFT,+MESSAGE";
 
     fn key(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
 
-    fn head(wide: bool) -> Vec<&'static str> {
-        let mut head = vec!["CLUSTER", "NAMESPACE", "NAME", "READY", "REASON", "REVISION", "CHART", "VALUES"];
-        head.extend(["DRIFTED", "OLDEST DRIFT", "DIFFERS"]);
-        head.extend(wide.then_some(["EDITS", "DRIFT", "MESSAGE"]).into_iter().flatten());
-        head
-    }
-
-    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self) -> Vec<(String, Style)> {
         let style = match (self.stale_since, self.ready.as_deref()) {
             (None, Some("True")) => GOOD,
             (None, Some("False")) => BAD,
@@ -172,7 +154,7 @@ impl ListRow for ReleaseRow {
             }
             _ => self.reason.clone(),
         };
-        let mut cells = vec![
+        vec![
             (self.cluster.clone(), PLAIN),
             (self.namespace.clone(), PLAIN),
             (self.name.clone(), PLAIN),
@@ -184,11 +166,10 @@ impl ListRow for ReleaseRow {
             (self.drifted.to_string(), if self.drifted > 0 { BAD } else { PLAIN }),
             (time(self.oldest_drift), PLAIN),
             (if self.differs.is_empty() { "-".to_owned() } else { self.differs.join(",") }, NOTE),
-        ];
-        if wide {
-            cells.extend([text(&self.edits), text(&self.drift), self.message.clone()].map(|it| (it, PLAIN)));
-        }
-        cells
+            (text(&self.edits), PLAIN),
+            (text(&self.drift), PLAIN),
+            (self.message.clone(), PLAIN),
+        ]
     }
 }
 

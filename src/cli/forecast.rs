@@ -1,12 +1,9 @@
 //! `kubemoor forecast`: the fields on which the next Helm 4 upgrade will conflict.
 
-use std::sync::Arc;
-
 use anyhow::bail;
 use clap_complete::ArgValueCandidates;
-use futures::StreamExt;
+use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::connect::{self, PlaceArgs, RecordArgs, parse_release, spoken, warn_of_guard};
 use super::output::{self, NOTE, OutputArgs, PLAIN, StyledText, Table};
@@ -14,16 +11,10 @@ use super::{CommandOutcome, completions, warn};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Segment;
 use kubemoor_helm::record::ApplyMethod;
-use kubemoor_helm::release::{DeclaredObject, Release};
-use kubemoor_inspect::comparison::{self, LeftBehindKey, ObjectConflict};
-use kubemoor_inspect::reading::FoundObject;
+use kubemoor_inspect::comparison::{self, LeftBehindKey, ObjectConflict, ObjectDiff, ObjectDiffState};
 use kubemoor_policy::resolver::Labels;
-use kubemoor_verdict::owners::{self, FieldManager, ManagerOperation, Owners};
-use kubemoor_verdict::ownership::{self, FieldConflict};
+use kubemoor_verdict::ownership::FieldConflict;
 
-const AT_ONCE: usize = 8;
-
-/// The flags of `kubemoor forecast`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The release
@@ -66,13 +57,6 @@ struct Unread {
     reason: String,
 }
 
-struct Living {
-    id: ObjectId,
-    declared: Arc<DeclaredObject>,
-    object: Value,
-    owners: Owners,
-}
-
 pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let form = args.output.output.clone();
     let forecast = connect::run(read(args))?;
@@ -104,119 +88,70 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
         let (record, reason) = (&invalid.secret, &invalid.reason);
         warn(&format!("the record {record} does not count, and an older one is looked at: {reason}"));
     }
-    let mut objects: Vec<(ObjectId, Arc<DeclaredObject>)> = release
-        .objects
-        .keys()
-        .filter_map(|object| Some((ObjectId::clone(object), Arc::clone(release.declared(object)?))))
-        .collect();
-    objects.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let found: Vec<_> = futures::stream::iter(objects)
-        .map(|(id, declared)| async move {
-            let found = reader.live(&id, &declared.version).await;
-            (id, declared, found)
-        })
-        .buffered(AT_ONCE)
-        .collect()
-        .await;
-    let (mut living, mut unread) = (Vec::new(), Vec::new());
-    for (id, declared, found) in found {
-        match found {
-            FoundObject::Object(object) => {
-                living.push(Living { id, declared, owners: Owners::of(&object), object });
-            }
-            // A missing object has no owners.
-            FoundObject::Absent => {}
-            FoundObject::NotServed => {
-                unread.push(Unread { object: id, reason: "the cluster serves no such kind".to_owned() });
-            }
-            FoundObject::Unread(reason) => unread.push(Unread { object: id, reason }),
-        }
-    }
-    let objects = living.iter().map(|living| (&living.id, &living.object)).collect();
-    let left_behind = comparison::left_behind(reader, &release, objects).await;
-    Ok(Forecast { unread, left_behind, ..Forecast::new(&release, &living) })
+    let report = comparison::compare(reader, &release, false, Timestamp::now(), &|| ()).await;
+    let unread = report.objects.into_iter().filter_map(|ObjectDiff { object, state, reason, .. }| {
+        let is_unread = matches!(state, ObjectDiffState::Unread | ObjectDiffState::NotServed);
+        reason.filter(|_| is_unread).map(|reason| Unread { object, reason })
+    });
+    Ok(Forecast {
+        unread: unread.collect(),
+        revision: release.state.revision,
+        apply_method: match release.state.apply_method {
+            ApplyMethod::ServerSide => "ssa",
+            ApplyMethod::ClientSide => "csa",
+        },
+        release: report.release,
+        manager: report.manager,
+        conflicts: report.conflicts,
+        left_behind: report.left_behind,
+    })
 }
 
 impl Forecast {
-    fn new(release: &Release, living: &[Living]) -> Self {
-        let method = release.state.apply_method;
-        let helm = owners::helms(living.iter().map(|living| &living.owners), method);
-        let mut conflicts = Vec::new();
-        for Living { id, declared, object, owners } in living {
-            for skipped in owners.skipped() {
-                warn(&format!("an entry of managedFields of {id} is left out: {}", skipped.reason));
-            }
-            let met = ownership::conflicts(&declared.fields(), object, owners, helm.as_ref(), method);
-            conflicts.extend(met.into_iter().map(|conflict| ObjectConflict { object: id.clone(), conflict }));
-        }
-        Self {
-            release: release.id.clone(),
-            revision: release.state.revision,
-            apply_method: match method {
-                ApplyMethod::ServerSide => "ssa",
-                ApplyMethod::ClientSide => "csa",
-            },
-            manager: helm.map(|manager| manager.name),
-            conflicts,
-            left_behind: Vec::new(),
-            unread: Vec::new(),
-        }
-    }
-
     fn table(&self) -> StyledText {
         let Self { release, revision, apply_method, conflicts, .. } = self;
-        if conflicts.is_empty() {
-            let why = match *apply_method {
-                "csa" => "Helm applies this release client-side, which meets no conflicts",
-                _ => "nobody but Helm owns what it declares, or Helm forces its applies",
-            };
-            let mut text = StyledText::default();
-            let said =
-                format!("No conflicts ahead of release {} (revision {revision}): {why}.", spoken(release));
-            text.add(PLAIN, &said).line();
-            self.add_left_behind(&mut text);
-            return text;
-        }
-        let mut table = Table::new(["OBJECT", "FIELD", "MANAGER", "OPERATION", "SINCE", "CONFLICTS"]);
-        for ObjectConflict { object, conflict } in conflicts {
-            let FieldConflict { path, manager, since, differs, moved_to } = conflict;
-            let operation = match manager.operation {
-                ManagerOperation::Apply => "Apply",
-                ManagerOperation::Update => "Update",
-            };
-            let when = if *differs { ("always", NOTE) } else { ("when it changes", PLAIN) };
-            table.styled([
-                (object.to_string(), PLAIN),
-                (
-                    match (moved_to, path.0.last()) {
-                        (None, _) => path.to_string(),
-                        (Some(to), Some(Segment::Key(_))) => format!("{path} (moved to {to})"),
-                        (Some(by), _) => format!("{path} (excluded by {by})"),
-                    },
-                    PLAIN,
-                ),
-                (named(manager), PLAIN),
-                (operation.to_owned(), PLAIN),
-                (since.map_or_else(|| "-".to_owned(), |since| since.to_string()), PLAIN),
-                (when.0.to_owned(), when.1),
-            ]);
-        }
-        let mut text = table.text();
-        self.add_left_behind(&mut text);
-        text
-    }
-
-    fn add_left_behind(&self, text: &mut StyledText) {
+        let mut text = match conflicts.is_empty() {
+            false => conflicts_table(conflicts).text(),
+            true => {
+                let why = match *apply_method {
+                    "csa" => "Helm applies this release client-side, which meets no conflicts",
+                    _ => "nobody but Helm owns what it declares, or Helm forces its applies",
+                };
+                let mut text = StyledText::default();
+                let said = format!(
+                    "No conflicts ahead of release {} (revision {revision}): {why}.",
+                    spoken(release)
+                );
+                text.add(PLAIN, &said).line();
+                text
+            }
+        };
         for left in &self.left_behind {
             text.line().add(NOTE, &format!("Left behind: {}", left.text())).line();
         }
+        text
     }
 }
 
-/// A manager, with the subresource through which it wrote.
-fn named(manager: &FieldManager) -> String {
-    match manager.subresource.as_str() {
-        "" => manager.name.clone(),
-        subresource => format!("{} ({subresource})", manager.name),
+fn conflicts_table(conflicts: &[ObjectConflict]) -> Table {
+    let mut table = Table::new(["OBJECT", "FIELD", "MANAGER", "OPERATION", "SINCE", "CONFLICTS"]);
+    for ObjectConflict { object, conflict } in conflicts {
+        let FieldConflict { path, manager, since, differs, moved_to } = conflict;
+        let field = match (moved_to, path.0.last()) {
+            (None, _) => path.to_string(),
+            (Some(to), Some(Segment::Key(_))) => format!("{path} (moved to {to})"),
+            (Some(by), _) => format!("{path} (excluded by {by})"),
+        };
+        // The subresource through which the manager wrote.
+        let manager_name = match manager.subresource.as_str() {
+            "" => manager.name.clone(),
+            subresource => format!("{} ({subresource})", manager.name),
+        };
+        let since = since.map_or_else(|| "-".to_owned(), |since| since.to_string());
+        let (when, style) = if *differs { ("always", NOTE) } else { ("when it changes", PLAIN) };
+        let cells = [object.to_string(), field, manager_name, format!("{:?}", manager.operation), since];
+        let cells = cells.map(|cell| (cell, PLAIN)).into_iter();
+        table.styled(cells.chain([(when.to_owned(), style)]));
     }
+    table
 }

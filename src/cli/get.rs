@@ -19,7 +19,6 @@ use kubemoor_inspect::reading::{ClusterReader, Pulses};
 use kubemoor_inspect::releases::{self, ListedRelease, NOT_GUARDED, ReleaseFilter, ReleaseList, parse_state};
 use kubemoor_policy::resolver::Labels;
 
-/// The flags of `kubemoor get`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -39,7 +38,6 @@ enum GetResource {
     Releases(ReleasesArgs),
 }
 
-/// The flags of `kubemoor get allowances`.
 #[derive(Debug, clap::Args)]
 struct AllowancesArgs {
     #[command(flatten)]
@@ -58,7 +56,6 @@ struct AllowancesArgs {
     cluster: ClusterArgs,
 }
 
-/// The flags of `kubemoor get policies`.
 #[derive(Debug, clap::Args)]
 struct PoliciesArgs {
     #[command(flatten)]
@@ -74,7 +71,6 @@ struct PoliciesArgs {
     cluster: ClusterArgs,
 }
 
-/// The flags of `kubemoor get releases`.
 #[derive(Debug, clap::Args)]
 struct ReleasesArgs {
     #[command(flatten)]
@@ -249,19 +245,14 @@ impl ListRow for ListedRelease {
     const RESOURCE: &'static str = "release";
     const COLUMNS: &'static str = "namespace name guarded ready reason revision drifted declared edits drift oldestDrift \
         staleSince message";
+    const HEAD: &'static str = "NAMESPACE,NAME,READY,REASON,REVISION,DRIFTED,EDITS,DRIFT,+OBJECTS,+MATCHING,+IN DOUBT,\
+        +ALLOWED,MESSAGE";
 
     fn key(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
 
-    fn head(wide: bool) -> Vec<&'static str> {
-        let mut head = vec!["NAMESPACE", "NAME", "READY", "REASON", "REVISION", "DRIFTED", "EDITS", "DRIFT"];
-        head.extend(wide.then_some(["OBJECTS", "MATCHING", "IN DOUBT", "ALLOWED"]).into_iter().flatten());
-        head.push("MESSAGE");
-        head
-    }
-
-    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self) -> Vec<(String, Style)> {
         let style = match (self.guarded, self.ready.as_deref()) {
             (false, _) | (true, Some("Unknown") | None) => NOTE,
             (true, Some("True")) => GOOD,
@@ -270,7 +261,8 @@ impl ListRow for ListedRelease {
         let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let reason = if self.guarded { text(&self.reason) } else { NOT_GUARDED.to_owned() };
-        let mut cells = vec![
+        let counts = self.counts.as_ref();
+        vec![
             (self.namespace.clone(), PLAIN),
             (self.name.clone(), PLAIN),
             (text(&self.ready), style),
@@ -279,38 +271,25 @@ impl ListRow for ListedRelease {
             (number(self.drifted), PLAIN),
             (text(&self.edits), PLAIN),
             (text(&self.drift), PLAIN),
-        ];
-        if wide {
-            let counts = self.counts.as_ref();
-            let counted = [
-                self.declared,
-                counts.map(|it| it.matching),
-                counts.map(|it| it.in_doubt),
-                counts.map(|it| it.allowed),
-            ];
-            cells.extend(counted.map(|count| (number(count), PLAIN)));
-        }
-        cells.push((self.message.clone(), PLAIN));
-        cells
+            (number(self.declared), PLAIN),
+            (number(counts.map(|it| it.matching)), PLAIN),
+            (number(counts.map(|it| it.in_doubt)), PLAIN),
+            (number(counts.map(|it| it.allowed)), PLAIN),
+            (self.message.clone(), PLAIN),
+        ]
     }
 }
 
 impl ListRow for ListedAllowance {
     const RESOURCE: &'static str = "driftallowance.kubemoor.dev";
-    const NAMESPACE_IF_ALL: bool = true;
+    const HEAD: &'static str = "?NAMESPACE,NAME,OBJECT,PATHS,UNTIL,STATE,BY,REASON,+FLAWS";
     const COLUMNS: &'static str = "namespace name object.kind object.name paths until state by reason flaws";
 
     fn key(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
 
-    fn head(wide: bool) -> Vec<&'static str> {
-        let mut head = vec!["NAMESPACE", "NAME", "OBJECT", "PATHS", "UNTIL", "STATE", "BY", "REASON"];
-        head.extend(wide.then_some("FLAWS"));
-        head
-    }
-
-    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self) -> Vec<(String, Style)> {
         let state = match self.state {
             AllowanceState::Open => ("Open", GOOD),
             AllowanceState::Ended => ("Ended", PLAIN),
@@ -318,7 +297,7 @@ impl ListRow for ListedAllowance {
             AllowanceState::Deleted => ("Deleted", PLAIN),
         };
         let plain = |text: &str| (text.to_owned(), PLAIN);
-        let mut cells = vec![
+        vec![
             plain(&self.namespace),
             plain(&self.name),
             plain(&format!("{}/{}", self.object.kind, self.object.name)),
@@ -327,49 +306,40 @@ impl ListRow for ListedAllowance {
             (state.0.to_owned(), state.1),
             plain(&self.by),
             plain(&self.reason),
-        ];
-        cells.extend(wide.then(|| plain(&self.flaws.join("; "))));
-        cells
+            plain(&self.flaws.join("; ")),
+        ]
     }
 }
 
 impl ListRow for ListedPolicy {
     const RESOURCE: &'static str = "driftpolicy.kubemoor.dev";
     const COLUMNS: &'static str = "name priority edits drift accepted reason releases namespaces message";
+    const HEAD: &'static str = "NAME,PRIORITY,EDITS,DRIFT,ACCEPTED,REASON,+RELEASES,+NAMESPACES,MESSAGE";
 
     fn key(&self) -> (&str, &str) {
         ("", &self.name)
     }
 
-    fn head(wide: bool) -> Vec<&'static str> {
-        let mut head = vec!["NAME", "PRIORITY", "EDITS", "DRIFT", "ACCEPTED", "REASON"];
-        head.extend(wide.then_some(["RELEASES", "NAMESPACES"]).into_iter().flatten());
-        head.push("MESSAGE");
-        head
-    }
-
-    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
+    fn cells(&self) -> Vec<(String, Style)> {
         let plain = |text: &str| (if text.is_empty() { "-" } else { text }.to_owned(), PLAIN);
         let style = match self.accepted.as_str() {
             "True" => GOOD,
             "False" => BAD,
             _ => NOTE,
         };
-        let mut cells = vec![
+        let globs = |globs: &[String]| if globs.is_empty() { "*".to_owned() } else { globs.join(",") };
+        vec![
             plain(&self.name),
             plain(&self.priority.to_string()),
             plain(self.edits.as_deref().unwrap_or_default()),
             plain(self.drift.as_deref().unwrap_or_default()),
             (self.accepted.clone(), style),
             plain(&self.reason),
-        ];
-        if wide {
-            let globs = |globs: &[String]| if globs.is_empty() { "*".to_owned() } else { globs.join(",") };
-            cells.extend([plain(&globs(&self.releases)), plain(&globs(&self.namespaces))]);
-        }
-        // A policy that is accepted and does all that it says needs no words.
-        cells.push(plain(if self.reason == "Accepted" { "" } else { &self.told }));
-        cells
+            plain(&globs(&self.releases)),
+            plain(&globs(&self.namespaces)),
+            // A policy that is accepted and does all that it says needs no words.
+            plain(if self.reason == "Accepted" { "" } else { &self.told }),
+        ]
     }
 }
 

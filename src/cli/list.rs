@@ -68,15 +68,19 @@ pub(super) trait ListRow: Serialize {
     /// The fields of the JSON form that are columns of a spreadsheet, such as `name` and `object.kind`. They stay as
     /// they are: others may only be added behind them.
     const COLUMNS: &'static str;
-    /// Whether the first column is left out where one namespace is listed.
-    const NAMESPACE_IF_ALL: bool = false;
+    /// The titles of the table's columns: `+` before one of `-o wide` alone, `?` before one that is left out where one
+    /// namespace is listed.
+    const HEAD: &'static str;
 
     /// The namespace, empty where it has none, and the name.
     fn key(&self) -> (&str, &str);
 
-    fn head(wide: bool) -> Vec<&'static str>;
+    /// One for each title.
+    fn cells(&self) -> Vec<(String, Style)>;
 
-    fn cells(&self, wide: bool) -> Vec<(String, Style)>;
+    fn head() -> Vec<&'static str> {
+        Self::HEAD.split(',').collect()
+    }
 
     fn columns() -> Vec<&'static str> {
         Self::COLUMNS.split(' ').collect()
@@ -104,17 +108,18 @@ pub(super) struct Items<T> {
 impl<T: ListRow> ListRow for InCluster<T> {
     const RESOURCE: &'static str = T::RESOURCE;
     const COLUMNS: &'static str = T::COLUMNS;
+    const HEAD: &'static str = T::HEAD;
 
     fn key(&self) -> (&str, &str) {
         self.row.key()
     }
 
-    fn head(wide: bool) -> Vec<&'static str> {
-        ["CLUSTER"].into_iter().chain(T::head(wide)).collect()
+    fn head() -> Vec<&'static str> {
+        ["CLUSTER"].into_iter().chain(T::head()).collect()
     }
 
-    fn cells(&self, wide: bool) -> Vec<(String, Style)> {
-        [(self.cluster.clone(), PLAIN)].into_iter().chain(self.row.cells(wide)).collect()
+    fn cells(&self) -> Vec<(String, Style)> {
+        [(self.cluster.clone(), PLAIN)].into_iter().chain(self.row.cells()).collect()
     }
 
     fn columns() -> Vec<&'static str> {
@@ -153,14 +158,24 @@ pub(super) fn print<T: ListRow>(
 }
 
 /// The rows for people; `all` where several namespaces are listed.
-pub(super) fn table<T: ListRow>(args: &ListArgs, rows: &[T], all: bool, wide: bool) -> Table {
-    let hidden = usize::from(T::NAMESPACE_IF_ALL && !all);
-    let mut table =
-        if args.no_headers { Table::default() } else { Table::new(T::head(wide).split_off(hidden)) };
+fn table<T: ListRow>(args: &ListArgs, rows: &[T], all: bool, wide: bool) -> Table {
+    let mut table = Table::default();
+    if !args.no_headers {
+        table.row(visible::<T, _>(T::head(), all, wide).map(|title| title.trim_start_matches(['+', '?'])));
+    }
     for row in rows {
-        table.styled(row.cells(wide).split_off(hidden));
+        table.styled(visible::<T, _>(row.cells(), all, wide));
     }
     table
+}
+
+fn visible<T: ListRow, C>(cells: Vec<C>, all: bool, wide: bool) -> impl Iterator<Item = C> {
+    let is_visible = move |title: &str| match title.chars().next() {
+        Some('+') => wide,
+        Some('?') => all,
+        _ => true,
+    };
+    cells.into_iter().zip(T::head()).filter(move |(_, title)| is_visible(title)).map(|(cell, _)| cell)
 }
 
 pub(super) fn name<T: ListRow>(row: &T) -> String {
@@ -245,9 +260,8 @@ impl Follow {
             OutputFormat::People(ListFormat::Name) => name(row),
             OutputFormat::People(ListFormat::Csv) => sheet(std::slice::from_ref(row), false)?,
             OutputFormat::People(form) => {
-                let hidden = usize::from(T::NAMESPACE_IF_ALL && !self.all);
                 let mut table = Table::at_least(&self.widths);
-                table.styled(row.cells(*form == ListFormat::Wide).split_off(hidden));
+                table.styled(visible::<T, _>(row.cells(), self.all, *form == ListFormat::Wide));
                 self.widths = table.widths();
                 table.text().as_str().to_owned()
             }
@@ -259,9 +273,9 @@ impl Follow {
     /// Remembers a row. Returns whether its text changed.
     fn note<T: ListRow>(&mut self, row: &T) -> anyhow::Result<bool> {
         let mut text = serde_json::to_string(row).context("cannot write the row as JSON")?;
-        if let OutputFormat::People(form @ (ListFormat::Table | ListFormat::Wide)) = self.args.output {
+        if let OutputFormat::People(ListFormat::Table | ListFormat::Wide) = self.args.output {
             // People also see what the JSON form leaves out.
-            text.extend(row.cells(form == ListFormat::Wide).into_iter().map(|(cell, _)| cell));
+            text.extend(row.cells().into_iter().map(|(cell, _)| cell));
         }
         let (namespace, name) = row.key();
         let before = self.printed.insert((namespace.to_owned(), name.to_owned()), text.clone());

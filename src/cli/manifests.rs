@@ -24,7 +24,6 @@ use kubemoor_policy::resource::{DriftAllowance, DriftPolicy};
 use kubemoor_runtime::callers;
 use kubemoor_runtime::config::{Endpoint, RecordDriver, ServiceRef, WebhookUrl};
 
-/// The flags of `kubemoor manifests`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -137,11 +136,8 @@ fn name_of(mode: impl ValueEnum) -> String {
 /// An image is inserted into YAML unchanged, so only the characters of an image are accepted.
 fn parse_image(text: &str) -> Result<String, &'static str> {
     let known = |letter: char| letter.is_ascii_alphanumeric() || "._-:/@".contains(letter);
-    if text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.chars().all(known) {
-        Ok(text.to_owned())
-    } else {
-        Err("an image is [REGISTRY/]NAME[:TAG][@DIGEST]")
-    }
+    let is_image = text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.chars().all(known);
+    is_image.then(|| text.to_owned()).ok_or("an image is [REGISTRY/]NAME[:TAG][@DIGEST]")
 }
 
 /// Major and minor version of Kubernetes.

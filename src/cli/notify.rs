@@ -11,7 +11,6 @@ use super::output::{self, OutputArgs};
 use super::{CommandOutcome, connect};
 use kubemoor_notify::{self as notify, file};
 
-/// The flags of `kubemoor notify`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -5,7 +5,6 @@ mod import;
 mod replay;
 mod suite;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,13 +22,13 @@ use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::guarded;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_helm::release::Release;
+use kubemoor_inspect::policies;
 use kubemoor_policy::compile;
 use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_policy::lint::{LintFinding, aimless, lint, targeted, unmatched};
 use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::resource::DriftPolicy;
 
-/// The flags of `kubemoor policy`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -67,9 +66,6 @@ enum SuiteFormat {
     /// For CI: JUnit's XML
     Junit,
 }
-
-/// The deepest folder that is read, counted from the one that was named.
-const MAX_DEPTH: usize = 8;
 
 /// What became of all cases.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
@@ -117,14 +113,12 @@ fn run_tests(args: PolicyTestArgs) -> anyhow::Result<CommandOutcome> {
 }
 
 fn test(directory: &Path, now: Timestamp) -> anyhow::Result<TestTally> {
-    let mut paths = Vec::new();
-    collect(directory, 0, &mut paths)?;
-    paths.sort();
     let mut tally = TestTally::default();
-    for path in paths {
+    for path in check::yaml_files(directory, true)? {
         for suite in suite::read(&path)? {
-            let judged = judge(&path, &suite, now)
-                .with_context(|| format!("the test {} in {} cannot be run", suite.name, path.display()))?;
+            let judged = judge(&path, &suite, now).with_context(|| {
+                format!("the test {} in {} cannot be run", suite.metadata.name, path.display())
+            })?;
             tally.add(judged);
         }
     }
@@ -134,37 +128,8 @@ fn test(directory: &Path, now: Timestamp) -> anyhow::Result<TestTally> {
     Ok(tally)
 }
 
-/// The YAML files below a directory, without names that begin with a dot.
-fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    let cannot_list = || format!("cannot list {}", folder.display());
-    if depth > MAX_DEPTH {
-        return Err(anyhow::anyhow!("it is nested more than {MAX_DEPTH} folders deep"))
-            .with_context(cannot_list);
-    }
-    for entry in fs::read_dir(folder).with_context(cannot_list)? {
-        let entry = entry.with_context(cannot_list)?;
-        let path = entry.path();
-        if entry.file_name().as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        // A link could lead back up.
-        if entry.file_type().with_context(cannot_list)?.is_dir() {
-            collect(&path, depth + 1, found)?;
-        } else if check::is_yaml(&path) {
-            found.push(path);
-        }
-    }
-    Ok(())
-}
-
 fn judge(path: &Path, suite: &Suite, now: Timestamp) -> anyhow::Result<SuiteResult> {
     let ground = suite.prepare(path)?;
-    for tie in &ground.policy().ties {
-        warn(&format!("{}: {tie}", path.display()));
-    }
-    for idle in ground.idle() {
-        warn(&format!("{}: policy {idle} does not match release {}", path.display(), ground.release()));
-    }
     for doubt in ground.doubts() {
         warn(&format!("{}: {doubt}", path.display()));
     }
@@ -173,7 +138,7 @@ fn judge(path: &Path, suite: &Suite, now: Timestamp) -> anyhow::Result<SuiteResu
         Ok(CaseResult { name: case.name.clone(), failure })
     });
     let cases = judged.collect::<anyhow::Result<_>>()?;
-    Ok(SuiteResult { name: suite.name.clone(), file: path.to_owned(), cases })
+    Ok(SuiteResult { name: suite.metadata.name.clone(), file: path.to_owned(), cases })
 }
 
 impl TestTally {
@@ -207,7 +172,6 @@ impl TestTally {
     }
 }
 
-/// The flags of `kubemoor policy lint`.
 #[derive(Debug, clap::Args)]
 pub(super) struct LintArgs {
     /// The directory, with all directories below it [default: the policies of the cluster]
@@ -227,7 +191,8 @@ pub(super) struct LintArgs {
 
 #[derive(Debug, Default)]
 struct LintedPolicies {
-    all: Vec<(PathBuf, String)>,
+    /// Each with its file; none where the policy is the cluster's.
+    all: Vec<(Option<PathBuf>, String)>,
     accepted: Vec<DriftPolicy>,
     rows: Vec<LintRow>,
 }
@@ -265,11 +230,8 @@ fn run_lint(args: LintArgs) -> anyhow::Result<CommandOutcome> {
 }
 
 fn of_files(directory: &Path) -> anyhow::Result<LintedPolicies> {
-    let mut paths = Vec::new();
-    collect(directory, 0, &mut paths)?;
-    paths.sort();
     let mut read = LintedPolicies::default();
-    for path in paths {
+    for path in check::yaml_files(directory, true)? {
         let text = check::read_text(&path)?;
         if !text.contains("DriftPolicy") {
             continue;
@@ -294,14 +256,8 @@ fn of_files(directory: &Path) -> anyhow::Result<LintedPolicies> {
 /// The findings in the policies of a cluster, checked against its releases and their objects too.
 async fn of_cluster(cluster: ClusterArgs, records: RecordArgs) -> anyhow::Result<LintedPolicies> {
     let connection = cluster.connect().await?;
-    let found = guarded::list_policies(&connection.client, None).await.map_err(|error| {
-        match error.is_not_found() {
-            true => anyhow!("there is no definition of DriftPolicy: `kubemoor manifests crds` prints it"),
-            false => connect::failed(&connection, "list the policies", error).into(),
-        }
-    })?;
     let mut read = LintedPolicies::default();
-    for mut document in found {
+    for mut document in policies::documents(&connection, None).await? {
         if let Some(object) = document.as_object_mut() {
             object.retain(|field, _| field != "status");
         }
@@ -357,12 +313,12 @@ impl LintedPolicies {
     /// Takes in a policy, or notes what is wrong with it.
     fn take(&mut self, file: Option<&Path>, document: Value) {
         let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let place = file.unwrap_or(Path::new("")).to_owned();
-        let first = self.all.iter().find(|(_, other)| *other == name).map(|(first, _)| first.clone());
+        let first = self.all.iter().find(|(_, other)| *other == name);
         let flaws = match (compile::policy(document.clone()), first) {
             (Err(flaws), _) => flaws,
-            (Ok(_), Some(first)) => {
-                let message = format!("{} has a policy of this name: rename one of them", first.display());
+            (Ok(_), Some((first, _))) => {
+                let first = first.as_deref().unwrap_or(Path::new("the cluster")).display();
+                let message = format!("{first} has a policy of this name: rename one of them");
                 let (field, reason) = ("metadata.name".to_owned(), FlawReason::DuplicateName);
                 vec![Flaw { field, reason, message }]
             }
@@ -375,14 +331,13 @@ impl LintedPolicies {
             },
         };
         self.rows.extend(flaws.into_iter().map(|flaw| LintRow::of_flaw(file, &name, flaw)));
-        self.all.push((place, name));
+        self.all.push((file.map(Path::to_owned), name));
     }
 
     /// Adds findings, each with the file of its policy.
     fn find(&mut self, findings: Vec<LintFinding>) {
         for LintFinding { policy, field, check, message } in findings {
-            let place = self.all.iter().find(|(_, name)| *name == policy).map(|(file, _)| file.clone());
-            let file = place.filter(|file| !file.as_os_str().is_empty());
+            let file = self.all.iter().find(|(_, name)| *name == policy).and_then(|(file, _)| file.clone());
             self.rows.push(LintRow { file, policy, field, check: check.as_str(), message });
         }
     }
@@ -390,10 +345,10 @@ impl LintedPolicies {
     /// The same as the results of tests: a suite for each file, a case for each policy.
     fn tally(&self) -> TestTally {
         let mut tally = TestTally::default();
-        let mut files: Vec<&PathBuf> = self.all.iter().map(|(file, _)| file).collect();
+        let mut files: Vec<&Option<PathBuf>> = self.all.iter().map(|(file, _)| file).collect();
         files.dedup();
         for file in files {
-            let of_file = |row: &&LintRow| row.file.as_deref().unwrap_or(Path::new("")) == *file;
+            let of_file = |row: &&LintRow| row.file == *file;
             let names = self.all.iter().filter(|(place, _)| place == file).map(|(_, name)| name);
             let unnamed = self.rows.iter().filter(of_file).map(|row| &row.policy);
             let mut names: Vec<&String> = names.chain(unnamed).collect();
@@ -405,9 +360,9 @@ impl LintedPolicies {
                 let failure = (!told.is_empty()).then(|| told.join("\n"));
                 CaseResult { name: name.clone(), failure }
             });
-            let name =
-                if file.as_os_str().is_empty() { "cluster".to_owned() } else { file.display().to_string() };
-            tally.add(SuiteResult { name, file: file.clone(), cases: cases.collect() });
+            let name = file.as_ref().map_or("cluster".to_owned(), |file| file.display().to_string());
+            let file = file.clone().unwrap_or_default();
+            tally.add(SuiteResult { name, file, cases: cases.collect() });
         }
         tally
     }
@@ -420,11 +375,8 @@ impl LintedPolicies {
             }
             text.add(PLAIN, &format!("policy {}: ", row.policy)).add(BAD, &row.text()).line();
         }
-        let policies = match self.all.len() {
-            1 => "1 policy".to_owned(),
-            policies => format!("{policies} policies"),
-        };
-        text.add(PLAIN, &format!("{policies}, {}", counted(self.rows.len(), "finding"))).line();
+        let (policies, word) = (self.all.len(), if self.all.len() == 1 { "policy" } else { "policies" });
+        text.add(PLAIN, &format!("{policies} {word}, {}", counted(self.rows.len(), "finding"))).line();
         text
     }
 }

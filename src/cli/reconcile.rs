@@ -23,11 +23,10 @@ use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::guard::{self, GivenOrder, LOOK, OrderOutcome};
 use kubemoor_inspect::reading::Pulses;
 use kubemoor_inspect::times::parse_duration;
-use kubemoor_policy::guarded::{MAX_REASON, OrderAnswer, OrderResult, Suspension};
+use kubemoor_policy::guarded::{MAX_REASON, Suspension};
 
 const AT_ONCE: usize = 8;
 
-/// The flags of `kubemoor reconcile`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The release
@@ -163,12 +162,7 @@ async fn order(
     let pulses = Pulses::new(connection.client.clone());
     let GivenOrder { answered, warnings } = guard::reconcile(connection, &pulses, &release).await?;
     warnings.iter().for_each(|warning| warn(warning));
-    let goes_on = match &answered {
-        OrderOutcome::Given(OrderAnswer { result, .. }) => *result != OrderResult::Refused,
-        OrderOutcome::Stale { .. } => false,
-        OrderOutcome::Outstanding { .. } => true,
-    };
-    let state = match wait.filter(|_| goes_on) {
+    let state = match wait.filter(|_| !answered.is_refused()) {
         Some(until) => Some(settled(connection, &pulses, &release, until).await),
         None => None,
     };
@@ -203,12 +197,7 @@ async fn settled(
 
 impl ReconcileAnswer {
     fn is_open(&self) -> bool {
-        let refused = matches!(
-            &self.answered,
-            OrderOutcome::Given(OrderAnswer { result: OrderResult::Refused, .. })
-                | OrderOutcome::Stale { .. }
-        );
-        refused || self.state.as_ref().is_some_and(|state| !state.ready)
+        self.answered.is_refused() || self.state.as_ref().is_some_and(|state| !state.ready)
     }
 
     fn text(&self) -> String {
@@ -223,7 +212,6 @@ impl ReconcileAnswer {
     }
 }
 
-/// The flags of `kubemoor suspend`.
 #[derive(Debug, clap::Args)]
 pub(super) struct SuspendArgs {
     /// For how long [default: until `kubemoor resume`]
@@ -238,7 +226,6 @@ pub(super) struct SuspendArgs {
     release: ReleaseArgs,
 }
 
-/// The flags of `kubemoor resume`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReleaseArgs {
     /// The release

@@ -102,7 +102,6 @@ fn add_argument(text: &mut String, argument: &Arg, with_environment: bool) {
     let _ = writeln!(text, "| {spelled} {environment}| {} |", meaning.replace('|', "\\|"));
 }
 
-/// The flags of `kubemoor man`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManArgs {
     /// The directory for the pages
@@ -118,7 +117,6 @@ pub(super) fn run_man(args: &ManArgs) -> anyhow::Result<CommandOutcome> {
     Ok(CommandOutcome::Clean)
 }
 
-/// The flags of `kubemoor schemas`.
 #[derive(Debug, clap::Args)]
 pub(super) struct SchemasArgs {
     /// The directory for the schemas

@@ -21,7 +21,6 @@ use kubemoor_runtime::tls::CertificateSource;
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9443);
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9080);
 
-/// The flags of `kubemoor serve`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The kubeconfig [default: kubectl's, then the pod's service account]

@@ -13,13 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -27,7 +23,7 @@ use tracing::info;
 use super::audit::parse_server;
 use super::connect::{self, GuardArgs, LabelArgs, RecordArgs, context_clusters, that_answer};
 use super::{CommandOutcome, output, warn};
-use crate::app::Signals;
+use crate::app::{Parts, Signals};
 use kubemoor_cluster::client::connection::{self, ApiServerAddress, ClusterAccess};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::resolver::Labels;
@@ -39,14 +35,10 @@ use kubemoor_runtime::tls::{CertificateSource, Certificates};
 use kubemoor_runtime::{callers, telemetry};
 use kubemoor_web::{GuardAddress, LoopbackSettings, PageCluster, WebPage, in_cluster};
 
-/// The flag, and the variable for all commands.
-const SERVER: &str = "server";
+/// The guard's address for all commands. It refuses no command: where it cannot apply, the command works as without it,
+/// while a flag that cannot apply is an error.
 const SERVER_VARIABLE: &str = "KUBEMOOR_SERVER";
 
-const SERVER_HELP: &str = "Ask the guard at this address (its --admin-listen) for the ledger [default: a pod of each cluster's \
-                    guard, through the API server]";
-
-/// The flags of `kubemoor ui`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The port on 127.0.0.1 [default: any that is free]
@@ -84,20 +76,13 @@ struct UiLedgerArgs {
     #[arg(long, value_name = "URL", conflicts_with_all = ["in_cluster", "certificate_authority", "kubeconfig", "context", "user", "groups"])]
     ledger: Option<LedgerUrl>,
 
-    #[command(flatten)]
-    server: ServerArgs,
+    /// Ask the guard at this address (its --admin-listen) for the ledger [default: a pod of each cluster's guard, through the API server]
+    #[arg(long, env = SERVER_VARIABLE, value_name = "URL")]
+    server: Option<String>,
 
     /// The CA of the guard's certificate (PEM) [default: the system's]
     #[arg(long, value_name = "FILE", requires = "server")]
     certificate_authority: Option<PathBuf>,
-}
-
-/// The guard's address for the ledger: a flag, or a variable that is set for all commands. The variable refuses no command:
-/// where it cannot apply, the command works as without it, while a flag that cannot apply is an error.
-#[derive(Clone, Debug, Default)]
-struct ServerArgs {
-    text: Option<String>,
-    is_flag: bool,
 }
 
 /// Which clusters, and as whom: kubectl's own flags, with several contexts.
@@ -126,41 +111,19 @@ struct ClustersArgs {
 /// machine, and so would the address be.
 struct RedirectPage(PathBuf);
 
-impl ServerArgs {
-    /// The address; `None` if neither the flag nor the variable is set, or if the variable cannot apply because of `obstacle`.
-    fn address(self, obstacle: Option<&str>) -> anyhow::Result<Option<http::Uri>> {
-        match (self.text, obstacle) {
-            (None, _) => Ok(None),
-            (Some(_), Some(why)) if self.is_flag => bail!("{why}"),
-            (Some(_), Some(_)) => Ok(None),
-            (Some(text), None) => {
-                let name = if self.is_flag { "--server" } else { SERVER_VARIABLE };
-                let uri = parse_server(&text).map_err(anyhow::Error::msg);
-                uri.map(Some).with_context(|| format!("{name} {text:?}"))
-            }
+/// The guard's address; `None` if neither the flag nor the variable is set, or if the variable cannot apply because of
+/// `obstacle`.
+fn server_address(server: Option<String>, obstacle: Option<&str>) -> anyhow::Result<Option<http::Uri>> {
+    let Some(text) = server else { return Ok(None) };
+    let is_flag = std::env::var(SERVER_VARIABLE).ok().as_ref() != Some(&text);
+    match obstacle {
+        Some(why) if is_flag => bail!("{why}"),
+        Some(_) => Ok(None),
+        None => {
+            let name = if is_flag { "--server" } else { SERVER_VARIABLE };
+            let uri = parse_server(&text).map_err(anyhow::Error::msg);
+            uri.map(Some).with_context(|| format!("{name} {text:?}"))
         }
-    }
-}
-
-impl clap::FromArgMatches for ServerArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let text = matches.get_one::<String>(SERVER).cloned();
-        Ok(Self { text, is_flag: matches.value_source(SERVER) == Some(ValueSource::CommandLine) })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for ServerArgs {
-    fn augment_args(command: Command) -> Command {
-        command.arg(Arg::new(SERVER).long("server").env(SERVER_VARIABLE).value_name("URL").help(SERVER_HELP))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
     }
 }
 
@@ -175,7 +138,7 @@ impl UiLedgerArgs {
         } else {
             None
         };
-        Ok(match server.address(obstacle)? {
+        Ok(match server_address(server, obstacle)? {
             Some(server) => GuardAddress::Given { server, authority },
             None => GuardAddress::Forwarded(guard.place()),
         })
@@ -238,7 +201,7 @@ async fn serve(args: Args) -> anyhow::Result<CommandOutcome> {
     let Args { port, no_browser, ledger, guard, cluster_labels, records, clusters, in_cluster } = args;
     if let Some(url) = &ledger.ledger {
         let why = "--ledger cannot be used with --server: its page asks no guard";
-        ledger.server.clone().address(Some(why))?;
+        server_address(ledger.server.clone(), Some(why))?;
         let store = Store::read(url).await?;
         // A file of one guard is refused before anything is shown.
         store.fleet_mark().await?;
@@ -283,9 +246,7 @@ async fn show(settings: LoopbackSettings, port: u16, no_browser: bool) -> anyhow
         format!("The page is at {address}\nWhoever has this address acts as you. Ctrl-C ends the page.\n");
     output::write(&told)?;
     let mut signals = Signals::new()?;
-    let hangup = || signal(SignalKind::hangup()).context("cannot listen for signals");
-    let mut hangup = if is_hangup_ignored() { None } else { Some(hangup()?) };
-    // The file goes with the page, however that is told to end.
+    // The file goes with the page.
     let _redirect = match no_browser {
         true => None,
         false => RedirectPage::open(&address).map_err(|error| warn(&format!("{error:#}"))).ok(),
@@ -293,23 +254,11 @@ async fn show(settings: LoopbackSettings, port: u16, no_browser: bool) -> anyhow
     let stop = CancellationToken::new();
     let ended = stop.clone();
     tokio::spawn(async move {
-        tokio::select! {
-            _ = signals.next() => {}
-            Some(_) = async { hangup.as_mut()?.recv().await } => {}
-        }
+        signals.next().await;
         ended.cancel();
     });
     page.serve(stop).await?;
     Ok(CommandOutcome::Clean)
-}
-
-/// Whether the caller has this process ignore that its terminal closes, as `nohup` does. Where the system does not tell,
-/// it is not ignored.
-fn is_hangup_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    // The lowest bit is that of signal 1.
-    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
@@ -396,14 +345,14 @@ async fn serve_in_cluster(
     let port = TlsPort { listener, tls: certificates.server_config()?, metrics: connections };
     let ending = ServerShutdown::default();
     let (kept, stop) = (certificates.clone(), ending.stop.clone());
-    let mut parts = JoinSet::new();
-    parts.spawn(async move { kept.keep(drop, stop).await });
-    parts.spawn(end(Signals::new()?, ending.clone()));
+    let mut parts = Parts::default();
+    parts.spawn("the certificate's renewal", async move { kept.keep(drop, stop).await });
+    parts.spawn("the page's end", end(Signals::new()?, ending.clone()));
     info!(address = %listen, "the page is served");
     let settings = in_cluster::InClusterSettings { cluster, hosts, key };
     tokio::select! {
         served = in_cluster::serve(settings, port, ending.clone()) => served?,
-        error = broken(parts, ending.stop) => return Err(error),
+        error = broken(&mut parts, ending.stop) => return Err(error),
     }
     Ok(CommandOutcome::Clean)
 }
@@ -454,15 +403,9 @@ fn read_key(path: &Path) -> anyhow::Result<SigningKey> {
 }
 
 /// Waits until a part breaks down, or ends before the page is told to stop.
-async fn broken(mut parts: JoinSet<()>, stop: CancellationToken) -> anyhow::Error {
-    while let Some(ended) = parts.join_next().await {
-        match ended {
-            Ok(()) if stop.is_cancelled() => {}
-            Ok(()) => return anyhow::anyhow!("a part of the page ended by itself; the log says why"),
-            Err(error) => return anyhow::Error::new(error).context("a part of the page broke down"),
-        }
-    }
-    std::future::pending().await
+async fn broken(parts: &mut Parts, stop: CancellationToken) -> anyhow::Error {
+    let error = parts.ended().await;
+    if stop.is_cancelled() { std::future::pending().await } else { error }
 }
 
 async fn end(mut signals: Signals, ending: ServerShutdown) {

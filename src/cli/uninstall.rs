@@ -14,7 +14,6 @@ use kubemoor_cluster::client::discovery;
 use kubemoor_guard::webhook::registration::keep::{self, RegistrationError};
 use kubemoor_guard::webhook::registration::{self, emergency};
 
-/// The flags of `kubemoor uninstall`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! `kubemoor version`: shows this build, even if everything else fails, and the version of the guard in the cluster.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::connect::{self, ClusterArgs, GuardArgs};
@@ -9,11 +9,8 @@ use super::{CommandOutcome, warn};
 use kubemoor_cluster::client::lease::LeaderInfo;
 use kubemoor_declare::model::build;
 use kubemoor_inspect::guard;
+use kubemoor_verdict::health::STALE_AFTER;
 
-/// The maximum age of a running guard's Lease: the guard renews it every few seconds, and clocks differ.
-const FRESH: SignedDuration = SignedDuration::from_secs(60);
-
-/// The flags of `kubemoor version`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print this program's version only, without asking a cluster
@@ -81,7 +78,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
 
 fn guard_build(namespace: String, info: LeaderInfo) -> GuardBuild {
     let LeaderInfo { renewed, version, commit, .. } = info;
-    if let Some(renewed) = renewed.filter(|renewed| Timestamp::now().duration_since(*renewed) > FRESH) {
+    if let Some(renewed) = renewed.filter(|renewed| Timestamp::now().duration_since(*renewed) > STALE_AFTER) {
         warn(&format!(
             "no guard leads in namespace {namespace} since {}: the version is that of the last one",
             seconds(renewed)

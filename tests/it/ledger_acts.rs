@@ -231,38 +231,3 @@ async fn start_stop_policy_files_and_namespace_labels_are_recorded() {
     assert_eq!(seen[0]["detail"], "the guard saw it; the user is not known");
     assert_eq!(rows_with(&guard, "Start").await.len(), 2);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn policy_deleted_while_no_guard_runs_leaves_one_row() {
-    let scene = Scene::own().install("unseen", charts::TWO).await;
-    let mut guard = scene.start_guard(&["--edits", "Deny"]).await;
-    for name in ["gone", "stays"] {
-        let policy = drift_policy(name, json!({"edits": "Warn"}));
-        scene.admin.post(DRIFT_POLICIES, &policy).await.done().unwrap();
-    }
-    eventually("both policies are in the ledger", SOON, || async {
-        let rows = rows_with(&guard, "CreatePolicy").await;
-        if rows.len() == 2 { Ok(()) } else { Err(format!("{rows:?}")) }
-    })
-    .await;
-    assert!(guard.terminate().success());
-    scene.admin.delete(&format!("{DRIFT_POLICIES}/gone")).await.done().unwrap();
-    guard.start_again().await;
-    let deleted = rows_with(&guard, "DeletePolicy").await;
-    let [row] = &deleted[..] else { panic!("{deleted:#?}") };
-    assert_eq!(
-        (&row["object"]["name"], &row["detail"], &row["user"]),
-        (&json!("gone"), &json!("deleted while no guard recorded it"), &json!(""))
-    );
-
-    // The next guard finds that in the ledger, and sees the other policy go.
-    assert!(guard.terminate().success());
-    guard.start_again().await;
-    scene.admin.delete(&format!("{DRIFT_POLICIES}/stays")).await.done().unwrap();
-    eventually("the second deletion is in the ledger", SOON, || async {
-        let rows = rows_with(&guard, "DeletePolicy").await;
-        if rows.len() == 2 { Ok(()) } else { Err(format!("{rows:?}")) }
-    })
-    .await;
-}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Guard, RELEASE, SOON, Scene, charts, eventually, run};
+use crate::support::{Guard, RELEASE, SOON, Scene, charts, eventually, run};
 
 const ACTS: &str = "StartAutoscaling,ChangeAutoscaling,StopAutoscaling";
 
@@ -66,55 +66,4 @@ async fn autoscaler_of_declared_workload_leaves_rows_while_it_covers() {
     let stopped = acts(&guard, 3).await;
     let row = &stopped.iter().find(|(act, _)| act == "StopAutoscaling").unwrap().1;
     assert_eq!(row["detail"], "HorizontalPodAutoscaler \"web\" no longer sets /spec/replicas");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn replica_writes_autoscaler_rows_once_it_leads() {
-    let scene = Scene::on(ControlPlane::start()).install("scaled-leaders", charts::DEPLOYMENT).await;
-    let replica = ["--service=kubemoor-system/kubemoor"];
-    let mut leader = scene.start_guard(&replica).await;
-    eventually("the first guard leads", SOON, || async {
-        if leader.metrics().await.contains("\nkubemoor_leading 1\n") { Ok(()) } else { Err("not yet") }
-    })
-    .await;
-    let standby = scene.start_guard(&replica).await;
-    let path = scene.at("apis/autoscaling/v1", "horizontalpodautoscalers");
-    scene.admin.post(&path, &autoscaler("web", "web", 9)).await.done().unwrap();
-    acts(&leader, 1).await;
-    scene.admin.merge(&format!("{path}/web"), &json!({"spec": {"maxReplicas": 12}})).await.done().unwrap();
-    acts(&leader, 2).await;
-    acts(&standby, 0).await;
-    assert!(leader.terminate().success());
-    acts(&standby, 2).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn autoscaler_deleted_while_no_guard_runs_leaves_one_row() {
-    let scene = Scene::own().install("scaled-away", charts::DEPLOYMENT).await;
-    let mut guard = scene.start_guard(&["--edits", "Deny"]).await;
-    scene.wait_for_confirmed(1).await;
-    let path = scene.at("apis/autoscaling/v1", "horizontalpodautoscalers");
-    for (name, most) in [("gone", 9), ("stays", 8)] {
-        scene.admin.post(&path, &autoscaler(name, "web", most)).await.done().unwrap();
-    }
-    acts(&guard, 2).await;
-    assert!(guard.terminate().success());
-    scene.admin.delete(&format!("{path}/gone")).await.done().unwrap();
-    guard.start_again().await;
-    let stopped = acts(&guard, 3).await;
-    let row = &stopped.iter().find(|(act, _)| act == "StopAutoscaling").unwrap().1;
-    assert_eq!(
-        row["detail"],
-        "HorizontalPodAutoscaler \"gone\" no longer sets /spec/replicas: it was deleted, or got another target, while no guard recorded it"
-    );
-    assert_eq!((&row["user"], &row["release"]), (&json!(""), &json!(RELEASE)));
-
-    // The next guard finds the end in the ledger, and sees the other autoscaler go.
-    assert!(guard.terminate().success());
-    guard.start_again().await;
-    scene.admin.delete(&format!("{path}/stays")).await.done().unwrap();
-    let stopped = acts(&guard, 4).await;
-    assert_eq!(stopped.iter().filter(|(act, _)| act == "StopAutoscaling").count(), 2, "{stopped:#?}");
 }

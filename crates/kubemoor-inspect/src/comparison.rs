@@ -81,6 +81,9 @@ pub struct ReleaseDiff {
     /// The conflicts of the next upgrade, as `kubemoor forecast` lists them.
     #[serde(skip)]
     pub conflicts: Vec<ObjectConflict>,
+    /// Helm's own field manager; none where no object has one.
+    #[serde(skip)]
+    pub manager: Option<String>,
 }
 
 /// One object.
@@ -352,6 +355,7 @@ pub async fn compare(
         objects,
         left_behind,
         conflicts,
+        manager: helm.map(|manager| manager.name),
     }
 }
 
@@ -463,7 +467,7 @@ impl ReleaseObjects<'_> {
             let reason = format!("release {} owns it", spoken(&owner));
             return Some(ComparedObject { live: found, ..report(ObjectDiffState::Foreign, Some(reason)) });
         }
-        if let (Some(live), ApplyMethod::ServerSide) = (&found, self.release.state.apply_method) {
+        if let Some(live) = &found {
             self.votes.lock().add(&Owners::of(live));
         }
         let (stands, reason) = self.settled(&subject, found.as_ref()).await;
@@ -607,6 +611,7 @@ impl ReleaseDiff {
             objects: Vec::new(),
             left_behind: Vec::new(),
             conflicts: Vec::new(),
+            manager: None,
         }
     }
 }
@@ -675,7 +680,7 @@ fn hunks_between(live: &Value, declared: &Value) -> Option<String> {
 
 /// What upgrades left behind in these live objects. Earlier records are read only where a Secret holds a key that the
 /// release does not declare.
-pub async fn left_behind(
+async fn left_behind(
     reader: &ClusterReader,
     release: &Release,
     living: Vec<(&ObjectId, &Value)>,

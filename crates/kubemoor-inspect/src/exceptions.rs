@@ -23,15 +23,6 @@ use kubemoor_policy::resource::{AllowedObject, DriftAllowance};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub struct ExceptionRequest<'a> {
-    pub object: &'a NamedObject,
-    pub namespace: &'a str,
-    /// The paths as texts, `*` and `delete` among them.
-    pub paths: &'a [String],
-    pub until: Timestamp,
-    pub reason: Option<&'a str>,
-}
-
 pub struct ExceptionPlan {
     pub resource: DriftAllowance,
     pub object: ObjectId,
@@ -54,14 +45,17 @@ pub struct Allowed {
     pub unchecked: Option<String>,
 }
 
-/// Plans the allowance; writes nothing.
+/// Plans the allowance; writes nothing. `*` and `delete` may be among the paths.
 pub async fn plan(
     connection: &ClusterConnection,
-    asked: &ExceptionRequest<'_>,
+    object: &NamedObject,
+    namespace: &str,
+    paths: &[String],
+    until: Timestamp,
+    reason: Option<&str>,
     now: Timestamp,
 ) -> Result<ExceptionPlan, InspectError> {
-    let ExceptionRequest { object, namespace, paths, until, reason } = asked;
-    let request = request(paths, *until, *reason, now)?;
+    let request = request(paths, until, reason, now)?;
     let kinds = reading::kinds(connection).await?;
     let object = resolve_object(object, connection, &kinds, namespace).await?;
     let unchecked = check_existence(connection, &kinds, &object, &request.grant).await?;
@@ -73,8 +67,8 @@ pub async fn plan(
         object: &object,
         namespace,
         paths: patterns.chain(request.grant.deletes.then(|| DELETE.to_owned())).collect(),
-        until: *until,
-        reason: *reason,
+        until,
+        reason,
         by: by.as_ref(),
     };
     let resource = allowances::resource(&allowance);

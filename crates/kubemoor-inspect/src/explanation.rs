@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use self::pasted::{Denial, advice as advice_on_message};
+pub use self::pasted::ExplainQuery;
 use super::comparison::inquiry;
 use super::failure::InspectError;
 use super::reading::{ClusterReader, FoundObject, is_repaired, resolve_object};
@@ -51,19 +51,15 @@ const SEALED: &str = "the release does not set this field, but the guard checks 
 const ADDED: &str =
     "the release does not set this field, and a policy seals it: the guard checks what is added there.";
 
-pub struct ExplainQuery {
-    pub object: String,
-    pub namespace: String,
-    pub release: Option<ReleaseId>,
-    pub paths: Vec<String>,
-}
-
+/// Explains an object, in `namespace` where the query names none.
 pub async fn explain(
     reader: &ClusterReader,
     query: ExplainQuery,
+    namespace: String,
     now: Timestamp,
 ) -> Result<Explanation, InspectError> {
-    let ExplainQuery { object: text, namespace, release, paths } = query;
+    let ExplainQuery { object: text, namespace: named, release, paths } = query;
+    let namespace = named.unwrap_or(namespace);
     let named: Result<NamedObject, _> = text.parse();
     let named = named.map_err(|error: &str| InspectError::Named(format!("{text:?}: {error}")))?;
     let object = resolve_object(&named, &reader.connection, &reader.kinds, &namespace).await?;

@@ -1,7 +1,4 @@
-//! Failures between a user and a cluster, as sentences.
-//!
-//! Entry points: [`InspectError`], [`failed`]. Invariant: a sentence says what failed and what to do. It holds no
-//! value of a Secret.
+//! Failures between a user and a cluster, as sentences that say what failed and what to do.
 
 use kubemoor_cluster::client::allowances::MakeError;
 use kubemoor_cluster::client::call::ClusterError;

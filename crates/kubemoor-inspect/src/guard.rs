@@ -1,15 +1,15 @@
 //! The guard of a cluster, as a person reaches it with nothing but a kubeconfig: through the API server, by its Lease, and
 //! by orders on a GuardedRelease, so that the API server authorizes the person and records their name.
 
-use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::failure::{InspectError, failed, spoken};
@@ -22,34 +22,21 @@ use kubemoor_cluster::client::lease::{self, LeaderInfo, LeasePlace};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
 
-/// How long a guard that could not be reached is not tried again: a page asks it several times at once.
-const PAUSE: Duration = Duration::from_secs(3);
-
-/// How long the pods that answered are asked alone, before the others are tried again.
-const AGAIN: Duration = Duration::from_secs(30);
-
 pub struct ForwardedGuard {
     connection: ClusterConnection,
     place: LeasePlace,
     /// The CA of its certificate, in place of the one that its Lease names.
     authority: Option<PathBuf>,
     access: ClusterAccess,
-    way: Mutex<GuardConnection>,
-    /// Why rows of a pod are missing, by pod, and whether the user was told.
-    unheard: parking_lot::Mutex<BTreeMap<String, (String, bool)>>,
-}
-
-enum GuardConnection {
-    Unknown,
-    Open(Arc<Replicas>),
-    None(Instant, String),
+    /// The connection, once it leads to all pods.
+    replicas: Mutex<Option<Arc<Replicas>>>,
 }
 
 /// Connections to the pods whose ledgers together are the guard's.
 struct Replicas {
     clients: Vec<(String, kube::Client)>,
-    /// Since when pods cannot be reached, and which: a sentence each.
-    lacking: Option<(Instant, Vec<String>)>,
+    /// The pods that cannot be reached: a sentence each.
+    lacking: Vec<String>,
 }
 
 type PodAnswer = Result<Vec<u8>, ClusterError>;
@@ -65,8 +52,7 @@ impl ForwardedGuard {
         authority: Option<PathBuf>,
         access: ClusterAccess,
     ) -> Self {
-        let (way, unheard) = (Mutex::new(GuardConnection::Unknown), parking_lot::Mutex::default());
-        Self { connection, place, authority, access, way, unheard }
+        Self { connection, place, authority, access, replicas: Mutex::default() }
     }
 
     pub(crate) fn name(&self) -> String {
@@ -83,16 +69,16 @@ impl ForwardedGuard {
         };
         // A connection ends with the pod that it leads to.
         if !is_new && answers.iter().any(is_broken) {
-            self.forget(&replicas).await;
+            *self.replicas.lock() = None;
             (replicas, _) = self.replicas().await?;
             answers = replicas.ask(path, within).await;
         }
         // A connection that works is kept, and no other.
         if answers.iter().any(|answer| is_broken(answer) || matches!(answer, Err(ClusterError::Late { .. })))
         {
-            self.forget(&replicas).await;
+            *self.replicas.lock() = None;
         }
-        Ok(self.gather(&replicas, answers))
+        Ok(replicas.gather(answers))
     }
 
     /// The metrics of each pod that has a ledger of its own and answers, as text.
@@ -105,74 +91,19 @@ impl ForwardedGuard {
         Ok(bodies.iter().map(|body| String::from_utf8_lossy(body).into_owned()).collect())
     }
 
-    /// Sentences about pods whose rows are missing, each once.
-    pub(crate) fn unheard(&self) -> Vec<String> {
-        let mut unheard = self.unheard.lock();
-        let news = unheard.iter_mut().filter(|(_, (_, told))| !told);
-        let tell = |(pod, (reason, told)): (&String, &mut (String, bool))| {
-            *told = true;
-            unshown(pod, reason)
-        };
-        news.map(tell).collect()
-    }
-
-    /// The bodies of those that answered. A refusal of the user counts for all of them.
-    fn gather(&self, replicas: &Replicas, answers: Vec<PodAnswer>) -> PodAnswers {
-        let (mut bodies, mut failed) = (Vec::new(), Vec::new());
-        for ((pod, _), answer) in replicas.clients.iter().zip(answers) {
-            match answer {
-                Ok(body) => bodies.push(body),
-                Err(error @ ClusterError::Refused { code: 400 | 401 | 403, .. }) => {
-                    return (Err(error), Vec::new());
-                }
-                Err(error) => failed.push((pod.clone(), error)),
-            }
-        }
-        if bodies.is_empty()
-            && let Some((_, error)) = failed.drain(..).next()
-        {
-            return (Err(error), Vec::new());
-        }
-        let lacking = replicas.lacking.iter().flat_map(|(_, missing)| missing.clone());
-        let silent = failed.into_iter().map(|(pod, error)| self.note(pod, error.to_string()));
-        (Ok(bodies), lacking.chain(silent).collect())
-    }
-
-    /// Notes that the rows of a pod are missing, as the sentence says that it returns.
-    fn note(&self, pod: String, reason: String) -> String {
-        let sentence = unshown(&pod, &reason);
-        self.unheard.lock().entry(pod).or_insert((reason, false));
-        sentence
-    }
-
     async fn replicas(&self) -> Result<(Arc<Replicas>, bool), InspectError> {
         if self.access.user.is_some() {
             let why =
                 "a guard looks at your own token or certificate, not at whom you act as: leave --as out";
             return Err(InspectError::Named(why.to_owned()));
         }
-        let mut way = self.way.lock().await;
-        match &*way {
-            GuardConnection::Open(replicas) if !replicas.is_stale() => {
-                return Ok((Arc::clone(replicas), false));
-            }
-            GuardConnection::None(at, why) if at.elapsed() < PAUSE => {
-                return Err(InspectError::Named(why.clone()));
-            }
-            GuardConnection::Open(_) | GuardConnection::None(..) | GuardConnection::Unknown => {}
+        if let Some(replicas) = self.replicas.lock().clone() {
+            return Ok((replicas, false));
         }
-        match self.connect().await {
-            Ok(replicas) => {
-                let replicas = Arc::new(replicas);
-                *way = GuardConnection::Open(Arc::clone(&replicas));
-                Ok((replicas, true))
-            }
-            Err(error) => {
-                let failure = unreached(&self.connection, error);
-                *way = GuardConnection::None(Instant::now(), failure.to_string());
-                Err(failure)
-            }
-        }
+        let replicas = self.connect().await.map_err(|error| unreached(&self.connection, error))?;
+        let replicas = Arc::new(replicas);
+        *self.replicas.lock() = Some(Arc::clone(&replicas)).filter(|it| it.lacking.is_empty());
+        Ok((replicas, true))
     }
 
     /// Connects to all pods that have to be asked, of which at least one answers.
@@ -191,17 +122,8 @@ impl ForwardedGuard {
         {
             return Err(error);
         }
-        let missing: Vec<_> =
-            failed.into_iter().map(|(pod, error)| self.note(pod, error.to_string())).collect();
-        let lacking = (!missing.is_empty()).then(|| (Instant::now(), missing));
+        let lacking = failed.iter().map(|(pod, error)| unshown(pod, error)).collect();
         Ok(Replicas { clients, lacking })
-    }
-
-    async fn forget(&self, replicas: &Arc<Replicas>) {
-        let mut way = self.way.lock().await;
-        if matches!(&*way, GuardConnection::Open(open) if Arc::ptr_eq(open, replicas)) {
-            *way = GuardConnection::Unknown;
-        }
     }
 }
 
@@ -210,8 +132,25 @@ impl Replicas {
         join_all(self.clients.iter().map(|(_, client)| call::read(client, path, within))).await
     }
 
-    fn is_stale(&self) -> bool {
-        self.lacking.as_ref().is_some_and(|(since, _)| since.elapsed() >= AGAIN)
+    /// The bodies of those that answered. A refusal of the user counts for all of them.
+    fn gather(&self, answers: Vec<PodAnswer>) -> PodAnswers {
+        let (mut bodies, mut failed) = (Vec::new(), Vec::new());
+        for ((pod, _), answer) in self.clients.iter().zip(answers) {
+            match answer {
+                Ok(body) => bodies.push(body),
+                Err(error @ ClusterError::Refused { code: 400 | 401 | 403, .. }) => {
+                    return (Err(error), Vec::new());
+                }
+                Err(error) => failed.push((pod.clone(), error)),
+            }
+        }
+        if bodies.is_empty()
+            && let Some((_, error)) = failed.drain(..).next()
+        {
+            return (Err(error), Vec::new());
+        }
+        let silent = failed.iter().map(|(pod, error)| unshown(pod, error));
+        (Ok(bodies), self.lacking.iter().cloned().chain(silent).collect())
     }
 }
 
@@ -224,7 +163,7 @@ pub async fn info(connection: &ClusterConnection, place: &LeasePlace) -> Result<
     }
 }
 
-fn unshown(pod: &str, reason: &str) -> String {
+fn unshown(pod: &str, reason: &dyn Display) -> String {
     format!("rows that pod {pod} keeps in its own ledger are not shown: {reason}")
 }
 
@@ -371,6 +310,15 @@ impl OrderOutcome {
     /// Whether the guard has accepted the order, and skips no object.
     pub fn is_taken(&self) -> bool {
         matches!(self, Self::Given(OrderAnswer { result, .. }) if *result != OrderResult::Refused)
+    }
+
+    /// Whether nothing will come of the order: the guard has refused it, or none runs.
+    pub fn is_refused(&self) -> bool {
+        match self {
+            Self::Given(OrderAnswer { result, .. }) => *result == OrderResult::Refused,
+            Self::Stale { .. } => true,
+            Self::Outstanding { .. } => false,
+        }
     }
 
     pub fn text(&self, release: &ReleaseId) -> String {

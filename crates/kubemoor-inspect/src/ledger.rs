@@ -42,26 +42,26 @@ impl LedgerSource {
         Ok(Self::Guard { name: format!("the guard at {server}"), client })
     }
 
-    /// Passes every row to `take`, newest first, with at most one page of them in memory.
-    pub async fn each(&self, filter: Filter, mut take: impl FnMut(LedgerEntry)) -> Result<(), InspectError> {
-        self.each_page(filter, async |rows| rows.into_iter().for_each(&mut take)).await
-    }
-
-    /// Passes all rows to `take`, newest first, page by page. The next page is read while one is taken.
+    /// Passes all rows to `take`, newest first, page by page; the next page is read while one is taken. Gives sentences about
+    /// replicas whose rows are missing.
     pub async fn each_page(
         &self,
         mut filter: Filter,
-        mut take: impl AsyncFnMut(Vec<LedgerEntry>),
-    ) -> Result<(), InspectError> {
+        mut take: impl AsyncFnMut(Vec<LedgerEntry>) -> Result<(), InspectError>,
+    ) -> Result<Vec<String>, InspectError> {
         filter.limit = Some(PAGE);
-        let mut page = self.page(&filter).await?;
-        while let Some(next) = page.next {
+        let (mut page, mut missing) = (self.page(&filter).await?, Vec::new());
+        loop {
+            add_new(&mut missing, page.missing);
+            let Some(next) = page.next else {
+                take(page.items).await?;
+                return Ok(missing);
+            };
             filter.before = Some(place(&next)?);
-            let (following, ()) = tokio::join!(self.page(&filter), take(page.items));
+            let (following, taken) = tokio::join!(self.page(&filter), take(page.items));
+            taken?;
             page = following?;
         }
-        take(page.items).await;
-        Ok(())
     }
 
     pub async fn page(&self, filter: &Filter) -> Result<EntryPage, InspectError> {
@@ -86,14 +86,6 @@ impl LedgerSource {
         };
         let pages: Vec<_> = bodies.iter().map(read).collect::<Result<_, _>>()?;
         Ok(EntryPage { missing, ..EntryPage::merge(pages, filter) })
-    }
-
-    /// Sentences about replicas whose rows are missing, each once.
-    pub fn unheard(&self) -> Vec<String> {
-        match self {
-            Self::Forwarded(guard) => guard.unheard(),
-            Self::Database(_) | Self::Guard { .. } => Vec::new(),
-        }
     }
 }
 
@@ -262,7 +254,7 @@ pub fn plain(text: &str) -> String {
 /// An API server that asks about one refused change twice does so within that time.
 const TWICE: SignedDuration = SignedDuration::from_secs(1);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct RepeatFilter(VecDeque<(Timestamp, ChangeKey)>);
 
 type ChangeKey = (EntryObject, String, Option<String>, String, Vec<EntryField>);

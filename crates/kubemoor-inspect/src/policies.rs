@@ -1,7 +1,4 @@
-//! The policies of a cluster, and whether they are in force.
-//!
-//! Entry points: [`read`], [`findings`]. Invariant: a policy is in force only if the guard's status says so
-//! for the policy's current generation.
+//! The policies of a cluster, and whether they are in force: only if the guard's status says so for the current generation.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -47,7 +44,7 @@ pub async fn read(
     connection: &ClusterConnection,
     labels: Option<&str>,
 ) -> Result<Vec<ListedPolicy>, InspectError> {
-    let found = list(connection, labels).await?;
+    let found = documents(connection, labels).await?;
     let mut rows: Vec<_> = found.iter().map(ListedPolicy::from_resource).collect();
     rows.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
     Ok(rows)
@@ -64,7 +61,7 @@ pub async fn findings(
         from_text::policy(document.clone()).ok()?;
         from_text::typed(document).ok()
     };
-    let policies: Vec<_> = list(connection, None).await?.into_iter().filter_map(accepted).collect();
+    let policies: Vec<_> = documents(connection, None).await?.into_iter().filter_map(accepted).collect();
     let mut findings = lint(&policies);
     findings.extend(releases.into_iter().flat_map(|releases| unmatched(&policies, releases)));
     Ok(findings)
@@ -77,7 +74,11 @@ pub async fn namespaces(client: &kube::Client) -> Result<Vec<(String, Labels)>, 
     Ok(found.into_iter().map(|it| (it.metadata.name, it.metadata.labels.unwrap_or_default())).collect())
 }
 
-async fn list(connection: &ClusterConnection, labels: Option<&str>) -> Result<Vec<Value>, InspectError> {
+/// The policies as the API server has them.
+pub async fn documents(
+    connection: &ClusterConnection,
+    labels: Option<&str>,
+) -> Result<Vec<Value>, InspectError> {
     match guarded::list_policies(&connection.client, labels).await {
         Ok(found) => Ok(found),
         Err(error) if error.is_not_found() => {

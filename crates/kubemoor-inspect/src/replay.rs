@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, spawn_blocking};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::task::spawn_blocking;
 
 use super::failure::InspectError;
 use super::ledger::RepeatFilter;
@@ -27,9 +26,6 @@ use kubemoor_verdict::replay::{PastEdit, RecordedFacts, Replay, Replayed};
 
 /// The maximum number of different changes of verdicts that are listed.
 const MOST: usize = 10_000;
-
-/// The pages of rows that may wait to be judged.
-const WAITING: usize = 2;
 
 /// The verdicts under which an edit does not pass as it was sent.
 pub const REFUSED: [&str; 2] = ["Deny", "Revert"];
@@ -113,13 +109,8 @@ pub struct VerdictKey {
     pub rule: String,
 }
 
-/// A replay that takes rows, and judges them while the next ones are read. It ends when it is dropped.
-pub struct ReplayRun {
-    pages: mpsc::Sender<Vec<LedgerEntry>>,
-    found: JoinHandle<ReplayReport>,
-    /// Ends the judging of pages that wait, once nobody wants the result.
-    left: DropGuard,
-}
+/// A replay that takes rows page by page.
+pub struct ReplayRun(Arc<Mutex<ReplayTally>>);
 
 struct ReplayTally {
     replay: Replay,
@@ -129,43 +120,32 @@ struct ReplayTally {
 }
 
 impl ReplayRun {
-    /// Starts a replay of rows since some time; `defaults` apply where no policy sets a value.
-    pub fn start(defaults: Policy, accepted: Vec<Arc<Compiled>>, since: Timestamp) -> Self {
-        let (pages, mut waiting) = mpsc::channel::<Vec<LedgerEntry>>(WAITING);
-        let left = CancellationToken::new();
-        let is_left = left.clone();
-        let found = spawn_blocking(move || {
-            let mut tally = ReplayTally::new(Replay::new(defaults, accepted), since);
-            while let Some(rows) = waiting.blocking_recv().filter(|_| !is_left.is_cancelled()) {
-                tally.add(&rows);
-            }
-            tally.finish()
-        });
-        Self { pages, found, left: left.drop_guard() }
+    /// A replay of rows since some time; `defaults` apply where no policy sets a value.
+    pub fn new(defaults: Policy, accepted: Vec<Arc<Compiled>>, since: Timestamp) -> Self {
+        let report = ReplayReport { since, ..ReplayReport::default() };
+        let (replay, changes, repeats) =
+            (Replay::new(defaults, accepted), HashMap::new(), RepeatFilter::default());
+        Self(Arc::new(Mutex::new(ReplayTally { replay, report, changes, repeats })))
     }
 
-    /// Takes rows that are older than those before.
-    pub async fn add(&self, rows: Vec<LedgerEntry>) {
-        // If nobody takes them any more, `finish` fails.
-        let _ = self.pages.send(rows).await;
+    /// Judges rows that are older than those before.
+    pub async fn add(&self, rows: Vec<LedgerEntry>) -> Result<(), InspectError> {
+        let tally = Arc::clone(&self.0);
+        let judged = spawn_blocking(move || tally.lock().add(&rows)).await;
+        judged.map_err(|_| InspectError::Named("the replay was cut off: try again".to_owned()))
     }
 
-    pub async fn finish(self) -> Result<ReplayReport, InspectError> {
-        let Self { pages, found, left } = self;
-        drop(pages);
-        let found =
-            found.await.map_err(|_| InspectError::Named("the replay was cut off: try again".to_owned()));
-        drop(left);
-        found
+    pub fn report(&self) -> ReplayReport {
+        let ReplayTally { report, changes, .. } = &mut *self.0.lock();
+        let (mut report, changes) = (std::mem::take(report), std::mem::take(changes));
+        let changed = |(key, (edits, first, last))| ChangedVerdict { key, edits, first, last };
+        report.changes = changes.into_iter().map(changed).collect();
+        report.changes.sort_unstable_by(|a, b| (b.edits, &a.key).cmp(&(a.edits, &b.key)));
+        report
     }
 }
 
 impl ReplayTally {
-    fn new(replay: Replay, since: Timestamp) -> Self {
-        let report = ReplayReport { since, ..ReplayReport::default() };
-        Self { replay, report, changes: HashMap::new(), repeats: RepeatFilter::default() }
-    }
-
     /// Takes rows that are older than those before.
     fn add(&mut self, rows: &[LedgerEntry]) {
         for row in rows.iter().filter(|row| row.kind == "verdict") {
@@ -223,14 +203,6 @@ impl ReplayTally {
             let (edits, first, _) = self.changes.entry(key).or_insert((0, row.time, row.time));
             (*edits, *first) = (*edits + 1, row.time);
         }
-    }
-
-    fn finish(self) -> ReplayReport {
-        let Self { mut report, changes, .. } = self;
-        let changed = |(key, (edits, first, last))| ChangedVerdict { key, edits, first, last };
-        report.changes = changes.into_iter().map(changed).collect();
-        report.changes.sort_unstable_by(|a, b| (b.edits, &a.key).cmp(&(a.edits, &b.key)));
-        report
     }
 }
 

@@ -1,7 +1,5 @@
-//! Times as people write them: `30d`, `2h`, `1h 30m`, or a moment.
-//!
-//! Entry points: [`parse_duration`], [`AgeOrTime`]. Invariant: a day has 24 hours, a week seven days;
-//! months and years, whose length depends on when, are refused.
+//! Times as people write them: `30d`, `2h`, `1h 30m`, or a moment. A day has 24 hours, a week seven days; months and years,
+//! whose length depends on when, are refused.
 
 use std::str::FromStr;
 use std::time::Duration;

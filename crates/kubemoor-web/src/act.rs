@@ -167,9 +167,8 @@ async fn plan(
     let paths: Vec<_> = asked.all("path").flat_map(str::split_whitespace).map(str::to_owned).collect();
     let connection = cluster.connection().await?;
     let namespace = asked.get("namespace").unwrap_or(&connection.namespace);
-    let (object, paths, reason) = (&object, &paths, asked.get("reason"));
-    let asked = exceptions::ExceptionRequest { object, namespace, paths, until, reason };
-    Ok((exceptions::plan(connection, &asked, now).await?, until))
+    let reason = asked.get("reason");
+    Ok((exceptions::plan(connection, &object, namespace, &paths, until, reason, now).await?, until))
 }
 
 /// Gives the order; the page that tells what came of it.

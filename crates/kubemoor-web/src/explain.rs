@@ -14,8 +14,7 @@ use super::html::{
 };
 use super::visitor::Visitor;
 use kubemoor_inspect::explanation::{
-    Denial, ExplainQuery, ExplainedField, Explanation, FieldState, PolicyFacts, ReleaseFacts,
-    advice_on_message, explain, parse_path,
+    ExplainQuery, ExplainedField, Explanation, FieldState, PolicyFacts, ReleaseFacts, explain, parse_path,
 };
 use kubemoor_inspect::failure::InspectError;
 use kubemoor_verdict::shown::Difference;
@@ -53,24 +52,22 @@ async fn answer(visitor: &Visitor, asked: &PageQuery) -> Response {
 
 async fn report(visitor: &Visitor, asked: &PageQuery) -> Result<Explanation, InspectError> {
     let cluster = visitor.cluster(asked)?;
-    let denial = match asked.get("text") {
-        Some(text) => Denial::parse(text).ok_or_else(|| {
-            InspectError::Named(advice_on_message(text).unwrap_or_else(|| {
-                "this is no message of Kubemoor: paste the whole message, or name the object".to_owned()
-            }))
+    let query = match asked.get("text") {
+        Some(text) => ExplainQuery::parse(text).ok_or_else(|| {
+            let why = "this is no denial or warning that names an object: paste the whole message, or name the object";
+            InspectError::Named(why.to_owned())
         })?,
         None => named(asked)?,
     };
     let reader = cluster.reader().await?;
-    let Denial { object, namespace, release, paths } = denial;
-    let namespace = namespace.unwrap_or_else(|| reader.connection.namespace.clone());
-    explain(&reader, ExplainQuery { object, namespace, release, paths }, Timestamp::now()).await
+    let namespace = reader.connection.namespace.clone();
+    explain(&reader, query, namespace, Timestamp::now()).await
 }
 
-fn named(asked: &PageQuery) -> Result<Denial, InspectError> {
+fn named(asked: &PageQuery) -> Result<ExplainQuery, InspectError> {
     let paths: Result<Vec<_>, _> =
         asked.all("path").flat_map(str::split_whitespace).map(parse_path).collect();
-    Ok(Denial {
+    Ok(ExplainQuery {
         object: asked.get("object").unwrap_or_default().to_owned(),
         namespace: asked.get("namespace").map(str::to_owned),
         release: None,

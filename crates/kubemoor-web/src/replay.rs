@@ -126,10 +126,10 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, In
         turn.ok_or_else(|| InspectError::Named("other replays run: try again in a minute".to_owned()))?;
     let ledger = visitor.ledger(asked).await?;
     let FirstRows { page, filter, only } = ledger.begin(filter).await?;
-    let judging = ReplayRun::start(defaults, accepted, since);
+    let judging = ReplayRun::new(defaults, accepted, since);
     let scope = ReplayScope::new(asked.get("cluster"), visitor.shared.is_some(), &filter);
     let (stopped, missing) = judge(&ledger, (page, filter), &judging, began).await?;
-    Ok(ReplayResult { scope, report: judging.finish().await?, stopped, missing, policies, only })
+    Ok(ReplayResult { scope, report: judging.report(), stopped, missing, policies, only })
 }
 
 /// Judges the rows from the first page on, until it took too long since it `began`; where it stopped, if that was before the end, and sentences about ledgers whose rows are missing.
@@ -142,15 +142,16 @@ async fn judge(
     let (mut rows, mut missing) = (0, Vec::new());
     loop {
         rows += page.items.len() as u64;
-        let last = page.items.last().map(|entry| entry.time);
-        judging.add(page.items).await;
+        let last = page.items.last().map(|entry| entry.time).filter(|_| page.next.is_some());
         add_new(&mut missing, page.missing);
-        let Some(next) = page.next else { return Ok((None, missing)) };
-        if rows >= ROWS || began.elapsed() >= PATIENCE {
+        let Some(next) = page.next.filter(|_| rows < ROWS && began.elapsed() < PATIENCE) else {
+            judging.add(page.items).await?;
             return Ok((last, missing));
-        }
+        };
         filter.before = Some(place(&next)?);
-        page = ledger.page(&filter).await?;
+        let (following, judged) = tokio::join!(ledger.page(&filter), judging.add(page.items));
+        judged?;
+        page = following?;
     }
 }
 

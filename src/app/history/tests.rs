@@ -3,7 +3,6 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use kube::client::Body;
-use serde_json::json;
 use tokio::time::timeout;
 
 use super::super::Parts;
@@ -124,20 +123,6 @@ fn only_coming_going_and_other_ranges_of_autoscalers_are_told() {
 }
 
 #[test]
-fn replica_keeps_the_newest_rows_until_it_leads() {
-    let path: Path = "/spec/replicas".parse().unwrap();
-    let mut held = HeldRows::default();
-    for number in 0..HELD + 2 {
-        let change = (Act::StartAutoscaling, scaling(&number.to_string(), (2, 9), "1"), None);
-        held.0.push_back(scaling_row(ReviewedEdit::watched(web(), None), None, &path, change));
-        assert_eq!(held.take(false).count(), 0);
-    }
-    let rows: Vec<_> = held.take(true).collect();
-    assert!(rows.len() == HELD && rows[0].same.as_ref().unwrap().starts_with("2 "), "{:?}", rows[0]);
-    assert_eq!(held.take(true).count(), 0);
-}
-
-#[test]
 fn row_about_one_state_is_the_same_after_restart() {
     let path: Path = "/spec/replicas".parse().unwrap();
     let row = |act, it: &Scaling, before| {
@@ -155,90 +140,4 @@ fn row_about_one_state_is_the_same_after_restart() {
     assert_ne!(again.same, started.same);
     let stopped = row(Act::StopAutoscaling, &one, None);
     assert!(stopped.same != started.same && !stopped.detail.contains("kubectl"), "{stopped:?}");
-    assert_eq!(
-        [changed, started, again, stopped].each_ref().map(|it| autoscaler_named(&it.detail)),
-        [Some("web"); 4]
-    );
-}
-
-/// The subjects that are in force after these rows (act, second, detail), the newest first.
-fn in_force(rows: &[(Act, i64, &str)]) -> Vec<String> {
-    let mut history = LedgerHistory::default();
-    for (act, second, detail) in rows {
-        let is_policy = act.as_str().ends_with("Policy");
-        let kind = if is_policy { "DriftPolicy" } else { "Deployment" };
-        let entry = json!({
-            "id": second.to_string(), "time": Timestamp::from_second(*second).unwrap(), "kind": "act",
-            "cluster": "c", "namespace": "", "release": null, "revision": null,
-            "object": {"group": "", "kind": kind, "namespace": null, "name": "it"}, "operation": null,
-            "user": "", "groups": [], "verdict": act.as_str(), "reason": "", "detail": detail,
-            "fields": [], "moreFields": 0, "uid": "",
-        });
-        history.add(&serde_json::from_value(entry).unwrap());
-    }
-    let named = history.in_force().into_iter();
-    let mut named: Vec<_> =
-        named.map(|(subject, id)| format!("{} {} {id}", subject.object.kind, subject.autoscaler)).collect();
-    named.sort();
-    named
-}
-
-#[test]
-fn newest_row_of_each_subject_tells_whether_it_is_in_force() {
-    use Act::{
-        ChangeAutoscaling, ChangePolicy, CreatePolicy, DeletePolicy, StartAutoscaling, StopAutoscaling,
-    };
-    let none = Vec::<String>::new();
-    assert_eq!(in_force(&[(CreatePolicy, 1, "")]), ["DriftPolicy  1"]);
-    assert_eq!(in_force(&[(ChangePolicy, 2, ""), (CreatePolicy, 1, "")]), ["DriftPolicy  2"]);
-    assert_eq!(in_force(&[(DeletePolicy, 3, ""), (ChangePolicy, 2, "")]), none);
-    assert_eq!(
-        in_force(&[(CreatePolicy, 4, ""), (DeletePolicy, 3, ""), (CreatePolicy, 1, "")]),
-        ["DriftPolicy  4"]
-    );
-    // Rows of one second are in no order.
-    assert_eq!(in_force(&[(CreatePolicy, 4, ""), (DeletePolicy, 4, "")]), none);
-    // The flags and files of a guard tell of policies in files.
-    assert_eq!(in_force(&[(CreatePolicy, 1, "in the policy file a.yaml")]), none);
-
-    let [a, b] = ["a", "b"].map(|name| format!("HorizontalPodAutoscaler {name:?} sets /spec/replicas"));
-    let rows = [(StopAutoscaling, 3, a.as_str()), (ChangeAutoscaling, 2, b.as_str())];
-    assert_eq!(in_force(&rows), ["Deployment b 2"]);
-    let rows = [(StartAutoscaling, 3, b.as_str()), (StartAutoscaling, 2, a.as_str())];
-    assert_eq!(in_force(&rows), ["Deployment a 2", "Deployment b 3"]);
-}
-
-fn subject(number: usize) -> WitnessedSubject {
-    let object = ObjectId {
-        group: "kubemoor.dev".into(),
-        kind: "DriftPolicy".into(),
-        namespace: None,
-        name: format!("p{number}").into(),
-    };
-    WitnessedSubject { object, autoscaler: String::new() }
-}
-
-impl Witnessed {
-    fn len(&self) -> usize {
-        self.0.lock().as_ref().map_or(0, HashSet::len)
-    }
-}
-
-#[test]
-fn memory_is_bounded_and_no_end_is_recorded_twice() {
-    let witnessed = Witnessed::default();
-    (0..MOST).for_each(|number| witnessed.note(subject(number)));
-    assert!(witnessed.has(&subject(0)) && !witnessed.has(&subject(MOST)));
-    witnessed.note(subject(MOST));
-    assert_eq!(witnessed.len(), 0);
-    assert!(witnessed.has(&subject(0)) && witnessed.has(&subject(MOST)));
-}
-
-#[test]
-fn nothing_is_kept_after_the_comparison() {
-    let witnessed = Witnessed::default();
-    witnessed.note(subject(0));
-    witnessed.close();
-    witnessed.note(subject(1));
-    assert_eq!(witnessed.len(), 0);
 }

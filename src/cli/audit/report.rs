@@ -8,10 +8,9 @@ use serde_json::json;
 
 use super::SourceArgs;
 use crate::cli::{CommandOutcome, output, warn};
-use kubemoor_inspect::report::{
-    Breakdown, LedgerReport, Period, ReportBuilder, Sheet, VERDICTS, bars, lasting, time,
-};
+use kubemoor_inspect::report::{Breakdown, LedgerReport, Period, Sheet, VERDICTS, lasting};
 use kubemoor_inspect::times::AgeOrTime;
+use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::Filter;
 
 /// The rows of a table that people read; a spreadsheet has them all.
@@ -22,7 +21,6 @@ const MOST: usize = 25;
 const COLUMNS: [&str; 10] =
     ["section", "name", "count", "seconds", "longestSeconds", "time", "user", "object", "fields", "detail"];
 
-/// The flags of `kubemoor audit report`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Only this release
@@ -70,8 +68,7 @@ struct ReportTable {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
     more: usize,
-    /// A chart of the counts, where one can show them.
-    picture: Option<String>,
+    /// Whether the rows are counts, which HTML also shows as a chart.
     is_counted: bool,
 }
 
@@ -81,7 +78,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let (source, namespace) = source.open().await?;
     let now = Timestamp::now();
     let period = Period { since: since.time(now), until: until.map_or(now, |until| until.time(now)) };
-    let mut facts = ReportBuilder::new(period, namespace.clone(), release.clone());
+    let mut report = LedgerReport::new(period, namespace.clone(), release.clone());
     let filter = Filter {
         namespace,
         release,
@@ -90,9 +87,13 @@ pub(super) async fn run(args: Args) -> anyhow::Result<CommandOutcome> {
         until: Some(period.until),
         ..Filter::default()
     };
-    source.each(filter, |entry| facts.add(&entry)).await?;
-    source.unheard().iter().for_each(|sentence| warn(sentence));
-    let report = facts.finish();
+    let missing = source
+        .each_page(filter, async |rows: Vec<LedgerEntry>| {
+            rows.iter().for_each(|row| report.add(row));
+            Ok(())
+        })
+        .await?;
+    missing.iter().for_each(|sentence| warn(sentence));
     output::write(&match form {
         ReportFormat::Html => page(&report)?,
         ReportFormat::Md => markdown(&report)?,
@@ -102,53 +103,39 @@ pub(super) async fn run(args: Args) -> anyhow::Result<CommandOutcome> {
 
 /// One self-contained page: no script, no font, no other file.
 fn page(report: &LedgerReport) -> anyhow::Result<String> {
-    output::render("report.html", include_str!("report.html"), &content(report, true)?)
+    output::render("report.html", include_str!("report.html"), content(report))
 }
 
 fn markdown(report: &LedgerReport) -> anyhow::Result<String> {
-    output::render("report.md", include_str!("report.md"), &content(report, false)?)
+    output::render("report.md", include_str!("report.md"), content(report))
 }
 
-fn content(report: &LedgerReport, has_pictures: bool) -> anyhow::Result<serde_json::Value> {
+fn content(report: &LedgerReport) -> serde_json::Value {
     let sections = [
-        changes("Denied changes", &report.denied, "No change was denied.", has_pictures)?,
-        changes(
-            "Changes that passed by an exception",
-            &report.excepted,
-            "No change passed by an exception.",
-            has_pictures,
-        )?,
+        changes("Denied changes", &report.denied, "No change was denied."),
+        changes("Changes that passed by an exception", &report.excepted, "No change passed by an exception."),
         exceptions(report),
         repairs(report),
         drift(report),
     ];
-    Ok(json!({
+    json!({
         "scope": report.scope(),
         "since": time(report.period.since),
         "until": time(report.period.until),
         "summary": report.summary(),
         "sections": sections,
-    }))
+    })
 }
 
-fn changes(
-    title: &'static str,
-    breakdown: &Breakdown,
-    none: &str,
-    has_pictures: bool,
-) -> anyhow::Result<Section> {
+fn changes(title: &'static str, breakdown: &Breakdown, none: &str) -> Section {
     if breakdown.total == 0 {
-        return Ok(Section { title, note: none.to_owned(), tables: Vec::new() });
+        return Section { title, note: none.to_owned(), tables: Vec::new() };
     }
-    let Breakdown { total: _, releases, users, fields } = breakdown;
-    let table = |(head, counts): (&'static str, &Vec<(String, u64)>)| {
-        let rows = counts.iter().map(|(label, count)| vec![label.clone(), count.to_string()]);
-        let picture = if has_pictures { bars(counts)? } else { None };
-        Ok(ReportTable { picture, is_counted: true, ..ReportTable::new(vec![head, "Changes"], rows) })
-    };
-    let tables = [("Release", releases), ("User", users), ("Field", fields)];
-    let tables = tables.into_iter().map(table).collect::<anyhow::Result<_>>()?;
-    Ok(Section { title, note: String::new(), tables })
+    let tables = breakdown.ranked().into_iter().map(|(head, counts)| {
+        let rows = counts.into_iter().map(|(label, count)| vec![label.to_owned(), count.to_string()]);
+        ReportTable { is_counted: true, ..ReportTable::new(vec![head, "Changes"], rows) }
+    });
+    Section { title, note: String::new(), tables: tables.collect() }
 }
 
 fn exceptions(report: &LedgerReport) -> Section {
@@ -156,7 +143,7 @@ fn exceptions(report: &LedgerReport) -> Section {
         vec![
             time(it.opened),
             it.user.clone(),
-            it.release.to_string(),
+            it.release.clone(),
             it.object.clone(),
             it.fields.join(", "),
             it.detail.clone(),
@@ -167,17 +154,19 @@ fn exceptions(report: &LedgerReport) -> Section {
 }
 
 fn repairs(report: &LedgerReport) -> Section {
-    let rows = report.repairs.iter();
-    let rows =
-        rows.map(|(release, outcome, count)| vec![release.to_string(), outcome.clone(), count.to_string()]);
+    let rows = report
+        .repairs
+        .iter()
+        .map(|((release, outcome), count)| vec![release.clone(), outcome.clone(), count.to_string()]);
     let table = ReportTable::new(vec!["Release", "Outcome", "Count"], rows);
     Section::new("Repairs", table, "", "The guard repaired nothing.")
 }
 
 fn drift(report: &LedgerReport) -> Section {
-    let rows = report.drift.iter().map(|stay| {
-        vec![stay.release.to_string(), stay.drifts.to_string(), lasting(stay.total), lasting(stay.longest)]
-    });
+    let rows = report
+        .drift()
+        .into_iter()
+        .map(|stay| vec![stay.release, stay.drifts.to_string(), lasting(stay.total), lasting(stay.longest)]);
     let note = "Only drift whose beginning and repair are both in the ledger is counted.";
     let table = ReportTable::new(vec!["Release", "Drifts", "In total", "Longest"], rows);
     Section::new("Time in drift", table, note, &format!("No such drift was repaired. {note}"))
@@ -196,7 +185,7 @@ impl Section {
 impl ReportTable {
     fn new(head: Vec<&'static str>, rows: impl ExactSizeIterator<Item = Vec<String>>) -> Self {
         let more = rows.len().saturating_sub(MOST);
-        Self { head, rows: rows.take(MOST).collect(), more, picture: None, is_counted: false }
+        Self { head, rows: rows.take(MOST).collect(), more, is_counted: false }
     }
 }
 
@@ -210,27 +199,29 @@ fn sheet(report: &LedgerReport) -> anyhow::Result<String> {
         count(&mut sheet, "summary", what, number)?;
     }
     for (what, breakdown) in [("denied", &report.denied), ("exception", &report.excepted)] {
-        let Breakdown { total: _, releases, users, fields } = breakdown;
-        for (by, counts) in [("release", releases), ("user", users), ("field", fields)] {
+        for (by, counts) in breakdown.ranked() {
             for (name, number) in counts {
-                count(&mut sheet, &format!("{what} by {by}"), name, *number)?;
+                count(&mut sheet, &format!("{what} by {}", by.to_lowercase()), name, number)?;
             }
         }
     }
     for it in &report.exceptions {
-        let (release, time, fields) = (it.release.to_string(), it.opened.to_string(), it.fields.join("; "));
-        sheet.row(["opened", &release, "1", "", "", &time, &it.user, &it.object, &fields, &it.detail])?;
+        let (time, fields) = (it.opened.to_string(), it.fields.join("; "));
+        sheet.row(["opened", &it.release, "1", "", "", &time, &it.user, &it.object, &fields, &it.detail])?;
     }
-    for (release, verdict, number) in &report.repairs {
-        let section = format!("repair {verdict}");
-        count(&mut sheet, &section, &release.to_string(), *number)?;
+    for ((release, verdict), number) in &report.repairs {
+        count(&mut sheet, &format!("repair {verdict}"), release, *number)?;
     }
-    for stay in &report.drift {
+    for stay in report.drift() {
         let [drifts, total, longest] = [stay.drifts, stay.total, stay.longest].map(|it| it.to_string());
-        let release = stay.release.to_string();
-        sheet.row(["drift", &release, &drifts, &total, &longest, "", "", "", "", ""])?;
+        sheet.row(["drift", &stay.release, &drifts, &total, &longest, "", "", "", "", ""])?;
     }
     Ok(sheet.text()?)
+}
+
+/// A time to the second, in UTC.
+fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]

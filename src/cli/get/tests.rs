@@ -16,8 +16,8 @@ fn unguarded_releases_are_listed_beside_guarded_releases() {
         ListedRelease::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
     ];
     let lines = rows.each_ref().map(|row| {
-        let cells: Vec<_> = row.cells(true).into_iter().map(|(text, _)| text).collect();
-        assert_eq!(cells.len(), ListedRelease::head(true).len());
+        let cells: Vec<_> = row.cells().into_iter().map(|(text, _)| text).collect();
+        assert_eq!(cells.len(), ListedRelease::head().len());
         cells.join(" ")
     });
     assert!(lines[0].contains("Unknown") && lines[0].contains("not looked at it yet"), "{lines:?}");
@@ -47,7 +47,7 @@ fn accepted_condition_counts_only_for_the_observed_generation() {
     assert_eq!(policy(1, "True").accepted, "Unknown");
     let gone = ListedPolicy::deleted(&json!({"metadata": {"name": "production"}}));
     assert_eq!((gone.accepted.as_str(), gone.reason.as_str()), ("False", "Deleted"));
-    let wide: Vec<_> = accepted.cells(true).into_iter().map(|(text, _)| text).collect();
+    let wide: Vec<_> = accepted.cells().into_iter().map(|(text, _)| text).collect();
     assert_eq!(wide, ["production", "10", "Deny", "-", "True", "Flawed", "shop-*", "*", "no"]);
-    assert_eq!(ListedPolicy::head(true).len(), wide.len());
+    assert_eq!(ListedPolicy::head().len(), wide.len());
 }

@@ -16,7 +16,6 @@ use kubemoor_inspect::reading::kinds;
 use kubemoor_policy::compile;
 use kubemoor_policy::flux::{self, Lost};
 
-/// The flags of `kubemoor policy import`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

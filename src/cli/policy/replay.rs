@@ -33,7 +33,6 @@ enum ReplayFormat {
     Csv,
 }
 
-/// The flags of `kubemoor policy replay`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The directory of the policies
@@ -83,10 +82,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<CommandOutcome> {
         facts: true,
         ..Filter::default()
     };
-    let judging = ReplayRun::start(defaults, accepted, since);
-    source.each_page(filter, async |rows| judging.add(rows).await).await?;
-    source.unheard().iter().for_each(|sentence| warn(sentence));
-    let report = judging.finish().await?;
+    let judging = ReplayRun::new(defaults, accepted, since);
+    let missing = source.each_page(filter, async |rows| judging.add(rows).await).await?;
+    missing.iter().for_each(|sentence| warn(sentence));
+    let report = judging.report();
     output::write(&text(&report, &form)?)?;
     Ok(if report.refused == 0 { CommandOutcome::Clean } else { CommandOutcome::Found })
 }

@@ -11,7 +11,7 @@ use json_patch::Patch;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cli::check::{self, Bench, CheckReport, OPERATION_TIMEOUT};
+use crate::cli::check::{self, CheckReport, OPERATION_TIMEOUT};
 use kubemoor_cluster::mirror::directory::{self, ReleaseFile};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Actor, Autoscaler, DriftMode, EditsMode, Gvk, ObjectId, Operation, ReleaseId};
@@ -26,27 +26,21 @@ use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{DriftAllowance, DriftAllowanceSpec};
 
 /// Cases that share a release and policies.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Suite {
-    pub(super) name: String,
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    pub(super) metadata: SuiteMetadata,
     pub(super) spec: SuiteSpec,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SuiteDocument {
-    #[serde(rename = "apiVersion")]
-    _api_version: String,
-    #[serde(rename = "kind")]
-    _kind: String,
-    metadata: SuiteMetadata,
-    spec: SuiteSpec,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SuiteMetadata {
-    name: String,
+pub(super) struct SuiteMetadata {
+    pub(super) name: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -168,11 +162,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Suite>> {
     }
     let is_suite = |document: &Value| document.get("kind").and_then(Value::as_str) == Some("PolicyTest");
     let documents = parsed.objects.into_iter().filter(is_suite);
-    let suites = documents.map(|document| {
-        let SuiteDocument { metadata: SuiteMetadata { name }, spec, .. } =
-            typed(document).map_err(|flaw| anyhow::anyhow!("{flaw}"))?;
-        Ok(Suite { name, spec })
-    });
+    let suites = documents.map(|document| typed(document).map_err(|flaw| anyhow::anyhow!("{flaw}")));
     suites.collect::<anyhow::Result<_>>().with_context(cannot_read)
 }
 
@@ -220,7 +210,7 @@ impl Suite {
             named,
             doubts,
         };
-        let (documents, release) = (ground.documents(), ground.release());
+        let (documents, release) = (ground.documents(), &ground.release.id);
         let autoscalers = autoscalers.iter().enumerate().map(|(index, spec)| {
             spec.scaling(&documents, release).with_context(|| format!("autoscalers[{index}]"))
         });
@@ -277,10 +267,9 @@ impl SuiteCase {
             None => self.change.review(&actor, &ground.documents())?.to_string(),
         };
         let request = AdmissionRequest::parse(body.as_bytes()).context("the review cannot be read")?;
+        let now = self.time.unwrap_or(now);
         let judge = |resolver, allowances| {
-            let now = self.time.unwrap_or(now);
-            let (release, autoscalers) = (ground.release.clone(), &ground.autoscalers);
-            Bench { release, resolver, allowances, autoscalers, now }.judge(&request)
+            check::judge(&request, ground.release.clone(), resolver, allowances, &ground.autoscalers, now)
         };
         let report = judge(&ground.with, ground.allowances.clone())?;
         if let Some(without) = &self.without {
@@ -306,28 +295,18 @@ impl SuiteCase {
 }
 
 impl Ground {
-    pub(super) fn policy(&self) -> Arc<Policy> {
-        self.with.of(&self.release.id)
-    }
-
-    pub(super) fn release(&self) -> &ReleaseId {
-        &self.release.id
-    }
-
-    /// The policies that do not match the release.
-    pub(super) fn idle(&self) -> Vec<String> {
-        let policy = self.policy();
+    /// What deserves a warning: ties, policies that do not match the release, and kinds and fields that no object has.
+    pub(super) fn doubts(&self) -> Vec<String> {
+        let (policy, release) = (self.with.of(&self.release.id), &self.release.id);
         let matched: Vec<&str> = policy.matched().collect();
-        self.named.iter().filter(|name| !matched.contains(&name.as_str())).cloned().collect()
-    }
-
-    /// What policies name and no object has: kinds and fields.
-    pub(super) fn doubts(&self) -> &[String] {
-        &self.doubts
+        let idle = self.named.iter().filter(|name| !matched.contains(&name.as_str()));
+        let idle = idle.map(|name| format!("policy {name} does not match release {release}"));
+        let ties = policy.ties.iter().map(ToString::to_string);
+        ties.chain(idle).chain(self.doubts.iter().cloned()).collect()
     }
 
     /// The objects of the release as Helm sends them.
-    pub(super) fn documents(&self) -> Vec<(ObjectId, Value)> {
+    fn documents(&self) -> Vec<(ObjectId, Value)> {
         release::documents(&self.release.id, &self.record.manifest, &Catalog::with_core()).0
     }
 }

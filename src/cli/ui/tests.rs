@@ -5,21 +5,17 @@ use super::*;
 #[tokio::test]
 async fn part_that_breaks_down_ends_the_page() {
     let stop = CancellationToken::new();
-    let mut parts = JoinSet::new();
+    let mut parts = Parts::default();
     let stopped = stop.clone();
-    parts.spawn(async move { stopped.cancelled().await });
-    parts.spawn(async { panic!("broken") });
-    let error = timeout(Duration::from_secs(60), broken(parts, stop.clone())).await.unwrap();
+    parts.spawn("waiting", async move { stopped.cancelled().await });
+    parts.spawn("breaking", async { panic!("broken") });
+    let error = timeout(Duration::from_secs(60), broken(&mut parts, stop.clone())).await.unwrap();
     assert!(error.to_string().contains("broke down"), "{error:#}");
 
     // The signal stops the page and is no failure.
-    let (mut parts, stopped) = (JoinSet::new(), stop.clone());
-    let signal = parts.spawn(async move { stopped.cancel() });
-    tokio::select! {
-        biased;
-        error = broken(parts, stop) => panic!("{error:#}"),
-        () = async { while !signal.is_finished() { tokio::task::yield_now().await } } => {}
-    }
+    let (mut parts, stopped) = (Parts::default(), stop.clone());
+    parts.spawn("the signal", async move { stopped.cancel() });
+    assert!(timeout(Duration::from_millis(200), broken(&mut parts, stop)).await.is_err());
 }
 
 #[test]

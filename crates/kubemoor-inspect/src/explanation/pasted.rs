@@ -1,8 +1,5 @@
-//! A message of Kubemoor as people paste it: a denial, a warning, a line of a log, a condition or a notification.
-//!
-//! Entry points: [`Denial::parse`]; [`advice`] for a message that names no object. Invariant: total on any text;
-//! understands everything that the program says about an object, with whatever stands around it. A message names
-//! itself how it is explained; where that part was not pasted, its first sentence is read.
+//! A denial or a warning of Kubemoor as people paste it, with whatever stands around it. A message names itself how it is
+//! explained; where that part was not pasted, its first sentence is read. Total on any text.
 
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::path::Path;
@@ -21,39 +18,6 @@ const CLAIMS: [&str; 7] = [
     " stay open without ",
 ];
 
-/// What stands in the other sentences of the program: lines of the log, conditions and notifications. They name an
-/// object as `Deployment/web in namespace shop`.
-const SENTENCES: [&str; 11] = [
-    "Helm release ",
-    " revision ",
-    "xception ",
-    "kubemoor ",
-    " drift",
-    "change was denied",
-    " match",
-    " deleted: ",
-    " differ: ",
-    " created: ",
-    " looked at: ",
-];
-
-/// Commands that name a release: what stands before its name.
-const OF_RELEASE: [&str; 10] = [
-    "kubemoor reconcile ",
-    "kubemoor resume ",
-    "kubemoor diff ",
-    "kubectl moor reconcile ",
-    "kubectl moor resume ",
-    "kubectl moor diff ",
-    "helm upgrade --install ",
-    "helm upgrade ",
-    "helm rollback ",
-    "helm history ",
-];
-
-/// What stands around the kind of an object that has no name yet.
-const NAMELESS: (&str, &str) = ("An object of kind ", " is ");
-
 /// The text before the release's name.
 const RELEASE: &str = "Helm release ";
 
@@ -64,34 +28,27 @@ const FIELD: [&str; 4] = ["): ", "manages: ", "; ", "allowed: "];
 const FIELDS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denial {
+pub struct ExplainQuery {
     /// The object as the command line takes it.
     pub object: String,
+    /// None for the one that is meant otherwise.
     pub namespace: Option<String>,
     /// None where the message names no release, or not that of the object.
     pub release: Option<ReleaseId>,
     pub paths: Vec<String>,
 }
 
-impl Denial {
-    /// Parses a message; `None` for any other text.
+impl ExplainQuery {
+    /// Parses a denial or a warning; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let command = Self::of_command(&text);
         let claim = Self::of_claim(&text);
-        match (command, claim) {
-            (Some(command), claim) => {
-                let (release, paths) = claim.map(|it| (it.release, it.paths)).unwrap_or_default();
-                let paths = if command.paths.is_empty() { paths } else { command.paths };
-                Some(Self { release, paths, ..command })
-            }
-            (None, claim) => claim.or_else(|| Self::of_sentence(&text)),
-        }
-    }
-
-    /// The subject in the command at the end of a message.
-    fn of_command(text: &str) -> Option<Self> {
-        COMMANDS.iter().find_map(|command| Self::of_arguments(text.split_once(command)?.1))
+        // How to explain it stands at the end of a message.
+        let command = COMMANDS.iter().find_map(|command| Self::of_arguments(text.split_once(command)?.1));
+        let Some(command) = command else { return claim };
+        let (release, paths) = claim.map(|it| (it.release, it.paths)).unwrap_or_default();
+        let paths = if command.paths.is_empty() { paths } else { command.paths };
+        Some(Self { release, paths, ..command })
     }
 
     fn of_arguments(arguments: &str) -> Option<Self> {
@@ -106,21 +63,6 @@ impl Denial {
             }
         }
         Some(denial)
-    }
-
-    /// What another sentence says that names an object.
-    fn of_sentence(text: &str) -> Option<Self> {
-        if !SENTENCES.iter().any(|mark| text.contains(mark)) {
-            return None;
-        }
-        let place = text.split(' ').find(|word| is_named(bare(word)))?;
-        let (_, after) = text.split_once(place)?;
-        let (kind, name) = bare(place).split_once('/')?;
-        let object = format!("{}/{name}", kind.to_lowercase());
-        let namespace = Some(after).filter(|_| place == bare(place));
-        let namespace = namespace.and_then(|after| after.strip_prefix(" in namespace "));
-        let namespace = namespace.and_then(|after| after.split(' ').next()).map(|it| bare(it).to_owned());
-        Some(Self { object, namespace, release: release(text), paths: paths(after) })
     }
 
     /// The subject in the first sentence of a message.
@@ -147,64 +89,6 @@ impl Denial {
     }
 }
 
-/// What to do with a message that names no object; none for a text that is no message of the program.
-pub fn advice(text: &str) -> Option<String> {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let nameless = text.split_once(NAMELESS.0).and_then(|(_, rest)| Some(rest.split_once(NAMELESS.1)?.0));
-    if let Some(kind) = nameless {
-        let kind = kind.to_lowercase();
-        return Some(format!(
-            "the object of the message had no name yet: find it with `kubectl get {kind}`, then run `kubectl moor explain {kind}/NAME`"
-        ));
-    }
-    if text.contains("mergency") {
-        return Some(
-            "the message is about the emergency, and names no object: `kubectl moor emergency status` shows it".to_owned(),
-        );
-    }
-    let of_command = || {
-        let (_, arguments) = OF_RELEASE.iter().find_map(|command| text.split_once(command))?;
-        let words: Vec<&str> = arguments.split(' ').map(bare).collect();
-        let namespace = words.iter().skip_while(|word| **word != "-n").nth(1)?;
-        let is_name = |name: &str| !name.is_empty() && !name.starts_with(char::is_uppercase);
-        let name = words.first().filter(|name| is_name(name))?;
-        Some(ReleaseId { namespace: (*namespace).into(), name: (*name).into() })
-    };
-    if let Some(ReleaseId { namespace, name }) = of_command().or_else(|| release(&text)) {
-        return Some(format!(
-            "the message is about Helm release {name:?}, and names no object: `kubectl moor diff {name} -n {namespace}` shows its objects"
-        ));
-    }
-    let is_ours = SENTENCES.iter().any(|mark| text.contains(mark)) || text.contains("epairs ");
-    is_ours.then(|| {
-        "the message names no object: `kubectl moor get releases -A` lists the releases and how they stand".to_owned()
-    })
-}
-
-/// The first release that a sentence names as `shop/web`.
-fn release(text: &str) -> Option<ReleaseId> {
-    text.match_indices(RELEASE).find_map(|(at, _)| {
-        let word = text.get(at + RELEASE.len()..)?.split(' ').next()?;
-        let (namespace, name) = bare(word).split_once('/')?;
-        Some(ReleaseId { namespace: namespace.into(), name: name.into() })
-    })
-}
-
-/// A word without what stands around it in a sentence.
-fn bare(word: &str) -> &str {
-    word.trim_matches([',', '.', ':', ';', '`', '(', ')'])
-}
-
-/// Whether a word is an object as sentences name it: `Deployment/web`.
-fn is_named(word: &str) -> bool {
-    word.split_once('/').is_some_and(|(kind, name)| {
-        kind.starts_with(|c: char| c.is_ascii_uppercase())
-            && kind.bytes().all(|byte| byte.is_ascii_alphanumeric())
-            && !name.is_empty()
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte))
-    })
-}
-
 /// The paths in sentences, each before a colon. A single word counts only where a field is expected.
 fn paths(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
@@ -221,7 +105,7 @@ fn paths(text: &str) -> Vec<String> {
         let is_pointer = word.starts_with('/');
         let path = match is_pointer {
             true => word.parse().ok(),
-            false => Path::from_plain(word).filter(|_| is_field && !is_named(word)),
+            false => Path::from_plain(word).filter(|_| is_field && !word.starts_with(char::is_uppercase)),
         };
         let path = path.map(|path| path.to_string());
         found.extend(path.filter(|path| !found.contains(path)));

@@ -33,10 +33,10 @@ fn report(spec: &str, rows: &[LedgerEntry]) -> ReplayReport {
         kubemoor_declare::model::DriftMode::Report,
         std::time::Duration::from_secs(3600),
     );
-    let replay = Replay::new(defaults, vec![policy("strict", spec)]);
-    let mut tally = ReplayTally::new(replay, "2026-11-20T12:00:00Z".parse().unwrap());
-    rows.chunks(300).for_each(|rows| tally.add(rows));
-    tally.finish()
+    let since = "2026-11-20T12:00:00Z".parse().unwrap();
+    let run = ReplayRun::new(defaults, vec![policy("strict", spec)], since);
+    rows.chunks(300).for_each(|rows| run.0.lock().add(rows));
+    run.report()
 }
 
 fn told(report: &ReplayReport) -> Vec<String> {

@@ -1,28 +1,18 @@
 use super::*;
 
-fn day(label: &str, worse: u64, better: u64) -> DayCounts {
-    DayCounts { label: label.to_owned(), worse, better }
+fn day(day: &str, worse: u64, better: u64) -> DayCounts {
+    DayCounts { day: day.parse().unwrap(), worse, better }
 }
 
 #[test]
 fn each_day_with_changes_has_its_bars() {
-    let picture = days(&[day("11-21", 3, 0), day("11-22", 0, 0), day("11-23", 1, 2)]).unwrap().unwrap();
+    let picture = days(&[day("2026-11-21", 3, 0), day("2026-11-22", 0, 0), day("2026-11-23", 1, 2)]).unwrap();
     for (colour, bars) in [("#A31621", 2), ("#116329", 1)] {
         let drawn = picture.split("<rect").filter(|it| it.contains(colour) && !it.contains("height=\"0\""));
         assert_eq!(drawn.count(), bars, "{colour}: {picture}");
     }
     assert!(picture.contains("11-21") && picture.contains("11-23"), "{picture}");
-    assert_eq!(days(&[day("11-21", 0, 0)]).unwrap(), None);
-}
-
-#[test]
-fn labels_are_text_of_the_picture() {
-    for picture in [
-        days(&[day("<script>", 1, 0)]).unwrap().unwrap(),
-        bars(&[("<script>".to_owned(), 1)]).unwrap().unwrap(),
-    ] {
-        assert!(!picture.contains("<script>") && picture.contains("&lt;script&gt;"), "{picture}");
-    }
+    assert_eq!(days(&[day("2026-11-21", 0, 0)]), None);
 }
 
 #[test]

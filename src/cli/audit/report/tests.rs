@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use kubemoor_inspect::report::Stay;
-use kubemoor_ledger::entry::LedgerEntry;
 
 /// A row of so many minutes after the beginning of the period.
 fn entry(minute: i64, change: Value) -> LedgerEntry {
@@ -28,9 +27,9 @@ fn period() -> Period {
 
 /// The report of rows, the oldest first.
 fn report(rows: &[LedgerEntry]) -> LedgerReport {
-    let mut facts = ReportBuilder::new(period(), Some("shop".to_owned()), None);
-    rows.iter().rev().for_each(|row| facts.add(row));
-    facts.finish()
+    let mut report = LedgerReport::new(period(), Some("shop".to_owned()), None);
+    rows.iter().rev().for_each(|row| report.add(row));
+    report
 }
 
 fn rows() -> Vec<LedgerEntry> {
@@ -63,19 +62,14 @@ fn rows() -> Vec<LedgerEntry> {
 #[test]
 fn denied_changes_are_counted_by_release_user_and_field() {
     let report = report(&rows());
-    let counted = |name: &str, count: u64| (name.to_owned(), count);
     assert_eq!(report.denied.total, 3);
-    assert_eq!(report.denied.releases, [counted("shop/web", 2), counted("shop/db", 1)]);
-    assert_eq!(report.denied.users, [counted("alice", 2), counted("bob", 1)]);
-    assert_eq!(
-        report.denied.fields,
-        [
-            counted("Deployment /spec/replicas", 2),
-            counted("Deployment (DELETE)", 1),
-            counted("Deployment /spec/paused", 1)
-        ]
-    );
-    assert_eq!((report.excepted.total, report.excepted.users[0].0.as_str()), (1, "carol"));
+    let [releases, users, fields] = report.denied.ranked();
+    assert_eq!(releases, ("Release", vec![("shop/web", 2), ("shop/db", 1)]));
+    assert_eq!(users, ("User", vec![("alice", 2), ("bob", 1)]));
+    let counts =
+        vec![("Deployment /spec/replicas", 2), ("Deployment (DELETE)", 1), ("Deployment /spec/paused", 1)];
+    assert_eq!(fields, ("Field", counts));
+    assert_eq!((report.excepted.total, report.excepted.ranked()[1].1[0].0), (1, "carol"));
     assert_eq!(report.exceptions.len(), 1);
     assert_eq!(report.exceptions[0].detail, "until 2026-11-02T00:00:00Z; INC-7");
     let counts: Vec<_> = report.summary().iter().map(|(_, count)| *count).collect();
@@ -92,9 +86,8 @@ fn denied_change_counts_once_when_api_server_repeats_the_request() {
 #[test]
 fn time_in_drift_runs_from_first_row_to_repair() {
     let report = report(&rows());
-    let Stay { release, drifts, total, longest } = &report.drift[0];
-    assert_eq!((report.drift.len(), release.to_string()), (1, "shop/web".to_owned()));
-    assert_eq!((*drifts, *total, *longest), (2, 70 * 60, 60 * 60));
+    let stay = Stay { release: "shop/web".to_owned(), drifts: 2, total: 70 * 60, longest: 60 * 60 };
+    assert_eq!(report.drift(), [stay]);
     for (seconds, words) in
         [(0, "0s"), (59, "59s"), (60, "1m"), (200, "3m 20s"), (3600, "1h"), (93_600, "1d 2h"), (86_410, "1d")]
     {
@@ -106,9 +99,8 @@ fn time_in_drift_runs_from_first_row_to_repair() {
 fn drift_that_ends_unrepaired_counts_but_not_as_repair() {
     let of = |minute, verdict: &str| entry(minute, json!({"kind": "repair", "user": "", "verdict": verdict}));
     let report = report(&[of(10, "Reported"), of(40, "Ended")]);
-    let Stay { drifts, total, .. } = &report.drift[0];
-    assert_eq!((*drifts, *total), (1, 30 * 60));
-    assert!(report.repairs.iter().all(|(_, outcome, _)| outcome != "Ended"), "{:?}", report.repairs);
+    assert_eq!((report.drift()[0].drifts, report.drift()[0].total), (1, 30 * 60));
+    assert!(report.repairs.keys().all(|(_, outcome)| outcome != "Ended"), "{:?}", report.repairs);
 }
 
 #[test]
@@ -173,9 +165,8 @@ fn user_input_is_escaped_in_every_report_format() {
         let reported = alike("repair", "Reported", "drift");
         let repaired = alike("repair", "Restored", "drift");
         let rows = [denied, excepted, opened, reported, repaired];
-        let mut facts = ReportBuilder::new(period(), Some(attack.to_owned()), Some(attack.to_owned()));
-        rows.iter().rev().for_each(|row| facts.add(row));
-        let report = facts.finish();
+        let mut report = LedgerReport::new(period(), Some(attack.to_owned()), Some(attack.to_owned()));
+        rows.iter().rev().for_each(|row| report.add(row));
 
         let page = page(&report).unwrap();
         for part in ["<script", "<img", "<b>", "</td></svg>"] {
