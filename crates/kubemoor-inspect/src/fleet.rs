@@ -259,5 +259,25 @@ impl From<ReleaseView> for ReleaseRow {
     }
 }
 
+impl From<ReleaseRow> for ListedRelease {
+    fn from(row: ReleaseRow) -> Self {
+        Self {
+            namespace: row.namespace,
+            name: row.name,
+            guarded: true,
+            ready: row.ready,
+            reason: Some(row.reason),
+            revision: row.revision,
+            drifted: Some(row.drifted),
+            oldest_drift: row.oldest_drift,
+            edits: row.edits,
+            drift: row.drift,
+            stale_since: row.stale_since,
+            message: row.message,
+            ..Self::default()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
