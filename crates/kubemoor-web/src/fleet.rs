@@ -51,7 +51,7 @@ pub(super) async fn release(
             spoken(release)
         )));
     }
-    let timeline = Timeline::read(release, None, async { Ok(shared.ledger(cluster)) }).await;
+    let timeline = Timeline::read(release, cluster, None, async { Ok(shared.ledger.clone()) }).await;
     let content = html! {
         @if let [row] = meant.as_slice() {
             p.state { (badge(&row.reason, row.ready.as_deref(), row.stale_since)) " " (row.message) }
@@ -104,7 +104,7 @@ pub(super) struct SharedLedger {
     pub(super) histories: HistoryCache,
     /// Tells of every change of a release's state and of new rows.
     pub(super) changes: Changes,
-    source: Arc<LedgerSource>,
+    pub(super) ledger: VisitorLedger,
     poll: JoinHandle<()>,
 }
 
@@ -118,13 +118,8 @@ impl SharedLedger {
             // What is new is counted at once.
             poll(&changed, look, || counted.invalidate_all()).await;
         });
-        let source = Arc::new(LedgerSource::Database(store.clone()));
-        Self { store, histories, changes, source, poll }
-    }
-
-    /// The rows of one cluster, or of all (`None`).
-    pub(super) fn ledger(&self, cluster: Option<&str>) -> VisitorLedger {
-        VisitorLedger::of_database(Arc::clone(&self.source), cluster)
+        let ledger = VisitorLedger { source: Arc::new(LedgerSource::Database(store.clone())), own: None };
+        Self { store, histories, changes, ledger, poll }
     }
 }
 

@@ -144,6 +144,8 @@ fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
     let operations: Result<Vec<_>, _> = asked.all("operation").map(query::parse_operation).collect();
     let verdicts: Result<Vec<_>, _> = asked.all("verdict").map(query::parse_verdict).collect();
     Ok(Filter {
+        // A guard knows its own cluster alone.
+        cluster: text("cluster"),
         namespace: text("namespace"),
         release: text("release"),
         user: text("by"),
@@ -382,7 +384,7 @@ async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Res
     let missing = is_partial.then(|| [(MISSING, plain(&page.missing))]);
     let rest = Rest { ledger, filter, form, begun: Some(page), is_partial };
     // A page that cannot be read ends the answer in the middle, which the browser reports.
-    let pages = stream::try_unfold(Some(rest), |rest| async {
+    let pages = stream::try_unfold(Some(rest), |rest| async move {
         match rest {
             Some(rest) => rest.next().await.map(Some),
             None => Ok(None),
@@ -423,11 +425,9 @@ fn file(namespace: Option<&str>, is_partial: bool, form: ExportFormat) -> String
 
 #[derive(Clone)]
 pub(super) struct VisitorLedger {
-    source: Arc<LedgerSource>,
-    /// Of a guard its own cluster in any case.
-    cluster: Option<String>,
-    /// The namespace that is shown to a visitor who may not read all.
-    own: Option<String>,
+    pub(super) source: Arc<LedgerSource>,
+    /// The namespace that a guard shows to a visitor who may not read all.
+    pub(super) own: Option<String>,
 }
 
 /// The first rows, as far as the visitor may read them.
@@ -440,16 +440,6 @@ pub(super) struct FirstRows {
 }
 
 impl VisitorLedger {
-    /// What a guard shows of its cluster, or of the namespace `own`.
-    pub(super) fn of_guard(source: Arc<LedgerSource>, own: &str) -> Self {
-        Self { source, cluster: None, own: Some(own.to_owned()) }
-    }
-
-    /// What a database that clusters share holds of one cluster, or of all (`None`).
-    pub(super) fn of_database(source: Arc<LedgerSource>, cluster: Option<&str>) -> Self {
-        Self { source, cluster: cluster.map(str::to_owned), own: None }
-    }
-
     /// The first rows that are asked for: of all namespaces, or of the visitor's own where they may not read all.
     pub(super) async fn begin(&self, filter: Filter) -> Result<FirstRows, InspectError> {
         match (self.page(&filter).await, &filter.namespace, &self.own) {
@@ -462,15 +452,11 @@ impl VisitorLedger {
     }
 
     pub(super) async fn page(&self, filter: &Filter) -> Result<EntryPage, InspectError> {
-        self.source.page(&self.narrow(filter)).await
+        self.source.page(filter).await
     }
 
     pub(super) async fn newest(&self, filter: &Filter, most: usize) -> Result<EntryPage, InspectError> {
-        rows(&self.source, &self.narrow(filter), most, |_| true).await
-    }
-
-    fn narrow(&self, filter: &Filter) -> Filter {
-        Filter { cluster: self.cluster.clone(), ..filter.clone() }
+        rows(&self.source, filter, most, |_| true).await
     }
 }
 

@@ -93,10 +93,10 @@ async fn of_clusters(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Ma
 /// All clusters of a database, or those that are asked for.
 async fn of_database(shared: &SharedLedger, asked: &PageQuery, now: Timestamp) -> Markup {
     let place = LinkScope { cluster: asked.get("cluster"), namespace: asked.get("namespace") };
-    let (ledger, wanted) = (shared.ledger(place.cluster), shared::wanted(asked));
+    let wanted = shared::wanted(asked);
     let (clusters, history) = tokio::join!(
         fleet::clusters(&shared.store, &wanted),
-        recent_history(&shared.histories, &ledger, place, now)
+        recent_history(&shared.histories, &shared.ledger, place, now)
     );
     html! {
         form.filter method="get" action="./" role="search" {
@@ -479,7 +479,13 @@ async fn recent_history(
     let (cluster, namespace) = (place.cluster.map(str::to_owned), place.namespace.map(str::to_owned));
     let since = since(now);
     let verdicts = [LEFT, REPAIRED, DENIED].concat().into_iter().map(str::to_owned).collect();
-    let filter = Filter { namespace: namespace.clone(), verdicts, since: Some(since), ..Filter::default() };
+    let filter = Filter {
+        cluster: cluster.clone(),
+        namespace: namespace.clone(),
+        verdicts,
+        since: Some(since),
+        ..Filter::default()
+    };
     let read = async {
         let late = |_| {
             InspectError::Named(format!("the ledger did not answer within {} s", HISTORY_PATIENCE.as_secs()))

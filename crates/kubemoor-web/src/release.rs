@@ -104,7 +104,7 @@ async fn read(
     let (guarded, compared, timeline) = tokio::join!(
         guarded::get(&connection.client, release),
         compare(&reader, release, now),
-        Timeline::read(release, Some(connection), cluster.ledger()),
+        Timeline::read(release, None, Some(connection), cluster.ledger()),
     );
     let guarded = match guarded.map_err(|error| failed(connection, "read the GuardedRelease", error)) {
         // The page shows nothing of the release either.
@@ -287,9 +287,11 @@ struct TimelineEntry {
 }
 
 impl Timeline {
-    /// The rows of a ledger about a release, and the events of its cluster where that is asked.
+    /// The rows of a ledger about a release, of one cluster where it has several, and the events of its cluster where that
+    /// is asked.
     pub(super) async fn read(
         release: &ReleaseId,
+        cluster: Option<&str>,
         events: Option<&ClusterConnection>,
         ledger: impl Future<Output = Result<VisitorLedger, InspectError>>,
     ) -> Self {
@@ -307,8 +309,12 @@ impl Timeline {
                 Err(error) => timeline.notes.push(failed(connection, "list the events", error).to_string()),
             }
         }
-        let (namespace, release) = (Some(namespace.to_string()), Some(name.to_string()));
-        let filter = Filter { namespace, release, ..Filter::default() };
+        let filter = Filter {
+            cluster: cluster.map(str::to_owned),
+            namespace: Some(namespace.to_string()),
+            release: Some(name.to_string()),
+            ..Filter::default()
+        };
         match async { ledger.await?.newest(&filter, MOMENTS).await }.await {
             Ok(rows) => {
                 timeline.moments.extend(rows.items.iter().map(moment));

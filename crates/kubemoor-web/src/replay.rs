@@ -43,8 +43,6 @@ const TURN: Duration = Duration::from_secs(10);
 const LISTED: usize = 1000;
 
 struct ReplayResult {
-    /// The cluster that is asked for.
-    cluster: Option<String>,
     /// Whether rows of several clusters may be among them, by the names that the ledger has for them.
     is_shared: bool,
     /// Whose rows were judged.
@@ -94,6 +92,7 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, In
     let now = Timestamp::now();
     let since = asked.time("since", Some(SINCE), now)?.unwrap_or(now);
     let filter = Filter {
+        cluster: asked.get("cluster").map(str::to_owned),
         namespace: asked.get("namespace").map(str::to_owned),
         release: asked.get("release").map(str::to_owned),
         since: Some(since),
@@ -122,8 +121,8 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, In
     let judging = ReplayRun::start(defaults, accepted, since);
     let (stopped, missing) = judge(&ledger, (page, filter.clone()), &judging, began).await?;
     let report = judging.finish().await?;
-    let (cluster, is_shared) = (asked.get("cluster").map(str::to_owned), visitor.shared.is_some());
-    Ok(ReplayResult { cluster, is_shared, filter, report, stopped, missing, policies, only })
+    let is_shared = visitor.shared.is_some();
+    Ok(ReplayResult { is_shared, filter, report, stopped, missing, policies, only })
 }
 
 /// Judges the rows from the first page on, until it took too long since it `began`; where it stopped, if that was before the end, and sentences about ledgers whose rows are missing.
@@ -212,8 +211,8 @@ fn window(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
 impl ReplayResult {
     /// Rows of the ledger since some time.
     fn rows_since(&self, since: Timestamp) -> PageLink {
-        let Filter { namespace, release, .. } = &self.filter;
-        let link = PageLink::to("ledger").set("cluster", self.cluster.as_deref());
+        let Filter { cluster, namespace, release, .. } = &self.filter;
+        let link = PageLink::to("ledger").set("cluster", cluster.as_deref());
         let link = link.set("namespace", namespace.as_deref()).set("release", release.as_deref());
         link.with("since", &since.to_string())
     }

@@ -108,7 +108,7 @@ impl Visitor {
 
     pub(super) async fn ledger(&self, asked: &PageQuery) -> Result<VisitorLedger, InspectError> {
         match &self.shared {
-            Some(shared) => Ok(shared.ledger(asked.get("cluster"))),
+            Some(shared) => Ok(shared.ledger.clone()),
             None => self.cluster(asked)?.ledger().await,
         }
     }
@@ -297,8 +297,8 @@ impl VisitedCluster {
                     LedgerSource::Forwarded(Box::new(guard))
                 }
             };
-            let own = &self.connection().await?.namespace;
-            Ok::<_, InspectError>(VisitorLedger::of_guard(Arc::new(source), own))
+            let own = Some(self.connection().await?.namespace.clone());
+            Ok::<_, InspectError>(VisitorLedger { source: Arc::new(source), own })
         };
         Ok(self.ledger.get_or_try_init(open).await?.clone())
     }
