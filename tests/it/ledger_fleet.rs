@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_ledger::fleet::{FleetFilter, FleetReleaseState, GuardState, ReleaseView};
+use kubemoor_ledger::fleet::{FleetFilter, FleetReleaseState, GuardState, ReleaseRow};
 use kubemoor_ledger::store::{ClusterFleet, Store};
 use kubemoor_runtime::config::{LedgerUrl, Retention};
 
@@ -41,7 +41,7 @@ async fn open(url: &LedgerUrl, cluster: &str, retention: Retention) -> (ClusterF
     (fleet, written)
 }
 
-async fn releases(url: &LedgerUrl, filter: FleetFilter) -> Vec<ReleaseView> {
+async fn releases(url: &LedgerUrl, filter: FleetFilter) -> Vec<ReleaseRow> {
     let store = Store::read(url).await.unwrap();
     let rows = store.fleet_releases(&filter).await.unwrap();
     store.close().await;
@@ -85,7 +85,7 @@ async fn row_of_a_release_says_its_state_and_since_when() {
     assert_eq!(said, [("InSync", 0), ("InSync", 1), ("InSync", 2), ("Drifted", 0)]);
     assert_eq!(seen[2].2, "all 5 objects match, 1 as it may");
     let row = releases(&url, FleetFilter::default()).await.pop().unwrap();
-    assert_eq!((row.drifted, row.oldest_drift, row.ready.as_str()), (2, Some(since), "False"));
+    assert_eq!((row.drifted, row.oldest_drift, row.ready.as_deref()), (2, Some(since), Some("False")));
     assert_eq!((row.chart.as_deref(), row.stale_since), (Some("web-1.2.3"), None));
     assert_eq!(row.message, "2 of 5\u{fffd} objects drifted");
     // A hash under the ledger's key, not the digest.
@@ -122,9 +122,7 @@ async fn filters_find_releases_of_some_clusters_namespaces_and_names() {
     ] {
         let rows = releases(&url, filter.clone()).await;
         assert_eq!(rows.len(), expected, "{filter:?}");
-        let order = |row: &ReleaseView| {
-            (row.release.namespace.clone(), row.release.name.clone(), row.cluster.clone())
-        };
+        let order = |row: &ReleaseRow| (row.namespace.clone(), row.name.clone(), row.cluster.clone());
         assert!(rows.is_sorted_by_key(order), "{rows:?}");
         // The same values have the same hash in every cluster of the ledger.
         assert!(rows.windows(2).all(|pair| pair[0].values == pair[1].values), "{rows:?}");

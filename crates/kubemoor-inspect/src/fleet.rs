@@ -10,7 +10,8 @@ use super::failure::InspectError;
 use super::releases::{ListedRelease, ReleaseFilter};
 use kubemoor_cluster::client::guarded;
 use kubemoor_cluster::client::lease::{self, LeaderInfo, LeasePlace};
-use kubemoor_ledger::fleet::{ClusterView, FleetFilter, FleetSearch, ReleaseView, StateCount};
+pub use kubemoor_ledger::fleet::ReleaseRow;
+use kubemoor_ledger::fleet::{ClusterView, FleetFilter, FleetSearch, StateCount};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_verdict::health::STALE_AFTER;
@@ -46,30 +47,6 @@ pub struct ClusterRow {
     pub error: Option<String>,
 }
 
-/// One release of one cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ReleaseRow {
-    pub cluster: String,
-    pub namespace: String,
-    pub name: String,
-    pub ready: Option<String>,
-    pub reason: String,
-    pub revision: Option<u64>,
-    pub chart: Option<String>,
-    /// Tells the values that the user gave from those of other clusters in the same answer.
-    pub values: Option<String>,
-    pub drifted: u64,
-    pub oldest_drift: Option<Timestamp>,
-    pub edits: Option<String>,
-    pub drift: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stale_since: Option<Timestamp>,
-    pub message: String,
-    /// In what the release is not the same in all clusters of the answer that have it.
-    pub differs: Vec<&'static str>,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct FleetQuery {
     pub clusters: Vec<String>,
@@ -85,8 +62,7 @@ pub async fn clusters(store: &Store, wanted: &FleetQuery) -> Result<Vec<ClusterR
 
 /// The releases in the ledger, by namespace, name and cluster.
 pub async fn kept(store: &Store, wanted: &FleetQuery) -> Result<Vec<ReleaseRow>, InspectError> {
-    let mut rows: Vec<_> =
-        store.fleet_releases(&wanted.filter()).await?.into_iter().map(ReleaseRow::from).collect();
+    let mut rows = store.fleet_releases(&wanted.filter()).await?;
     compare(&mut rows);
     rows.retain(|row| wanted.is_met(row));
     Ok(rows)
@@ -102,7 +78,7 @@ pub async fn search(
     let reasons = states.iter().filter_map(|state| state.reason()).map(str::to_owned).collect();
     let (drifted, stale) = (states.iter().any(|it| it.is_drifted()), states.contains(&ReleaseFilter::Stale));
     let found = store.fleet_search(&FleetSearch { reasons, drifted, stale, ..search }).await?;
-    Ok((found.releases.into_iter().map(ReleaseRow::from).collect(), found.total))
+    Ok((found.releases, found.total))
 }
 
 /// What one cluster says of itself, by the releases that were read of it.
@@ -237,24 +213,22 @@ impl ClusterRow {
     }
 }
 
-impl From<ReleaseView> for ReleaseRow {
-    fn from(view: ReleaseView) -> Self {
+impl From<ReleaseRow> for ListedRelease {
+    fn from(row: ReleaseRow) -> Self {
         Self {
-            cluster: view.cluster,
-            namespace: view.release.namespace.to_string(),
-            name: view.release.name.to_string(),
-            ready: Some(view.ready),
-            reason: view.reason,
-            revision: Some(view.revision),
-            chart: view.chart,
-            values: view.values,
-            drifted: view.drifted,
-            oldest_drift: view.oldest_drift,
-            edits: Some(view.edits),
-            drift: Some(view.drift),
-            stale_since: view.stale_since,
-            message: view.message,
-            differs: Vec::new(),
+            namespace: row.namespace,
+            name: row.name,
+            guarded: true,
+            ready: row.ready,
+            reason: Some(row.reason),
+            revision: row.revision,
+            drifted: Some(row.drifted),
+            oldest_drift: row.oldest_drift,
+            edits: row.edits,
+            drift: row.drift,
+            stale_since: row.stale_since,
+            message: row.message,
+            ..Self::default()
         }
     }
 }

@@ -53,7 +53,7 @@ pub struct ListedRelease {
     pub drifted: Option<u64>,
     /// Since when the oldest drift lasts that the guard names.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) oldest_drift: Option<Timestamp>,
+    pub oldest_drift: Option<Timestamp>,
     /// How the other objects stand.
     pub counts: Option<ObjectCounts>,
     pub edits: Option<String>,
@@ -63,7 +63,7 @@ pub struct ListedRelease {
     pub(crate) suspended: Option<ActiveSuspension>,
     /// Since when no guard keeps this, where it is stale.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) stale_since: Option<Timestamp>,
+    pub stale_since: Option<Timestamp>,
     /// What the guard says, or why the release is not guarded.
     pub message: String,
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgPool, Postgres, QueryBuilder, Row as _};
 
@@ -86,7 +87,7 @@ pub enum FleetOrder {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetFound {
-    pub releases: Vec<ReleaseView>,
+    pub releases: Vec<ReleaseRow>,
     /// How many there are, up to [`COUNTED`] and one.
     pub total: u64,
 }
@@ -116,29 +117,31 @@ pub struct StateCount {
     pub drifted: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReleaseView {
+/// One release of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseRow {
     pub cluster: String,
-    pub release: ReleaseId,
-    pub revision: u64,
-    pub declared: u64,
-    pub drifted: u64,
-    /// Since when the oldest drift lasts.
-    pub oldest_drift: Option<Timestamp>,
-    pub since: Timestamp,
-    /// `True`, `False` or `Unknown`.
-    pub ready: String,
+    pub namespace: String,
+    pub name: String,
+    pub ready: Option<String>,
     pub reason: String,
-    pub status: String,
-    /// Its chart, with the version.
+    pub revision: Option<u64>,
     pub chart: Option<String>,
-    /// A hash of its values, which differs from other hashes in this ledger if the values do.
+    /// Tells the values that the user gave from those of other clusters in the same answer.
     pub values: Option<String>,
-    pub edits: String,
-    pub drift: String,
-    pub message: String,
-    /// Since when its guard is silent, where it is.
+    pub drifted: u64,
+    pub oldest_drift: Option<Timestamp>,
+    pub edits: Option<String>,
+    pub drift: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_since: Option<Timestamp>,
+    pub message: String,
+    /// In what the release is not the same in all clusters of the answer that have it.
+    pub differs: Vec<&'static str>,
+    /// Since when it is in this state.
+    #[serde(skip)]
+    pub since: Timestamp,
 }
 
 /// A row that says the same already is left alone.
@@ -179,10 +182,9 @@ const STATES: &str = "SELECT cluster, reason, count(*) AS releases, count(*) FIL
 
 /// What is read of a release; between the parts comes the time after which a guard is silent.
 const RELEASES: [&str; 2] = [
-    "SELECT clusters.name AS cluster, releases.namespace, releases.name, revision, declared, \
-     drifted, floor(extract(epoch FROM oldest_drift))::int8 AS oldest, floor(extract(epoch FROM since))::int8 AS since, ready, \
-     reason, status, chart, values_hash, edits, drift, message, CASE WHEN guards.heard < now() - \
-     make_interval(secs => ",
+    "SELECT clusters.name AS cluster, releases.namespace, releases.name, revision, drifted, \
+     floor(extract(epoch FROM oldest_drift))::int8 AS oldest, floor(extract(epoch FROM since))::int8 AS since, ready, \
+     reason, chart, values_hash, edits, drift, message, CASE WHEN guards.heard < now() - make_interval(secs => ",
     ") THEN floor(extract(epoch FROM guards.heard))::int8 END AS stale",
 ];
 
@@ -288,7 +290,7 @@ impl Store {
     }
 
     /// The releases that `filter` asks for, by namespace, name and cluster.
-    pub async fn fleet_releases(&self, filter: &FleetFilter) -> Result<Vec<ReleaseView>, StoreError> {
+    pub async fn fleet_releases(&self, filter: &FleetFilter) -> Result<Vec<ReleaseRow>, StoreError> {
         let search = FleetSearch { filter: filter.clone(), ..FleetSearch::default() };
         let mut query = releases(&search);
         query.push(" ORDER BY releases.namespace, releases.name, clusters.name");
@@ -444,27 +446,24 @@ fn cluster(row: &PgRow) -> Result<ClusterView, sqlx::Error> {
     })
 }
 
-fn view(row: &PgRow) -> Result<ReleaseView, sqlx::Error> {
-    Ok(ReleaseView {
+fn view(row: &PgRow) -> Result<ReleaseRow, sqlx::Error> {
+    Ok(ReleaseRow {
         cluster: row.try_get("cluster")?,
-        release: ReleaseId {
-            namespace: row.try_get::<String, _>("namespace")?.into(),
-            name: row.try_get::<String, _>("name")?.into(),
-        },
-        revision: number(row, "revision")?,
-        declared: number(row, "declared")?,
-        drifted: number(row, "drifted")?,
-        oldest_drift: time(row, "oldest")?,
-        since: time(row, "since")?.unwrap_or_default(),
+        namespace: row.try_get("namespace")?,
+        name: row.try_get("name")?,
         ready: row.try_get("ready")?,
         reason: row.try_get("reason")?,
-        status: row.try_get("status")?,
+        revision: Some(number(row, "revision")?),
         chart: row.try_get("chart")?,
         values: row.try_get("values_hash")?,
+        drifted: number(row, "drifted")?,
+        oldest_drift: time(row, "oldest")?,
         edits: row.try_get("edits")?,
         drift: row.try_get("drift")?,
-        message: row.try_get("message")?,
         stale_since: time(row, "stale")?,
+        message: row.try_get("message")?,
+        differs: Vec::new(),
+        since: time(row, "since")?.unwrap_or_default(),
     })
 }
 

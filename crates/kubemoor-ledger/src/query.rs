@@ -29,7 +29,7 @@ pub struct Filter {
     pub until: Option<Timestamp>,
     /// Only rows before this one: the last one of the page before.
     pub before: Option<i64>,
-    /// Only verdicts on edits, with what a replay judges them by.
+    /// With what a replay judges changes by.
     pub facts: bool,
     /// The maximum number of rows, at most [`PAGE`]; `None` means [`PAGE`].
     pub limit: Option<u32>,
@@ -84,7 +84,7 @@ pub fn parse_operation(text: &str) -> Result<Operation, String> {
 }
 
 /// Of edits; `Error` where the webhook's `failurePolicy` decided.
-const EDITS: [&str; 6] = [
+pub const EDITS: [&str; 6] = [
     EditOutcome::Deny.as_str(),
     EditOutcome::Revert.as_str(),
     EditOutcome::Warn.as_str(),

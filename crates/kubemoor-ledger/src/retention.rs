@@ -121,11 +121,8 @@ impl Trimmer {
             self.clock = Some(Clock::start(now, newest, age));
         }
         let is_believed = self.clock.as_mut().is_some_and(|clock| clock.look(now));
-        let oldest = is_believed.then(|| id::cutoff(now.1, age));
+        let before = if is_believed { id::cutoff(now.1, age) } else { 0 };
         let mut deleted = self.trim_surplus().await?;
-        // Months whose rows were too many go at once, others at their age.
-        let lowest = if deleted > 0 { self.lowest().await? } else { None };
-        let before = oldest.max(lowest).unwrap_or(0);
         if let DatabasePool::Postgres(pool) = &self.store.pool {
             if let Err(error) = self.change_months(pool, before).await {
                 tracing::warn!(%error, "the months of the ledger cannot be brought up to date");
@@ -178,15 +175,6 @@ impl Trimmer {
         let found = on_pool!(self.store, reading, |pool| {
             let query = sqlx::query_scalar(select).bind(self.cluster.0).bind(last);
             namespace.into_iter().fold(query, |query, it| query.bind(it)).fetch_optional(pool).await
-        });
-        found.map_err(self.store.failed("trimmed"))
-    }
-
-    /// The id of the oldest row of the cluster.
-    async fn lowest(&self) -> Result<Option<i64>, StoreError> {
-        let select = "SELECT id FROM entries WHERE cluster = $1 ORDER BY id LIMIT 1";
-        let found = on_pool!(self.store, reading, |pool| {
-            sqlx::query_scalar(select).bind(self.cluster.0).fetch_optional(pool).await
         });
         found.map_err(self.store.failed("trimmed"))
     }

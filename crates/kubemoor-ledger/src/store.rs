@@ -22,7 +22,6 @@ use crate::entry::{EntryObject, LedgerEntry};
 pub use crate::fleet::ClusterFleet;
 use crate::id::{self, NoRandomness};
 use crate::query::{EntryPage, Filter, PAGE, possible_kinds};
-use crate::row::RowKind;
 use crate::writer::Batch;
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::shown::SealingKey;
@@ -123,7 +122,6 @@ macro_rules! selection {
             ("user_name", filter.user.as_deref()),
             ("object_name", object.map(|object| object.name.as_str())),
             ("object_group", object.and_then(|object| object.group.as_deref())),
-            ("kind", filter.facts.then(|| RowKind::Verdict.as_str())),
         ] {
             if let Some(name) = name {
                 query.push(format_args!(" AND {column} = ")).push_bind(name);

@@ -8,12 +8,12 @@ pub mod file;
 mod format;
 pub mod message;
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ const WAITING: usize = 4096;
 const AGAIN: Duration = Duration::from_secs(600);
 
 /// Messages that are remembered for that.
-const REMEMBERED: usize = 4096;
+const REMEMBERED: u64 = 4096;
 
 /// Accepts messages for receivers. Cheap to clone.
 #[derive(Clone)]
@@ -38,7 +38,8 @@ pub struct Notifiers(Arc<NotifiersState>);
 
 struct NotifiersState {
     receivers: Vec<Receiver>,
-    recent: Mutex<RecentMessages>,
+    /// Which message was sent to which receiver, by its number.
+    recent: Cache<(usize, u64), ()>,
     leads: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     metrics: NoticeMetrics,
 }
@@ -47,10 +48,6 @@ struct Receiver {
     name: String,
     queue: mpsc::Sender<Arc<Notification>>,
 }
-
-/// When which message was sent to which receiver, by its number.
-#[derive(Default)]
-struct RecentMessages(HashMap<(usize, u64), Instant>);
 
 /// Delivers what [`Notifiers`] accepts.
 pub struct Worker {
@@ -67,9 +64,11 @@ impl Notifiers {
             senders.push(Receiver { name: notifier.name.clone(), queue });
             receivers.push((notifier, waiting));
         }
+        // The oldest are forgotten first.
+        let recent = Cache::builder().eviction_policy(EvictionPolicy::lru());
         let notifiers = Self(Arc::new(NotifiersState {
             receivers: senders,
-            recent: Mutex::default(),
+            recent: recent.max_capacity(REMEMBERED).time_to_live(AGAIN).build(),
             leads: OnceLock::new(),
             metrics: metrics.clone(),
         }));
@@ -89,37 +88,18 @@ impl Notifiers {
         {
             return;
         }
-        let (fingerprint, message, now) = (message.fingerprint(), Arc::new(message), Instant::now());
-        let mut recent = recent.lock();
+        let (fingerprint, message) = (message.fingerprint(), Arc::new(message));
         for (number, receiver) in receivers.iter().enumerate() {
             if !names.is_empty() && !names.contains(&receiver.name) {
                 continue;
             }
-            if recent.holds((number, fingerprint), now) {
+            if !recent.entry((number, fingerprint)).or_insert(()).is_fresh() {
                 metrics.notification(NotificationFate::Repeated);
-            } else if receiver.queue.try_send(Arc::clone(&message)).is_ok() {
-                recent.note((number, fingerprint), now);
-            } else {
+            } else if receiver.queue.try_send(Arc::clone(&message)).is_err() {
+                recent.invalidate(&(number, fingerprint));
                 metrics.notification(NotificationFate::Dropped);
             }
         }
-    }
-}
-
-impl RecentMessages {
-    fn holds(&self, message: (usize, u64), now: Instant) -> bool {
-        self.0.get(&message).is_some_and(|at| now.saturating_duration_since(*at) < AGAIN)
-    }
-
-    fn note(&mut self, message: (usize, u64), now: Instant) {
-        if self.0.len() >= REMEMBERED {
-            self.0.retain(|_, at| now.saturating_duration_since(*at) < AGAIN);
-        }
-        if self.0.len() >= REMEMBERED {
-            let oldest = self.0.iter().min_by_key(|(_, at)| **at).map(|(message, _)| *message);
-            oldest.and_then(|oldest| self.0.remove(&oldest));
-        }
-        self.0.insert(message, now);
     }
 }
 

@@ -258,22 +258,6 @@ async fn sender_never_waits_and_excess_is_counted_as_dropped() {
     assert!(!text.contains("repeated"), "{text}");
 }
 
-#[test]
-fn the_same_is_not_sent_again_within_ten_minutes() {
-    let (mut recent, begin) = (RecentMessages::default(), Instant::now());
-    let at = |minutes: u64| begin + Duration::from_secs(60 * minutes);
-    recent.note((0, 7), at(0));
-    for (receiver, minute, expected) in [(0, 0, true), (0, 9, true), (0, 10, false), (1, 0, false)] {
-        assert_eq!(recent.holds((receiver, 7), at(minute)), expected, "{receiver} {minute}");
-    }
-    // The oldest are forgotten first.
-    for number in 0..REMEMBERED as u64 {
-        recent.note((1, number), at(1));
-    }
-    assert_eq!((recent.0.len(), recent.holds((0, 7), at(1))), (REMEMBERED, false));
-    assert!(recent.holds((1, 0), at(1)));
-}
-
 #[tokio::test]
 async fn only_the_leader_tells_of_what_all_replicas_see() {
     let inbox = Inbox::default();

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::door::SentForm;
-use super::html::{self as write, PageFrame, PageLink, PageQuery, trouble, turns};
+use super::html::{self as write, PageFrame, PageLink, PageQuery, sections, turns};
 use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_cluster::client::guarded::{self, UserSetting};
 use kubemoor_declare::model::{DriftMode, NamedObject, ReleaseId};
@@ -373,42 +373,17 @@ fn change(field: &FieldDiff, is_repaired: bool) -> Markup {
 
 const MOST: usize = 300;
 
-struct ClusterExceptions {
-    rows: Vec<ListedAllowance>,
-    /// Which page that is, and of how many.
-    page: (usize, usize),
-    ends: BTreeSet<String>,
-    /// The only namespace that is shown, where nobody chose it.
-    only: Option<String>,
-}
-
 pub(super) async fn list(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
     let asked = &asked;
-    let read = visitor.each(asked, |cluster| read_exceptions(cluster, asked, now)).await;
-    let turned = |cluster: &VisitedCluster, page: usize| {
-        let link = asked.link("exceptions").set("cluster", Some(&cluster.name));
-        link.set("page", Some(&page.to_string())).text()
-    };
+    let read = visitor.each(asked, |cluster| exceptions_of(cluster, asked, now)).await;
     PageFrame::live(&visitor, "Exceptions", "exceptions").narrowed(asked).around(&html! {
         h1 { "Exceptions" }
         form.filter method="get" action="exceptions" role="search" {
             (write::text_field(asked, "Namespace", "namespace", "all"))
             button { "Show" }
         }
-        @for (cluster, known) in &read {
-            section {
-                @if visitor.has_several() { h2 { (cluster.name) } }
-                @match known {
-                    Ok(ClusterExceptions { rows, page, ends, only }) => {
-                        @if let Some(only) = only { p.note { (write::only(only)) } }
-                        (exceptions_table(cluster, rows, ends, now))
-                        (turns(&format!("Pages of exceptions of {}", cluster.name), *page, |page| turned(cluster, page)))
-                    },
-                    Err(error) => (trouble(&error.to_string())),
-                }
-            }
-        }
+        (sections(&visitor, &read))
     })
 }
 
@@ -443,11 +418,11 @@ pub(super) fn exceptions_table(
     }
 }
 
-async fn read_exceptions(
+async fn exceptions_of(
     cluster: &VisitedCluster,
     asked: &PageQuery,
     now: Timestamp,
-) -> Result<ClusterExceptions, InspectError> {
+) -> Result<Markup, InspectError> {
     let connection = cluster.connection().await?;
     let mut only = None;
     let mut rows = match exceptions::read(connection, asked.get("namespace"), None, now).await {
@@ -461,7 +436,16 @@ async fn read_exceptions(
     let page = asked.page("page", rows.len(), MOST);
     rows = rows.into_iter().skip((page.0 - 1) * MOST).take(MOST).collect();
     let namespaces = rows.iter().map(|row| row.namespace.clone()).collect();
-    Ok(ClusterExceptions { ends: cluster.ends(namespaces).await, rows, page, only })
+    let ends = cluster.ends(namespaces).await;
+    let turned = |page: usize| {
+        let link = asked.link("exceptions").set("cluster", Some(&cluster.name));
+        link.set("page", Some(&page.to_string())).text()
+    };
+    Ok(html! {
+        @if let Some(only) = &only { p.note { (write::only(only)) } }
+        (exceptions_table(cluster, &rows, &ends, now))
+        (turns(&format!("Pages of exceptions of {}", cluster.name), page, turned))
+    })
 }
 
 fn end_link(cluster: &VisitedCluster, row: &ListedAllowance) -> Markup {

@@ -1,139 +1,197 @@
 //! How the releases of a cluster stand, followed by a watch for as long as somebody looks.
 //!
-//! Nothing is kept but what the visitor may read, and after a right has ended, what it permitted is shown for at most some
-//! seconds. What a page costs does not depend on how many releases there are, beyond going through them. A failure takes
-//! nothing away and is told. No release counts as not guarded before all GuardedReleases are known.
-
-mod follower;
+//! Nothing is kept but what the visitor may read. An API server goes on with a watch that is open when the right to it
+//! ends, so it is asked for the rights again and again; once they are others, all is forgotten and read anew. What a page
+//! costs does not depend on how many releases there are, beyond going through them. A failure takes nothing away and is
+//! told. No release counts as not guarded before all GuardedReleases are known.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
-use tokio::sync::watch::error::RecvError;
-use tokio::sync::{Notify, watch};
+use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-pub(super) use self::follower::BoardScope;
-use self::follower::Follower;
+use kubemoor_cluster::client::access::{self, Right};
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::ClusterConnection;
-use kubemoor_cluster::client::guarded;
+use kubemoor_cluster::client::lease::read_pulse;
 use kubemoor_cluster::client::objects::LabelOrigin;
-use kubemoor_cluster::client::watch::{ObjectEvent, ObjectForm};
+use kubemoor_cluster::client::resource::{ApiResource, GROUP, Meta};
+use kubemoor_cluster::client::watch::{ObjectEvent, Watch};
+use kubemoor_cluster::client::{allowances, guarded};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_inspect::exceptions;
+use kubemoor_inspect::failure::failed;
+use kubemoor_inspect::reading::{self, ClusterReader};
 use kubemoor_inspect::releases::{self, ListedRelease};
-use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseStatus};
-use kubemoor_policy::resource::DriftAllowance;
+use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference};
+use kubemoor_policy::resolver::Labels;
+use kubemoor_runtime::config::RecordDriver;
 use kubemoor_verdict::health::{Pulse, ReportedHealth, STALE_AFTER};
 
 /// How long a page waits for the first listing; then it shows what is there.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// How long it is believed that the visitor may list the releases.
-const BELIEVED: Duration = Duration::from_secs(15);
+/// How often the API server is asked what the visitor may list, and whether the guards still update their statuses.
+const PULSE: Duration = Duration::from_secs(10);
+
+/// How old the list of releases without a guard may become.
+const RECORDS: Duration = Duration::from_secs(60);
+
+/// How long after a listing the next one begins, for visitors who may not watch.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// For how long nothing needs to be looked at until it is followed no more.
+const IDLE: Duration = Duration::from_secs(10 * 60);
+
+/// Changes that wait for a slow page; with more it takes all as changed.
+const CHANGES: usize = 256;
 
 /// Of a release that may have a guard.
 const UNREAD: &str = "it is not known if a guard covers it: not all GuardedReleases are read";
 
+/// What is listed, by group and plural: Kubemoor's own kinds, and those by which releases without a guard are found.
+const LISTED: [(&str, &str); 10] = [
+    (GROUP, guarded::PLURAL),
+    (GROUP, "driftallowances"),
+    (GROUP, "driftpolicies"),
+    ("", "secrets"),
+    ("", "configmaps"),
+    ("", "services"),
+    ("apps", "deployments"),
+    ("apps", "statefulsets"),
+    ("apps", "daemonsets"),
+    ("batch", "cronjobs"),
+];
+
+/// Which of [`LISTED`] the visitor may list.
+type ListRights = [bool; LISTED.len()];
+
+/// Tells of changes: of one release, or of anything (`None`).
+pub(super) type Changes = broadcast::Sender<Option<ReleaseId>>;
+
+/// The changes of anything that is followed, or of one release.
+pub(super) struct ChangeFeed {
+    pub(super) changes: broadcast::Receiver<Option<ReleaseId>>,
+    pub(super) release: Option<ReleaseId>,
+}
+
+pub(super) fn changes() -> Changes {
+    broadcast::Sender::new(CHANGES)
+}
+
+/// Tells those who listen, if there are any.
+pub(super) fn tell(changes: &Changes, changed: Option<ReleaseId>) {
+    drop(changes.send(changed));
+}
+
+impl ChangeFeed {
+    /// Waits for the next change. Returns whether there can be others: somebody follows still. Safe to cancel.
+    pub(super) async fn next(&mut self) -> bool {
+        loop {
+            match self.changes.recv().await {
+                Ok(Some(changed)) if self.release.as_ref().is_some_and(|own| *own != changed) => {}
+                Ok(_) | Err(RecvError::Lagged(_)) => return true,
+                Err(RecvError::Closed) => return false,
+            }
+        }
+    }
+
+    /// What has changed so far is told.
+    pub(super) fn settle(&mut self) {
+        self.changes = self.changes.resubscribe();
+    }
+}
+
 pub(super) struct ReleaseStates {
-    pub(super) namespace: Option<String>,
-    known: Arc<RwLock<BoardState>>,
-    changes: watch::Receiver<u64>,
-    /// Whether somebody has looked since it was asked last.
-    is_looked_at: Arc<AtomicBool>,
-    /// Asks for an answer about the visitor's rights.
-    wish: Arc<Notify>,
-    /// When it came last.
-    asked: watch::Receiver<Option<Instant>>,
+    follower: Arc<Follower>,
     task: JoinHandle<()>,
 }
 
+/// Whose releases are followed: of a namespace, or of all (`None`).
+pub(super) struct BoardScope {
+    pub(super) namespace: Option<String>,
+    pub(super) driver: RecordDriver,
+    pub(super) labels: Labels,
+}
+
+struct Follower {
+    connection: ClusterConnection,
+    scope: BoardScope,
+    known: RwLock<BoardState>,
+    changes: Changes,
+    looked_at: Mutex<Instant>,
+}
+
 impl ReleaseStates {
-    /// Follows the releases with the credentials of `connection`, until it is dropped.
+    /// Follows the releases with the credentials of `connection`, until it is dropped or nobody has looked for long.
     pub(super) fn follow(connection: ClusterConnection, scope: BoardScope) -> Self {
-        let known = Arc::new(RwLock::new(BoardState::default()));
-        let (changed, changes) = watch::channel(0);
-        let (answered, asked) = watch::channel(None);
-        let namespace = scope.namespace.clone();
-        let (is_looked_at, wish) = (Arc::new(AtomicBool::new(true)), Arc::new(Notify::new()));
-        let follower = Follower {
+        let follower = Arc::new(Follower {
             connection,
             scope,
-            known: Arc::clone(&known),
-            changed,
-            is_looked_at: Arc::clone(&is_looked_at),
-            wish: Arc::clone(&wish),
-            asked: answered,
-        };
-        let task = tokio::spawn(follower.run());
-        Self { namespace, known, changes, is_looked_at, wish, asked, task }
+            known: RwLock::default(),
+            changes: changes(),
+            looked_at: Mutex::new(Instant::now()),
+        });
+        let task = tokio::spawn(Arc::clone(&follower).run());
+        Self { follower, task }
     }
 
-    /// Waits until it is known of late what the visitor may list, and until that was listed, or could not be; but not for
-    /// long.
+    /// Says that somebody looks. Returns whether it is followed still.
+    pub(super) fn look(&self) -> bool {
+        *self.follower.looked_at.lock() = Instant::now();
+        !self.task.is_finished()
+    }
+
+    /// Waits until all was listed, or could not be; but not for long.
     pub(super) async fn ready(&self) {
-        let (mut changes, mut asked) = (self.changes.clone(), self.asked.clone());
-        let is_believed = |asked: &Option<Instant>| asked.is_some_and(|at| at.elapsed() < BELIEVED);
+        let mut changes = self.follower.changes.subscribe();
         let wait = async {
-            if !is_believed(&self.asked.borrow()) {
-                self.wish.notify_one();
-                drop(asked.wait_for(is_believed).await);
+            while !self.follower.known.read().is_ready() {
+                drop(changes.recv().await);
             }
-            while !self.known.read().is_ready() && changes.changed().await.is_ok() {}
         };
         // What is there by then is shown.
         let _ = timeout(FIRST, wait).await;
     }
 
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.follower.scope.namespace.as_deref()
+    }
+
     /// The only namespace that is shown, where nobody chose it.
     pub(super) fn only(&self, chosen: Option<&str>) -> Option<&str> {
-        self.namespace.as_deref().filter(|_| chosen.is_none())
+        self.namespace().filter(|_| chosen.is_none())
     }
 
     pub(super) fn is_forbidden(&self) -> bool {
-        self.known.read().is_forbidden
+        self.follower.known.read().listing.is_forbidden
     }
 
     pub(super) fn is_unauthorized(&self) -> bool {
-        self.known.read().is_unauthorized
+        self.follower.known.read().listing.is_unauthorized
     }
 
-    pub(super) fn changes(&self, release: Option<Followed>) -> ChangeFeed {
-        match release {
-            Some(release) => ChangeFeed::of_release(self.changes.clone(), Arc::clone(&self.known), release),
-            None => ChangeFeed::of_all(self.changes.clone()),
-        }
+    pub(super) fn changes(&self) -> &Changes {
+        &self.follower.changes
     }
 
     pub(super) fn rows(&self, now: Timestamp) -> Rows {
-        self.is_looked_at.store(true, Ordering::Relaxed);
-        self.known.read().rows(now)
+        self.follower.known.read().rows(now)
     }
 
-    /// The exceptions, as far as the watch tells of them at this moment.
-    pub(super) fn exceptions(&self, now: Timestamp) -> Option<Vec<exceptions::ListedAllowance>> {
-        // They are judged without the lock.
-        let exceptions = self.known.read().exceptions.all();
-        exceptions.map(|exceptions| exceptions::rows(exceptions, now))
-    }
-
-    /// The fields that drift, by kind and path, of the releases of `namespace` (`None`: of all).
-    pub(super) fn fields(&self, namespace: Option<&str>) -> DriftingFields {
-        let mut fields = DriftingFields::default();
-        let known = self.known.read();
-        let here = known.guarded.iter().filter(|(id, _)| namespace.is_none_or(|it| it == id.namespace));
-        here.for_each(|(_, guarded)| fields.add(&guarded.status));
-        fields
+    /// The fields that drift, by kind and path.
+    pub(super) fn fields(&self) -> DriftingFields {
+        DriftingFields::count(self.follower.known.read().guarded.values().map(|it| &it.status))
     }
 
     pub(super) fn with_field(&self, field: &str) -> HashSet<ReleaseId> {
-        let known = self.known.read();
+        let known = self.follower.known.read();
         let with = known.guarded.iter().filter(|(_, it)| named_fields(&it.status).contains(field));
         with.map(|(release, _)| release.clone()).collect()
     }
@@ -145,56 +203,212 @@ impl Drop for ReleaseStates {
     }
 }
 
-/// The changes of all that is followed, or of one release.
-pub(super) struct ChangeFeed {
-    changes: watch::Receiver<u64>,
-    one: Option<FollowedRelease>,
-}
-
-struct FollowedRelease {
-    known: Arc<RwLock<BoardState>>,
-    followed: Followed,
-    /// Its state when it was told of last.
-    told: ReleaseMark,
-}
-
-impl ChangeFeed {
-    pub(super) fn of_all(mut changes: watch::Receiver<u64>) -> Self {
-        changes.mark_unchanged();
-        Self { changes, one: None }
-    }
-
-    fn of_release(changes: watch::Receiver<u64>, known: Arc<RwLock<BoardState>>, followed: Followed) -> Self {
-        let told = known.read().mark(&followed);
-        Self { one: Some(FollowedRelease { known, followed, told }), ..Self::of_all(changes) }
-    }
-
-    /// Waits for the next change; an error once nobody follows any more. Safe to cancel.
-    pub(super) async fn next(&mut self) -> Result<(), RecvError> {
+impl Follower {
+    async fn run(self: Arc<Self>) {
+        let mut rights = self.rights([true; LISTED.len()]).await;
         loop {
-            self.changes.changed().await?;
-            if self.one.as_mut().is_none_or(FollowedRelease::note_state) {
-                return Ok(());
+            let changed = tokio::select! {
+                // A watch that is open adds nothing to what is forgotten.
+                biased;
+                changed = self.rights_change(rights) => changed,
+                () = self.follow() => None,
+            };
+            *self.known.write() = BoardState::default();
+            let Some(changed) = changed else { return };
+            rights = changed;
+            tell(&self.changes, None);
+        }
+    }
+
+    /// Waits until the visitor may list something else; `None` once nobody looks any more.
+    async fn rights_change(&self, before: ListRights) -> Option<ListRights> {
+        loop {
+            sleep(PULSE).await;
+            if self.looked_at.lock().elapsed() >= IDLE && self.changes.receiver_count() == 0 {
+                return None;
+            }
+            let now = self.rights(before).await;
+            if now != before {
+                return Some(now);
             }
         }
     }
 
-    /// What has changed so far is told.
-    pub(super) fn settle(&mut self) {
-        self.changes.mark_unchanged();
-        if let Some(one) = &mut self.one {
-            one.note_state();
+    /// What the visitor may list; as `before` where the API server does not say.
+    async fn rights(&self, before: ListRights) -> ListRights {
+        let namespace = self.scope.namespace.as_deref();
+        let answers = LISTED.map(|(group, resource)| async move {
+            let right = Right { verb: "list", group, resource, namespace, name: None };
+            access::may_self(&self.connection.client, &right).await
+        });
+        let mut rights = before;
+        for (right, answer) in rights.iter_mut().zip(join_all(answers).await) {
+            match answer {
+                Ok(may) => *right = may,
+                Err(error) if error.is_unauthorized() => *right = false,
+                Err(_) => {}
+            }
+        }
+        rights
+    }
+
+    async fn follow(&self) {
+        let namespace = self.scope.namespace.as_deref();
+        let policies = async {
+            // Policies belong to no namespace: whoever follows one namespace does not follow them.
+            if namespace.is_none() {
+                self.tell_of(&guarded::policy_resource(), None).await;
+            }
+        };
+        let exceptions = allowances::defined();
+        tokio::join!(
+            self.watch(),
+            self.tell_of(&exceptions, namespace),
+            policies,
+            self.read_others(),
+            self.read_pulses()
+        );
+    }
+
+    async fn watch(&self) {
+        let (client, namespace) = (self.connection.client.clone(), self.scope.namespace.as_deref());
+        let mut watch = Watch::<Value>::new(client, &guarded::resource(), namespace, None);
+        // What the listing under way has named, and whether the last one has just ended.
+        let (mut listed, mut is_listed) = (HashSet::new(), false);
+        loop {
+            let event = watch.next().await;
+            match &event {
+                // The visitor may list, and not watch: what was listed is theirs to see.
+                ObjectEvent::Broken(error) if is_listed && error.is_forbidden() => sleep(AGAIN).await,
+                _ => {
+                    is_listed = matches!(event, ObjectEvent::Synced);
+                    self.take(event, &mut listed);
+                }
+            }
         }
     }
-}
 
-impl FollowedRelease {
-    /// Notes its state. Returns whether it had another one the last time.
-    fn note_state(&mut self) -> bool {
-        let now = self.known.read().mark(&self.followed);
-        let has_changed = now != self.told;
-        self.told = now;
-        has_changed
+    /// Tells of changes of a kind; the pages read it when they are shown.
+    async fn tell_of(&self, resource: &ApiResource, namespace: Option<&str>) {
+        let mut watch = Watch::<Meta>::new(self.connection.client.clone(), resource, namespace, None);
+        loop {
+            // What changed before the listing has no event of its own.
+            if let ObjectEvent::Applied(_) | ObjectEvent::Deleted(_) | ObjectEvent::Synced =
+                watch.next().await
+            {
+                tell(&self.changes, None);
+            }
+        }
+    }
+
+    fn take(&self, event: ObjectEvent<Value>, listed: &mut HashSet<ReleaseId>) {
+        let changed = match event {
+            ObjectEvent::Relisting => return listed.clear(),
+            // All are told of at the end of the listing.
+            ObjectEvent::Listed(object) => {
+                let found = read_guarded(object);
+                listed.extend(found.as_ref().map(|(release, _)| release.clone()));
+                return self.known.write().guarded.extend(found);
+            }
+            ObjectEvent::Applied(object) => {
+                let Some((release, guarded)) = read_guarded(object) else { return };
+                self.known.write().guarded.insert(release.clone(), guarded);
+                Some(release)
+            }
+            ObjectEvent::Deleted(object) => {
+                let Some((release, _)) = read_guarded(object) else { return };
+                self.known.write().guarded.remove(&release);
+                Some(release)
+            }
+            ObjectEvent::Synced => {
+                let mut known = self.known.write();
+                known.guarded.retain(|release, _| listed.contains(release));
+                known.listing = Listing { is_whole: true, ..Listing::default() };
+                None
+            }
+            ObjectEvent::Watching => return,
+            ObjectEvent::Broken(error) => match self.fail(error) {
+                true => None,
+                false => return,
+            },
+        };
+        tell(&self.changes, changed);
+    }
+
+    /// Notes why the GuardedReleases cannot be listed. Returns whether that is new.
+    fn fail(&self, error: ClusterError) -> bool {
+        let mut known = self.known.write();
+        let (is_forbidden, is_unauthorized) = (error.is_forbidden(), error.is_unauthorized());
+        let is_undefined = error.is_not_found();
+        // What was read with rights that are gone is not shown any more.
+        if is_undefined || is_forbidden || is_unauthorized {
+            known.guarded.clear();
+        }
+        let listing = if is_undefined {
+            Listing { is_whole: true, is_undefined, ..Listing::default() }
+        } else {
+            let trouble = failed(&self.connection, "list the GuardedReleases", error).to_string();
+            Listing { is_forbidden, is_unauthorized, trouble: Some(trouble), ..known.listing.clone() }
+        };
+        std::mem::replace(&mut known.listing, listing.clone()) != listing
+    }
+
+    /// Reads again and again which releases there are that no guard speaks of.
+    async fn read_others(&self) {
+        loop {
+            let (others, notes) = self.others().await;
+            self.set_others(others, notes);
+            sleep(RECORDS).await;
+        }
+    }
+
+    fn set_others(&self, others: BTreeMap<ReleaseId, Option<LabelOrigin>>, notes: Vec<String>) {
+        let mut known = self.known.write();
+        if !known.has_others || known.others != others || known.notes != notes {
+            (known.others, known.notes, known.has_others) = (others, notes, true);
+            tell(&self.changes, None);
+        }
+    }
+
+    async fn others(&self) -> (BTreeMap<ReleaseId, Option<LabelOrigin>>, Vec<String>) {
+        let BoardScope { namespace, driver, labels } = &self.scope;
+        let kinds = match reading::kinds(&self.connection).await {
+            Ok(kinds) => kinds,
+            Err(error) => return (BTreeMap::new(), vec![error.to_string()]),
+        };
+        let reader = ClusterReader::of_kinds(self.connection.clone(), kinds, *driver, labels).await;
+        let mut notes = Vec::new();
+        let stored = reader.list(namespace.as_deref()).await.unwrap_or_else(|error| {
+            notes.push(format!("releases without a guard may be missing: {error}"));
+            Vec::new()
+        });
+        let found = releases::find_unrecorded(&reader, namespace.as_deref()).await;
+        let mut others: BTreeMap<_, _> =
+            found.releases.into_iter().map(|(release, origin)| (release, Some(origin))).collect();
+        others.extend(stored.into_iter().map(|release| (release, None)));
+        notes.extend(found.notes);
+        let unread = reader.unread_records(namespace.as_deref());
+        notes.extend(unread.into_iter().map(|unread| format!("releases may be missing: {unread}")));
+        (others, notes)
+    }
+
+    /// Reads again and again whether the guards still keep their statuses.
+    async fn read_pulses(&self) {
+        loop {
+            let leases: HashSet<(String, String)> = {
+                let known = self.known.read();
+                let leases = known.guarded.values().filter_map(|it| it.status.lease.as_ref());
+                leases.map(|lease| (lease.namespace.clone(), lease.name.clone())).collect()
+            };
+            let mut pulses = HashMap::new();
+            for (namespace, name) in leases {
+                let lease = LeaseReference { namespace: namespace.clone(), name: name.clone() };
+                let read = read_pulse(&self.connection.client, &lease).await.unwrap_or(Pulse::Unknown);
+                pulses.insert((namespace, name), read);
+            }
+            self.known.write().pulses = pulses;
+            sleep(PULSE).await;
+        }
     }
 }
 
@@ -206,92 +420,79 @@ pub(super) struct Rows {
     pub(super) is_complete: bool,
 }
 
-/// A release whose page is open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Followed {
-    pub(super) release: ReleaseId,
-    /// The namespaces of its objects, in which exceptions may be for them.
-    pub(super) namespaces: BTreeSet<String>,
-}
-
 #[derive(Default)]
 struct BoardState {
     guarded: BTreeMap<ReleaseId, Guarded>,
+    listing: Listing,
+    pulses: HashMap<(String, String), Pulse>,
     /// By records and by objects; with the origin where there is no record.
     others: BTreeMap<ReleaseId, Option<LabelOrigin>>,
-    pulses: HashMap<(String, String), Pulse>,
-    exceptions: ExceptionIndex,
-    is_whole: bool,
     /// Whether records and objects were looked at.
     has_others: bool,
+    notes: Vec<String>,
+}
+
+/// How the list of GuardedReleases went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Listing {
+    is_whole: bool,
     is_forbidden: bool,
     is_unauthorized: bool,
     is_undefined: bool,
     trouble: Option<String>,
-    notes: Vec<String>,
 }
 
 struct Guarded {
     row: Arc<ListedRelease>,
     /// Without what only the guard needs.
     status: GuardedReleaseStatus,
-    version: String,
 }
 
-/// What is another one once the page of a release would show something else.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct ReleaseMark {
-    version: Option<String>,
-    /// By what it was found, if it has no guard.
-    other: Option<Option<LabelOrigin>>,
-    /// How often exceptions may have changed that may be for its objects.
-    exceptions: u64,
-    is_forbidden: bool,
+fn read_guarded(object: Value) -> Option<(ReleaseId, Guarded)> {
+    let object = guarded::typed(object)?;
+    let release = object.release()?;
+    let mut status = object.status.unwrap_or_default();
+    status.seen = Vec::new();
+    let told = ReportedHealth::of(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
+    let row = Arc::new(ListedRelease::guarded(release.clone(), told));
+    Some((release, Guarded { row, status }))
 }
 
 impl BoardState {
     /// Whether everything was listed, or could not be.
     fn is_ready(&self) -> bool {
-        self.has_others && (self.is_whole || self.trouble.is_some())
+        self.has_others && (self.listing.is_whole || self.listing.trouble.is_some())
     }
 
     fn rows(&self, now: Timestamp) -> Rows {
+        let Listing { is_whole, is_forbidden, is_unauthorized, is_undefined, trouble } = &self.listing;
         let mut rows: BTreeMap<&ReleaseId, Arc<ListedRelease>> = BTreeMap::new();
         for (release, guarded) in &self.guarded {
             rows.insert(release, self.row(release, guarded, now));
         }
-        if !self.is_forbidden && !self.is_unauthorized {
+        if !is_forbidden && !is_unauthorized {
             for (release, origin) in &self.others {
                 rows.entry(release).or_insert_with(|| Arc::new(self.other(release, *origin)));
             }
         }
-        let mut notes: Vec<_> = self.trouble.iter().chain(&self.notes).cloned().collect();
-        if !self.has_others || (!self.is_whole && self.trouble.is_none()) {
+        let mut notes: Vec<_> = trouble.iter().chain(&self.notes).cloned().collect();
+        if !self.is_ready() {
             notes.push(format!("still reading: {} releases so far", rows.len()));
         }
-        if self.is_undefined {
+        if *is_undefined {
             notes.push("no guard is installed here: there is no definition of GuardedRelease".to_owned());
         }
         Rows {
-            is_blind: rows.is_empty() && self.trouble.is_some(),
-            is_complete: self.has_others && self.is_whole && self.trouble.is_none() && self.notes.is_empty(),
+            is_blind: rows.is_empty() && trouble.is_some(),
+            is_complete: self.has_others && *is_whole && trouble.is_none() && self.notes.is_empty(),
             rows: rows.into_values().collect(),
             notes,
         }
     }
 
-    fn mark(&self, Followed { release, namespaces }: &Followed) -> ReleaseMark {
-        ReleaseMark {
-            version: self.guarded.get(release).map(|guarded| guarded.version.clone()),
-            other: self.others.get(release).copied(),
-            exceptions: self.exceptions.changes(namespaces),
-            is_forbidden: self.is_forbidden,
-        }
-    }
-
     /// A release that no known GuardedRelease speaks of.
     fn other(&self, release: &ReleaseId, origin: Option<LabelOrigin>) -> ListedRelease {
-        if !self.is_whole || self.trouble.is_some() {
+        if !self.listing.is_whole || self.listing.trouble.is_some() {
             return ListedRelease::unread(release.clone(), UNREAD.to_owned());
         }
         let why = origin.map(|origin| releases::why_unrecorded(origin, release));
@@ -319,83 +520,28 @@ impl BoardState {
     }
 }
 
-struct WatchedRelease {
-    version: String,
-    object: Option<Box<GuardedRelease>>,
-}
-
-impl ObjectForm for WatchedRelease {
-    type Wire = Value;
-    const PAGE: u32 = 250;
-    const METADATA: bool = false;
-
-    fn read(wire: Value) -> Self {
-        let version = wire.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        Self { version: version.unwrap_or_default().to_owned(), object: guarded::typed(wire) }
-    }
-
-    fn version(&self) -> &str {
-        &self.version
-    }
-}
-
-impl WatchedRelease {
-    fn guarded(self) -> Option<(ReleaseId, Guarded)> {
-        let object = self.object?;
-        let release = object.release()?;
-        let mut status = object.status.unwrap_or_default();
-        status.seen = Vec::new();
-        let told = ReportedHealth::of(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
-        let row = Arc::new(ListedRelease::guarded(release.clone(), told));
-        Some((release, Guarded { row, status, version: self.version }))
-    }
-}
-
-#[derive(Debug, Default)]
+/// The fields that drift, with the number of their releases: the most first.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct DriftingFields {
-    counts: BTreeMap<String, Count>,
-    /// The releases whose statuses name only a part of their drift.
-    cut: usize,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DriftingField {
-    pub(super) name: String,
-    pub(super) releases: usize,
-    /// Whether further ones may have it.
-    pub(super) is_least: bool,
-}
-
-#[derive(Debug, Default)]
-struct Count {
-    releases: usize,
-    /// Those among them whose statuses name only a part of their drift.
-    cut: usize,
+    pub(super) ranked: Vec<(String, usize)>,
+    /// Whether a status names only a part of its drift, so that further releases may have a field.
+    pub(super) is_cut: bool,
 }
 
 impl DriftingFields {
-    fn add(&mut self, status: &GuardedReleaseStatus) {
-        let is_cut = is_cut(status);
-        self.cut += usize::from(is_cut);
-        for field in named_fields(status) {
-            let count = self.counts.entry(field).or_default();
-            count.releases += 1;
-            count.cut += usize::from(is_cut);
+    fn count<'s>(statuses: impl Iterator<Item = &'s GuardedReleaseStatus>) -> Self {
+        let (mut counts, mut is_cut): (BTreeMap<String, usize>, _) = (BTreeMap::new(), false);
+        for status in statuses {
+            let drifted = drifted(status);
+            is_cut |= drifted > status.drifts.len()
+                || status.drifts.iter().take(drifted).any(|it| it.more_fields > 0);
+            for field in named_fields(status) {
+                *counts.entry(field).or_default() += 1;
+            }
         }
-    }
-
-    pub(super) fn ranked(self) -> Vec<DriftingField> {
-        let Self { counts, cut } = self;
-        let of = |(name, count): (String, Count)| DriftingField {
-            name,
-            releases: count.releases,
-            is_least: cut > count.cut,
-        };
-        let mut fields: Vec<_> = counts.into_iter().map(of).collect();
-        fields.sort_by(|left, right| {
-            right.releases.cmp(&left.releases).then_with(|| left.name.cmp(&right.name))
-        });
-        fields
+        let mut ranked: Vec<_> = counts.into_iter().collect();
+        ranked.sort_by_key(|(_, releases)| std::cmp::Reverse(*releases));
+        Self { ranked, is_cut }
     }
 }
 
@@ -412,118 +558,9 @@ fn named_fields(status: &GuardedReleaseStatus) -> BTreeSet<String> {
     names
 }
 
-/// Whether a status names only a part of the drift.
-fn is_cut(status: &GuardedReleaseStatus) -> bool {
-    let drifted = drifted(status);
-    drifted > status.drifts.len() || status.drifts.iter().take(drifted).any(|it| it.more_fields > 0)
-}
-
 /// The number of drifted objects. They come before objects that may differ.
 fn drifted(status: &GuardedReleaseStatus) -> usize {
     usize::try_from(status.drifted).unwrap_or(usize::MAX)
-}
-
-type ExceptionKey = (String, String);
-
-#[derive(Default)]
-struct ExceptionIndex {
-    /// None where one cannot be read.
-    objects: BTreeMap<ExceptionKey, Option<Box<DriftAllowance>>>,
-    /// What the listing under way has named.
-    listed: BTreeSet<ExceptionKey>,
-    is_whole: bool,
-    /// How often those of a namespace have changed.
-    changes: HashMap<String, u64>,
-    /// How often those of all namespaces may have changed: by the right to them, or before they were listed anew.
-    all_changes: u64,
-}
-
-struct WatchedException {
-    version: String,
-    place: ExceptionKey,
-    object: Option<Box<DriftAllowance>>,
-}
-
-impl ObjectForm for WatchedException {
-    type Wire = Value;
-    const PAGE: u32 = 250;
-    const METADATA: bool = false;
-
-    fn read(mut wire: Value) -> Self {
-        let text =
-            |pointer: &str| wire.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let place = (text("/metadata/namespace"), text("/metadata/name"));
-        let version = text("/metadata/resourceVersion");
-        // Whoever may create exceptions chooses how long these are, and no page shows them.
-        if let Some(metadata) = wire.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.retain(|name, _| !matches!(&**name, "annotations" | "labels" | "managedFields"));
-        }
-        Self { version, place, object: serde_json::from_value(wire).ok() }
-    }
-
-    fn version(&self) -> &str {
-        &self.version
-    }
-}
-
-impl ExceptionIndex {
-    /// All of them; `None` where the watch does not know them at this moment.
-    fn all(&self) -> Option<Vec<DriftAllowance>> {
-        // Why one cannot be read, says who asks for it.
-        self.objects
-            .values()
-            .map(|object| object.as_deref().cloned())
-            .collect::<Option<_>>()
-            .filter(|_| self.is_whole)
-    }
-
-    /// How often those of these namespaces may have changed.
-    fn changes<'n>(&self, namespaces: impl IntoIterator<Item = &'n String>) -> u64 {
-        let own = namespaces.into_iter().filter_map(|namespace| self.changes.get(namespace));
-        own.fold(self.all_changes, |sum, changes| sum.wrapping_add(*changes))
-    }
-
-    /// The right to them has begun or ended. They are listed anew where it goes on.
-    fn forget(&mut self) {
-        let (changes, all_changes) = (std::mem::take(&mut self.changes), self.all_changes.wrapping_add(1));
-        *self = Self { changes, all_changes, ..Self::default() };
-    }
-
-    /// Takes what the watch brings. Whether that is a change.
-    fn take(&mut self, event: ObjectEvent<WatchedException>) -> bool {
-        match event {
-            ObjectEvent::Relisting => self.listed.clear(),
-            ObjectEvent::Listed(WatchedException { place, object, .. }) => {
-                self.listed.insert(place.clone());
-                self.objects.insert(place, object);
-            }
-            ObjectEvent::Synced => {
-                let listed = std::mem::take(&mut self.listed);
-                self.objects.retain(|place, _| listed.contains(place));
-                (self.is_whole, self.all_changes) = (true, self.all_changes.wrapping_add(1));
-                return true;
-            }
-            ObjectEvent::Applied(WatchedException { place, object, .. }) => {
-                self.note_change(&place.0);
-                self.objects.insert(place, object);
-                return true;
-            }
-            ObjectEvent::Deleted(WatchedException { place, .. }) => {
-                self.note_change(&place.0);
-                self.objects.remove(&place);
-                return true;
-            }
-            ObjectEvent::Watching => {}
-            // Until they are listed again, a page asks for them, and says why it gets no answer.
-            ObjectEvent::Broken(_) => self.is_whole = false,
-        }
-        false
-    }
-
-    fn note_change(&mut self, namespace: &str) {
-        let changes = self.changes.entry(namespace.to_owned()).or_default();
-        *changes = changes.wrapping_add(1);
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The writing of pages, and of their addresses. Text becomes text, and a page is whole without its script. What is
 //! asked for stands in the query, so that every view can be linked to: whatever a name holds, it stays one value of it.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query};
@@ -12,11 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{DOCTYPE, Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::visitor::{LoginMethod, Visitor};
+use super::visitor::{LoginMethod, VisitedCluster, Visitor};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::model::text::escaped_but;
 use kubemoor_inspect::failure::InspectError;
-use kubemoor_inspect::releases::{ListedRelease, NOT_GUARDED, UNKNOWN};
 use kubemoor_inspect::times::AgeOrTime;
 
 const STREAM: &str = "stream";
@@ -60,20 +59,12 @@ impl<'a> PageFrame<'a> {
         Self { stream: Some(link.text()), ..self }
     }
 
-    /// The same with changes of the release that is asked for, and of exceptions in these namespaces.
-    pub(super) fn of_release(self, asked: &PageQuery, namespaces: &BTreeSet<String>) -> Self {
-        let own = asked.get("namespace");
-        let others = namespaces.iter().filter(|namespace| own != Some(namespace.as_str())).take(FOLLOWED);
-        let others = others.map(|namespace| format!("&{ALSO}={}", encoded(namespace)));
-        let frame = self.narrowed(asked);
-        Self { stream: frame.stream.map(|link| link + &others.collect::<String>()), ..frame }
-    }
-
     pub(super) fn around(&self, content: &Markup) -> Response {
         let Self { visitor, title, page, stream, status } = self;
         let whole = document(
             title,
-            html! {
+            None,
+            &html! {
                 a.skip href="#content" { "Skip to content" }
                 header {
                     a.brand href="./" { "Kubemoor" }
@@ -119,24 +110,13 @@ pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
 
 /// A page for a visitor who is not let in yet.
 pub(super) fn plain(title: &str, content: &Markup) -> Html<String> {
-    sent(document(title, html! { main #content { (content) } }))
+    sent(document(title, None, &html! { main #content { (content) } }))
 }
 
 /// A page that leads on to another.
 pub(super) fn redirect_page(to: &str, text: &str) -> Html<String> {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="refresh" content=(format!("0; url={to}"));
-                title { "Kubemoor" }
-                link rel="stylesheet" href="style.css";
-            }
-            body { main { h1 { "Kubemoor" } p { a href=(to) { (text) } } } }
-        }
-    };
-    sent(page)
+    let content = html! { main { h1 { "Kubemoor" } p { a href=(to) { (text) } } } };
+    sent(document(text, Some(to), &content))
 }
 
 /// A page as it is sent. A name from the cluster can hold characters that reverse the order of the text around it.
@@ -147,6 +127,24 @@ fn sent(page: Markup) -> Html<String> {
 /// What went wrong, where people see it.
 pub(super) fn trouble(sentence: &str) -> Markup {
     html! { p.trouble role="alert" { (sentence) } }
+}
+
+/// What is shown of each cluster, or why nothing is.
+pub(super) fn sections(
+    visitor: &Visitor,
+    shown: &[(&Arc<VisitedCluster>, Result<Markup, InspectError>)],
+) -> Markup {
+    html! {
+        @for (cluster, shown) in shown {
+            section {
+                @if visitor.has_several() { h2 { (cluster.name) } }
+                @match shown {
+                    Ok(shown) => (shown),
+                    Err(error) => (trouble(&error.to_string())),
+                }
+            }
+        }
+    }
 }
 
 /// That one namespace alone is shown, though nobody chose it.
@@ -181,9 +179,10 @@ pub(super) fn turns(label: &str, (page, pages): (usize, usize), link: impl Fn(us
     }
 }
 
-/// The field that chooses one of several clusters, or `all` of them.
+/// The field that chooses one of several clusters, or `all` of them; a database knows all that there are.
 pub(super) fn cluster_choice(visitor: &Visitor, asked: &PageQuery, all: bool) -> Markup {
     html! {
+        @if visitor.shared.is_some() { (text_field(asked, "Cluster", "cluster", "all")) }
         @if visitor.has_several() {
             label { "Cluster"
                 select name="cluster" {
@@ -230,31 +229,17 @@ pub(super) fn mark(class: &str, text: &str) -> Markup {
     html! { span class={ "badge " (class) } { (text) } }
 }
 
-/// How many releases are in a state, and the list of them.
-pub(super) fn tile(class: &str, count: u64, state: &str, link: &PageLink) -> Markup {
-    html! {
-        li { a class=(class) href=(link.clone().with("state", state).text()) { strong { (count) } span { (words(state)) } } }
-    }
-}
-
-/// The state of a release in one word.
-pub(super) fn state(row: &ListedRelease) -> &str {
-    match (row.guarded, &row.reason, &row.ready) {
-        (_, Some(reason), _) => reason,
-        (false, None, _) => NOT_GUARDED,
-        (true, None, Some(ready)) => ready,
-        (true, None, None) => UNKNOWN,
-    }
-}
-
-/// The state of a release as a mark, which says it in words and by its colour.
-pub(super) fn badge(row: &ListedRelease) -> Markup {
-    let class = match (row.guarded, row.ready.as_deref()) {
-        (false, _) | (true, Some("Unknown") | None) => "doubt",
-        (true, Some("True")) => "good",
-        (true, Some(_)) => "bad",
+/// The state of a release as a mark, which says it in words and by its colour, and since when its guard is silent.
+pub(super) fn badge(state: &str, ready: Option<&str>, stale_since: Option<Timestamp>) -> Markup {
+    let class = match (stale_since, ready) {
+        (Some(_), _) | (_, Some("Unknown") | None) => "doubt",
+        (None, Some("True")) => "good",
+        (None, Some(_)) => "bad",
     };
-    mark(class, &words(state(row)))
+    html! {
+        (mark(class, &words(state)))
+        @if let Some(since) = stale_since { span.quiet.below { "stale since " (utc(since)) } }
+    }
 }
 
 /// `InSync` as people read it.
@@ -309,7 +294,8 @@ fn who(visitor: &Visitor) -> Markup {
     }
 }
 
-fn document(title: &str, content: Markup) -> Markup {
+/// A whole page, which leads on to another one at once where that is named.
+fn document(title: &str, refresh: Option<&str>, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -317,6 +303,7 @@ fn document(title: &str, content: Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
+                @if let Some(to) = refresh { meta http-equiv="refresh" content=(format!("0; url={to}")); }
                 title { (title) " · Kubemoor" }
                 link rel="icon" href="data:,";
                 link rel="stylesheet" href="style.css";
@@ -336,10 +323,6 @@ fn distance(distance: SignedDuration) -> String {
     };
     if distance.is_negative() { format!("{text} ago") } else { format!("in {text}") }
 }
-
-/// The name in the address of a stream of a namespace that is followed too, and the most of them.
-pub(super) const ALSO: &str = "also";
-pub(super) const FOLLOWED: usize = 50;
 
 /// What an address asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

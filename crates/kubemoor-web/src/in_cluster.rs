@@ -31,8 +31,8 @@ use tracing::info;
 
 use super::door::{AccessCheck, SentForm, is_of_another_site};
 use super::html as write;
+use super::router;
 use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor, hex};
-use super::{of_clusters, router};
 use kubemoor_cluster::client::connection::ClusterAccess;
 use kubemoor_inspect::failure::InspectError;
 use kubemoor_policy::signing::SigningKey;
@@ -74,11 +74,10 @@ pub async fn serve(
     let InClusterSettings { cluster, hosts, key } = settings;
     let visitors = Arc::new(Visitors::new(cluster, key)?);
     let logout = Router::new().route("/logout", post(leave)).with_state(Arc::clone(&visitors));
-    let own = of_clusters("").merge(logout);
     let open = Router::new().route("/login", get(login).post(enter)).with_state(Arc::clone(&visitors));
     let door = Arc::new(AccessCheck::in_cluster(hosts, Arc::clone(&visitors)));
     // Probes call the pod by its address.
-    let router = router(door, "", own, open).route(PROBED, get(async || "ok"));
+    let router = router(door, "", true, logout, open).route(PROBED, get(async || "ok"));
     let answer = move |_: Peer, request: http::Request<Incoming>| {
         let mut router = router.clone();
         async move {

@@ -5,7 +5,6 @@
 //! others along. A file that lacks rows of a replica is only made for a visitor who asks for what can be read, and says so
 //! in its name; no answer holds the whole ledger in memory.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,11 +23,10 @@ use super::html::{self as write, PageFrame, PageQuery, cluster_choice, notes, te
 use super::visitor::Visitor;
 use kubemoor_declare::model::Operation;
 use kubemoor_inspect::failure::InspectError;
-use kubemoor_inspect::ledger::{COLUMNS, LedgerSource, add_new, changes, columns, place, rows};
+use kubemoor_inspect::ledger::{COLUMNS, LedgerSource, changes, columns, place, rows};
 use kubemoor_inspect::report::Sheet;
 use kubemoor_ledger::entry::{EntryField, LedgerEntry};
 use kubemoor_ledger::query::{self, EntryPage, Filter};
-use kubemoor_ledger::row::RowKind;
 
 const PAGE: u32 = 100;
 
@@ -51,54 +49,91 @@ const MISSING: HeaderName = HeaderName::from_static("kubemoor-missing-rows");
 
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
-    if visitor.has_several() && asked.get("cluster").is_none() {
-        return of_clusters(&visitor, &asked, now).await;
-    }
-    let rows = async {
-        let filter = Filter { limit: Some(PAGE), ..filter(&asked, now)? };
-        first(&visitor.ledger(&asked).await?, filter).await
+    let read = match filter(&asked, now) {
+        Ok(filter) => read(&visitor, &asked, &Filter { limit: Some(PAGE), facts: true, ..filter }).await,
+        Err(error) => vec![(None, Err(error))],
     };
-    let rows = rows.await;
-    let status = match &rows {
-        Ok(_) => StatusCode::OK,
-        Err(error) if error.is_forbidden() => StatusCode::FORBIDDEN,
-        Err(_) => StatusCode::BAD_GATEWAY,
+    let known: Vec<_> =
+        read.iter().filter_map(|(name, rows)| Some((*name, &rows.as_ref().ok()?.page))).collect();
+    let status = match read.first() {
+        _ if !known.is_empty() => StatusCode::OK,
+        Some((_, Err(error))) if error.is_forbidden() => StatusCode::FORBIDDEN,
+        _ => StatusCode::BAD_GATEWAY,
     };
+    let (entries, is_cut) = merged(&known);
+    let (only, next) = match read.as_slice() {
+        [(None, Ok(FirstRows { page, only, .. }))] => (only.as_deref(), page.next.as_deref()),
+        _ => (None, None),
+    };
+    let is_shared = visitor.shared.is_some();
+    let is_of_one = read.iter().all(|(name, _)| name.is_none());
     // A shared ledger tells of new rows; older rows stay as they are.
-    let is_live = visitor.shared.is_some() && asked.get("before").is_none();
-    let frame = if is_live { PageFrame::live } else { PageFrame::still };
+    let frame = if is_shared && asked.get("before").is_none() { PageFrame::live } else { PageFrame::still };
     let frame = PageFrame { status, ..frame(&visitor, "Ledger", "ledger") };
-    let only = rows.as_ref().ok().and_then(|begun| begun.only.as_deref());
     frame.around(&html! {
         h1 { "Ledger" }
         (form(&visitor, &asked, only))
-        @if let Some(only) = only { p.note { (write::only(only)) } }
-        @match rows.as_ref().map(|begun| &begun.page) {
-            Err(error) => (trouble(&error.to_string())),
-            Ok(rows) if rows.items.is_empty() => { (notes("ledger", &rows.missing)) p.quiet { "No row matches." } },
-            Ok(rows) => {
-                (notes("ledger", &rows.missing))
-                p.quiet {
+        @for (name, rows) in &read {
+            @let place = name.map(|name| format!("{name}: ")).unwrap_or_default();
+            @match rows {
+                Ok(FirstRows { page, only, .. }) => {
+                    @if let Some(only) = only { p.note { (place) (write::only(only)) } }
+                    (notes(name.unwrap_or("ledger"), &page.missing))
+                },
+                Err(error) => (trouble(&format!("{place}{error}"))),
+            }
+        }
+        @if !known.is_empty() && entries.is_empty() { p.quiet { "No row matches." } }
+        @if !entries.is_empty() {
+            p.quiet {
+                @if is_of_one {
                     "Export: " a href=(asked.link("ledger.csv").text()) { "CSV" } ", "
                     a href=(asked.link("ledger.json").text()) { "JSON" }
-                }
-                @let is_shared = visitor.shared.is_some();
-                (table(rows.items.iter().map(|it| (is_shared.then_some(it.cluster.as_str()), it)), is_shared, now))
-                @if let Some(next) = &rows.next {
-                    nav.turns aria-label="Pages of the list" {
-                        a rel="next" href=(asked.link("ledger").set("before", Some(next)).text()) { "Older rows" }
+                } @else {
+                    @if is_cut { "Older rows and exports of one cluster: " } @else { "Exports of one cluster: " }
+                    @for (name, _) in &known {
+                        a href=(asked.link("ledger").set("before", None).set("cluster", *name).text()) {
+                            (name.unwrap_or_default())
+                        } " "
                     }
+                }
+            }
+            @let named = |(name, entry): (Option<&'_ str>, &'_ LedgerEntry)| {
+                row(name.or(is_shared.then_some(entry.cluster.as_str())), entry, now)
+            };
+            @let heads = html! {
+                @if is_shared || !is_of_one { th scope="col" { "Cluster" } }
+                (write::heads(&["Time", "Verdict", "Release", "Object", "User", "What"]))
+            };
+            @let lines = html! { @for entry in entries { (named(entry)) } };
+            (write::table("Rows of the ledger", &heads, &lines))
+            @if let Some(next) = next {
+                nav.turns aria-label="Pages of the list" {
+                    a rel="next" href=(asked.link("ledger").set("before", Some(next)).text()) { "Older rows" }
                 }
             }
         }
     })
 }
 
-/// The first rows, with all that is kept of them. Who may not read all namespaces is shown their own.
-async fn first(ledger: &VisitorLedger, filter: Filter) -> Result<FirstRows, InspectError> {
-    let mut begun = ledger.begin(filter).await?;
-    ledger.add_facts(&mut begun.page, &begun.filter).await?;
-    Ok(begun)
+/// The first rows: of the cluster or database that is asked for, or of several clusters, each with its name.
+async fn read<'v>(
+    visitor: &'v Visitor,
+    asked: &PageQuery,
+    filter: &Filter,
+) -> Vec<(Option<&'v str>, Result<FirstRows, InspectError>)> {
+    let late = |_| InspectError::Named(format!("the ledger did not answer within {} s", PATIENCE.as_secs()));
+    if !visitor.has_several() || asked.get("cluster").is_some() {
+        let rows = async { visitor.ledger(asked).await?.begin(filter.clone()).await };
+        return vec![(None, timeout(PATIENCE, rows).await.map_err(late).flatten())];
+    }
+    // No cluster knows the places of others' rows.
+    let filter = &Filter { before: None, ..filter.clone() };
+    let read = visitor.clusters.iter().map(|cluster| async move {
+        let rows = async { cluster.ledger().await?.begin(filter.clone()).await };
+        (Some(cluster.name.as_str()), timeout(PATIENCE, rows).await.map_err(late).flatten())
+    });
+    join_all(read).await
 }
 
 /// What is asked for, as the ledger takes it.
@@ -109,6 +144,8 @@ fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
     let operations: Result<Vec<_>, _> = asked.all("operation").map(query::parse_operation).collect();
     let verdicts: Result<Vec<_>, _> = asked.all("verdict").map(query::parse_verdict).collect();
     Ok(Filter {
+        // A guard knows its own cluster alone.
+        cluster: text("cluster"),
         namespace: text("namespace"),
         release: text("release"),
         user: text("by"),
@@ -122,62 +159,11 @@ fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
     })
 }
 
-/// The newest rows of several clusters, each of which keeps a ledger of its own.
-async fn of_clusters(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Response {
-    let filter = match filter(asked, now) {
-        Ok(filter) => Filter { before: None, limit: Some(PAGE), ..filter },
-        Err(error) => return framed(visitor, asked, StatusCode::BAD_GATEWAY, &trouble(&error.to_string())),
-    };
-    let read = visitor.clusters.iter().map(|cluster| async {
-        let late =
-            |_| InspectError::Named(format!("the ledger did not answer within {} s", PATIENCE.as_secs()));
-        let rows = async { first(&cluster.ledger().await?, filter.clone()).await };
-        let rows = timeout(PATIENCE, rows).await.map_err(late).flatten();
-        (cluster.name.as_str(), rows)
-    });
-    let read: Vec<(&str, Result<FirstRows, InspectError>)> = join_all(read).await;
-    let known: Vec<_> =
-        read.iter().filter_map(|(name, rows)| Some((*name, &rows.as_ref().ok()?.page))).collect();
-    let (entries, is_cut) = merged(&known);
-    let status = if known.is_empty() { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
-    let of_cluster = |name: &str| asked.link("ledger").set("before", None).set("cluster", Some(name)).text();
-    framed(
-        visitor,
-        asked,
-        status,
-        &html! {
-            @for (name, rows) in &read {
-                @match rows {
-                    Ok(FirstRows { page, only, .. }) => {
-                        @if let Some(only) = only { p.note { (name) ": " (write::only(only)) } }
-                        (notes(name, &page.missing))
-                    },
-                    Err(error) => (trouble(&format!("{name}: {error}"))),
-                }
-            }
-            @if entries.is_empty() && !known.is_empty() { p.quiet { "No row matches." } }
-            @if !entries.is_empty() {
-                (table(entries.into_iter().map(|(name, entry)| (Some(name), entry)), true, now))
-                p.quiet {
-                    @if is_cut { "Older rows and exports of one cluster: " } @else { "Exports of one cluster: " }
-                    @for (name, _) in &known { a href=(of_cluster(name)) { (name) } " " }
-                }
-            }
-        },
-    )
-}
+/// A page of rows, with the name of its cluster where there are several.
+type NamedPage<'p> = (Option<&'p str>, &'p EntryPage);
 
-fn framed(visitor: &Visitor, asked: &PageQuery, status: StatusCode, content: &Markup) -> Response {
-    let frame = PageFrame { status, ..PageFrame::still(visitor, "Ledger", "ledger") };
-    frame.around(&html! {
-        h1 { "Ledger" }
-        (form(visitor, asked, None))
-        (content)
-    })
-}
-
-/// The newest rows of all, with the names of their clusters, and whether there are further ones.
-fn merged<'p>(pages: &[(&'p str, &'p EntryPage)]) -> (Vec<(&'p str, &'p LedgerEntry)>, bool) {
+/// The newest rows of all, and whether there are further ones.
+fn merged<'p>(pages: &[NamedPage<'p>]) -> (Vec<(Option<&'p str>, &'p LedgerEntry)>, bool) {
     let most = usize::try_from(PAGE).unwrap_or(usize::MAX);
     let mut entries: Vec<_> =
         pages.iter().flat_map(|(name, page)| page.items.iter().map(|entry| (*name, entry))).collect();
@@ -204,7 +190,6 @@ fn form(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
             (choice("Operation", "operation", &OPERATIONS.map(Operation::as_str), &operations))
             (text("Since", "since", SINCE))
             (text("Until", "until", "now"))
-            @if visitor.shared.is_some() { (text("Cluster", "cluster", "all")) }
             (cluster_choice(visitor, asked, true))
             button { "Show" }
         }
@@ -225,20 +210,6 @@ fn choice(label: &str, name: &str, values: &[&str], asked: &[&str]) -> Markup {
             }
         }
     }
-}
-
-/// Rows, each with the name of its cluster where several are shown.
-fn table<'e>(
-    entries: impl IntoIterator<Item = (Option<&'e str>, &'e LedgerEntry)>,
-    has_clusters: bool,
-    now: Timestamp,
-) -> Markup {
-    let heads = html! {
-        @if has_clusters { th scope="col" { "Cluster" } }
-        (write::heads(&["Time", "Verdict", "Release", "Object", "User", "What"]))
-    };
-    let lines = html! { @for (cluster, entry) in entries { (row(cluster, entry, now)) } };
-    write::table("Rows of the ledger", &heads, &lines)
 }
 
 fn row(cluster: Option<&str>, entry: &LedgerEntry, now: Timestamp) -> Markup {
@@ -322,7 +293,8 @@ struct Rest {
     ledger: VisitorLedger,
     filter: Filter,
     form: ExportFormat,
-    is_first: bool,
+    /// The first page, which was read before anything is sent.
+    begun: Option<EntryPage>,
     /// Whether the file's name says that rows are missing.
     is_partial: bool,
 }
@@ -361,28 +333,18 @@ impl ExportFormat {
 
 impl Rest {
     /// The next rows as text, and what is left.
-    async fn next(self) -> Result<(String, Option<Self>), InspectError> {
-        let page = self.ledger.page(&self.filter).await?;
-        let page = self.whole(page).await?;
-        self.take(&page)
-    }
-
-    /// The page with all that its file holds of rows.
-    async fn whole(&self, mut page: EntryPage) -> Result<EntryPage, InspectError> {
-        // A spreadsheet has no column for them.
-        if self.form == ExportFormat::Json {
-            self.ledger.add_facts(&mut page, &self.filter).await?;
-        }
-        Ok(page)
-    }
-
-    fn take(mut self, page: &EntryPage) -> Result<(String, Option<Self>), InspectError> {
+    async fn next(mut self) -> Result<(String, Option<Self>), InspectError> {
+        let begun = self.begun.take();
+        let is_first = begun.is_some();
+        let page = match begun {
+            Some(page) => page,
+            None => self.ledger.page(&self.filter).await?,
+        };
         if !self.is_partial {
             refuse(&page.missing)?;
         }
-        let text = self.form.text(&page.items, self.is_first)?;
+        let text = self.form.text(&page.items, is_first)?;
         self.filter.before = page.next.as_deref().map(place).transpose()?;
-        self.is_first = false;
         let is_over = self.filter.before.is_none();
         Ok((text, (!is_over).then_some(self)))
     }
@@ -398,46 +360,36 @@ pub(super) async fn json(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 
 async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Response {
     let begun = async {
-        let filter = filter(asked, Timestamp::now())?;
+        // A spreadsheet has no column for the facts.
+        let filter = Filter { facts: form == ExportFormat::Json, ..filter(asked, Timestamp::now())? };
         let ledger = visitor.ledger(asked).await?;
-        let FirstRows { page, filter, .. } = ledger.begin(filter).await?;
-        let rest = Rest { ledger, filter, form, is_first: true, is_partial: true };
-        let page = rest.whole(page).await?;
-        Ok::<_, InspectError>((Rest { is_partial: !page.missing.is_empty(), ..rest }, page))
+        let begun = ledger.begin(filter).await?;
+        Ok::<_, InspectError>((ledger, begun))
     };
-    let (rest, page) = match begun.await {
+    let (ledger, FirstRows { page, filter, .. }) = match begun.await {
         Ok(begun) => begun,
         Err(error) => return write::failure(visitor, "ledger", &error),
     };
-    if rest.is_partial && asked.get(PARTIAL.0) != Some(PARTIAL.1) {
+    let is_partial = !page.missing.is_empty();
+    if is_partial && asked.get(PARTIAL.0) != Some(PARTIAL.1) {
         return refused(visitor, asked, form, &page.missing);
     }
-    let name = file(rest.filter.namespace.as_deref(), rest.is_partial, form);
-    match rest.take(&page) {
-        Ok((first, rest)) => sent(&name, form, &page.missing, first, rest),
-        Err(error) => write::failure(visitor, "ledger", &error),
-    }
-}
-
-fn sent(name: &str, form: ExportFormat, missing: &[String], first: String, rest: Option<Rest>) -> Response {
+    let name = file(filter.namespace.as_deref(), is_partial, form);
+    let name = format!("attachment; filename=\"{name}\"");
     let kind = match form {
         ExportFormat::Csv => "text/csv; charset=utf-8",
         ExportFormat::Json => "application/x-ndjson; charset=utf-8",
     };
-    let name = format!("attachment; filename=\"{name}\"");
+    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, &name)];
+    let missing = is_partial.then(|| [(MISSING, plain(&page.missing))]);
+    let rest = Rest { ledger, filter, form, begun: Some(page), is_partial };
     // A page that cannot be read ends the answer in the middle, which the browser reports.
-    let pages = stream::unfold(Some((Some(first), rest)), |state| async move {
-        match state? {
-            (Some(text), rest) => Some((Ok(text), Some((None, rest)))),
-            (None, None) => None,
-            (None, Some(rest)) => match rest.next().await {
-                Ok((text, rest)) => Some((Ok(text), Some((None, rest)))),
-                Err(error) => Some((Err(error), None)),
-            },
+    let pages = stream::try_unfold(Some(rest), |rest| async move {
+        match rest {
+            Some(rest) => rest.next().await.map(Some),
+            None => Ok(None),
         }
     });
-    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, &name)];
-    let missing = (!missing.is_empty()).then(|| [(MISSING, plain(missing))]);
     (headers, missing, Body::from_stream(pages)).into_response()
 }
 
@@ -473,11 +425,9 @@ fn file(namespace: Option<&str>, is_partial: bool, form: ExportFormat) -> String
 
 #[derive(Clone)]
 pub(super) struct VisitorLedger {
-    source: Arc<LedgerSource>,
-    /// Of a guard its own cluster in any case.
-    cluster: Option<String>,
-    /// The namespace that is shown to a visitor who may not read all.
-    own: Option<String>,
+    pub(super) source: Arc<LedgerSource>,
+    /// The namespace that a guard shows to a visitor who may not read all.
+    pub(super) own: Option<String>,
 }
 
 /// The first rows, as far as the visitor may read them.
@@ -490,16 +440,6 @@ pub(super) struct FirstRows {
 }
 
 impl VisitorLedger {
-    /// What a guard shows of its cluster, or of the namespace `own`.
-    pub(super) fn of_guard(source: Arc<LedgerSource>, own: &str) -> Self {
-        Self { source, cluster: None, own: Some(own.to_owned()) }
-    }
-
-    /// What a database that clusters share holds of one cluster, or of all (`None`).
-    pub(super) fn of_database(source: Arc<LedgerSource>, cluster: Option<&str>) -> Self {
-        Self { source, cluster: cluster.map(str::to_owned), own: None }
-    }
-
     /// The first rows that are asked for: of all namespaces, or of the visitor's own where they may not read all.
     pub(super) async fn begin(&self, filter: Filter) -> Result<FirstRows, InspectError> {
         match (self.page(&filter).await, &filter.namespace, &self.own) {
@@ -512,34 +452,11 @@ impl VisitorLedger {
     }
 
     pub(super) async fn page(&self, filter: &Filter) -> Result<EntryPage, InspectError> {
-        self.source.page(&self.narrow(filter)).await
-    }
-
-    /// Adds to the rows of changes by what a replay judges them. The ledger gives that of changes alone.
-    pub(super) async fn add_facts(&self, page: &mut EntryPage, filter: &Filter) -> Result<(), InspectError> {
-        let is_change = |entry: &LedgerEntry| entry.kind == RowKind::Verdict.as_str();
-        let (Some(first), Some(last)) =
-            (page.items.iter().find(|it| is_change(it)), page.items.iter().rfind(|it| is_change(it)))
-        else {
-            return Ok(());
-        };
-        let (since, before) = (Some(last.time), first.id.checked_add(1));
-        let changes = self.page(&Filter { facts: true, since, before, ..filter.clone() }).await?;
-        let mut facts: HashMap<i64, String> =
-            changes.items.into_iter().filter_map(|entry| Some((entry.id, entry.facts?))).collect();
-        for entry in &mut page.items {
-            entry.facts = facts.remove(&entry.id);
-        }
-        add_new(&mut page.missing, changes.missing);
-        Ok(())
+        self.source.page(filter).await
     }
 
     pub(super) async fn newest(&self, filter: &Filter, most: usize) -> Result<EntryPage, InspectError> {
-        rows(&self.source, &self.narrow(filter), most, |_| true).await
-    }
-
-    fn narrow(&self, filter: &Filter) -> Filter {
-        Filter { cluster: self.cluster.clone(), ..filter.clone() }
+        rows(&self.source, filter, most, |_| true).await
     }
 }
 

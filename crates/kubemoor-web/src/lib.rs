@@ -67,11 +67,9 @@ impl WebPage {
         let path = loopback.path();
         let open = Router::new().route(&format!("{path}/{}", door::OPEN), get(door::open));
         let open = open.with_state(Arc::clone(&loopback));
-        let own = match &loopback.visitor.shared {
-            Some(_) => of_database(&path),
-            None => of_clusters(&path),
-        };
-        let router = router(Arc::new(AccessCheck::on_loopback(loopback)), &path, own, open);
+        let has_objects = loopback.visitor.shared.is_none();
+        let router =
+            router(Arc::new(AccessCheck::on_loopback(loopback)), &path, has_objects, Router::new(), open);
         // What is under way is given up: nobody waits for a page that its owner has ended.
         tokio::select! {
             served = axum::serve(listener, router).into_future() => Ok(served?),
@@ -86,37 +84,29 @@ const FORM: usize = 128 << 10;
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-fn of_clusters(path: &str) -> Router {
-    let at = |page: &str| format!("{path}/{page}");
-    Router::new()
-        .route(&at(""), get(overview::page))
-        .route(&at("releases"), get(releases::page))
-        .route(&at("release"), get(release::page))
-        .route(&at("exceptions"), get(act::list))
-        .route(&at("policies"), get(policies::page))
-        .route(&at("explain"), get(explain::page).post(explain::pasted))
-        .route(&at("act"), get(act::confirm).post(act::carry_out))
-        .route(&at("allow"), get(act::ask))
-}
-
-fn of_database(path: &str) -> Router {
-    let at = |page: &str| format!("{path}/{page}");
-    Router::new()
-        .route(&at(""), get(fleet::overview))
-        .route(&at("releases"), get(fleet::releases))
-        .route(&at("release"), get(fleet::release))
-}
-
-/// The pages `own` and those that all have, below `path`; `open` are those before a login.
-fn router(door: Arc<AccessCheck>, path: &str, own: Router, open: Router) -> Router {
+/// The pages `own` and those that all have, below `path`; `open` are those before a login. A database has no objects.
+fn router(door: Arc<AccessCheck>, path: &str, has_objects: bool, own: Router, open: Router) -> Router {
     // The addresses within pages are relative, so that they hold below any path.
     let at = |page: &str| format!("{path}/{page}");
     let pages = own
+        .route(&at(""), get(overview::page))
+        .route(&at("releases"), get(releases::page))
+        .route(&at("release"), get(release::page))
         .route(&at("ledger"), get(ledger::page))
         .route(&at("ledger.csv"), get(ledger::csv))
         .route(&at("ledger.json"), get(ledger::json))
         .route(&at("replay"), get(replay::page).post(replay::pasted))
-        .route(&at("stream"), get(visitor::change_stream))
+        .route(&at("stream"), get(visitor::change_stream));
+    let pages = match has_objects {
+        true => pages
+            .route(&at("exceptions"), get(act::list))
+            .route(&at("policies"), get(policies::page))
+            .route(&at("explain"), get(explain::page).post(explain::pasted))
+            .route(&at("act"), get(act::confirm).post(act::carry_out))
+            .route(&at("allow"), get(act::ask)),
+        false => pages,
+    };
+    let pages = pages
         .fallback(async || html::refusal(StatusCode::NOT_FOUND, "There is no such page."))
         .layer(middleware::from_fn_with_state(Arc::clone(&door), door::admit));
     pages

@@ -17,19 +17,19 @@ use maud::{Markup, html};
 use moka::future::Cache;
 use tokio::time::timeout;
 
-use super::board::{DriftingField, Rows};
+use super::board::DriftingFields;
+use super::fleet::{self as shared, SharedLedger};
 use super::html::{
-    self as write, LinkScope, PageFrame, PageLink, PageQuery, mark, notes, tile, trouble, turns, utc,
+    self as write, LinkScope, PageFrame, PageQuery, mark, notes, text_field, trouble, turns, utc,
 };
 use super::ledger::VisitorLedger;
 use super::visitor::{VisitedCluster, Visitor, by, deadline};
 use kubemoor_inspect::exceptions::{self, AllowanceState};
 use kubemoor_inspect::failure::InspectError;
 use kubemoor_inspect::fleet::{self, ClusterRow, DRIFTED};
-use kubemoor_inspect::ledger::add_new;
 use kubemoor_inspect::report::{self, DayCounts};
 use kubemoor_ledger::query::{EntryPage, Filter};
-use kubemoor_verdict::health::HealthReason;
+use kubemoor_verdict::health::{HealthReason, Ready};
 
 const FIELDS: usize = 8;
 const ALL_FIELDS: usize = 500;
@@ -53,37 +53,28 @@ const HEADS: [&str; 8] = [
     "Last sign of life",
 ];
 
-struct Glance {
-    cluster: ClusterRow,
-    /// The one that is shown to a visitor who may not list all.
-    namespace: Option<String>,
-    /// Whether nobody chose it.
-    is_narrowed: bool,
-    rows: Rows,
-    fields: Vec<DriftingField>,
-    exceptions: Result<Vec<exceptions::ListedAllowance>, InspectError>,
-    history: Result<Arc<RecentHistory>, Arc<InspectError>>,
-}
-
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
-    let asked = &asked;
+    let content = match &visitor.shared {
+        Some(shared) => of_database(shared, &asked, now).await,
+        None => of_clusters(&visitor, &asked, now).await,
+    };
+    PageFrame::live(&visitor, "Overview", "").around(&html! { h1 { "Overview" } (content) })
+}
+
+async fn of_clusters(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Markup {
     let glances = visitor.asked(asked).map(|cluster| async move {
-        let (user, glance) = tokio::join!(
-            by(deadline(), cluster.user()),
-            Box::pin(glance(cluster, asked.get("namespace"), now))
-        );
-        (cluster, user.ok().flatten().map(str::to_owned), glance)
+        let (user, glance) =
+            tokio::join!(by(deadline(), cluster.user()), Box::pin(glance(cluster, asked, now)));
+        (cluster, user.ok().flatten(), glance)
     });
     let glances = join_all(glances).await;
-    PageFrame::live(&visitor, "Overview", "").around(&html! {
-        h1 { "Overview" }
+    html! {
         @if visitor.has_several() {
             @let rows: Vec<_> = glances.iter().map(|(cluster, _, glance)| match glance {
-                Ok(glance) => (glance.cluster.clone(), glance.namespace.as_deref()),
+                Ok((row, namespace, _)) => (row.clone(), namespace.as_deref()),
                 Err(error) => (ClusterRow::failed(&cluster.name, error.to_string()), None),
             }).collect();
-            @let rows: Vec<_> = rows.iter().map(|(row, namespace)| (row, *namespace)).collect();
             (clusters_table(&rows, now))
         }
         @for (cluster, user, glance) in &glances {
@@ -91,59 +82,76 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
                 h2 { (cluster.name) }
                 @if let Some(user) = user { p.quiet { "as " (user) } }
                 @match glance {
-                    Ok(glance) => (shown(cluster, glance, asked, now)),
+                    Ok((_, _, shown)) => (shown),
                     Err(error) => (trouble(&error.to_string())),
                 }
             }
         }
-    })
+    }
 }
 
+/// All clusters of a database, or those that are asked for.
+async fn of_database(shared: &SharedLedger, asked: &PageQuery, now: Timestamp) -> Markup {
+    let place = LinkScope { cluster: asked.get("cluster"), namespace: asked.get("namespace") };
+    let wanted = shared::wanted(asked);
+    let (clusters, history) = tokio::join!(
+        fleet::clusters(&shared.store, &wanted),
+        recent_history(&shared.histories, &shared.ledger, place, now)
+    );
+    html! {
+        form.filter method="get" action="./" role="search" {
+            (text_field(asked, "Cluster", "cluster", "all"))
+            (text_field(asked, "Namespace", "namespace", "all"))
+            button { "Show" }
+        }
+        @match clusters {
+            Err(error) => (trouble(&error.to_string())),
+            Ok(clusters) if clusters.is_empty() => {
+                p.quiet { "No cluster is found: no guard of a cluster that you may see writes to this ledger." }
+            }
+            Ok(clusters) => {
+                (tiles(place, &clusters))
+                h2 { "Clusters" }
+                @let rows: Vec<_> = clusters.into_iter().map(|row| (row, place.namespace)).collect();
+                (clusters_table(&rows, now))
+                div.columns { (last_days(&history, place)) }
+            }
+        }
+    }
+}
+
+/// A cluster, the namespace that is shown of it where the visitor may not list all, and what is shown.
 async fn glance(
     cluster: &VisitedCluster,
-    chosen: Option<&str>,
+    asked: &PageQuery,
     now: Timestamp,
-) -> Result<Glance, InspectError> {
-    let end = deadline();
+) -> Result<(ClusterRow, Option<String>, Markup), InspectError> {
+    let (end, chosen) = (deadline(), asked.get("namespace"));
     let board = by(end, cluster.board(chosen)).await?;
-    let is_narrowed = board.only(chosen).is_some();
     let connection = cluster.connection().await?;
-    let namespace = board.namespace.clone();
+    let namespace = board.namespace();
+    let place = LinkScope { cluster: Some(&cluster.name), namespace };
     if board.is_forbidden() {
-        cluster.histories.forget();
+        cluster.histories.invalidate_all();
     }
     // On the heap: all of it together would not fit onto the stack of a thread.
     let history = Box::pin(async {
-        let counted = HistoryKey { namespace: namespace.clone(), ..HistoryKey::default() };
         let ledger = Box::pin(cluster.ledger()).await?;
-        Box::pin(cluster.histories.read(&ledger, counted, now)).await
+        Box::pin(recent_history(&cluster.histories, &ledger, LinkScope { cluster: None, namespace }, now))
+            .await
     });
-    let exceptions = async {
-        match board.exceptions(now) {
-            Some(exceptions) => Ok(exceptions),
-            // Nothing follows them, or not yet.
-            None => by(end, exceptions::read(connection, namespace.as_deref(), None, now)).await,
-        }
-    };
+    let exceptions = by(end, exceptions::read(connection, namespace, None, now));
     let rows = board.rows(now);
-    let at_a_glance =
-        Box::pin(fleet::at_a_glance(&cluster.name, &connection.client, namespace.as_deref(), &rows.rows));
+    let at_a_glance = Box::pin(fleet::at_a_glance(&cluster.name, &connection.client, namespace, &rows.rows));
     // A cluster that does not answer is not waited for as long as a ledger is.
-    let (exceptions, history, cluster) = tokio::try_join!(
+    let (exceptions, history, row) = tokio::try_join!(
         async { Ok(exceptions.await) },
         async { Ok(history.await) },
         by(end, async { Ok(at_a_glance.await) })
     )?;
-    let fields = board.fields(None).ranked();
-    Ok(Glance { cluster, namespace, is_narrowed, rows, fields, exceptions, history })
-}
-
-fn shown(cluster: &VisitedCluster, glance: &Glance, asked: &PageQuery, now: Timestamp) -> Markup {
-    let Glance { cluster: _, namespace, is_narrowed, rows, fields, exceptions, history } = glance;
-    let place = LinkScope { cluster: Some(&cluster.name), namespace: namespace.as_deref() };
-    html! {
+    let shown = html! {
         @if let Some(namespace) = namespace {
-            @if *is_narrowed { p.note { (write::only(namespace)) } }
+            @if board.only(chosen).is_some() { p.note { (write::only(namespace)) } }
             form.filter method="get" action="./" {
                 input type="hidden" name="cluster" value=(cluster.name);
                 label { "Namespace" input name="namespace" value=(namespace); }
@@ -151,84 +159,77 @@ fn shown(cluster: &VisitedCluster, glance: &Glance, asked: &PageQuery, now: Time
             }
         }
         (notes(&cluster.name, &rows.notes))
-        @if let Ok(history) = history { (notes(&format!("ledger-{}", cluster.name), &history.missing)) }
-        @if !rows.is_blind { (states(place, rows)) }
+        @if let Ok(history) = &history { (notes(&format!("ledger-{}", cluster.name), &history.missing)) }
+        @if !rows.is_blind { (tiles(place, std::slice::from_ref(&row))) }
         div.columns {
-            section { h3 { "Fields that drift most" } (drifting(place, asked, fields)) }
+            section { h3 { "Fields that drift most" } (drifting(place, asked, &board.fields())) }
             section {
                 h3 { "Exceptions that end within 24 hours" }
-                @match exceptions {
+                @match &exceptions {
                     Ok(exceptions) => (ending(place, exceptions, now)),
                     Err(error) => (trouble(&error.to_string())),
                 }
             }
-            @match history {
-                Ok(history) => (last_days(history, place)),
-                Err(error) => section { h3 { "Ledger" } p.note { (error) } },
-            }
+            (last_days(&history, place))
         }
-    }
+    };
+    Ok((row, namespace.map(str::to_owned), shown))
 }
 
 /// The releases by state, those that need somebody first.
-fn states(place: LinkScope<'_>, Rows { rows, .. }: &Rows) -> Markup {
-    let place_of =
-        |state: &str| HealthReason::ALL.iter().position(|it| it.as_str() == state).unwrap_or(usize::MAX);
-    let mut counts: BTreeMap<(u8, usize, &str), u64> = BTreeMap::new();
-    for row in rows {
-        let state = write::state(row);
-        let place = place_of(state);
-        let rank = match (row.guarded, row.ready.as_deref()) {
-            (true, Some("False")) => 0,
-            (true, Some("True")) => 2,
-            _ => 1,
+fn tiles(place: LinkScope<'_>, clusters: &[ClusterRow]) -> Markup {
+    let states = fleet::states(clusters).into_iter().map(|(state, count)| {
+        let reason = HealthReason::ALL.into_iter().enumerate().find(|(_, it)| it.as_str() == state);
+        let (rank, class) = match reason.map(|(_, it)| it.ready()) {
+            Some(Ready::False) => (0, "tile bad"),
+            Some(Ready::True) => (2, "tile good"),
+            Some(Ready::Unknown) | None => (1, "tile doubt"),
         };
-        *counts.entry((rank, place, state)).or_default() += 1;
-        // The list finds every release with drift, also one whose repairs are paused.
-        if state != DRIFTED && row.drifted.is_some_and(|drifted| drifted > 0) {
-            *counts.entry((0, place_of(DRIFTED), DRIFTED)).or_default() += 1;
-        }
-    }
+        (rank, reason.map_or(usize::MAX, |(place, _)| place), state, class, count)
+    });
+    let mut states: Vec<_> = states.collect();
+    states.sort_unstable();
     let all = place.link("releases");
     html! {
         ul.tiles {
-            li { a.tile href=(all.text()) { strong { (rows.len()) } span { "Releases" } } }
-            @for ((rank, _, state), count) in &counts {
-                @let class = match rank { 0 => "tile bad", 1 => "tile doubt", _ => "tile good" };
-                (tile(class, *count, state, &all))
+            @let count: u64 = clusters.iter().map(|cluster| cluster.releases).sum();
+            li { a.tile href=(all.text()) { strong { (count) } span { "Releases" } } }
+            @for (_, _, state, class, count) in states {
+                li { a class=(class) href=(all.clone().with("state", state).text()) {
+                    strong { (count) } span { (write::words(state)) }
+                } }
             }
         }
     }
 }
 
 /// The fields that drift in most releases, or a page of all fields that drift.
-fn drifting(place: LinkScope<'_>, asked: &PageQuery, fields: &[DriftingField]) -> Markup {
-    if fields.is_empty() {
-        return html! { p.quiet { "No field drifts." } };
-    }
+fn drifting(
+    place: LinkScope<'_>,
+    asked: &PageQuery,
+    DriftingFields { ranked, is_cut }: &DriftingFields,
+) -> Markup {
     let link = |field: &str| place.link("releases").with("field", field).text();
-    let (page, pages) = asked.page(ALL, fields.len(), ALL_FIELDS);
+    let (page, pages) = asked.page(ALL, ranked.len(), ALL_FIELDS);
     let of_page = |page: &str| place.link("").with(ALL, page).text();
     let (before, most) = match asked.get(ALL) {
         Some(_) => ((page - 1) * ALL_FIELDS, ALL_FIELDS),
         None => (0, FIELDS),
     };
     html! {
+        @if ranked.is_empty() { p.quiet { "No field drifts." } }
         ul.ranked {
-            @for DriftingField { name, releases, is_least } in fields.iter().skip(before).take(most) {
-                li { a href=(link(name)) {
-                    code { (name) }
-                    span.count { @if *is_least { "at least " } (releases) }
-                } }
+            @for (name, releases) in ranked.iter().skip(before).take(most) {
+                li { a href=(link(name)) { code { (name) } span.count { (releases) } } }
             }
         }
-        @if fields.iter().any(|field| field.is_least) {
+        @if *is_cut {
             p.quiet { "The status of a release names 10 drifted objects, with 10 fields of each: further releases may have the field." }
         }
         @if asked.get(ALL).is_some() {
             (turns("Pages of fields", (page, pages), |page| of_page(&page.to_string())))
-        } @else if fields.len() > most {
-            p { a href=(of_page("all")) { "and " (fields.len() - most) " more fields" } }
+        } @else if ranked.len() > most {
+            p { a href=(of_page("all")) { "and " (ranked.len() - most) " more fields" } }
         }
     }
 }
@@ -266,101 +267,8 @@ fn ending(place: LinkScope<'_>, exceptions: &[exceptions::ListedAllowance], now:
     }
 }
 
-/// What happened, as sections of a page.
-pub(super) fn last_days(history: &RecentHistory, place: LinkScope<'_>) -> Markup {
-    html! { (drifted(place, &history.drift)) (denied(place, &history.denials)) }
-}
-
-/// Drift over time: above the line what stayed, below it what was repaired.
-fn drifted(place: LinkScope<'_>, DriftHistory { span, days }: &DriftHistory) -> Markup {
-    let counts = days.iter();
-    let counts = counts.map(|(day, (worse, better))| DayCounts { day: *day, worse: *worse, better: *better });
-    let link = |day: Date, verdicts: &[&str]| {
-        let rows = rows_of(span, place.link("ledger"), day);
-        verdicts.iter().fold(rows, |rows, verdict| rows.with("verdict", verdict)).text()
-    };
-    html! {
-        section {
-            h3 { "Drift of " (DAYS) " days" }
-            (picture(counts, "No drift was found."))
-            ul.ranked {
-                @for (day, (left, repaired)) in days.iter().rev().filter(|(_, counts)| **counts != (0, 0)) {
-                    li {
-                        span { (day) }
-                        span.count { (number(*left, " left", &link(*day, LEFT))) ", " (number(*repaired, " repaired", &link(*day, REPAIRED))) }
-                    }
-                }
-            }
-            (note(span))
-        }
-    }
-}
-
-fn number(count: u64, words: &str, link: &str) -> Markup {
-    html! { @if count == 0 { (count) (words) } @else { a href=(link) { (count) (words) } } }
-}
-
-fn denied(place: LinkScope<'_>, DenialHistory { span, days, users, more_users }: &DenialHistory) -> Markup {
-    let rows = place.link("ledger").with("verdict", "Deny");
-    let counts = days.iter().map(|(day, count)| DayCounts { day: *day, worse: *count, better: 0 });
-    let of_user = |user: &str| rows.clone().with("by", user).with("since", &span.since.to_string()).text();
-    html! {
-        section {
-            h3 { "Denied changes of " (DAYS) " days" }
-            (picture(counts, "No change was denied."))
-            @if days.values().any(|count| *count > 0) {
-                ul.ranked {
-                    @for (day, count) in days.iter().rev().filter(|(_, count)| **count > 0) {
-                        li { a href=(rows_of(span, rows.clone(), *day).text()) { span { (day) } span.count { (count) } } }
-                    }
-                }
-                (note(span))
-            }
-        }
-        @if !users.is_empty() {
-            section {
-                h3 { "Users whose changes were denied" }
-                ul.ranked { @for (user, count) in users {
-                    li { a href=(of_user(user)) { span { (user) } span.count { (count) } } }
-                } }
-                @if *more_users > 0 {
-                    p { a href=(rows.clone().with("since", &span.since.to_string()).text()) {
-                        "and " (more_users) " more users, among all denied changes"
-                    } }
-                }
-            }
-        }
-    }
-}
-
-fn rows_of(span: &DaySpan, rows: PageLink, day: Date) -> PageLink {
-    let begin = day.to_zoned(TimeZone::UTC).map_or(span.since, |begin| begin.timestamp().max(span.since));
-    rows.with("since", &begin.to_string()).with("until", &format!("{day}T23:59:59.999999999Z"))
-}
-
-/// What a number of a span does not count.
-fn note(span: &DaySpan) -> Markup {
-    html! {
-        @if span.is_cut {
-            p.quiet {
-                "Only the newest " (COUNTED) " rows are counted, those since "
-                (utc(span.since)) ". The ledger has older ones of these " (DAYS) " days."
-            }
-        }
-    }
-}
-
-/// A picture of counts that stand beside it as text; `none` where there is nothing to draw.
-fn picture(counts: impl Iterator<Item = DayCounts>, none: &str) -> Markup {
-    match report::days(&counts.collect::<Vec<_>>()) {
-        // It holds only numbers and days.
-        Some(picture) => html! { figure aria-hidden="true" { (maud::PreEscaped(picture)) } },
-        None => html! { p.quiet { (none) } },
-    }
-}
-
 /// The clusters, each with the namespace that is shown of it.
-pub(super) fn clusters_table(rows: &[(&ClusterRow, Option<&str>)], now: Timestamp) -> Markup {
+fn clusters_table(rows: &[(ClusterRow, Option<&str>)], now: Timestamp) -> Markup {
     let lines = html! { @for (row, namespace) in rows { (cluster_line(row, *namespace, now)) } };
     write::table("Clusters", &write::heads(&HEADS), &lines)
 }
@@ -404,8 +312,8 @@ fn cluster_line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Ma
 }
 
 /// The days that are counted, and the most rows.
-pub(super) const DAYS: i64 = 10;
-pub(super) const COUNTED: usize = 3000;
+const DAYS: i64 = 10;
+const COUNTED: usize = 5000;
 
 const USERS: usize = 8;
 
@@ -416,176 +324,181 @@ const HISTORY_PATIENCE: Duration = Duration::from_secs(15);
 const HISTORY_KEPT: Duration = Duration::from_secs(30);
 const KEPT_HISTORIES: u64 = 64;
 
-/// The verdicts on drift that stays, and on drift that was repaired.
+/// The verdicts on drift that stays, on drift that was repaired, and on changes that were denied.
 pub(super) const LEFT: &[&str] = &["Reported", "Failed"];
-pub(super) const REPAIRED: &[&str] = &["Restored", "Recreated"];
+const REPAIRED: &[&str] = &["Restored", "Recreated"];
+const DENIED: &[&str] = &["Deny"];
 
+/// What happened of late.
 pub(super) struct RecentHistory {
-    pub(super) drift: DriftHistory,
-    pub(super) denials: DenialHistory,
-    /// Sentences about ledgers whose rows are missing.
-    pub(super) missing: Vec<String>,
-}
-
-/// The time of which rows are counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DaySpan {
-    pub(super) days: Vec<Date>,
-    pub(super) since: Timestamp,
-    /// Whether it is shorter than asked for: there are more rows than are counted.
-    pub(super) is_cut: bool,
-}
-
-/// The drift that was found of late: what stayed, and what was repaired.
-pub(super) struct DriftHistory {
-    pub(super) span: DaySpan,
-    pub(super) days: BTreeMap<Date, (u64, u64)>,
-}
-
-/// The changes that were denied of late.
-pub(super) struct DenialHistory {
-    pub(super) span: DaySpan,
-    pub(super) days: BTreeMap<Date, u64>,
-    /// By user, the most first.
-    pub(super) users: Vec<(String, u64)>,
-    /// Users that are not among them.
-    pub(super) more_users: usize,
-}
-
-pub(super) struct ReleaseHistories(Cache<HistoryKey, Arc<RecentHistory>>);
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct HistoryKey {
-    /// `None` for all, or for the only one.
-    pub(super) cluster: Option<String>,
-    /// `None` for all.
-    pub(super) namespace: Option<String>,
-    /// Which changes it counts, where changes are told.
-    pub(super) version: u64,
-}
-
-impl Default for ReleaseHistories {
-    fn default() -> Self {
-        Self(Cache::builder().max_capacity(KEPT_HISTORIES).time_to_live(HISTORY_KEPT).build())
-    }
-}
-
-impl ReleaseHistories {
-    /// What happened in a place, as it was counted a moment ago or as `ledger` says now.
-    pub(super) async fn read(
-        &self,
-        ledger: &VisitorLedger,
-        place: HistoryKey,
-        now: Timestamp,
-    ) -> Result<Arc<RecentHistory>, Arc<InspectError>> {
-        let namespace = place.namespace.clone();
-        self.keep(place, read_history(ledger, namespace.as_deref(), now)).await
-    }
-
-    /// Forgets what was counted with rights that are gone.
-    pub(super) fn forget(&self) {
-        self.0.invalidate_all();
-    }
-
-    /// What is counted for a place; a failure is not kept.
-    async fn keep(
-        &self,
-        place: HistoryKey,
-        count: impl Future<Output = Result<RecentHistory, InspectError>>,
-    ) -> Result<Arc<RecentHistory>, Arc<InspectError>> {
-        self.0.try_get_with(place, async { count.await.map(Arc::new) }).await
-    }
-}
-
-impl DaySpan {
-    pub(super) fn until(now: Timestamp) -> Self {
-        let today = date(now);
-        let days: Vec<_> = (0..DAYS).rev().filter_map(|age| today.checked_sub(age.days()).ok()).collect();
-        let since = days.first().and_then(|date| date.to_zoned(TimeZone::UTC).ok());
-        Self { days, since: since.map_or(now, |since| since.timestamp()), is_cut: false }
-    }
-
-    /// The part of it that the newest rows are of.
-    fn reached(&self, newest: &EntryPage) -> Self {
-        match newest.items.last().filter(|_| newest.next.is_some()) {
-            None => self.clone(),
-            Some(last) => Self {
-                days: self.days.iter().copied().filter(|day| *day >= date(last.time)).collect(),
-                since: last.time,
-                is_cut: true,
-            },
-        }
-    }
-
-    fn by_day<C: Default>(&self) -> BTreeMap<Date, C> {
-        self.days.iter().map(|day| (*day, C::default())).collect()
-    }
-}
-
-impl DriftHistory {
-    /// The drift of the newest rows.
-    fn count(span: &DaySpan, newest: &EntryPage) -> Self {
-        let span = span.reached(newest);
-        let mut days: BTreeMap<Date, (u64, u64)> = span.by_day();
-        for entry in &newest.items {
-            let is_left = LEFT.contains(&entry.verdict.as_str());
-            let (left, repaired) = days.entry(date(entry.time)).or_default();
-            *(if is_left { left } else { repaired }) += 1;
-        }
-        Self { span, days }
-    }
-}
-
-impl DenialHistory {
-    /// The changes of the newest rows.
-    fn count(span: &DaySpan, newest: &EntryPage) -> Self {
-        let span = span.reached(newest);
-        let mut days: BTreeMap<Date, u64> = span.by_day();
-        let mut users: BTreeMap<&str, u64> = BTreeMap::new();
-        for entry in &newest.items {
-            *days.entry(date(entry.time)).or_default() += 1;
-            *users.entry(&entry.user).or_default() += 1;
-        }
-        let mut users: Vec<_> = users.into_iter().map(|(user, count)| (user.to_owned(), count)).collect();
-        users.sort_by(|(left, fewer), (right, more)| more.cmp(fewer).then_with(|| left.cmp(right)));
-        let more_users = users.len().saturating_sub(USERS);
-        users.truncate(USERS);
-        Self { span, days, users, more_users }
-    }
-}
-
-/// Reads what happened in a namespace, or in all.
-async fn read_history(
-    ledger: &VisitorLedger,
-    namespace: Option<&str>,
-    now: Timestamp,
-) -> Result<RecentHistory, InspectError> {
-    let span = DaySpan::until(now);
-    let drift = [LEFT, REPAIRED].concat();
-    let (drift, denials) =
-        (newest(ledger, namespace, &drift, span.since), newest(ledger, namespace, &["Deny"], span.since));
-    let read = async { tokio::try_join!(drift, denials) };
-    let late =
-        |_| InspectError::Named(format!("the ledger did not answer within {} s", HISTORY_PATIENCE.as_secs()));
-    let (drift, denials) = timeout(HISTORY_PATIENCE, read).await.map_err(late)??;
-    let mut missing = drift.missing.clone();
-    add_new(&mut missing, denials.missing.clone());
-    Ok(RecentHistory {
-        drift: DriftHistory::count(&span, &drift),
-        denials: DenialHistory::count(&span, &denials),
-        missing,
-    })
-}
-
-async fn newest(
-    ledger: &VisitorLedger,
-    namespace: Option<&str>,
-    verdicts: &[&str],
+    days: BTreeMap<Date, VerdictCounts>,
     since: Timestamp,
-) -> Result<EntryPage, InspectError> {
-    let verdicts = verdicts.iter().map(|verdict| (*verdict).to_owned()).collect();
-    let (namespace, since) = (namespace.map(str::to_owned), Some(since));
-    ledger.newest(&Filter { namespace, verdicts, since, ..Filter::default() }, COUNTED).await
+    /// Whether it is shorter than asked for: there are more rows than are counted.
+    is_cut: bool,
+    /// Those whose changes were denied, the most first.
+    users: Vec<(String, u64)>,
+    /// Sentences about ledgers whose rows are missing.
+    missing: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct VerdictCounts {
+    left: u64,
+    repaired: u64,
+    denied: u64,
+}
+
+/// What was counted a moment ago, by cluster and namespace. A failure is not kept.
+pub(super) type HistoryCache = Cache<(Option<String>, Option<String>), Arc<RecentHistory>>;
+
+pub(super) fn histories() -> HistoryCache {
+    Cache::builder().max_capacity(KEPT_HISTORIES).time_to_live(HISTORY_KEPT).build()
+}
+
+/// Counts of one kind: the words behind them, the verdicts that their rows have, and where they stand.
+type Counted = (&'static str, &'static [&'static str], fn(&VerdictCounts) -> u64);
+
+const DRIFT: [Counted; 2] =
+    [(" left", LEFT, |counts| counts.left), (" repaired", REPAIRED, |counts| counts.repaired)];
+const DENIALS: [Counted; 1] = [(" denied", DENIED, |counts| counts.denied)];
+
+/// What happened, as sections of a page.
+fn last_days(history: &Result<Arc<RecentHistory>, Arc<InspectError>>, place: LinkScope<'_>) -> Markup {
+    let history = match history {
+        Ok(history) => history,
+        Err(error) => return html! { section { h3 { "Ledger" } p.note { (error) } } },
+    };
+    let denied = place.link("ledger").with("verdict", "Deny").with("since", &history.since.to_string());
+    html! {
+        (by_day("Drift", history, place, "No drift was found.", &DRIFT))
+        (by_day("Denied changes", history, place, "No change was denied.", &DENIALS))
+        @if !history.users.is_empty() {
+            section {
+                h3 { "Users whose changes were denied" }
+                ul.ranked { @for (user, count) in history.users.iter().take(USERS) {
+                    li { a href=(denied.clone().with("by", user).text()) { span { (user) } span.count { (count) } } }
+                } }
+                @if history.users.len() > USERS {
+                    p { a href=(denied.text()) {
+                        "and " (history.users.len() - USERS) " more users, among all denied changes"
+                    } }
+                }
+            }
+        }
+    }
+}
+
+/// Counts over time, as a picture and as text: above the line the first of them, below it the second.
+fn by_day(
+    what: &str,
+    history: &RecentHistory,
+    place: LinkScope<'_>,
+    none: &str,
+    counted: &[Counted],
+) -> Markup {
+    let number = |day: Date, counts: &VerdictCounts, (words, verdicts, count): &Counted| {
+        let begin = day.to_zoned(TimeZone::UTC).map_or(history.since, |begin| begin.timestamp());
+        let rows = place.link("ledger").with("since", &begin.max(history.since).to_string());
+        let rows = rows.with("until", &format!("{day}T23:59:59.999999999Z"));
+        let rows = verdicts.iter().fold(rows, |rows, verdict| rows.with("verdict", verdict));
+        html! { @match count(counts) { 0 => { "0" (words) } count => a href=(rows.text()) { (count) (words) } } }
+    };
+    let drawn: Vec<_> = history
+        .days
+        .iter()
+        .map(|(day, counts)| {
+            let mut numbers = counted.iter().map(|(.., count)| count(counts));
+            let (worse, better) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+            DayCounts { day: *day, worse, better }
+        })
+        .collect();
+    html! {
+        section {
+            h3 { (what) " of " (DAYS) " days" }
+            @match report::days(&drawn) {
+                // It holds only numbers and days.
+                Some(picture) => figure aria-hidden="true" { (maud::PreEscaped(picture)) },
+                None => p.quiet { (none) },
+            }
+            ul.ranked {
+                @for (day, counts) in history.days.iter().rev() {
+                    @if counted.iter().any(|(.., count)| count(counts) > 0) {
+                        li {
+                            span { (day) }
+                            span.count { @for (place, one) in counted.iter().enumerate() {
+                                @if place > 0 { ", " }
+                                (number(*day, counts, one))
+                            } }
+                        }
+                    }
+                }
+            }
+            @if history.is_cut {
+                p.quiet {
+                    "Only the newest " (COUNTED) " rows are counted, those since " (utc(history.since))
+                    ". The ledger has older ones of these " (DAYS) " days."
+                }
+            }
+        }
+    }
+}
+
+impl RecentHistory {
+    /// What the newest rows until now tell of all those since a time.
+    fn count(since: Timestamp, now: Timestamp, newest: EntryPage) -> Self {
+        let last = newest.items.last().filter(|_| newest.next.is_some()).map(|last| last.time);
+        let since = last.unwrap_or(since);
+        let days = date(since).series(1.day()).take_while(|day| *day <= date(now));
+        let mut days: BTreeMap<Date, VerdictCounts> =
+            days.map(|day| (day, VerdictCounts::default())).collect();
+        let mut users: BTreeMap<String, u64> = BTreeMap::new();
+        for entry in newest.items {
+            let counts = days.entry(date(entry.time)).or_default();
+            let is_of = |verdicts: &[&str]| verdicts.contains(&entry.verdict.as_str());
+            if is_of(DENIED) {
+                counts.denied += 1;
+                *users.entry(entry.user).or_default() += 1;
+            } else {
+                *(if is_of(LEFT) { &mut counts.left } else { &mut counts.repaired }) += 1;
+            }
+        }
+        let mut users: Vec<_> = users.into_iter().collect();
+        users.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        Self { days, since, is_cut: last.is_some(), users, missing: newest.missing }
+    }
+}
+
+/// What happened in a place, as it was counted a moment ago or as `ledger` says now.
+async fn recent_history(
+    histories: &HistoryCache,
+    ledger: &VisitorLedger,
+    place: LinkScope<'_>,
+    now: Timestamp,
+) -> Result<Arc<RecentHistory>, Arc<InspectError>> {
+    let (cluster, namespace) = (place.cluster.map(str::to_owned), place.namespace.map(str::to_owned));
+    let since = since(now);
+    let verdicts = [LEFT, REPAIRED, DENIED].concat().into_iter().map(str::to_owned).collect();
+    let filter = Filter {
+        cluster: cluster.clone(),
+        namespace: namespace.clone(),
+        verdicts,
+        since: Some(since),
+        ..Filter::default()
+    };
+    let read = async {
+        let late = |_| {
+            InspectError::Named(format!("the ledger did not answer within {} s", HISTORY_PATIENCE.as_secs()))
+        };
+        let newest = timeout(HISTORY_PATIENCE, ledger.newest(&filter, COUNTED)).await.map_err(late)??;
+        Ok::<_, InspectError>(Arc::new(RecentHistory::count(since, now, newest)))
+    };
+    histories.try_get_with((cluster, namespace), read).await
+}
+
+/// The begin of the first day that is counted.
+fn since(now: Timestamp) -> Timestamp {
+    let first = date(now).checked_sub((DAYS - 1).days()).and_then(|first| first.to_zoned(TimeZone::UTC));
+    first.map_or(now, |first| first.timestamp())
 }
 
 fn date(time: Timestamp) -> Date {

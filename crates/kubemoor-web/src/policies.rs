@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::board::Rows;
-use super::html::{self as write, PageFrame, PageLink, PageQuery, encoded, heads, notes, trouble, turns};
+use super::html::{self as write, PageFrame, PageLink, PageQuery, heads, sections};
 use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::failure::{InspectError, failed};
@@ -21,33 +21,11 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::lint::LintFinding;
 use kubemoor_policy::resolver::PolicyConflict;
 
-const CONFLICTS: usize = 100;
-
-struct PolicyOverview {
-    rows: Vec<ListedPolicy>,
-    matched: BTreeMap<String, usize>,
-    /// Where two of them disagree, and for how many releases.
-    conflicts: BTreeMap<PolicyConflict, usize>,
-    /// What in them has no effect.
-    findings: Vec<LintFinding>,
-    notes: Vec<String>,
-    /// The only namespace whose releases are counted.
-    only: Option<String>,
-}
-
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
-    let known = visitor.each(&asked, |cluster| read(cluster)).await;
+    let known = visitor.each(&asked, |cluster| shown(cluster)).await;
     PageFrame::live(&visitor, "Policies", "policies").narrowed(&asked).around(&html! {
         h1 { "Policies" }
-        @for (cluster, known) in &known {
-            section {
-                @if visitor.has_several() { h2 { (cluster.name) } }
-                @match known {
-                    Ok(known) => (shown(cluster, &asked, known)),
-                    Err(error) => (trouble(&error.to_string())),
-                }
-            }
-        }
+        (sections(&visitor, &known))
     })
 }
 
@@ -80,7 +58,7 @@ async fn learn_namespaces(reader: &ClusterReader) -> Result<(), InspectError> {
     Ok(())
 }
 
-async fn read(cluster: &VisitedCluster) -> Result<PolicyOverview, InspectError> {
+async fn shown(cluster: &VisitedCluster) -> Result<Markup, InspectError> {
     let reader = cluster.reader().await?;
     let rows = policies::read(&reader.connection, None).await?;
     let board = cluster.board(None).await?;
@@ -91,10 +69,25 @@ async fn read(cluster: &VisitedCluster) -> Result<PolicyOverview, InspectError> 
     let (matched, conflicts) = counted(releases.iter().map(|row| reader.resolver.of(&row.id())));
     // Where not all releases are known, one of the others may match.
     let releases: Vec<_> = releases.iter().map(|row| row.id()).collect();
-    let releases = (board.namespace.is_none() && is_complete).then_some(releases.as_slice());
+    let releases = (board.namespace().is_none() && is_complete).then_some(releases.as_slice());
     let findings = policies::findings(&reader.connection, releases).await?;
-    let notes = notes.into_iter().chain(unread).collect();
-    Ok(PolicyOverview { rows, matched, conflicts, findings, notes, only: board.namespace.clone() })
+    let unread: Vec<_> = notes.into_iter().chain(unread).collect();
+    Ok(html! {
+        @if let Some(only) = board.namespace() { p.note { (write::only(only)) } }
+        (write::notes(&cluster.name, &unread))
+        @if rows.is_empty() { p.quiet { "There are no policies: the guard's own flags hold." } } @else {
+            @let columns = heads(&["Policy", "Priority", "State", "Edits", "Drift", "Releases", "Message"]);
+            @let lines = html! { @for row in &rows { (line(cluster, row, &matched)) } };
+            (write::table(&format!("Policies of {}", cluster.name), &columns, &lines))
+            @if !conflicts.is_empty() { (disagreements(cluster, &conflicts)) }
+            @if !findings.is_empty() {
+                h2 { "What has no effect" }
+                ul { @for LintFinding { policy, field, message, .. } in &findings {
+                    li { strong { (policy) } ": " code { (field) } ": " (message) }
+                } }
+            }
+        }
+    })
 }
 
 /// How many releases each policy matches, and those of which two disagree.
@@ -119,45 +112,16 @@ fn counted(
     (matched, conflicts)
 }
 
-fn shown(cluster: &VisitedCluster, asked: &PageQuery, known: &PolicyOverview) -> Markup {
-    let PolicyOverview { rows, matched, conflicts, findings, notes: unread, only } = known;
-    html! {
-        @if let Some(only) = only { p.note { (write::only(only)) } }
-        (notes(&cluster.name, unread))
-        @if rows.is_empty() { p.quiet { "There are no policies: the guard's own flags hold." } } @else {
-            @let columns = heads(&["Policy", "Priority", "State", "Edits", "Drift", "Releases", "Message"]);
-            @let lines = html! { @for row in rows { (line(cluster, row, matched)) } };
-            (write::table(&format!("Policies of {}", cluster.name), &columns, &lines))
-            @if !conflicts.is_empty() { (disagreements(cluster, asked, conflicts)) }
-            @if !findings.is_empty() {
-                h2 { "What has no effect" }
-                ul { @for LintFinding { policy, field, message, .. } in findings {
-                    li { strong { (policy) } ": " code { (field) } ": " (message) }
-                } }
-            }
-        }
-    }
-}
-
-fn disagreements(
-    cluster: &VisitedCluster,
-    asked: &PageQuery,
-    conflicts: &BTreeMap<PolicyConflict, usize>,
-) -> Markup {
-    let (page, pages) = asked.page("page", conflicts.len(), CONFLICTS);
-    let turned = |page: usize| {
-        let link = PageLink::to("policies").with("cluster", &cluster.name).with("page", &page.to_string());
-        format!("{}#conflicts-{}", link.text(), encoded(&cluster.name))
-    };
+fn disagreements(cluster: &VisitedCluster, conflicts: &BTreeMap<PolicyConflict, usize>) -> Markup {
     let releases = |policies: [&String; 2]| {
         let link = PageLink::to("releases").with("cluster", &cluster.name);
         policies.iter().fold(link, |link, policy| link.with("policy", policy)).text()
     };
     html! {
-        h2 id=(format!("conflicts-{}", encoded(&cluster.name))) { "Where policies disagree" }
+        h2 { "Where policies disagree" }
         @let columns = heads(&["Field", "This counts", "This does not", "Why", "Releases of both"]);
         @let lines = html! {
-            @for (it, count) in conflicts.iter().skip((page - 1) * CONFLICTS).take(CONFLICTS) {
+            @for (it, count) in conflicts {
                 tr {
                     th scope="row" { code { (it.field) } }
                     td { strong { (it.policy) } ": " (it.says) }
@@ -168,7 +132,6 @@ fn disagreements(
             }
         };
         (write::table(&format!("Where policies of {} disagree", cluster.name), &columns, &lines))
-        (turns(&format!("Pages of disagreements of {}", cluster.name), (page, pages), turned))
     }
 }
 

@@ -15,9 +15,10 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::act;
+use super::fleet;
 use super::html::{
-    self as write, PageFrame, PageLink, PageQuery, badge, fields_table, heads, mark, notes, trouble, turns,
-    utc,
+    self as write, LinkScope, PageFrame, PageLink, PageQuery, badge, fields_table, mark, notes, trouble,
+    turns,
 };
 use super::ledger::VisitorLedger;
 use super::visitor::{OrderRights, VisitedCluster, Visitor};
@@ -31,80 +32,79 @@ use kubemoor_inspect::comparison::{self, ObjectDiff, ReleaseDiff};
 use kubemoor_inspect::comparison::{FieldDiff, FieldDiffKind, ObjectDiffState as ObjectState};
 use kubemoor_inspect::exceptions;
 use kubemoor_inspect::failure::{InspectError, failed};
-use kubemoor_inspect::fleet::ReleaseRow;
 use kubemoor_inspect::ledger::changes;
 use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_inspect::releases::{self, ListedRelease};
 use kubemoor_ledger::entry::LedgerEntry;
-use kubemoor_ledger::query::{EntryPage, Filter};
+use kubemoor_ledger::query::Filter;
 use kubemoor_policy::guarded::GuardedRelease;
 use kubemoor_policy::resource::MAX_PATHS;
 use kubemoor_verdict::shown::{Difference, Shown};
 
 const AT_ONCE: usize = 8;
 
-const COMPARED_BY: [&str; 8] =
-    ["Cluster", "State", "Revision", "Chart", "Values", "Drifted", "Oldest drift", "Differs in"];
-
 const MOMENTS: usize = 50;
 
 const ROW_FIELDS: usize = 3;
 
-struct ReleasePage<'a> {
-    asked: &'a PageQuery,
-    cluster: &'a VisitedCluster,
-    release: &'a ReleaseId,
-    guarded: Result<Option<GuardedRelease>, InspectError>,
-    row: Option<ListedRelease>,
-    /// Its objects, as its records declare them.
-    compared: Result<(Arc<Release>, ReleaseDiff), InspectError>,
-    policies: Vec<String>,
-    exceptions: ReleaseExceptions,
-    rights: OrderRights,
-    timeline: Timeline,
-}
-
-/// The exceptions in the namespaces of the release's objects, and why some cannot be read.
-struct ReleaseExceptions {
-    rows: Vec<exceptions::ListedAllowance>,
-    failures: Vec<InspectError>,
-}
-
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
     let now = Timestamp::now();
-    framed(&visitor, &asked, read(&visitor, &asked, now).await)
+    let read = async {
+        let release = &asked.release().ok_or_else(unnamed)?;
+        match &visitor.shared {
+            Some(shared) => fleet::release(shared, &asked, release, now).await,
+            None => read(&visitor, &asked, release, now).await,
+        }
+    };
+    match read.await {
+        Ok(page) => {
+            let name = asked.get("name").unwrap_or_default();
+            PageFrame::live(&visitor, name, "releases").narrowed(&asked).around(&page)
+        }
+        Err(error) => write::failure(&visitor, "releases", &error),
+    }
 }
 
-/// The page of the release that is asked for, which follows the exceptions of these namespaces, or the reason why it
-/// cannot be shown.
-pub(super) fn framed(
-    visitor: &Visitor,
-    asked: &PageQuery,
-    read: Result<(Markup, BTreeSet<String>), InspectError>,
-) -> Response {
-    match read {
-        Ok((page, namespaces)) => {
-            let name = asked.get("name").unwrap_or("Release").to_owned();
-            PageFrame::live(visitor, &name, "releases").of_release(asked, &namespaces).around(&page)
+fn unnamed() -> InspectError {
+    InspectError::Named("this address names no release".to_owned())
+}
+
+/// The page of a release, with what is shown of it.
+pub(super) fn around(
+    release: &ReleaseId,
+    cluster: Option<&str>,
+    content: &Markup,
+    timeline: &Timeline,
+    now: Timestamp,
+) -> Markup {
+    let rows = LinkScope { cluster, namespace: Some(&release.namespace) }.link("ledger");
+    let rows = rows.with("release", &release.name).with("since", "30d");
+    html! {
+        nav.trail aria-label="Way back" { a href=(PageLink::to("releases").text()) { "Releases" } }
+        h1 { (release.name) }
+        p.quiet { "in namespace " (release.namespace) @if let Some(cluster) = cluster { ", cluster " (cluster) } }
+        (content)
+        section {
+            h2 { "What happened" }
+            (timeline.shown(now))
+            p { a href=(rows.text()) { "All rows of the ledger" } }
         }
-        Err(error) => write::failure(visitor, "releases", &error),
     }
 }
 
 async fn read(
     visitor: &Visitor,
     asked: &PageQuery,
+    release: &ReleaseId,
     now: Timestamp,
-) -> Result<(Markup, BTreeSet<String>), InspectError> {
+) -> Result<Markup, InspectError> {
     let cluster = visitor.cluster(asked)?;
-    let unnamed = || InspectError::Named("this address names no release".to_owned());
-    let release = &asked.release().ok_or_else(unnamed)?;
     let reader = cluster.reader().await?;
     let connection = &reader.connection;
     let (guarded, compared, timeline) = tokio::join!(
         guarded::get(&connection.client, release),
         compare(&reader, release, now),
-        Timeline::read(cluster, connection, release),
+        Timeline::read(release, None, Some(connection), cluster.ledger()),
     );
     let guarded = match guarded.map_err(|error| failed(connection, "read the GuardedRelease", error)) {
         // The page shows nothing of the release either.
@@ -112,35 +112,99 @@ async fn read(
         guarded => guarded,
     };
     let namespaces = namespaces(release, compared.as_ref().ok().map(|(declared, _)| &**declared));
-    let (exceptions, rights) = tokio::join!(
-        ReleaseExceptions::read(connection, &namespaces, now),
-        cluster.rights(release, &namespaces)
-    );
+    let ((exceptions, failures), rights) =
+        tokio::join!(read_exceptions(connection, &namespaces, now), cluster.rights(release, &namespaces));
     let row = match &guarded {
         // Why the records cannot be read, the comparison says.
         Ok(guarded) => row(&reader, release, guarded.as_ref()).await.ok().flatten(),
         // Without the guard's word it is not known if there is one.
         Err(_) => None,
     };
-    let is_known = row.is_some() || compared.is_ok();
-    if !is_known {
+    if row.is_none() && compared.is_err() {
         // Nothing is said of what the visitor may not see.
         return Err(compared.err().unwrap_or_else(unnamed));
     }
-    let policies = reader.resolver.of(release).matched().map(str::to_owned).collect();
-    let view = ReleasePage {
-        asked,
-        cluster,
-        release,
-        guarded,
-        row,
-        compared,
-        policies,
-        exceptions,
-        rights,
-        timeline,
+    let policies = reader.resolver.of(release);
+    let report = compared.as_ref().ok().map(|(_, report)| report);
+    let own: Vec<_> = match &compared {
+        Ok((release, _)) => {
+            let is_own = |exception: &exceptions::ListedAllowance| {
+                exception.state == exceptions::AllowanceState::Open
+                    && release.objects.keys().any(|object| is_for(exception, object, &release.id))
+            };
+            exceptions.into_iter().filter(is_own).collect()
+        }
+        Err(_) => exceptions,
     };
-    Ok((view.shown(visitor, now), namespaces))
+    let content = html! {
+        @if let Some(row) = &row {
+            p.state { (badge(row.state(), row.ready.as_deref(), row.stale_since)) " " (row.message) }
+        }
+        @if let Err(error) = &guarded { (trouble(&error.to_string())) }
+        (facts(row.as_ref(), report, &policies.matched().collect::<Vec<_>>()))
+        @if let Some(row) = row.as_ref().filter(|row| row.guarded && rights.steer) { (actions(cluster, release, row)) }
+        section {
+            h2 { "Objects" }
+            @match &compared {
+                Ok((release, report)) => (objects(cluster, asked, release, report, &rights)),
+                Err(error) => {
+                    (trouble(&error.to_string()))
+                    @if error.is_forbidden() {
+                        p.quiet {
+                            "The effect of the next upgrade and the chart values that set a field are shown only to \
+                             users who may read the release's record."
+                        }
+                    }
+                    (reported_objects(guarded.as_ref().ok().and_then(Option::as_ref)))
+                }
+            }
+        }
+        section {
+            h2 { "Exceptions" }
+            @for error in &failures { (trouble(&error.to_string())) }
+            @if failures.is_empty() || !own.is_empty() {
+                (act::exceptions_table(cluster, &own, &rights.revoke, now))
+            }
+        }
+    };
+    let name = visitor.has_several().then_some(cluster.name.as_str());
+    Ok(around(release, name, &content, &timeline, now))
+}
+
+fn facts(row: Option<&ListedRelease>, report: Option<&ReleaseDiff>, policies: &[&str]) -> Markup {
+    html! {
+        dl.facts {
+            @if let Some(ReleaseDiff { revision: Some(revision), status: Some(status), .. }) = report {
+                div { dt { "Record" } dd { "revision " (revision) ", " (status) } }
+            }
+            @if let Some(ListedRelease { edits: Some(edits), drift: Some(drift), .. }) = row {
+                div { dt { "Edits" } dd { (edits) } }
+                div { dt { "Drift" } dd { (drift) } }
+            }
+            div { dt { "Policies" } dd { @if policies.is_empty() { "none" } @else { (policies.join(", ")) } } }
+        }
+        @if let Some(report) = report {
+            @if let Some(invalid) = &report.invalid { (trouble(&format!("The latest record does not count: {invalid}"))) }
+            (notes("objects", &report.not_considered))
+        }
+    }
+}
+
+/// What the visitor may order; each leads to a page that says what it will do.
+fn actions(cluster: &VisitedCluster, release: &ReleaseId, row: &ListedRelease) -> Markup {
+    let link = |what: &str| {
+        PageLink::to("act").with("do", what).with("cluster", &cluster.name).of_release(release).text()
+    };
+    html! {
+        p.actions {
+            a.button href=(link("reconcile")) { "Repair now" }
+            @if row.reason.as_deref() == Some("Suspended") {
+                a.button href=(link("resume")) { "Resume repairs" }
+            } @else {
+                a.button href=(link("suspend")) { "Pause repairs" }
+            }
+        }
+    }
 }
 
 async fn compare(
@@ -188,172 +252,24 @@ fn is_for(exception: &exceptions::ListedAllowance, object: &ObjectId, release: &
     is_here && object.group == named.group && object.kind == named.kind && object.name == named.name
 }
 
-impl ReleaseExceptions {
-    async fn read(connection: &ClusterConnection, namespaces: &BTreeSet<String>, now: Timestamp) -> Self {
-        let read = namespaces
-            .iter()
-            .cloned()
-            .map(|namespace| async move { exceptions::read(connection, Some(&namespace), None, now).await });
-        let mut all = Self { rows: Vec::new(), failures: Vec::new() };
-        for read in stream::iter(read).buffered(AT_ONCE).collect::<Vec<_>>().await {
-            match read {
-                Ok(rows) => all.rows.extend(rows),
-                Err(error) => all.failures.push(error),
-            }
-        }
-        all
-    }
-}
-
-impl ReleasePage<'_> {
-    fn shown(&self, visitor: &Visitor, now: Timestamp) -> Markup {
-        html! {
-            nav.trail aria-label="Way back" { a href=(PageLink::to("releases").text()) { "Releases" } }
-            h1 { (self.release.name) }
-            p.quiet {
-                "in namespace " (self.release.namespace)
-                @if visitor.has_several() { ", cluster " (self.cluster.name) }
-            }
-            (self.head())
-            (self.actions())
-            section {
-                h2 { "Objects" }
-                @match &self.compared {
-                    Ok((release, report)) => (objects(self.cluster, self.asked, release, report, &self.rights)),
-                    Err(error) => {
-                        (trouble(&error.to_string()))
-                        @if error.is_forbidden() {
-                            p.quiet {
-                                "The effect of the next upgrade and the chart values that set a field are shown only to \
-                                 users who may read the release's record."
-                            }
-                        }
-                        (reported_objects(self.guarded.as_ref().ok().and_then(Option::as_ref)))
-                    }
-                }
-            }
-            section {
-                h2 { "Exceptions" }
-                @let ReleaseExceptions { rows, failures } = &self.exceptions;
-                @for error in failures { (trouble(&error.to_string())) }
-                @let own = self.own(rows);
-                @if failures.is_empty() || !own.is_empty() {
-                    (act::exceptions_table(self.cluster, &own, &self.rights.revoke, now))
-                }
-            }
-            section {
-                h2 { "What happened" }
-                (self.timeline.shown(now))
-                p { a href=(self.rows()) { "All rows of the ledger" } }
-            }
-        }
-    }
-
-    fn head(&self) -> Markup {
-        let report = self.compared.as_ref().ok().map(|(_, report)| report);
-        html! {
-            @if let Some(row) = &self.row { p.state { (badge(row)) " " (row.message) } }
-            @if let Err(error) = &self.guarded { (trouble(&error.to_string())) }
-            dl.facts {
-                @if let Some(ReleaseDiff { revision: Some(revision), status: Some(status), .. }) = report {
-                    div { dt { "Record" } dd { "revision " (revision) ", " (status) } }
-                }
-                @if let Some(ListedRelease { edits: Some(edits), drift: Some(drift), .. }) = &self.row {
-                    div { dt { "Edits" } dd { (edits) } }
-                    div { dt { "Drift" } dd { (drift) } }
-                }
-                div { dt { "Policies" } dd {
-                    @if self.policies.is_empty() { "none" } @else { (self.policies.join(", ")) }
-                } }
-            }
-            @if let Some(report) = report {
-                @if let Some(invalid) = &report.invalid { (trouble(&format!("The latest record does not count: {invalid}"))) }
-                (notes("objects", &report.not_considered))
-            }
-        }
-    }
-
-    /// What the visitor may order; each leads to a page that says what it will do.
-    fn actions(&self) -> Markup {
-        let Some(ListedRelease { guarded: true, reason, .. }) = &self.row else { return html! {} };
-        let is_suspended = reason.as_deref() == Some("Suspended");
-        let link = |what: &str| {
-            PageLink::to("act")
-                .with("do", what)
-                .with("cluster", &self.cluster.name)
-                .of_release(self.release)
-                .text()
-        };
-        html! {
-            @if self.rights.steer {
-                p.actions {
-                    a.button href=(link("reconcile")) { "Repair now" }
-                    @if is_suspended {
-                        a.button href=(link("resume")) { "Resume repairs" }
-                    } @else {
-                        a.button href=(link("suspend")) { "Pause repairs" }
-                    }
-                }
-            }
-        }
-    }
-
-    fn rows(&self) -> String {
-        let ReleaseId { namespace, name } = self.release;
-        let link = PageLink::to("ledger").with("cluster", &self.cluster.name).with("namespace", namespace);
-        link.with("release", name).with("since", "30d").text()
-    }
-
-    fn own(&self, rows: &[exceptions::ListedAllowance]) -> Vec<exceptions::ListedAllowance> {
-        let Ok((release, _)) = &self.compared else { return rows.to_vec() };
-        let is_own = |row: &&exceptions::ListedAllowance| {
-            row.state == exceptions::AllowanceState::Open
-                && release.objects.keys().any(|object| is_for(row, object, &release.id))
-        };
-        rows.iter().filter(is_own).cloned().collect()
-    }
-}
-
-/// The clusters that have a release, and in what it differs; `drifted` is where the number of drifted objects leads.
-pub(super) fn side_by_side(
-    release: &ReleaseId,
-    rows: &[ReleaseRow],
-    drifted: impl Fn(&ReleaseId, &ReleaseRow) -> PageLink,
+/// The exceptions in these namespaces, and why some cannot be read.
+async fn read_exceptions(
+    connection: &ClusterConnection,
+    namespaces: &BTreeSet<String>,
     now: Timestamp,
-) -> Markup {
-    let lines = html! { @for row in rows { (fleet_line(release, row, &drifted(release, row), now)) } };
-    html! {
-        (write::table("In all clusters", &heads(&COMPARED_BY), &lines))
-        p.quiet { "Equal hashes of values stand for equal values, and reveal nothing else." }
-    }
-}
-
-/// The state of a release as a mark, and since when its guard is silent.
-pub(super) fn fleet_badge(row: &ReleaseRow) -> Markup {
-    let class = match (row.stale_since, row.ready.as_deref()) {
-        (Some(_), _) | (_, Some("Unknown") | None) => "doubt",
-        (None, Some("True")) => "good",
-        (None, Some(_)) => "bad",
-    };
-    html! {
-        (mark(class, &write::words(&row.reason)))
-        @if let Some(since) = row.stale_since { span.quiet.below { "stale since " (utc(since)) } }
-    }
-}
-
-fn fleet_line(release: &ReleaseId, row: &ReleaseRow, drifted: &PageLink, now: Timestamp) -> Markup {
-    html! {
-        tr {
-            th scope="row" { a href=(PageLink::to_release(&row.cluster, release).text()) { (row.cluster) } }
-            td { (fleet_badge(row)) }
-            td.number { @if let Some(revision) = row.revision { (revision) } }
-            td { (row.chart.as_deref().unwrap_or_default()) }
-            td { @if let Some(values) = &row.values { code { (values) } } }
-            td.number { @if row.drifted == 0 { "0" } @else { a href=(drifted.text()) { (row.drifted) } } }
-            td { @if let Some(oldest) = row.oldest_drift { (write::time(oldest, now)) } }
-            td { (row.differs.join(", ")) }
+) -> (Vec<exceptions::ListedAllowance>, Vec<InspectError>) {
+    let read = namespaces
+        .iter()
+        .cloned()
+        .map(|namespace| async move { exceptions::read(connection, Some(&namespace), None, now).await });
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for read in stream::iter(read).buffered(AT_ONCE).collect::<Vec<_>>().await {
+        match read {
+            Ok(read) => rows.extend(read),
+            Err(error) => failures.push(error),
         }
     }
+    (rows, failures)
 }
 
 pub(super) struct Timeline {
@@ -371,29 +287,43 @@ struct TimelineEntry {
 }
 
 impl Timeline {
-    async fn read(cluster: &VisitedCluster, connection: &ClusterConnection, release: &ReleaseId) -> Self {
+    /// The rows of a ledger about a release, of one cluster where it has several, and the events of its cluster where that
+    /// is asked.
+    pub(super) async fn read(
+        release: &ReleaseId,
+        cluster: Option<&str>,
+        events: Option<&ClusterConnection>,
+        ledger: impl Future<Output = Result<VisitorLedger, InspectError>>,
+    ) -> Self {
         let ReleaseId { namespace, name } = release;
         let mut timeline = Self { moments: Vec::new(), notes: Vec::new(), is_cut: false };
-        match events::about(&connection.client, namespace, guarded::KIND, name).await {
-            Ok(events) => timeline.moments.extend(events.into_iter().filter_map(|event| {
-                let again = event.count.filter(|count| *count > 1);
-                let text = again.map_or_else(
-                    || event.message.clone(),
-                    |count| format!("{} ({count} times)", event.message),
-                );
-                let is_warning = event.r#type == "Warning";
-                Some(TimelineEntry { time: event.time()?, what: event.reason.clone(), is_warning, text })
-            })),
-            Err(error) => timeline.notes.push(failed(connection, "list the events", error).to_string()),
+        if let Some(connection) = events {
+            match events::about(&connection.client, namespace, guarded::KIND, name).await {
+                Ok(events) => timeline.moments.extend(events.into_iter().filter_map(|event| {
+                    let again = event.count.filter(|count| *count > 1);
+                    let again = again.map(|count| format!(" ({count} times)")).unwrap_or_default();
+                    let (time, text) = (event.time()?, event.message.clone() + &again);
+                    let is_warning = event.r#type == "Warning";
+                    Some(TimelineEntry { time, what: event.reason.clone(), is_warning, text })
+                })),
+                Err(error) => timeline.notes.push(failed(connection, "list the events", error).to_string()),
+            }
         }
-        let rows = async { ledger_rows(&cluster.ledger().await?, release).await };
-        timeline.take(rows.await);
-        timeline
-    }
-
-    pub(super) async fn of_ledger(ledger: &VisitorLedger, release: &ReleaseId) -> Self {
-        let mut timeline = Self { moments: Vec::new(), notes: Vec::new(), is_cut: false };
-        timeline.take(ledger_rows(ledger, release).await);
+        let filter = Filter {
+            cluster: cluster.map(str::to_owned),
+            namespace: Some(namespace.to_string()),
+            release: Some(name.to_string()),
+            ..Filter::default()
+        };
+        match async { ledger.await?.newest(&filter, MOMENTS).await }.await {
+            Ok(rows) => {
+                timeline.moments.extend(rows.items.iter().map(moment));
+                timeline.notes.extend(rows.missing);
+                timeline.is_cut = rows.next.is_some();
+            }
+            Err(error) => timeline.notes.push(error.to_string()),
+        }
+        timeline.moments.sort_by_key(|moment| std::cmp::Reverse(moment.time));
         timeline
     }
 
@@ -416,27 +346,6 @@ impl Timeline {
             }
         }
     }
-
-    fn take(&mut self, rows: Result<EntryPage, InspectError>) {
-        match rows {
-            Ok(rows) => {
-                self.moments.extend(rows.items.iter().map(moment));
-                self.notes.extend(rows.missing);
-                self.is_cut = rows.next.is_some();
-            }
-            Err(error) => self.notes.push(error.to_string()),
-        }
-        self.moments.sort_by_key(|moment| std::cmp::Reverse(moment.time));
-    }
-}
-
-async fn ledger_rows(ledger: &VisitorLedger, release: &ReleaseId) -> Result<EntryPage, InspectError> {
-    let filter = Filter {
-        namespace: Some(release.namespace.to_string()),
-        release: Some(release.name.to_string()),
-        ..Filter::default()
-    };
-    ledger.newest(&filter, MOMENTS).await
 }
 
 fn moment(entry: &LedgerEntry) -> TimelineEntry {
@@ -453,8 +362,6 @@ const OBJECTS: usize = 100;
 const FIELDS: usize = 50;
 
 const ALL_FIELDS: usize = 2000;
-
-const MATCHING: usize = 500;
 
 /// The names in an address of one object, and of the namespace that it is in.
 const OBJECT: &str = "object";
@@ -491,30 +398,24 @@ fn objects(
             (object_section(cluster, &release.id, object, rights, FIELDS))
         }
         (turns("Pages of objects", (page, pages), turned))
-        (matching(cluster, asked, release, report))
+        (matching(release, report))
     }
 }
 
-/// The objects that match their release: a page of them.
-fn matching(cluster: &VisitedCluster, asked: &PageQuery, release: &Release, report: &ReleaseDiff) -> Markup {
+/// The objects that match their release.
+fn matching(release: &Release, report: &ReleaseDiff) -> Markup {
     let listed: BTreeSet<&ObjectId> = report.objects.iter().map(|it| &it.object).collect();
     let matching: Vec<_> = release.objects.keys().filter(|object| !listed.contains(&***object)).collect();
-    let (page, pages) = asked.page("matching", matching.len(), MATCHING);
-    let turned = |page: usize| {
-        let link = PageLink::to_release(&cluster.name, &release.id).with("matching", &page.to_string());
-        format!("{}#matching", link.text())
-    };
     html! {
         @if !matching.is_empty() {
-            details #matching open[report.objects.is_empty() || asked.get("matching").is_some()] {
+            details #matching open[report.objects.is_empty()] {
                 summary {
                     (matching.len())
                     @if matching.len() == 1 { " object matches its release" } @else { " objects match their release" }
                 }
-                ul.objects { @for object in matching.iter().skip((page - 1) * MATCHING).take(MATCHING) {
+                ul.objects { @for object in matching {
                     li { code { (object.kind) "/" (object.name) } (elsewhere(&release.id, object)) }
                 } }
-                (turns("Pages of objects that match", (page, pages), turned))
             }
         }
     }

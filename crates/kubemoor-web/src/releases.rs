@@ -1,5 +1,5 @@
-//! The list of releases: filtered, sorted, searched, and in pages. What is shown stands in the address, and no answer grows
-//! with the cluster.
+//! The list of releases, of clusters or of a database: filtered, sorted, searched, and in pages. What is shown stands in
+//! the address, and no answer grows with the number of releases.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
@@ -10,20 +10,27 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+use super::fleet::{self as shared, SharedLedger};
 use super::html::{self as write, PageFrame, PageLink, PageQuery, badge, notes, text_field, trouble};
 use super::policies;
 use super::visitor::{Visitor, by, deadline};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_inspect::releases::{ListedRelease, NOT_GUARDED, parse_state};
+use kubemoor_inspect::fleet::{self, ReleaseRow};
+use kubemoor_inspect::releases::{ListedRelease, NOT_GUARDED, ReleaseFilter, parse_state};
+use kubemoor_ledger::fleet::{FleetFilter, FleetOrder, FleetSearch};
 use kubemoor_verdict::health::HealthReason;
 
 const PAGE: usize = 100;
+
+/// The most pages that a database is asked for.
+const PAGES: usize = 100;
 
 /// The most characters of a message in the list.
 const MESSAGE: usize = 160;
 
 /// What the list can be sorted by, and how its head calls it.
-const COLUMNS: [(&str, &str); 5] = [
+const COLUMNS: [(&str, &str); 6] = [
+    ("cluster", "Cluster"),
     ("name", "Release"),
     ("state", "State"),
     ("drifted", "Drifted"),
@@ -34,11 +41,15 @@ const COLUMNS: [(&str, &str); 5] = [
 struct ReleaseLine {
     cluster: String,
     row: Arc<ListedRelease>,
+    /// What a database knows.
+    chart: Option<String>,
 }
 
 #[derive(Default)]
 struct FoundReleases {
+    /// Those of the page that is asked for.
     lines: Vec<ReleaseLine>,
+    total: usize,
     notes: Vec<String>,
     failures: Vec<String>,
     /// The only namespaces that are shown, where nobody chose one.
@@ -55,27 +66,35 @@ impl ReleaseLine {
 }
 
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
-    let FoundReleases { mut lines, notes: unread, failures, only, narrowed } = find(&visitor, &asked).await;
+    let now = Timestamp::now();
+    let found = match &visitor.shared {
+        Some(shared) => search(shared, &asked).await,
+        None => find(&visitor, &asked, now).await,
+    };
+    let FoundReleases { lines, total, notes: unread, failures, only, narrowed } = found;
     let only = only.first().filter(|_| !visitor.has_several()).map(String::as_str);
-    sort(&mut lines, asked.get("sort").unwrap_or("state"));
-    let total = lines.len();
-    let (page, pages) = asked.page("page", total, PAGE);
-    let shown = lines.iter().skip((page - 1) * PAGE).take(PAGE);
+    let most = if visitor.shared.is_some() { PAGE * PAGES } else { usize::MAX };
+    let place = asked.page("page", total.min(most), PAGE);
     PageFrame::live(&visitor, "Releases", "releases").around(&html! {
         h1 { "Releases" }
         (filter(&visitor, &asked, only))
         @for sentence in &narrowed { p.note { (sentence) } }
         @for failure in &failures { (trouble(failure)) }
         (notes("", &unread))
-        @if total == 0 { p.quiet { "No release matches." } } @else {
-            p.quiet #count { (total) @if total == 1 { " release" } @else { " releases" } }
-            (table(&visitor, &asked, shown))
-            (turns(&asked, (page, pages)))
-        }
+        @if total > 0 {
+            p.quiet #count {
+                @if total > most { "more than " (most) " releases" }
+                @else { (total) @if total == 1 { " release" } @else { " releases" } }
+            }
+            (table(&visitor, &asked, &lines, now))
+            (write::turns("Pages of the list", place, |page| {
+                asked.link("releases").set("page", Some(&page.to_string())).text()
+            }))
+        } @else if visitor.shared.is_none() || failures.is_empty() { p.quiet { "No release matches." } }
     })
 }
 
-pub(super) fn states(asked: &PageQuery) -> Markup {
+fn states(asked: &PageQuery) -> Markup {
     let states =
         HealthReason::ALL.map(HealthReason::as_str).into_iter().chain([NOT_GUARDED, "Stale", "Unknown"]);
     let chosen: BTreeSet<_> = asked.all("state").collect();
@@ -92,7 +111,7 @@ pub(super) fn states(asked: &PageQuery) -> Markup {
 }
 
 /// A head that sorts by its column, or the other way round.
-pub(super) fn head(asked: &PageQuery, sorted: &str, column: &str, name: &str) -> Markup {
+fn head(asked: &PageQuery, sorted: &str, column: &str, name: &str) -> Markup {
     let down = format!("-{column}");
     let (next, order) = match sorted {
         sorted if sorted == column => (down.as_str(), Some("ascending")),
@@ -103,28 +122,39 @@ pub(super) fn head(asked: &PageQuery, sorted: &str, column: &str, name: &str) ->
     html! { th scope="col" aria-sort=[order] { a href=(link.text()) { (name) } } }
 }
 
-/// A table below the number of its rows.
-pub(super) fn counted_table(heads: &Markup, rows: &Markup) -> Markup {
-    html! {
-        div.wide tabindex="0" role="region" aria-labelledby="count" {
-            table { thead { tr { (heads) } } tbody { (rows) } }
-        }
+/// Those in a database, which filters, sorts and cuts.
+async fn search(shared: &SharedLedger, asked: &PageQuery) -> FoundReleases {
+    let by = asked.get("sort").unwrap_or("state");
+    let (by, is_reversed) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
+    let order = match by {
+        "cluster" => FleetOrder::Cluster,
+        "drifted" => FleetOrder::Drifted,
+        "revision" => FleetOrder::Revision,
+        "name" => FleetOrder::Name,
+        _ => FleetOrder::State(HealthReason::ALL.iter().map(|reason| reason.as_str()).collect()),
+    };
+    let words = asked.get("q").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let wanted = shared::wanted(asked);
+    let filter = FleetFilter { clusters: wanted.clusters, namespace: wanted.namespace, release: None };
+    let (page, _) = asked.page("page", PAGE * PAGES, PAGE);
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let (offset, limit) = (number((page - 1) * PAGE), number(PAGE));
+    let wish = FleetSearch { filter, words, order, is_reversed, offset, limit, ..FleetSearch::default() };
+    let line = |row: ReleaseRow| {
+        let (cluster, chart) = (row.cluster.clone(), row.chart.clone());
+        ReleaseLine { cluster, row: Arc::new(row.into()), chart }
+    };
+    match fleet::search(&shared.store, wish, &wanted_states(asked)).await {
+        Ok((rows, total)) => FoundReleases {
+            lines: rows.into_iter().map(line).collect(),
+            total: usize::try_from(total).unwrap_or(usize::MAX),
+            ..FoundReleases::default()
+        },
+        Err(error) => FoundReleases { failures: vec![error.to_string()], ..FoundReleases::default() },
     }
 }
 
-/// The front of a message; the release's page has it whole.
-pub(super) fn message_cell(message: &str) -> Markup {
-    let front: String = message.chars().take(MESSAGE).collect();
-    html! { td.message { (front) @if front.len() < message.len() { "…" } } }
-}
-
-pub(super) fn turns(asked: &PageQuery, place: (usize, usize)) -> Markup {
-    let link = |page: usize| asked.link("releases").set("page", Some(&page.to_string())).text();
-    write::turns("Pages of the list", place, link)
-}
-
-async fn find(visitor: &Visitor, asked: &PageQuery) -> FoundReleases {
-    let now = Timestamp::now();
+async fn find(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> FoundReleases {
     let namespace = asked.get("namespace");
     let mut found = FoundReleases::default();
     for (cluster, board) in visitor.each(asked, |cluster| cluster.board(namespace)).await {
@@ -154,23 +184,30 @@ async fn find(visitor: &Visitor, asked: &PageQuery) -> FoundReleases {
         }
         let is_meant = wanted(asked, among);
         let rows = rows.rows.into_iter().filter(|row| is_meant(row));
-        found.lines.extend(rows.map(|row| ReleaseLine { cluster: cluster.name.clone(), row }));
+        found.lines.extend(rows.map(|row| ReleaseLine { cluster: cluster.name.clone(), row, chart: None }));
     }
+    sort(&mut found.lines, asked.get("sort").unwrap_or("state"));
+    found.total = found.lines.len();
+    let (page, _) = asked.page("page", found.total, PAGE);
+    found.lines = found.lines.into_iter().skip((page - 1) * PAGE).take(PAGE).collect();
     found
 }
 
+fn wanted_states(asked: &PageQuery) -> Vec<ReleaseFilter> {
+    asked.all("state").filter_map(|state| parse_state(state).ok()).collect()
+}
+
 fn wanted(asked: &PageQuery, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&ListedRelease) -> bool {
-    let states: Vec<_> = asked.all("state").filter_map(|state| parse_state(state).ok()).collect();
+    let states = wanted_states(asked);
     let namespace = asked.get("namespace").map(str::to_owned);
     let words: Vec<_> =
         asked.get("q").unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
     move |row| {
-        let text = || format!("{}/{} {}", row.namespace, row.name, row.message).to_lowercase();
         namespace.as_ref().is_none_or(|namespace| *namespace == row.namespace)
             && (states.is_empty() || states.iter().any(|state| state.is_of(row)))
             && among.iter().all(|releases| releases.contains(&row.id()))
             && (words.is_empty() || {
-                let text = text();
+                let text = format!("{}/{} {}", row.namespace, row.name, row.message).to_lowercase();
                 words.iter().all(|word| text.contains(word))
             })
     }
@@ -180,7 +217,7 @@ fn wanted(asked: &PageQuery, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&ListedR
 fn sort(lines: &mut [ReleaseLine], by: &str) {
     let (by, is_down) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
     let place = |line: &ReleaseLine| {
-        let state = write::state(&line.row);
+        let state = line.row.state();
         let place = HealthReason::ALL.iter().position(|reason| reason.as_str() == state);
         // What nobody guards stands before what is in order.
         match (state, place) {
@@ -190,6 +227,7 @@ fn sort(lines: &mut [ReleaseLine], by: &str) {
         }
     };
     let order = |left: &ReleaseLine, right: &ReleaseLine| match by {
+        "cluster" => left.cluster.cmp(&right.cluster),
         "state" => place(left).cmp(&place(right)),
         "drifted" => right.row.drifted.cmp(&left.row.drifted),
         "revision" => right.row.revision.cmp(&left.row.revision),
@@ -205,7 +243,8 @@ fn sort(lines: &mut [ReleaseLine], by: &str) {
 fn filter(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
     html! {
         form.filter method="get" action="releases" role="search" {
-            label { "Search" input type="search" name="q" value=[asked.get("q")] placeholder="name or message"; }
+            @let hint = if visitor.shared.is_some() { "name, chart or message" } else { "name or message" };
+            label { "Search" input type="search" name="q" value=[asked.get("q")] placeholder=(hint); }
             (text_field(asked, "Namespace", "namespace", only.unwrap_or("all")))
             (states(asked))
             (write::cluster_choice(visitor, asked, true))
@@ -221,34 +260,62 @@ fn filter(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
     }
 }
 
-fn table<'l>(visitor: &Visitor, asked: &PageQuery, lines: impl Iterator<Item = &'l ReleaseLine>) -> Markup {
-    let sorted = asked.get("sort").unwrap_or("state");
-    let heads = html! {
-        @if visitor.has_several() { th scope="col" { "Cluster" } }
-        @for (column, name) in COLUMNS { (head(asked, sorted, column, name)) }
-        th scope="col" { "Message" }
+fn table(visitor: &Visitor, asked: &PageQuery, lines: &[ReleaseLine], now: Timestamp) -> Markup {
+    let (sorted, is_shared) = (asked.get("sort").unwrap_or("state"), visitor.shared.is_some());
+    let has_clusters = visitor.has_several() || is_shared;
+    let is_shown = |column: &str| match column {
+        "cluster" => has_clusters,
+        "edits" => !is_shared,
+        _ => true,
     };
-    counted_table(&heads, &html! { @for line in lines { (row(visitor, line)) } })
+    html! {
+        div.wide tabindex="0" role="region" aria-labelledby="count" {
+            table {
+                thead { tr {
+                    @for (column, name) in COLUMNS {
+                        @if is_shown(column) { (head(asked, sorted, column, name)) }
+                    }
+                    @if is_shared { (write::heads(&["Oldest drift", "Chart"])) }
+                    th scope="col" { "Message" }
+                } }
+                tbody { @for line in lines { (row(line, has_clusters, is_shared, now)) } }
+            }
+        }
+    }
 }
 
-fn row(visitor: &Visitor, ReleaseLine { cluster, row }: &ReleaseLine) -> Markup {
-    let release = row.id();
+fn row(
+    ReleaseLine { cluster, row, chart }: &ReleaseLine,
+    has_clusters: bool,
+    is_shared: bool,
+    now: Timestamp,
+) -> Markup {
+    let link = PageLink::to_release(cluster, &row.id()).text();
+    let front: String = row.message.chars().take(MESSAGE).collect();
     html! {
         tr {
-            @if visitor.has_several() { td { (cluster) } }
-            th scope="row" {
-                a href=(PageLink::to_release(cluster, &release).text()) { (row.name) }
-                span.quiet { (row.namespace) }
-            }
-            td { (badge(row)) }
+            @if has_clusters { td { (cluster) } }
+            th scope="row" { a href=(link) { (row.name) } span.quiet { (row.namespace) } }
+            td { (badge(row.state(), row.ready.as_deref(), row.stale_since)) }
             td.number {
-                @if let (Some(drifted), Some(declared)) = (row.drifted, row.declared) {
-                    a href=(PageLink::to_release(cluster, &release).text()) { (drifted) span.quiet { " of " (declared) } }
+                @match row.drifted {
+                    Some(0) if is_shared => "0",
+                    Some(drifted) => a href=(link) {
+                        (drifted)
+                        @if let Some(declared) = row.declared { span.quiet { " of " (declared) } }
+                    },
+                    None => {},
                 }
             }
             td.number { @if let Some(revision) = row.revision { (revision) } }
-            td { (row.edits.as_deref().unwrap_or_default()) }
-            (message_cell(&row.message))
+            @if is_shared {
+                td { @if let Some(oldest) = row.oldest_drift { (write::time(oldest, now)) } }
+                td { (chart.as_deref().unwrap_or_default()) }
+            } @else {
+                td { (row.edits.as_deref().unwrap_or_default()) }
+            }
+            // The release's page has it whole.
+            td.message { (front) @if front.len() < row.message.len() { "…" } }
         }
     }
 }

@@ -24,7 +24,7 @@ use kubemoor_inspect::failure::{InspectError, failed};
 use kubemoor_inspect::ledger::{add_new, place};
 use kubemoor_inspect::reading::OPERATION_TIMEOUT;
 use kubemoor_inspect::replay::{ChangedVerdict, REFUSED, ReplayReport, ReplayRun};
-use kubemoor_ledger::query::{EntryPage, Filter, PAGE};
+use kubemoor_ledger::query::{self, EntryPage, Filter, PAGE};
 use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::{Policy, compile};
 
@@ -39,14 +39,14 @@ const PATIENCE: Duration = Duration::from_secs(40);
 static REPLAYS: Semaphore = Semaphore::const_new(2);
 const TURN: Duration = Duration::from_secs(10);
 
-/// Changed verdicts that are listed, and those that the list opens to.
-const LISTED: usize = 100;
-const OPENED: usize = 900;
-
-const EDITS: [&str; 6] = ["Deny", "Revert", "Warn", "Record", "Allow", "Error"];
+/// Changed verdicts that are listed.
+const LISTED: usize = 1000;
 
 struct ReplayResult {
-    scope: ReplayScope,
+    /// Whether rows of several clusters may be among them, by the names that the ledger has for them.
+    is_shared: bool,
+    /// Whose rows were judged.
+    filter: Filter,
     report: ReplayReport,
     /// Until where rows were judged, where not all were.
     stopped: Option<Timestamp>,
@@ -55,15 +55,6 @@ struct ReplayResult {
     policies: Vec<String>,
     /// The only namespace whose rows were judged, where nobody chose it.
     only: Option<String>,
-}
-
-struct ReplayScope {
-    cluster: Option<String>,
-    /// Whether rows of several clusters may be among them, by the names that the ledger has for them.
-    is_shared: bool,
-    namespace: Option<String>,
-    release: Option<String>,
-    until: Option<Timestamp>,
 }
 
 /// The page, with a replay by the policies of the cluster where a time is asked for.
@@ -101,6 +92,7 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, In
     let now = Timestamp::now();
     let since = asked.time("since", Some(SINCE), now)?.unwrap_or(now);
     let filter = Filter {
+        cluster: asked.get("cluster").map(str::to_owned),
         namespace: asked.get("namespace").map(str::to_owned),
         release: asked.get("release").map(str::to_owned),
         since: Some(since),
@@ -127,9 +119,10 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, In
     let ledger = visitor.ledger(asked).await?;
     let FirstRows { page, filter, only } = ledger.begin(filter).await?;
     let judging = ReplayRun::new(defaults, accepted, since);
-    let scope = ReplayScope::new(asked.get("cluster"), visitor.shared.is_some(), &filter);
-    let (stopped, missing) = judge(&ledger, (page, filter), &judging, began).await?;
-    Ok(ReplayResult { scope, report: judging.report(), stopped, missing, policies, only })
+    let (stopped, missing) = judge(&ledger, (page, filter.clone()), &judging, began).await?;
+    let report = judging.report();
+    let is_shared = visitor.shared.is_some();
+    Ok(ReplayResult { is_shared, filter, report, stopped, missing, policies, only })
 }
 
 /// Judges the rows from the first page on, until it took too long since it `began`; where it stopped, if that was before the end, and sentences about ledgers whose rows are missing.
@@ -212,38 +205,38 @@ fn window(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
                 }
             }
         }
-        @if visitor.shared.is_some() { (text_field(asked, "Cluster", "cluster", "all")) }
         (write::cluster_choice(visitor, asked, false))
     }
 }
 
-impl ReplayScope {
-    fn new(cluster: Option<&str>, is_shared: bool, filter: &Filter) -> Self {
-        let Filter { namespace, release, until, .. } = filter.clone();
-        Self { cluster: cluster.map(str::to_owned), is_shared, namespace, release, until }
-    }
-
-    /// Rows of the ledger with these verdicts, since and until some time.
-    fn rows(&self, verdicts: &[&str], since: &str, until: Option<&str>) -> PageLink {
-        let link = PageLink::to("ledger").set("cluster", self.cluster.as_deref());
-        let link = link.set("namespace", self.namespace.as_deref()).set("release", self.release.as_deref());
-        let link = link.with("since", since).set("until", until);
-        verdicts.iter().fold(link, |link, verdict| link.with("verdict", verdict))
-    }
-
-    fn of_change(&self, ChangedVerdict { key, first, last, .. }: &ChangedVerdict) -> String {
-        let end = last.checked_add(1.millisecond()).unwrap_or(*last);
-        let rows = self.rows(&[&key.was], &first.to_string(), Some(&end.to_string()));
-        let rows = rows.set("namespace", Some(&key.namespace));
-        let rows = if self.is_shared { rows.set("cluster", Some(&key.cluster)) } else { rows };
-        let rows = rows.set("release", Some(&key.release).filter(|it| !it.is_empty()).map(String::as_str));
-        rows.with("by", &key.user).text()
-    }
-}
-
 impl ReplayResult {
+    /// Rows of the ledger since some time.
+    fn rows_since(&self, since: Timestamp) -> PageLink {
+        let Filter { cluster, namespace, release, .. } = &self.filter;
+        let link = PageLink::to("ledger").set("cluster", cluster.as_deref());
+        let link = link.set("namespace", namespace.as_deref()).set("release", release.as_deref());
+        link.with("since", &since.to_string())
+    }
+
+    /// All rows that were judged.
+    fn rows(&self) -> String {
+        let since = self.stopped.map_or(self.report.since, |stopped| stopped.max(self.report.since));
+        let until = self.filter.until.map(|until| until.to_string());
+        let link = self.rows_since(since).set("until", until.as_deref());
+        query::EDITS.iter().fold(link, |link, verdict| link.with("verdict", verdict)).text()
+    }
+
+    /// The rows of a verdict that would change.
+    fn rows_of(&self, ChangedVerdict { key, first, last, .. }: &ChangedVerdict) -> String {
+        let end = last.checked_add(1.millisecond()).unwrap_or(*last);
+        let link = self.rows_since(*first).with("until", &end.to_string()).with("verdict", &key.was);
+        let link = if self.is_shared { link.set("cluster", Some(&key.cluster)) } else { link };
+        let release = Some(key.release.as_str()).filter(|release| !release.is_empty());
+        link.set("namespace", Some(&key.namespace)).set("release", release).with("by", &key.user).text()
+    }
+
     fn shown(&self) -> Markup {
-        let Self { scope: _, report, stopped, missing, policies, only } = self;
+        let Self { report, stopped, missing, policies, only, .. } = self;
         let all = self.rows();
         html! {
             section {
@@ -272,12 +265,6 @@ impl ReplayResult {
         }
     }
 
-    fn rows(&self) -> String {
-        let since = self.stopped.map_or(self.report.since, |stopped| stopped.max(self.report.since));
-        let until = self.scope.until.map(|until| until.to_string());
-        self.scope.rows(&EDITS, &since.to_string(), until.as_deref()).text()
-    }
-
     /// The rows that have no other verdict, and why. No address finds them: the ledger does not know the reasons.
     fn unjudged(&self) -> Markup {
         html! {
@@ -293,49 +280,34 @@ impl ReplayResult {
 
     fn changes(&self) -> Markup {
         let ReplayReport { changes, more_changes, .. } = &self.report;
-        let further = changes.len().saturating_sub(LISTED);
-        let beyond = u64::try_from(further.saturating_sub(OPENED)).unwrap_or(u64::MAX) + more_changes;
+        let more = u64::try_from(changes.len().saturating_sub(LISTED)).unwrap_or(u64::MAX) + more_changes;
+        let columns = write::heads(&["Release", "User", "Field", "Was", "Would be", "Rule", "Changes"]);
+        let badge = |verdict: &str| if REFUSED.contains(&verdict) { "bad" } else { "good" };
+        let lines = html! {
+            @for changed in changes.iter().take(LISTED) {
+                @let key = &changed.key;
+                tr {
+                    th scope="row" {
+                        (key.release) span.quiet.below { (key.namespace) }
+                        @if self.is_shared { span.quiet.below { (key.cluster) } }
+                    }
+                    td { (key.user) }
+                    td { (key.kind) " " code { (key.field) } }
+                    td { (key.was) }
+                    td { (write::mark(badge(key.now), key.now)) }
+                    td { (key.rule) }
+                    td.number { a href=(self.rows_of(changed)) { (changed.edits) } }
+                }
+            }
+        };
         html! {
             h2 #changes { "Verdicts that would change" }
             @if changes.is_empty() { p.quiet { "None." } } @else {
-                (self.table(changes.iter().take(LISTED), "Verdicts that would change"))
-                @if further > 0 {
-                    details #more-changes {
-                        summary { "and " (further.min(OPENED)) " more" }
-                        (self.table(changes.iter().skip(LISTED).take(OPENED), "Further verdicts that would change"))
-                    }
-                }
-                @if beyond > 0 {
-                    p { a href=(self.rows()) {
-                        "and " (beyond) " that are not listed here, among all rows"
-                    } }
+                (write::table("Verdicts that would change", &columns, &lines))
+                @if more > 0 {
+                    p { a href=(self.rows()) { "and " (more) " that are not listed here, among all rows" } }
                 }
             }
         }
-    }
-
-    fn table<'c>(&self, changes: impl Iterator<Item = &'c ChangedVerdict>, label: &str) -> Markup {
-        let columns = write::heads(&["Release", "User", "Field", "Was", "Would be", "Rule", "Changes"]);
-        let badge = |verdict: &str| if REFUSED.contains(&verdict) { "bad" } else { "good" };
-        write::table(
-            label,
-            &columns,
-            &html! {
-                @for changed in changes {
-                    tr {
-                        th scope="row" {
-                            (changed.key.release) span.quiet.below { (changed.key.namespace) }
-                            @if self.scope.is_shared { span.quiet.below { (changed.key.cluster) } }
-                        }
-                        td { (changed.key.user) }
-                        td { (changed.key.kind) " " code { (changed.key.field) } }
-                        td { (changed.key.was) }
-                        td { (write::mark(badge(changed.key.now), changed.key.now)) }
-                        td { (changed.key.rule) }
-                        td.number { a href=(self.scope.of_change(changed)) { (changed.edits) } }
-                    }
-                }
-            },
-        )
     }
 }

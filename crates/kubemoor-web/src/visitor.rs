@@ -14,16 +14,17 @@ use axum::response::sse::{Event, KeepAlive};
 use futures::future::{join_all, ready, select_all};
 use futures::{FutureExt, Stream, StreamExt, stream};
 use parking_lot::Mutex;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::board::{BoardScope, ChangeFeed, Followed, ReleaseStates};
+use super::board::{BoardScope, ChangeFeed, Changes, ReleaseStates, changes, tell};
 use super::fleet::SharedLedger;
-use super::html::{ALSO, FOLLOWED, PageQuery};
+use super::html::PageQuery;
 use super::ledger::VisitorLedger;
-use super::overview::ReleaseHistories;
+use super::overview::{HistoryCache, histories};
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
+use kubemoor_cluster::client::guarded;
 use kubemoor_cluster::client::lease::LeasePlace;
 use kubemoor_cluster::client::resource::GROUP;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
@@ -64,7 +65,7 @@ pub(super) struct Visitor {
     written: AtomicU64,
     confirmed: Mutex<Instant>,
     /// Tells open pages that the visitor's login or token has ended.
-    end: watch::Sender<u64>,
+    end: Changes,
 }
 
 impl Visitor {
@@ -77,8 +78,7 @@ impl Visitor {
     ) -> Self {
         let clusters = clusters.into_iter().map(Arc::new).collect();
         let (written, confirmed) = (AtomicU64::new(0), Mutex::new(Instant::now()));
-        let end = watch::Sender::new(0);
-        Self { clusters, shared: None, entry, user, forms, written, confirmed, end }
+        Self { clusters, shared: None, entry, user, forms, written, confirmed, end: changes() }
     }
 
     /// The owner, who is shown a database instead of clusters.
@@ -91,29 +91,24 @@ impl Visitor {
 
     /// The end of the login or token, and the changes of what is followed: of the release that is asked for, else of all.
     pub(super) async fn changes(&self, asked: &PageQuery) -> Vec<ChangeFeed> {
-        let release = asked.release().map(|release| Followed {
-            namespaces: std::iter::once(release.namespace.to_string())
-                .chain(asked.all(ALSO).take(FOLLOWED).map(str::to_owned))
-                .collect(),
-            release,
-        });
         // A page may be the first that somebody opens. What cannot be followed tells of nothing.
         let begun = self.asked(asked).map(|cluster| cluster.board(asked.get("namespace")));
         drop(join_all(begun).await);
         let boards = self.asked(asked).flat_map(|cluster| cluster.boards());
-        let shared = self.shared.iter().map(|shared| ChangeFeed::of_all(shared.changes()));
-        let changes = boards.map(|board| board.changes(release.clone())).chain(shared);
-        std::iter::once(ChangeFeed::of_all(self.end.subscribe())).chain(changes).collect()
+        let boards = boards.map(|board| board.changes().subscribe());
+        let others = std::iter::once(&self.end).chain(self.shared.iter().map(|shared| &shared.changes));
+        let all = others.map(Changes::subscribe).chain(boards);
+        all.map(|changes| ChangeFeed { changes, release: asked.release() }).collect()
     }
 
     /// Tells open pages that the login or token has ended.
     pub(super) fn end(&self) {
-        self.end.send_modify(|ends| *ends = ends.wrapping_add(1));
+        tell(&self.end, None);
     }
 
     pub(super) async fn ledger(&self, asked: &PageQuery) -> Result<VisitorLedger, InspectError> {
         match &self.shared {
-            Some(shared) => Ok(shared.ledger(asked.get("cluster"))),
+            Some(shared) => Ok(shared.ledger.clone()),
             None => self.cluster(asked)?.ledger().await,
         }
     }
@@ -203,8 +198,6 @@ const NAMESPACES: usize = 16;
 const ASKED_NAMESPACES: usize = 50;
 const AT_ONCE: usize = 8;
 
-/// Plurals of Kubemoor's own kinds.
-const GUARDED: &str = "guardedreleases";
 const ALLOWANCES: &str = "driftallowances";
 
 /// Which cluster, and as whom.
@@ -233,7 +226,7 @@ pub enum GuardAddress {
 pub(super) struct VisitedCluster {
     pub(super) name: String,
     /// What the ledger has told of late.
-    pub(super) histories: ReleaseHistories,
+    pub(super) histories: HistoryCache,
     settings: PageCluster,
     connection: OnceCell<ClusterConnection>,
     user: OnceCell<Option<String>>,
@@ -256,7 +249,7 @@ impl VisitedCluster {
     pub(super) fn new(settings: PageCluster) -> Self {
         Self {
             name: settings.name.clone(),
-            histories: ReleaseHistories::default(),
+            histories: histories(),
             settings,
             connection: OnceCell::new(),
             user: OnceCell::new(),
@@ -304,8 +297,8 @@ impl VisitedCluster {
                     LedgerSource::Forwarded(Box::new(guard))
                 }
             };
-            let own = &self.connection().await?.namespace;
-            Ok::<_, InspectError>(VisitorLedger::of_guard(Arc::new(source), own))
+            let own = Some(self.connection().await?.namespace.clone());
+            Ok::<_, InspectError>(VisitorLedger { source: Arc::new(source), own })
         };
         Ok(self.ledger.get_or_try_init(open).await?.clone())
     }
@@ -339,7 +332,7 @@ impl VisitedCluster {
     pub(super) async fn rights(&self, release: &ReleaseId, namespaces: &BTreeSet<String>) -> OrderRights {
         let Ok(connection) = self.connection().await else { return OrderRights::default() };
         let (steer, allow, revoke) = tokio::join!(
-            may(connection, "patch", GUARDED, Some(&release.namespace)),
+            may(connection, "patch", guarded::PLURAL, Some(&release.namespace)),
             permitted(connection, "create", namespaces.clone()),
             permitted(connection, "delete", namespaces.clone()),
         );
@@ -367,7 +360,7 @@ impl VisitedCluster {
     fn follow(&self, connection: &ClusterConnection, namespace: Option<&str>) -> Arc<ReleaseStates> {
         let mut boards = self.boards.lock();
         let key = namespace.map(str::to_owned);
-        if let Some(board) = boards.get(&key) {
+        if let Some(board) = boards.get(&key).filter(|board| board.look()) {
             return Arc::clone(board);
         }
         if boards.len() > NAMESPACES {
@@ -440,8 +433,8 @@ pub(super) async fn change_stream(
     let first = stream::once(ready(Event::default().retry(PAUSE)));
     let events = stream::unfold(Some(followed), |followed: Option<Vec<ChangeFeed>>| async move {
         let mut followed = followed?;
-        let (next, ..) = select_all(followed.iter_mut().map(|stream| stream.next().boxed())).await;
-        if next.is_err() {
+        let (is_followed, ..) = select_all(followed.iter_mut().map(|feed| feed.next().boxed())).await;
+        if !is_followed {
             return Some((Event::default().retry(LONG_PAUSE), None));
         }
         sleep(GATHERING).await;

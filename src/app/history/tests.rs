@@ -97,7 +97,7 @@ fn web() -> ObjectId {
 
 fn scaling(uid: &str, range: (i32, i32), time: &str) -> Scaling {
     let written = ("kubectl".to_owned(), time.to_owned());
-    let (kind, name) = (AUTOSCALER.to_owned(), "web".to_owned());
+    let (kind, name) = ("HorizontalPodAutoscaler".to_owned(), "web".to_owned());
     Scaling { kind, name, uid: uid.to_owned(), range, declared_by: Vec::new(), written }
 }
 

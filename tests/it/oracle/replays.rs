@@ -120,7 +120,7 @@ pub(super) async fn rows(ledger: &Path) -> Vec<LedgerEntry> {
     let mut rows = Vec::new();
     loop {
         let page = store.page(&filter).await.unwrap();
-        rows.extend(page.items);
+        rows.extend(page.items.into_iter().filter(|row| row.kind == "verdict"));
         let Some(next) = page.next else { break };
         filter.before = Some(next.parse().unwrap());
     }

@@ -20,6 +20,7 @@ fn row(cluster: &str, name: &str) -> ReleaseRow {
         stale_since: None,
         message: String::new(),
         differs: Vec::new(),
+        since: Timestamp::UNIX_EPOCH,
     }
 }
 
