@@ -122,7 +122,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     for (id, declared, found) in found {
         match found {
             FoundObject::Object(object) => {
-                living.push(Living { id, declared, owners: Owners::of(&object), object });
+                living.push(Living { id, declared, owners: Owners::from_object(&object), object });
             }
             // A missing object has no owners.
             FoundObject::Absent => {}
@@ -144,7 +144,7 @@ impl Forecast {
         let mut conflicts = Vec::new();
         for Living { id, declared, object, owners } in living {
             for skipped in owners.skipped() {
-                warn(&format!("an entry of managedFields of {id} is left out: {}", skipped.reason));
+                warn(&format!("an entry of managedFields of {id} is left out: {skipped}"));
             }
             let met = ownership::conflicts(&declared.fields(), object, owners, helm.as_ref(), method);
             conflicts.extend(met.into_iter().map(|conflict| ObjectConflict { object: id.clone(), conflict }));

@@ -312,7 +312,7 @@ impl BoardState {
         match pulse.filter(|pulse| !is_kept(pulse)) {
             Some(pulse) => Arc::new(ListedRelease::guarded(
                 release.clone(),
-                ReportedHealth::of(guarded.status.clone(), pulse, now),
+                ReportedHealth::new(guarded.status.clone(), pulse, now),
             )),
             None => Arc::clone(&guarded.row),
         }
@@ -345,7 +345,7 @@ impl WatchedRelease {
         let release = object.release()?;
         let mut status = object.status.unwrap_or_default();
         status.seen = Vec::new();
-        let told = ReportedHealth::of(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
+        let told = ReportedHealth::new(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
         let row = Arc::new(ListedRelease::guarded(release.clone(), told));
         Some((release, Guarded { row, status, version: self.version }))
     }

@@ -468,7 +468,7 @@ impl FieldOrder {
 
 /// The text of an object; `None` for null.
 fn excerpt(text: Option<&RawValue>) -> Option<Excerpt<'_>> {
-    text.map(|text| Excerpt::of(text.get()))
+    text.map(|text| Excerpt::new(text.get()))
 }
 
 /// A string that is present and not empty; Go omits empty ones or not, depending on the field's
