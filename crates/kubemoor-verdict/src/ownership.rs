@@ -8,8 +8,6 @@ use std::collections::HashSet;
 use std::fmt;
 
 use jiff::Timestamp;
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -127,13 +125,6 @@ pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Val
     (live.pointer("/metadata/managedFields") != Some(&value)).then_some(value)
 }
 
-/// The patch that writes `managed_fields` to the object `live`, and fails if the object has changed meanwhile: the
-/// API server then answers 409.
-pub fn patch(live: &Value, managed_fields: Value) -> Patch {
-    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
-    Patch(vec![replace("managedFields", managed_fields), replace("resourceVersion", version)])
-}
-
 /// The `managedFields` that an edit must have after the revert of the paths `back`, which made `result` of it.
 ///
 /// Other reverted fields have their owners from before the edit; declared ones belong to Helm, and to no manager that
@@ -177,11 +168,6 @@ pub(crate) fn undone(
     }
     let value = owners.value();
     (new.pointer("/metadata/managedFields") != Some(&value)).then_some(value)
-}
-
-/// The operation that replaces a field of the metadata.
-pub(crate) fn replace(name: &str, value: Value) -> PatchOperation {
-    PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
 }
 
 /// Whether the API server considers a declared value different from the live one in its search for conflicts: it

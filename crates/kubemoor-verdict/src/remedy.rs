@@ -306,14 +306,10 @@ pub enum Upgrader {
 /// Who wrote a live object, as far as its metadata tell.
 #[derive(Clone, Debug, Default)]
 pub struct LiveWriters<'a> {
-    managers: Option<Vec<LiveWriter>>,
+    has_managers: bool,
+    /// The last program among those that upgrade releases for people, and when it wrote.
+    newest: Option<(Timestamp, RecordWriter)>,
     metadata: Option<Excerpt<'a>>,
-}
-
-#[derive(Clone, Debug)]
-struct LiveWriter {
-    name: String,
-    time: String,
 }
 
 impl Upgrader {
@@ -337,7 +333,7 @@ impl Upgrader {
             return Self::Argo(Some(application));
         }
         let live = live();
-        let newer = live.newest().filter(|(time, _)| record.is_none_or(|record| *time > record.touched));
+        let newer = live.newest.filter(|(time, _)| record.is_none_or(|record| *time > record.touched));
         let writer = record.map(|record| record.writer).unwrap_or_default();
         match newer.map_or(writer, |(_, writer)| writer) {
             RecordWriter::Flux => Self::Flux(None),
@@ -371,33 +367,23 @@ impl Upgrader {
 impl<'a> LiveWriters<'a> {
     pub fn read(object: &Excerpt<'a>) -> Self {
         let Some(metadata) = object.at(&["metadata"]) else { return Self::default() };
-        let manager = |entry: &Excerpt<'_>| {
+        let known = |entry: &Excerpt<'_>| {
             let [name, time, subresource] = entry.texts(&[], ["manager", "time", "subresource"]);
-            Some(LiveWriter { name: name?, time: time? })
-                .filter(|_| subresource.is_none_or(|it| it.is_empty()))
+            let writer = RecordWriter::of(&name?);
+            let counts = matches!(writer, RecordWriter::Flux | RecordWriter::Argo)
+                && subresource.is_none_or(|it| it.is_empty());
+            if counts { Some((time?.parse().ok()?, writer)) } else { None }
         };
         let managers = metadata.at(&["managedFields"]).and_then(|list| list.items());
-        let managers = managers.map(|entries| entries.iter().filter_map(manager).collect());
-        Self { managers, metadata: Some(metadata) }
+        let newest = managers.iter().flatten().filter_map(known).max_by_key(|(time, _)| *time);
+        Self { has_managers: managers.is_some(), newest, metadata: Some(metadata) }
     }
 
     /// Those of an object in a review, before the edit or else after it: some API servers send no managers of the
     /// object before.
     pub(crate) fn of_review(objects: [Option<&Excerpt<'a>>; 2]) -> Self {
-        let found = objects.into_iter().flatten().map(Self::read).find(|writers| writers.managers.is_some());
+        let found = objects.into_iter().flatten().map(Self::read).find(|writers| writers.has_managers);
         found.unwrap_or_default()
-    }
-
-    /// The last program among those that upgrade releases for people, and when it wrote.
-    fn newest(&self) -> Option<(Timestamp, RecordWriter)> {
-        let known =
-            self.managers.iter().flatten().filter_map(|manager| match RecordWriter::of(&manager.name) {
-                writer @ (RecordWriter::Flux | RecordWriter::Argo) => {
-                    Some((manager.time.parse().ok()?, writer))
-                }
-                RecordWriter::Terraform | RecordWriter::Other => None,
-            });
-        known.max_by_key(|(time, _)| *time)
     }
 
     /// The Application of Argo CD that the object belongs to, by the surest of its marks.

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use json_patch::Patch;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use serde_json::{Map, Value};
 
 use crate::additions;
@@ -134,7 +135,10 @@ pub fn plan(
     });
     let set_back = set_back.collect();
     let mut patch = json_patch::diff(edit.new, &result);
-    patch.0.extend(owners.map(|owners| ownership::replace("managedFields", owners)));
+    patch.0.extend(owners.map(|value| {
+        let path = PointerBuf::from_tokens(["metadata", "managedFields"]);
+        PatchOperation::Replace(ReplaceOperation { path, value })
+    }));
     Ok(RevertPlan { patch, set_back })
 }
 

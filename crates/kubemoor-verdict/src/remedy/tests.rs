@@ -87,7 +87,7 @@ fn owner_is_told_from_the_last_field_manager() {
     let [old, new] = [none(), live("argocd-controller", after, none())].map(|it| it.to_string());
     let newest = |texts: [&str; 2]| {
         let [old, new] = texts.map(Excerpt::new);
-        LiveWriters::of_review([Some(&old), Some(&new)]).newest()
+        LiveWriters::of_review([Some(&old), Some(&new)]).newest
     };
     assert!(newest([&old, &new]).is_some());
     assert!(newest(["", "not JSON"]).is_none());
