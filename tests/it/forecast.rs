@@ -160,8 +160,11 @@ async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
         let live = shop.get(&shop.deployment("web")).await;
         let helm = owners::helms([&Owners::from_object(&live)], ApplyMethod::ServerSide).unwrap();
         let returned = ownership::returned(&live, &helm, std::slice::from_ref(&image)).unwrap();
-        let patch = ownership::patch(&live, returned);
-        let answer = shop.alice.patch_all(&shop.deployment("web"), &json!(patch)).await;
+        let patch = json!([
+            {"op": "replace", "path": "/metadata/managedFields", "value": returned},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
+        ]);
+        let answer = shop.alice.patch_all(&shop.deployment("web"), &patch).await;
         answer.done().map(|patched| (live, helm, patch, patched))
     })
     .await;
@@ -169,7 +172,7 @@ async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
     assert_eq!(patched["spec"], live["spec"]);
     assert_eq!(ownership::returned(&patched, &helm, &[image]), None);
     // The version that the patch names is gone by now.
-    let again = shop.alice.patch_all(&shop.deployment("web"), &json!(patch)).await;
+    let again = shop.alice.patch_all(&shop.deployment("web"), &patch).await;
     assert_eq!(again.code, 409, "{again}");
     assert_eq!(forecast(&shop), (Met::new(), Met::new()));
     upgrade(&shop, json!({"level": "debug", "tag": "two"})).await.unwrap();
