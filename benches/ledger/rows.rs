@@ -116,7 +116,7 @@ pub(crate) fn edit(
     let path = "/spec/template/spec/containers/[name=app]/image";
     let shown = |tag: u64| {
         let image = json!(format!("registry.example.com/team/application:1.{tag}"));
-        Some(Shown::of(&object, &path.parse().unwrap(), &image))
+        Some(Shown::new(&object, &path.parse().unwrap(), &image))
     };
     let change = RowChange {
         path: path.to_owned(),

@@ -337,7 +337,7 @@ fn patterns() -> Vec<LedgerRow> {
             namespace: Some(namespace.clone().into()),
             name: format!("release-{release}-web").into(),
         };
-        let shown = |tag| Some(Shown::of(&object, &"/spec/replicas".parse().unwrap(), &json!(tag)));
+        let shown = |tag| Some(Shown::new(&object, &"/spec/replicas".parse().unwrap(), &json!(tag)));
         let change = RowChange {
             path: "/spec/replicas".to_owned(),
             declared: shown(3),

@@ -161,7 +161,7 @@ fn assumed_release(file: &Path, request: &AdmissionRequest<'_>) -> ReleaseId {
         .as_ref()
         .or(request.object.as_ref())
         .and_then(|text| review::object(text.get()).ok());
-    if let Some(ObjectOwner::Release(id)) = object.as_ref().map(ObjectOwner::of) {
+    if let Some(ObjectOwner::Release(id)) = object.as_ref().map(ObjectOwner::named_by) {
         return id;
     }
     let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();

@@ -70,7 +70,7 @@ async fn dry_run_returns_objects_canonical_form_and_stores_nothing() {
     let unknown = DryRunQuestion { object: config_map(&namespace, "nothing"), ..question.clone() };
     let error = arbiter.canonical(&unknown, SOON).await.unwrap_err();
     assert!(matches!(error, ClusterError::NotDeclared { .. }), "{error:?}");
-    let rewritten = DryRunQuestion { digest: Digest::of(&json!({})), ..question.clone() };
+    let rewritten = DryRunQuestion { digest: Digest::new(&json!({})), ..question.clone() };
     let error = arbiter.canonical(&rewritten, SOON).await.unwrap_err();
     assert!(matches!(error, ClusterError::Changed { .. }), "{error:?}");
     let unrecorded = DryRunQuestion { revision: 9, ..question };

@@ -158,18 +158,21 @@ async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
     // The deployment controller may write the status between the read and the patch, which is refused then.
     let (live, helm, patch, patched) = eventually("the patch meets what was read", SOON, || async {
         let live = shop.get(&shop.deployment("web")).await;
-        let helm = owners::helms([&Owners::of(&live)], ApplyMethod::ServerSide).unwrap();
+        let helm = owners::helms([&Owners::from_object(&live)], ApplyMethod::ServerSide).unwrap();
         let returned = ownership::returned(&live, &helm, std::slice::from_ref(&image)).unwrap();
-        let patch = ownership::patch(&live, returned);
-        let answer = shop.alice.patch_all(&shop.deployment("web"), &json!(patch)).await;
+        let patch = json!([
+            {"op": "replace", "path": "/metadata/managedFields", "value": returned},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
+        ]);
+        let answer = shop.alice.patch_all(&shop.deployment("web"), &patch).await;
         answer.done().map(|patched| (live, helm, patch, patched))
     })
     .await;
-    assert_eq!(Owners::of(&patched).of_path(&image), [&helm]);
+    assert_eq!(Owners::from_object(&patched).of_path(&image), [&helm]);
     assert_eq!(patched["spec"], live["spec"]);
     assert_eq!(ownership::returned(&patched, &helm, &[image]), None);
     // The version that the patch names is gone by now.
-    let again = shop.alice.patch_all(&shop.deployment("web"), &json!(patch)).await;
+    let again = shop.alice.patch_all(&shop.deployment("web"), &patch).await;
     assert_eq!(again.code, 409, "{again}");
     assert_eq!(forecast(&shop), (Met::new(), Met::new()));
     upgrade(&shop, json!({"level": "debug", "tag": "two"})).await.unwrap();

@@ -163,7 +163,7 @@ impl Told {
             unwatched: Vec::new(),
             excused: Vec::new(),
             records: RecordHealth { revision: 1, deployed: None, state: RecordState::Deployed },
-            control: Control::of(DriftMode::Repair),
+            control: Control::by_mode(DriftMode::Repair),
             manager: None,
             leads: true,
             answer: None,

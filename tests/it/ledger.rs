@@ -114,7 +114,7 @@ async fn a_row_comes_back_as_it_was_recorded() {
     for url in both().await {
         let written = Written::start(&url, "east", FOREVER);
         let config = object("ConfigMap", "shop", "settings");
-        let shown = |value: &str| Some(Shown::of(&config, &"/data/a".parse().unwrap(), &json!(value)));
+        let shown = |value: &str| Some(Shown::new(&config, &"/data/a".parse().unwrap(), &json!(value)));
         let fields = vec![RowChange {
             path: "/data/a".to_owned(),
             declared: shown("1"),
@@ -172,7 +172,7 @@ async fn every_writer_of_a_ledger_seals_with_its_one_key() {
         let secret = object("Secret", "shop", "db");
         for value in ["aHVudGVyMg==", "aHVudGVyMg==", "b3RoZXI="] {
             let written = Written::start(&url, "east", FOREVER);
-            let new = Some(Shown::of(&secret, &"/data/password".parse().unwrap(), &json!(value)));
+            let new = Some(Shown::new(&secret, &"/data/password".parse().unwrap(), &json!(value)));
             let fields = vec![RowChange {
                 path: "/data/password".to_owned(),
                 declared: None,

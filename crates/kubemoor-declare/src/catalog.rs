@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::path::{Path, PathError, Segment};
+use super::path::Path;
 use super::schema::{KindSchema, TypeId, Types};
 use crate::model::Gvk;
 
@@ -74,17 +74,20 @@ pub fn priority(version: &str) -> (u8, u32, u32) {
 }
 
 /// The facts about one kind, without its types.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KindFacts {
     /// The API group; empty for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
     pub kind: String,
     /// The resource's name in URLs and rules, such as `deployments`.
     pub plural: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub namespaced: bool,
     /// The versions in which it is served, the preferred one first.
     pub versions: Vec<String>,
     /// The field of the `scale` subresource's replicas; `None` without such a subresource.
+    #[serde(rename = "replicas", default, skip_serializing_if = "Option::is_none")]
     pub scale_replicas_path: Option<Path>,
 }
 
@@ -106,7 +109,8 @@ impl KindFacts {
         let scale = versions
             .iter()
             .find_map(|version| version.pointer("/subresources/scale/specReplicasPath")?.as_str())
-            .map(dotted);
+            // The API server takes no array notation in it.
+            .map(|path| Path::from_names(path.split('.').filter(|name| !name.is_empty())));
         Some(Self {
             group: text("/spec/group")?,
             kind: text("/spec/names/kind")?,
@@ -116,12 +120,6 @@ impl KindFacts {
             scale_replicas_path: scale,
         })
     }
-}
-
-/// A path such as `.spec.replicas`: the API server takes no array notation in it.
-fn dotted(text: &str) -> Path {
-    let names = text.split('.').filter(|name| !name.is_empty());
-    Path(names.map(|name| Segment::Field(name.to_owned())).collect())
 }
 
 static DATA: &str = include_str!("catalog/core.json");
@@ -149,14 +147,6 @@ impl Catalog {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum FormatError {
-    #[error("cannot read the catalog: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("cannot read the catalog: {0}")]
-    Path(#[from] PathError),
-}
-
 #[derive(Deserialize)]
 struct CatalogText {
     kinds: Vec<KindRow>,
@@ -164,21 +154,14 @@ struct CatalogText {
 }
 
 /// Writes kinds and their types, which must lie in one arena.
-pub fn encode(facts: &[KindFacts], schemas: &[(Gvk, KindSchema)]) -> Result<String, FormatError> {
+pub fn encode(facts: &[KindFacts], schemas: &[(Gvk, KindSchema)]) -> serde_json::Result<String> {
     let empty = Types::default();
     let types = schemas.first().map_or(&empty, |(_, schema)| &*schema.types);
     let mut lines = Vec::new();
     for facts in facts {
         let own = schemas.iter().filter(|(gvk, _)| gvk.group == facts.group && gvk.kind == facts.kind);
-        lines.push(serde_json::to_string(&KindRow {
-            group: facts.group.clone(),
-            kind: facts.kind.clone(),
-            plural: facts.plural.clone(),
-            cluster: !facts.namespaced,
-            replicas: facts.scale_replicas_path.as_ref().map(ToString::to_string),
-            versions: facts.versions.clone(),
-            types: own.map(|(gvk, schema)| (gvk.version.clone(), schema.root.0)).collect(),
-        })?);
+        let types = own.map(|(gvk, schema)| (gvk.version.clone(), schema.root.0)).collect();
+        lines.push(serde_json::to_string(&KindRow { facts: facts.clone(), types })?);
     }
     let kinds = lines.join(",\n");
     let rows: Result<Vec<String>, _> = types.0.iter().map(serde_json::to_string).collect();
@@ -186,38 +169,24 @@ pub fn encode(facts: &[KindFacts], schemas: &[(Gvk, KindSchema)]) -> Result<Stri
 }
 
 /// Reads what [`encode`] wrote.
-pub fn decode(text: &str) -> Result<Catalog, FormatError> {
+pub fn decode(text: &str) -> serde_json::Result<Catalog> {
     let text: CatalogText = serde_json::from_str(text)?;
     let types = Arc::new(text.types);
     let mut catalog = Catalog::default();
-    for row in text.kinds {
-        for (version, root) in row.types {
-            let gvk = Gvk { group: row.group.clone(), version, kind: row.kind.clone() };
+    for KindRow { facts, types: roots } in text.kinds {
+        for (version, root) in roots {
+            let gvk = Gvk { group: facts.group.clone(), version, kind: facts.kind.clone() };
             catalog.insert_schema(gvk, KindSchema { types: Arc::clone(&types), root: TypeId(root) });
         }
-        catalog.insert(KindFacts {
-            group: row.group,
-            kind: row.kind,
-            plural: row.plural,
-            namespaced: !row.cluster,
-            versions: row.versions,
-            scale_replicas_path: row.replicas.map(|path| path.parse()).transpose()?,
-        });
+        catalog.insert(facts);
     }
     Ok(catalog)
 }
 
 #[derive(Serialize, Deserialize)]
 struct KindRow {
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    group: String,
-    kind: String,
-    plural: String,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    cluster: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    replicas: Option<String>,
-    versions: Vec<String>,
+    #[serde(flatten)]
+    facts: KindFacts,
     types: BTreeMap<String, u32>,
 }
 

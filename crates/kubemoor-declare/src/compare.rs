@@ -6,7 +6,6 @@ use std::cmp::max;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
-use smallvec::SmallVec;
 
 pub use self::moved::Move;
 pub(super) use self::moved::Union;
@@ -29,7 +28,7 @@ pub(crate) enum FoundElement<'v> {
 pub(crate) struct LiveList<'v> {
     keys: &'v [ListKey],
     items: &'v [Value],
-    index: ElementIndex<'v>,
+    index: ElementIndex,
 }
 
 struct ComparisonWalk<'t> {
@@ -94,7 +93,7 @@ impl<'v> LiveList<'v> {
 
     pub(crate) fn of_items(elements: &Elements, types: &'v Types, items: &'v [Value]) -> Self {
         let keys = elements.keys(types);
-        Self { keys, items, index: ElementIndex::of_list(items, keys, elements.items.len()) }
+        Self { keys, items, index: ElementIndex::of_list(items, keys) }
     }
 
     pub(crate) fn find(&self, element: &Element) -> FoundElement<'v> {
@@ -111,7 +110,7 @@ impl<'v> LiveList<'v> {
         self.places(element).iter().filter_map(|place| self.items.get(*place)).collect()
     }
 
-    pub(crate) fn places(&self, element: &Element) -> SmallVec<[usize; 2]> {
+    pub(crate) fn places(&self, element: &Element) -> &[usize] {
         self.index.places(element.keys.iter())
     }
 
@@ -131,12 +130,12 @@ impl<'v> LiveList<'v> {
 
 pub(super) fn find_declared<'f>(
     elements: &'f Elements,
-    index: &ElementIndex<'_>,
+    index: &ElementIndex,
     keys: &[(String, Value)],
 ) -> Option<(usize, &'f Element)> {
     let wanted = keys.iter().map(|(_, value)| value);
-    let places = index.places(wanted.clone()).into_iter();
-    let mut found = places.filter_map(|place| Some((place, elements.items.get(place)?)));
+    let places = index.places(wanted.clone()).iter();
+    let mut found = places.filter_map(|place| Some((*place, elements.items.get(*place)?)));
     found.find(|(_, item)| wanted.clone().eq(item.keys.iter()))
 }
 
@@ -500,7 +499,7 @@ pub struct Settler<'s> {
     fields: &'s DeclaredFields,
     canonical: &'s Value,
     /// By where the declared list is in memory, which tells it from all others.
-    lists: HashMap<*const Elements, (ElementIndex<'s>, LiveList<'s>)>,
+    lists: HashMap<*const Elements, (ElementIndex, LiveList<'s>)>,
 }
 
 impl<'s> Settler<'s> {
@@ -524,7 +523,7 @@ impl<'s> Settler<'s> {
                 (Segment::Key(keys), FieldNode::Elements(elements)) => {
                     let (declared, list) =
                         self.lists.entry(std::ptr::from_ref(&**elements)).or_insert_with(|| {
-                            let declared = ElementIndex::of_declared(elements, usize::MAX);
+                            let declared = ElementIndex::of_declared(elements);
                             (declared, LiveList::new(elements, types, value))
                         });
                     find_declared(elements, declared, keys)

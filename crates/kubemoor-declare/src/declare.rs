@@ -294,7 +294,7 @@ pub fn is_undeclared_output(object: &ObjectId, fields: &DeclaredFields, path: &P
             })
     };
     let is_aggregated = || {
-        let rule = Path([Segment::Field("aggregationRule".to_owned())].into());
+        let rule = Path::from_names(["aggregationRule"]);
         group == "rbac.authorization.k8s.io" && kind == "ClusterRole" && fields.declares_around(&rule)
     };
     CA_BUNDLES.iter().any(|(of, named, names)| group == of && kind == named && is_at(names))
@@ -382,7 +382,7 @@ pub struct Digest([u8; BYTES]);
 
 impl Digest {
     /// The digest of a document with Helm's metadata in it; none for one that nests deeper than [`MAX_DEPTH`] levels.
-    pub fn of(document: &Value) -> Option<Self> {
+    pub fn new(document: &Value) -> Option<Self> {
         let mut hasher = Sha256::new();
         put(document, "", 0, &mut hasher)?;
         let mut digest = [0; BYTES];

@@ -234,7 +234,7 @@ fn are_within(types: &Types, item: TypeId, elements: &[Value], others: &[Value],
 /// Whether two elements of a list have the same keys: then their order has a meaning.
 fn has_doubled_keys(kind: &ListKind, items: &[Value]) -> bool {
     let ListKind::Map(keys) = kind else { return false };
-    let index = ElementIndex::of_list(items, keys, items.len());
+    let index = ElementIndex::of_list(items, keys);
     items.iter().any(|item| {
         let values: Option<Vec<&Value>> = keys.iter().map(|key| key_value(item, key)).collect();
         values.is_some_and(|values| index.places(values.into_iter()).len() > 1)

@@ -124,29 +124,17 @@ impl DeclaredFields {
     /// The declared value at a path of plain field names, such as `["metadata", "annotations",
     /// "helm.sh/resource-policy"]`. `None` where nothing is declared, and for lists with identified elements.
     pub fn get(&self, path: &[&str]) -> Option<Value> {
-        let mut node = &self.root;
-        for name in path {
-            node = node.entry(name)?;
-        }
-        match node {
-            FieldNode::Leaf(leaf) => Some(leaf.value.clone()),
-            _ => None,
-        }
+        self.named(path)?.leaf()
+    }
+
+    fn named(&self, path: &[&str]) -> Option<&FieldNode> {
+        path.iter().try_fold(&self.root, |node, name| node.entry(name))
     }
 
     /// The declared entries of the map at a path of plain field names, as of `["metadata", "labels"]`.
     pub fn entries(&self, path: &[&str]) -> Vec<(&str, Value)> {
-        let mut node = &self.root;
-        for name in path {
-            let Some(below) = node.entry(name) else { return Vec::new() };
-            node = below;
-        }
-        let FieldNode::Object(entries) = node else { return Vec::new() };
-        let leaf = |entry: &'_ FieldEntry| match &entry.node {
-            FieldNode::Leaf(leaf) => Some(leaf.value.clone()),
-            _ => None,
-        };
-        entries.iter().filter_map(|entry| Some((&*entry.name, leaf(entry)?))).collect()
+        let Some(FieldNode::Object(entries)) = self.named(path) else { return Vec::new() };
+        entries.iter().filter_map(|entry| Some((&*entry.name, entry.node.leaf()?))).collect()
     }
 
     /// The declared fields of the list element at `path`, as one value. `None` where no such element is declared.
@@ -185,6 +173,10 @@ impl FieldNode {
         let FieldNode::Object(entries) = self else { return None };
         let index = entries.binary_search_by(|entry| (*entry.name).cmp(name)).ok()?;
         entries.get(index).map(|entry| &entry.node)
+    }
+
+    fn leaf(&self) -> Option<Value> {
+        if let Self::Leaf(leaf) = self { Some(leaf.value.clone()) } else { None }
     }
 
     fn value(&self) -> Value {
@@ -308,14 +300,14 @@ impl<'v> AmbiguousElements<'v> {
 
     /// Whether the place is in or below such an element, or is a list that declares one.
     pub fn cover(&mut self, path: &Path) -> bool {
-        if self.declared.contains(path.pointer()) {
+        if self.declared.contains(&path.to_string()) {
             return true;
         }
         let mut above = Vec::new();
         for segment in path.0.iter() {
             if let Segment::Key(keys) = segment {
                 let element = Path(above.iter().cloned().chain([merge_key(keys)]).collect());
-                if self.declared.contains(element.pointer()) || self.live.get(&element).len() > 1 {
+                if self.declared.contains(&element.to_string()) || self.live.get(&element).len() > 1 {
                     return true;
                 }
             }
@@ -359,8 +351,8 @@ impl RepeatedKeys<'_> {
         for (value, _) in counts.into_values().filter(|(_, count)| *count > 1) {
             let key = keys.get(..1).unwrap_or_default();
             let element = trail.then(TrailStep::Key(key, std::slice::from_ref(value))).path();
-            self.found.insert(element.pointer().to_owned());
-            self.found.insert(trail.path().pointer().to_owned());
+            self.found.insert(element.to_string());
+            self.found.insert(trail.path().to_string());
         }
     }
 }

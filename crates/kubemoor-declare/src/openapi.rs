@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::catalog::{KindFacts, priority};
 use super::equality;
-use super::path::{Path, Segment};
+use super::path::Path;
 use super::schema::{
     KindSchema, ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, Struct, StructField, TypeBuilder, TypeId,
 };
@@ -491,7 +491,7 @@ pub fn facts(document: &[u8]) -> Result<Vec<KindFacts>, SchemaError> {
             };
             let owner = found.values_mut().find(|facts| facts.plural == plural && facts.group == group);
             if let Some(owner) = owner {
-                owner.scale_replicas_path = Some(replicas());
+                owner.scale_replicas_path = Some(Path::from_names(["spec", "replicas"]));
             }
             continue;
         }
@@ -512,11 +512,6 @@ pub fn facts(document: &[u8]) -> Result<Vec<KindFacts>, SchemaError> {
         facts.versions.sort_by_key(|version| Reverse(priority(version)));
     }
     Ok(found)
-}
-
-/// Where every built-in kind that scales keeps its replicas.
-fn replicas() -> Path {
-    Path(["spec", "replicas"].map(|name| Segment::Field(name.to_owned())).into())
 }
 
 #[cfg(test)]

@@ -11,9 +11,6 @@ use fearless_simd::{Level, Simd, SimdBase, dispatch, prelude::*, u8x64};
 /// The number of bytes that one word of marks covers.
 const BLOCK: usize = 64;
 
-/// The number of blocks that share one minimum of open brackets.
-const GROUP: usize = 16;
-
 const USUAL: usize = 16;
 
 static LEVEL: LazyLock<Level> = LazyLock::new(Level::new);
@@ -28,8 +25,6 @@ pub struct Excerpt<'a> {
 
 struct JsonOutline {
     blocks: Box<[Marks]>,
-    /// Of each group of blocks the lowest floor.
-    floors: Box<[i32]>,
 }
 
 /// The structure of 64 bytes, the first in the lowest bit.
@@ -68,8 +63,6 @@ pub(super) struct MapEntry<'t, 'o> {
     /// The name as it is spelled between its quotes, escapes and all.
     pub(super) name: &'t str,
     pub(super) value: JsonPart<'t, 'o>,
-    /// Where the entry begins, with its name's quote.
-    start: usize,
 }
 
 struct Cursor<'t, 'o> {
@@ -80,7 +73,7 @@ struct Cursor<'t, 'o> {
 
 impl<'a> Excerpt<'a> {
     /// All of `whole`, without white space around it.
-    pub fn of(whole: &'a str) -> Self {
+    pub fn new(whole: &'a str) -> Self {
         let text = whole.trim_ascii();
         Self { whole: text, start: 0, end: text.len(), outline: Arc::new(JsonOutline::new(text)) }
     }
@@ -98,30 +91,19 @@ impl<'a> Excerpt<'a> {
 
     /// The items of a list; `None` of anything else.
     pub fn items(&self) -> Option<Vec<Self>> {
-        let (part, mut items) = (self.part(), Vec::new());
-        if !part.is_list() {
-            return None;
-        }
-        part.each(|item| {
-            items.push(self.within(item.value));
-            Some(())
-        })?;
-        Some(items)
+        let items = Some(self.part()).filter(|part| part.is_list())?.entries()?;
+        Some(items.into_iter().map(|item| self.within(item.value)).collect())
     }
 
     /// The texts of these names in the map at `path`; `None` where there is no map, and for values that are
     /// not texts. Names match only in the API server's spelling, without escapes.
     pub fn texts<const N: usize>(&self, path: &[&str], names: [&str; N]) -> [Option<String>; N] {
         let map = path.iter().try_fold(self.part(), |map, name| map.entry(name));
-        let mut found = [None; N];
-        let visited = map.and_then(|map| {
-            map.each_entry(|entry| {
-                let places = names.iter().zip(&mut found).filter(|(name, _)| **name == entry.name);
-                places.for_each(|(_, place)| *place = Some(entry.value));
-                Some(())
-            })
-        });
-        found.map(|value| serde_json::from_str(value.filter(|_| visited.is_some())?.text()).ok())
+        let entries = map.filter(|map| map.is_map()).and_then(JsonPart::entries).unwrap_or_default();
+        names.map(|name| {
+            let entry = entries.iter().rev().find(|entry| entry.name == name)?;
+            serde_json::from_str(entry.value.text()).ok()
+        })
     }
 
     pub(super) fn part(&self) -> JsonPart<'a, '_> {
@@ -136,9 +118,7 @@ impl<'a> Excerpt<'a> {
 impl JsonOutline {
     fn new(text: &str) -> Self {
         let blocks = dispatch!(*LEVEL, simd => marks(simd, text.as_bytes()));
-        let floor = |group: &[Marks]| group.iter().map(|marks| marks.floor).min().unwrap_or_default();
-        let floors = blocks.chunks(GROUP).map(floor).collect();
-        Self { blocks, floors }
+        Self { blocks }
     }
 
     /// The first of some marks at or behind `from`.
@@ -152,38 +132,19 @@ impl JsonOutline {
         Some(index * BLOCK + bits.trailing_zeros() as usize)
     }
 
-    /// The first block at or after `from` in which the bracket depth may fall to `outside`.
-    fn low(&self, from: usize, outside: i32) -> Option<usize> {
-        let low = |from: usize, to: usize| {
-            let blocks = self.blocks.get(from..to.min(self.blocks.len()))?;
-            blocks.iter().position(|marks| marks.floor <= outside).map(|place| from + place)
-        };
-        let next = from.next_multiple_of(GROUP);
-        low(from, next).or_else(|| {
-            let groups = self.floors.iter().enumerate().skip(next / GROUP);
-            let mut groups = groups.filter(|(_, floor)| **floor <= outside);
-            groups.find_map(|(group, _)| low(group * GROUP, (group + 1) * GROUP))
-        })
-    }
-
     /// The place of the bracket that closes the one at `from`.
     fn closing(&self, from: usize) -> Option<usize> {
         let index = from / BLOCK;
-        let mut block = self.blocks.get(index)?;
+        let block = self.blocks.get(index)?;
         let below = (1_u64 << (from % BLOCK)) - 1;
         let outside = block.depth + balance(block.opens & below, block.closes & below);
         if let Some(place) = block.falls_to(outside, outside, !below) {
             return Some(index * BLOCK + place);
         }
-        let mut from = index + 1;
-        loop {
-            let index = self.low(from, outside)?;
-            block = self.blocks.get(index)?;
-            if let Some(place) = block.falls_to(outside, block.depth, u64::MAX) {
-                return Some(index * BLOCK + place);
-            }
-            from = index + 1;
-        }
+        let behind = self.blocks.iter().enumerate().skip(index + 1);
+        let mut behind = behind.filter(|(_, block)| block.floor <= outside);
+        behind
+            .find_map(|(index, block)| Some(index * BLOCK + block.falls_to(outside, block.depth, u64::MAX)?))
     }
 }
 
@@ -296,70 +257,18 @@ impl<'t, 'o> JsonPart<'t, 'o> {
         self.first() == Some(b'[')
     }
 
-    /// The entries of a map, in their order; a name may occur twice.
-    pub(super) fn entries(self) -> Option<Vec<MapEntry<'t, 'o>>> {
-        let mut entries = Vec::with_capacity(USUAL);
-        self.each_entry(|entry| {
-            entries.push(entry);
-            Some(())
-        })?;
-        Some(entries)
-    }
-
     /// The value of `name`, in exactly this spelling; the last one if the name occurs twice.
     pub(super) fn entry(self, name: &str) -> Option<Self> {
-        let mut found = None;
-        self.each_entry(|entry| {
-            if entry.name == name {
-                found = Some(entry.value);
-            }
-            Some(())
-        })?;
-        found
-    }
-
-    /// Visits the entries of a map, as long as `visit` gives something.
-    pub(super) fn each_entry(self, visit: impl FnMut(MapEntry<'t, 'o>) -> Option<()>) -> Option<()> {
-        if self.is_map() { self.each(visit) } else { None }
-    }
-
-    /// Visits the entries of two maps, or the items of two lists, as long as they have the same names in the same
-    /// spelling and order; items have no name. `visit` also receives whether their values are the same text. `None` if
-    /// the two have other names, or another number of items.
-    pub(super) fn each_in_step(
-        self,
-        other: Self,
-        mut visit: impl FnMut(&'t str, Self, Self, bool) -> Option<()>,
-    ) -> Option<()> {
-        let mut cursor = Cursor { whole: other.whole, outline: other.outline, at: other.start };
-        cursor.consume(self.first()?)?;
-        cursor.skip_space();
-        let mut is_first = true;
-        self.each(|own| {
-            if !std::mem::take(&mut is_first) {
-                cursor.skip_space();
-                cursor.consume(b',')?;
-                cursor.skip_space();
-            }
-            match cursor.repeats(own.start, own.value) {
-                Some(value) => visit(own.name, own.value, value, true),
-                None => {
-                    let entry = cursor.entry(self.is_map()).filter(|entry| entry.name == own.name)?;
-                    visit(own.name, own.value, entry.value, entry.value.text() == own.value.text())
-                }
-            }
-        })?;
-        cursor.skip_space();
-        cursor.consume(if self.is_map() { b'}' } else { b']' })?;
-        (cursor.at == other.end).then_some(())
+        let entries = Some(self).filter(|part| part.is_map())?.entries()?;
+        entries.iter().rev().find(|entry| entry.name == name).map(|entry| entry.value)
     }
 
     fn first(self) -> Option<u8> {
         self.whole.as_bytes().get(self.start).copied()
     }
 
-    /// Visits the entries of a map, or the items of a list, as entries without a name.
-    fn each(self, mut visit: impl FnMut(MapEntry<'t, 'o>) -> Option<()>) -> Option<()> {
+    /// The entries of a map in their order, where a name may occur twice; the items of a list as entries without a name.
+    pub(super) fn entries(self) -> Option<Vec<MapEntry<'t, 'o>>> {
         let (is_map, mut cursor) =
             (self.is_map(), Cursor { whole: self.whole, outline: self.outline, at: self.start });
         cursor.consume(if is_map { b'{' } else { b'[' })?;
@@ -367,13 +276,14 @@ impl<'t, 'o> JsonPart<'t, 'o> {
         let end = self.end.checked_sub(1).filter(|end| self.whole.as_bytes().get(*end) == Some(&close))?;
         cursor.skip_space();
         if cursor.at == end {
-            return Some(());
+            return Some(Vec::new());
         }
+        let mut entries = Vec::with_capacity(USUAL);
         loop {
-            visit(cursor.entry(is_map)?)?;
+            entries.push(cursor.entry(is_map)?);
             cursor.skip_space();
             if cursor.at >= end {
-                return (cursor.at == end).then_some(());
+                return (cursor.at == end).then_some(entries);
             }
             cursor.consume(b',')?;
             cursor.skip_space();
@@ -398,9 +308,8 @@ impl<'t, 'o> Cursor<'t, 'o> {
 
     /// An entry of a map, or an item of a list.
     fn entry(&mut self, is_named: bool) -> Option<MapEntry<'t, 'o>> {
-        let start = self.at;
         if !is_named {
-            return Some(MapEntry { name: "", value: self.value()?, start });
+            return Some(MapEntry { name: "", value: self.value()? });
         }
         self.consume(b'"')?;
         let end = self.outline.first(self.at, |marks| marks.quotes)?;
@@ -409,19 +318,7 @@ impl<'t, 'o> Cursor<'t, 'o> {
         self.skip_space();
         self.consume(b':')?;
         self.skip_space();
-        Some(MapEntry { name, value: self.value()?, start })
-    }
-
-    /// Skips the current text if it equals the text from `from` to the end of `value`; returns its value.
-    fn repeats(&mut self, from: usize, value: JsonPart<'t, 'o>) -> Option<JsonPart<'t, 'o>> {
-        let length = value.start.checked_sub(from)?;
-        let rest = self.whole.as_bytes().get(self.at..)?;
-        let rest = rest.strip_prefix(value.whole.as_bytes().get(from..value.end)?)?;
-        // A number may go on.
-        matches!(rest.first(), Some(b',' | b'}' | b']')).then_some(())?;
-        let start = self.at + length;
-        self.at = start + (value.end - value.start);
-        Some(JsonPart { whole: self.whole, outline: self.outline, start, end: self.at })
+        Some(MapEntry { name, value: self.value()? })
     }
 
     fn value(&mut self) -> Option<JsonPart<'t, 'o>> {

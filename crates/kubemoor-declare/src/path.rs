@@ -2,18 +2,19 @@
 //! the notation for people, `spec.template.spec.containers[app].image`. What is displayed parses back to an equal path.
 //! Knows no schema: a key that an element leaves to its default does not match here.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::{self, Write};
-use std::ops::Deref;
 use std::str::FromStr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use smallvec::SmallVec;
 
 use super::schema::ListKey;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Segment {
     /// The entry of a map: `spec`.
     Field(String),
@@ -28,8 +29,8 @@ pub enum Segment {
 /// In a field name `~` is written `~0` and `/` is written `~1`, as RFC 6901
 /// has it, and a leading `[` is written `~2`. A key's value that would read as
 /// something else (`"80"`, a text with a comma) is written as a JSON string. Cheap to clone.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Path(pub Segments);
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Path(pub Arc<[Segment]>);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
@@ -44,6 +45,11 @@ pub enum PathError {
 }
 
 impl Path {
+    /// The path of these fields, each in the one before.
+    pub fn from_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        Self(names.into_iter().map(|name| Segment::Field(name.to_owned())).collect())
+    }
+
     pub fn of_field(&self, name: &str) -> Self {
         Self(self.0.iter().cloned().chain([Segment::Field(name.to_owned())]).collect())
     }
@@ -79,99 +85,23 @@ impl Segment {
         }
     }
 
+    /// Whether it names this element of a list.
+    pub fn selects(&self, item: &Value) -> bool {
+        match self {
+            Self::Field(_) => false,
+            Self::Key(keys) => {
+                keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|own| Self::alike(own, wanted)))
+            }
+            Self::Element(wanted) => Self::alike(item, wanted),
+        }
+    }
+
     fn step<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         match (self, value) {
             (Self::Field(name), Value::Object(map)) => map.get(name).into_iter().collect(),
-            (Self::Key(keys), Value::Array(items)) => items
-                .iter()
-                .filter(|item| {
-                    keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|v| Self::alike(v, wanted)))
-                })
-                .collect(),
-            (Self::Element(wanted), Value::Array(items)) => {
-                items.iter().filter(|item| Self::alike(item, wanted)).collect()
-            }
+            (element, Value::Array(items)) => items.iter().filter(|item| element.selects(item)).collect(),
             _ => Vec::new(),
         }
-    }
-}
-
-#[derive(Clone, Default)]
-pub struct Segments(Arc<SharedSegments>);
-
-#[derive(Default)]
-struct SharedSegments {
-    segments: Vec<Segment>,
-    /// Written when it is first asked for: a denial needs it several times.
-    text: OnceLock<Box<str>>,
-}
-
-impl Segments {
-    /// Their text; `write` writes it, once.
-    fn text(&self, write: impl FnOnce(&[Segment]) -> String) -> &str {
-        self.0.text.get_or_init(|| write(self).into())
-    }
-}
-
-impl Deref for Segments {
-    type Target = [Segment];
-
-    fn deref(&self) -> &[Segment] {
-        &self.0.segments
-    }
-}
-
-impl PartialEq for Segments {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl fmt::Debug for Segments {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl From<Vec<Segment>> for Segments {
-    fn from(segments: Vec<Segment>) -> Self {
-        Self(Arc::new(SharedSegments { segments, text: OnceLock::new() }))
-    }
-}
-
-impl<const N: usize> From<[Segment; N]> for Segments {
-    fn from(segments: [Segment; N]) -> Self {
-        Self::from(Vec::from(segments))
-    }
-}
-
-impl From<&[Segment]> for Segments {
-    fn from(segments: &[Segment]) -> Self {
-        Self::from(segments.to_vec())
-    }
-}
-
-impl FromIterator<Segment> for Segments {
-    fn from_iter<I: IntoIterator<Item = Segment>>(segments: I) -> Self {
-        Self::from(Vec::from_iter(segments))
-    }
-}
-
-const ROOM: usize = 128;
-
-struct PointerEscaper<'t, W: ?Sized>(&'t mut W);
-
-impl Path {
-    pub fn pointer(&self) -> &str {
-        self.0.text(|segments| {
-            let mut text = String::with_capacity(ROOM);
-            for segment in segments {
-                text.push('/');
-                // Writing to a String cannot fail.
-                let _ = segment.spell(&mut text);
-            }
-            text
-        })
     }
 }
 
@@ -181,9 +111,9 @@ impl Segment {
             Self::Field(name) => match name.strip_prefix('[') {
                 Some(rest) => {
                     to.write_str("~2")?;
-                    PointerEscaper(to).write_str(rest)
+                    to.write_str(&escaped(rest))
                 }
-                None => PointerEscaper(to).write_str(name),
+                None => to.write_str(&escaped(name)),
             },
             Self::Key(keys) => {
                 to.write_str("[")?;
@@ -206,7 +136,22 @@ impl Segment {
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.pointer())
+        self.0.iter().try_for_each(|segment| {
+            f.write_char('/')?;
+            segment.spell(f)
+        })
+    }
+}
+
+impl Serialize for Path {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Path {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -216,23 +161,11 @@ impl fmt::Display for Segment {
     }
 }
 
-impl<W: Write + ?Sized> Write for PointerEscaper<'_, W> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let is_escaped = |byte: u8| matches!(byte, b'~' | b'/');
-        if !text.bytes().fold(false, |found, byte| found | is_escaped(byte)) {
-            return self.0.write_str(text);
-        }
-        text.split_inclusive(['~', '/']).try_for_each(|piece| {
-            if let Some(piece) = piece.strip_suffix('~') {
-                self.0.write_str(piece)?;
-                self.0.write_str("~0")
-            } else if let Some(piece) = piece.strip_suffix('/') {
-                self.0.write_str(piece)?;
-                self.0.write_str("~1")
-            } else {
-                self.0.write_str(piece)
-            }
-        })
+/// A text as a JSON Pointer spells it.
+fn escaped(text: &str) -> Cow<'_, str> {
+    match text.contains(['~', '/']) {
+        true => text.replace('~', "~0").replace('/', "~1").into(),
+        false => text.into(),
     }
 }
 
@@ -249,14 +182,14 @@ fn is_json(text: &str) -> bool {
 fn spell_key_value(value: &Value, to: &mut impl Write) -> fmt::Result {
     match value {
         Value::String(text) => spell_key_text(text, to),
-        other => write!(PointerEscaper(to), "{other}"),
+        other => to.write_str(&escaped(&other.to_string())),
     }
 }
 
 fn spell_key_text(text: &str, to: &mut impl Write) -> fmt::Result {
     match is_bare(text) {
-        true => PointerEscaper(to).write_str(text),
-        false => write!(PointerEscaper(to), "{}", Value::from(text)),
+        true => to.write_str(&escaped(text)),
+        false => to.write_str(&escaped(&Value::from(text).to_string())),
     }
 }
 
@@ -291,18 +224,19 @@ impl FromStr for Segment {
         if let Some(value) = inner.strip_prefix('=') {
             return scalar(value).map(Self::Element).ok_or_else(fail);
         }
-        let mut keys = Vec::new();
-        for part in split_outside_quotes(inner, ',') {
-            match split_outside_quotes(part, '=').as_slice() {
-                [key, value] => {
-                    let Value::String(key) = name(key).ok_or_else(fail)? else { return Err(fail()) };
-                    keys.push((key, scalar(value).ok_or_else(fail)?));
-                }
-                _ => return Err(fail()),
-            }
-        }
-        Ok(Self::Key(keys))
+        keys(inner).map(Self::Key).ok_or_else(fail)
     }
+}
+
+/// Keys and their values: `name=app,port=80`.
+fn keys(text: &str) -> Option<Vec<(String, Value)>> {
+    let keys = split_outside_quotes(text, ',').into_iter().map(|part| {
+        match split_outside_quotes(part, '=').as_slice() {
+            [key, value] => Some((name(key)?, scalar(value)?)),
+            _ => None,
+        }
+    });
+    keys.collect()
 }
 
 fn scalar(text: &str) -> Option<Value> {
@@ -313,11 +247,10 @@ fn scalar(text: &str) -> Option<Value> {
     }
 }
 
-fn name(text: &str) -> Option<Value> {
+fn name(text: &str) -> Option<String> {
     match text.starts_with('"') {
-        true => serde_json::from_str::<Value>(text).ok(),
-        false if text.is_empty() => None,
-        false => Some(Value::from(text)),
+        true => serde_json::from_str(text).ok(),
+        false => Some(text.to_owned()).filter(|text| !text.is_empty()),
     }
 }
 
@@ -375,10 +308,9 @@ impl Path {
         while !rest.is_empty() {
             let segment = match rest.strip_prefix('[') {
                 Some(inner) => {
-                    let end = closing(inner)?;
-                    let segment = bracketed(inner.get(..end)?)?;
-                    rest = inner.get(end + 1..)?;
-                    segment
+                    let within = *split_outside_quotes(inner, ']').first()?;
+                    rest = inner.get(within.len() + 1..)?;
+                    bracketed(within)?
                 }
                 None => {
                     let name = if segments.is_empty() { rest } else { rest.strip_prefix('.')? };
@@ -457,21 +389,6 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| is_plain(c) || is_mark(c)) && !is_json(text)
 }
 
-/// Where the bracket closes that was opened before `text`.
-fn closing(text: &str) -> Option<usize> {
-    let (mut quoted, mut escaped) = (false, false);
-    text.char_indices().find_map(|(place, c)| {
-        let closes = c == ']' && !quoted;
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            _ => {}
-        }
-        closes.then_some(place)
-    })
-}
-
 fn bracketed(text: &str) -> Option<Segment> {
     if text.starts_with('"') && split_outside_quotes(text, '=').len() == 1 {
         return serde_json::from_str::<String>(text).ok().map(Segment::Field);
@@ -486,13 +403,7 @@ fn bracketed(text: &str) -> Option<Segment> {
     if let Some(value) = text.strip_prefix('=') {
         return scalar(value).map(Segment::Element);
     }
-    let keys = split_outside_quotes(text, ',').into_iter().map(|part| {
-        match split_outside_quotes(part, '=').as_slice() {
-            [key, value] => Some((name(key)?.as_str()?.to_owned(), scalar(value)?)),
-            _ => None,
-        }
-    });
-    keys.collect::<Option<Vec<_>>>().map(Segment::Key)
+    keys(text).map(Segment::Key)
 }
 
 const USUAL: usize = 12;
@@ -562,25 +473,16 @@ pub struct PathLookup<'v> {
     lists: HashMap<(usize, Vec<String>), ElementsByTokens<'v>>,
 }
 
-type ElementsByTokens<'v> = HashMap<Vec<Token>, Vec<&'v Value>>;
+type ElementsByTokens<'v> = HashMap<Vec<String>, Vec<&'v Value>>;
 
-/// Equal for values that [`Segment::alike`] takes for the same.
-#[derive(PartialEq, Eq, Hash)]
-enum Token {
-    Text(String),
-    Bool(bool),
-    Null,
-}
-
-impl Token {
-    fn new(value: &Value) -> Option<Self> {
-        match value {
-            Value::String(text) => Some(Self::Text(text.clone())),
-            Value::Number(number) => Some(Self::Text(number.to_string())),
-            Value::Bool(bool) => Some(Self::Bool(*bool)),
-            Value::Null => Some(Self::Null),
-            Value::Array(_) | Value::Object(_) => None,
-        }
+/// The same text for values that [`Segment::alike`] takes for the same; none for lists and maps, which are no keys.
+fn token(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        // No key is a text like this.
+        Value::Bool(_) | Value::Null => Some(format!("\0{value}")),
+        Value::Array(_) | Value::Object(_) => None,
     }
 }
 
@@ -603,11 +505,11 @@ impl<'v> PathLookup<'v> {
             Segment::Field(name) => value.as_object().and_then(|map| map.get(name)).into_iter().collect(),
             Segment::Key(keys) => {
                 let names = keys.iter().map(|(name, _)| name.clone()).collect();
-                let wanted = keys.iter().map(|(_, value)| Token::new(value)).collect();
+                let wanted = keys.iter().map(|(_, value)| token(value)).collect();
                 self.elements(value, names, wanted)
             }
             Segment::Element(wanted) => {
-                self.elements(value, Vec::new(), Token::new(wanted).map(|token| vec![token]))
+                self.elements(value, Vec::new(), token(wanted).map(|token| vec![token]))
             }
         }
     }
@@ -617,7 +519,7 @@ impl<'v> PathLookup<'v> {
         &mut self,
         list: &'v Value,
         names: Vec<String>,
-        wanted: Option<Vec<Token>>,
+        wanted: Option<Vec<String>>,
     ) -> Vec<&'v Value> {
         let (Value::Array(items), Some(wanted)) = (list, wanted) else { return Vec::new() };
         let place = (std::ptr::from_ref(list).addr(), names.clone());
@@ -625,8 +527,8 @@ impl<'v> PathLookup<'v> {
             let mut elements = ElementsByTokens::new();
             for item in items {
                 let tokens = match names.is_empty() {
-                    true => Token::new(item).map(|token| vec![token]),
-                    false => names.iter().map(|name| item.get(name).and_then(Token::new)).collect(),
+                    true => token(item).map(|token| vec![token]),
+                    false => names.iter().map(|name| item.get(name).and_then(token)).collect(),
                 };
                 if let Some(tokens) = tokens {
                     elements.entry(tokens).or_default().push(item);

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-use smallvec::SmallVec;
 
 use super::compare::{LiveList, find_declared};
 use super::equality::{self, Alike, ElementIndex, Family, FieldAgreement, Spot};
@@ -215,7 +214,7 @@ impl Restorer<'_> {
         old: Option<&Value>,
         new: &mut Option<Value>,
     ) {
-        let declared = ElementIndex::of_declared(elements, paths.len());
+        let declared = ElementIndex::of_declared(elements);
         let mut wanted: BTreeMap<usize, WantedElement<'_>> = BTreeMap::new();
         for path in paths {
             if let [Segment::Key(keys), below @ ..] = path
@@ -306,9 +305,9 @@ impl Restorer<'_> {
         with_keys(Map::new(), elements, self.types, item)
     }
 
-    fn places(&self, elements: &Elements, items: &[Value]) -> Vec<SmallVec<[usize; 2]>> {
+    fn places(&self, elements: &Elements, items: &[Value]) -> Vec<Vec<usize>> {
         let index = LiveList::of_items(elements, self.types, items);
-        elements.items.iter().map(|item| index.places(item)).collect()
+        elements.items.iter().map(|item| index.places(item).to_vec()).collect()
     }
 
     /// Puts the declared elements of a list into their declared order, in the places that they have among the others.

@@ -629,7 +629,7 @@ impl Assembly<'_> {
         let skipped = manifest::each(manifest, |written| {
             let (object, mut document) = placed(&self.id, written.value, self.catalog);
             let schema = self.catalog.schema(&gvk(&document));
-            let digest = Digest::of(&document);
+            let digest = Digest::new(&document);
             // A client-side Helm removes such entries when it upgrades.
             if method == ApplyMethod::ServerSide {
                 fill_null_entries(&mut document, schema.as_deref());

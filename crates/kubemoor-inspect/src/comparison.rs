@@ -14,7 +14,7 @@ use similar::TextDiff;
 use super::failure::spoken;
 use super::reading::{ClusterReader, FoundObject, ReleaseInputs, is_repaired};
 use kubemoor_cluster::client::call::ClusterError;
-use kubemoor_declare::compare::{Move, is_alternative};
+use kubemoor_declare::compare::Move;
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
@@ -26,17 +26,15 @@ use kubemoor_helm::state;
 use kubemoor_helm::values::{self, Candidate, ValueQuestion};
 use kubemoor_policy::Policy;
 use kubemoor_policy::guarded::{DriftedObject, ObjectCounts};
+use kubemoor_verdict::claims;
 use kubemoor_verdict::drift::{self, LiveDrift, LiveVerdict};
-use kubemoor_verdict::edit::{DryRunEvidence, ObjectOwner};
+use kubemoor_verdict::edit::{DryRunEvidence, FieldFinding, ObjectOwner};
 use kubemoor_verdict::health::{
     Control, HealthFacts, ObjectFacts, ObjectState, RecordHealth, ReleaseHealth, ReportedHealth,
 };
 use kubemoor_verdict::owners::{FieldManager, Owners, Votes};
-use kubemoor_verdict::ownership::{
-    self, Effect, FieldConflict, FieldInquiry, FieldStanding, NextUpgrade, TakenFields,
-};
-use kubemoor_verdict::shown::{Difference, Shown, ShownValues};
-use kubemoor_verdict::{claims, sealed};
+use kubemoor_verdict::ownership::{self, Effect, FieldConflict, NextUpgrade, TakenFields};
+use kubemoor_verdict::shown::{Difference, Shown};
 
 const OBJECTS_AT_ONCE: usize = 8;
 
@@ -201,9 +199,9 @@ pub enum FieldDiffKind {
 
 impl FieldDiff {
     pub(crate) fn new(object: &ObjectId, field: FieldChange, owners: &Owners, next: &NextUpgrade) -> Self {
-        let next_upgrade = next.effect(inquiry(object, &field));
+        let next_upgrade = next.effect(&field);
         let values = [field.declared.as_ref(), None, field.new.as_ref()];
-        let ShownValues { declared, new, difference, .. } = ShownValues::of(object, &field.path, values);
+        let FieldFinding { declared, new, difference, .. } = FieldFinding::new(object, &field.path, values);
         let what = match (field.path.0.last(), &field.new) {
             (Some(Segment::Element(_)), _) => FieldDiffKind::ElementRemoved,
             (Some(Segment::Key(_)), None) if field.declared.is_none() => FieldDiffKind::ElementRemoved,
@@ -226,16 +224,6 @@ impl FieldDiff {
             chart_values: Vec::new(),
         }
     }
-}
-
-/// The question what the next upgrade does to a field: the same in `diff`, `explain` and on the page.
-pub(crate) fn inquiry<'a>(object: &ObjectId, field: &'a FieldChange) -> FieldInquiry<'a> {
-    let standing = match field.agreement {
-        _ if !sealed::is_declared(object, field) || is_alternative(field) => FieldStanding::Undeclared,
-        FieldAgreement::Agrees => FieldStanding::AsDeclared,
-        _ => FieldStanding::Differs,
-    };
-    FieldInquiry { path: &field.path, declared: field.declared.as_ref(), live: field.new.as_ref(), standing }
 }
 
 // A conflict of the next upgrade. Its documentation in the schema is that of the conflict.
@@ -333,13 +321,13 @@ pub async fn compare(
     }
     let facts = HealthFacts {
         release: release.id.clone(),
-        record: RecordHealth::of(release, policy.operation_timeout, now),
-        control: Control::of(if is_repaired { DriftMode::Repair } else { DriftMode::Report }),
+        record: RecordHealth::new(release, policy.operation_timeout, now),
+        control: Control::by_mode(if is_repaired { DriftMode::Repair } else { DriftMode::Report }),
         declared: compared,
         objects: objects.iter().map(|it| ObjectFacts::new(it.object.clone(), it.state.health())).collect(),
         unwatched: Vec::new(),
     };
-    let health = ReleaseHealth::of(&facts);
+    let health = ReleaseHealth::new(&facts);
     ReleaseDiff {
         release: release.id.clone(),
         revision: Some(release.state.revision),
@@ -425,9 +413,9 @@ impl ComparedObject {
         let (Some(declared), Some(live)) = (release.declared(&object), &live) else {
             return (report, Vec::new());
         };
-        let next = NextUpgrade::of(&object, &declared.fields(), live, by);
+        let next = NextUpgrade::new(&object, &declared.fields(), live, by);
         if let Some(report) = report.as_mut().filter(|_| !changes.is_empty()) {
-            let owners = Owners::of(live);
+            let owners = Owners::from_object(live);
             let field = |field| FieldDiff::new(&object, field, &owners, &next);
             report.fields = changes.into_iter().map(field).collect();
         }
@@ -468,7 +456,7 @@ impl ReleaseObjects<'_> {
             return Some(ComparedObject { live: found, ..report(ObjectDiffState::Foreign, Some(reason)) });
         }
         if let Some(live) = &found {
-            self.votes.lock().add(&Owners::of(live));
+            self.votes.lock().add(&Owners::from_object(live));
         }
         let (stands, reason) = self.settled(&subject, found.as_ref()).await;
         let look = match stands {
@@ -538,7 +526,7 @@ impl ReleaseObjects<'_> {
     /// The other release that owns a live object: its annotations name it, and it declares
     /// the object. The guard holds the object to that one alone.
     async fn other_owner(&self, object: &ObjectId, live: Option<&Value>) -> Option<ReleaseId> {
-        let owner = ObjectOwner::of(live?).release().filter(|owner| *owner != self.release.id)?;
+        let owner = ObjectOwner::named_by(live?).release().filter(|owner| *owner != self.release.id)?;
         let other = self.reader.release(&owner).await.ok()?;
         other.declared(object).is_some().then_some(owner)
     }
@@ -589,7 +577,7 @@ fn restored(
     drift.declared.fields().restore(certain().map(|field| &field.path), live, &mut restored);
     mask.carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
-    let is_hidden = |value: &Value| Shown::of(subject.object, &Path::default(), value).is_masked();
+    let is_hidden = |value: &Value| Shown::new(subject.object, &Path::default(), value).is_masked();
     let is_hidden = is_hidden(&json!(patch)) || is_hidden(live) || is_hidden(&restored);
     (!is_hidden && !patch.0.is_empty()).then_some((restored, patch))
 }

@@ -11,7 +11,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use self::pasted::ExplainQuery;
-use super::comparison::inquiry;
 use super::failure::InspectError;
 use super::reading::{ClusterReader, FoundObject, is_repaired, resolve_object};
 use kubemoor_declare::equality::FieldAgreement;
@@ -26,15 +25,16 @@ use kubemoor_policy::allowance::{Allowance, AllowanceOrigin, StandingAllowance};
 use kubemoor_policy::mask::{Mask, Seal};
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_policy::{Policy, ValueSource};
+use kubemoor_verdict::diff::{ChangeKind, ChangedField};
 use kubemoor_verdict::drift::{self, LiveVerdict};
-use kubemoor_verdict::edit::{DryRunEvidence, VerdictReason};
+use kubemoor_verdict::edit::{DryRunEvidence, FieldFinding, VerdictReason};
 use kubemoor_verdict::exceptions::{ExceptionSource, ObjectExceptions};
 use kubemoor_verdict::health::ReportedHealth;
 use kubemoor_verdict::owners::{self, FieldManager, Owners};
 use kubemoor_verdict::ownership::{self, NextUpgrade, TakenFields};
 use kubemoor_verdict::remedy::{self, LiveWriters, Upgrade, Upgrader};
-use kubemoor_verdict::shown::{Difference, Shown, ShownValues};
-use kubemoor_verdict::{additions, diff, sealed};
+use kubemoor_verdict::sealed;
+use kubemoor_verdict::shown::{Difference, Shown};
 
 /// What may not be read where a right is missing.
 pub const GUARD: &str = "the guard's status of the release";
@@ -215,9 +215,10 @@ async fn explain_declared(
         }
     }
     let text = live.as_ref().map(Value::to_string);
-    let writers = || text.as_deref().map(|text| LiveWriters::of(&Excerpt::of(text))).unwrap_or_default();
+    let writers = || text.as_deref().map(|text| LiveWriters::read(&Excerpt::new(text))).unwrap_or_default();
     let record = Some(&*release.latest);
-    let owner = declared.map_or(Upgrader::Helm, |declared| Upgrader::of(&declared.fields(), record, writers));
+    let owner =
+        declared.map_or(Upgrader::Helm, |declared| Upgrader::find(&declared.fields(), record, writers));
     let upgrade = Upgrade { release: release.id.clone(), owner, chart: release.state.chart.clone() };
     let mut explanation = Explanation {
         state,
@@ -369,8 +370,8 @@ impl<'a> ExplainedObject<'a> {
         let method = subject.standing.release.state.apply_method;
         let next_upgrade = live.map(|live| {
             // One object shows which field manager Helm uses.
-            let helm = owners::helms([&Owners::of(live)], method);
-            NextUpgrade::of(subject.object, &declared.fields(), live, (helm.as_ref(), method))
+            let helm = owners::helms([&Owners::from_object(live)], method);
+            NextUpgrade::new(subject.object, &declared.fields(), live, (helm.as_ref(), method))
         });
         Self { exceptions: subject.exceptions(declared), subject, declared, live, next_upgrade, sources }
     }
@@ -396,20 +397,19 @@ impl<'a> ExplainedObject<'a> {
             changes.extend(unchanged);
             changes.retain(|change| is_asked(&change.path));
         }
-        let owners = self.live.map(Owners::of).unwrap_or_default();
+        let owners = self.live.map(Owners::from_object).unwrap_or_default();
         changes.iter().map(|change| self.field(change, &owners)).collect()
     }
 
     /// All that differs, additions included, each path once.
     fn drift(&self, live: &Value) -> Vec<FieldChange> {
-        let (object, fields) = (self.subject.object, &self.declared.fields());
-        let mut changes = diff::of_fields(fields, live, self.is_deployed());
-        for mut more in [
-            sealed::drift(object, fields, live),
-            additions::drift(object, fields, self.exceptions.sealed(), live),
-        ] {
-            more.retain(|it| changes.iter().all(|known| known.path != it.path));
-            changes.extend(more);
+        let mut changes: Vec<FieldChange> = Vec::new();
+        for ChangedField { change, kind, .. } in
+            self.subject.diff(self.declared, live, DryRunEvidence::None).changes
+        {
+            if kind == ChangeKind::Declared || changes.iter().all(|known| known.path != change.path) {
+                changes.push(change);
+            }
         }
         changes
     }
@@ -463,8 +463,8 @@ impl<'a> ExplainedObject<'a> {
         let spared_by: Vec<_> = spared.flat_map(|source| self.words_for(source, Some(path))).collect();
         let next_upgrade = self.next_upgrade.as_ref().filter(|_| !spared_by.is_empty());
         let values = [declared.as_ref(), None, new.as_ref()];
-        let ShownValues { declared, new, difference, .. } =
-            ShownValues::of(self.subject.object, path, values);
+        let FieldFinding { declared, new, difference, .. } =
+            FieldFinding::new(self.subject.object, path, values);
         let difference = difference.filter(|_| state != FieldState::AsDeclared);
         ExplainedField {
             path: path.to_string(),
@@ -474,8 +474,7 @@ impl<'a> ExplainedObject<'a> {
             values: self.candidates(change, state, difference.as_deref()),
             difference,
             managers: owners.of_path(path).into_iter().cloned().collect(),
-            next_upgrade: next_upgrade
-                .map(|next| next.effect(inquiry(self.subject.object, change)).to_string()),
+            next_upgrade: next_upgrade.map(|next| next.effect(change).to_string()),
             spared_by,
         }
     }

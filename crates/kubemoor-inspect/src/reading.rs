@@ -380,7 +380,7 @@ impl Pulses {
             Some(lease) => self.pulse(lease).await,
             None => Pulse::Unknown,
         };
-        ReportedHealth::of(status, &pulse, Timestamp::now())
+        ReportedHealth::new(status, &pulse, Timestamp::now())
     }
 
     /// The Leases that could not be read: a sentence each.

@@ -231,13 +231,13 @@ impl ReleaseFilter {
 /// A state as people write it: `in-sync` and `InSync` are the same.
 pub fn parse_state(text: &str) -> Result<ReleaseFilter, String> {
     let plain = |text: &str| text.replace('-', "").to_lowercase();
-    let states = HealthReason::ALL.map(|reason| (reason.as_str(), ReleaseFilter::Reason(reason)));
+    let states = HealthReason::ALL.iter().map(|reason| (reason.as_str(), ReleaseFilter::Reason(*reason)));
     let others = [
         (NOT_GUARDED, ReleaseFilter::NotGuarded),
         (STALE, ReleaseFilter::Stale),
         (UNKNOWN, ReleaseFilter::Unknown),
     ];
-    let mut known = states.into_iter().chain(others);
+    let mut known = states.chain(others);
     known.find(|(name, _)| plain(name) == plain(text)).map(|(_, state)| state).ok_or_else(|| {
         let names: Vec<_> = HealthReason::ALL.iter().map(|reason| reason.as_str()).collect();
         format!("there is no state {text:?}: use some of {}, NotGuarded, Stale, Unknown", names.join(", "))

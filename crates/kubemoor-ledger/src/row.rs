@@ -12,7 +12,7 @@ use kubemoor_verdict::diff::ChangedField;
 use kubemoor_verdict::edit::{FieldFinding, Grounds, Verdict};
 #[cfg(doc)]
 use kubemoor_verdict::replay;
-use kubemoor_verdict::shown::{Difference, Shown, ShownValues};
+use kubemoor_verdict::shown::{Difference, Shown};
 
 /// An enum whose variants are the words of rows.
 macro_rules! words {
@@ -367,10 +367,7 @@ impl RowChanges {
     pub fn passing(object: &ObjectId, changes: &[ChangedField]) -> Self {
         let of = |ChangedField { change, .. }: &ChangedField| {
             let values = [&change.declared, &change.old, &change.new].map(Option::as_ref);
-            RowChange::of(&FieldFinding::of(
-                change.path.clone(),
-                ShownValues::of(object, &change.path, values),
-            ))
+            RowChange::of(&FieldFinding::new(object, &change.path, values))
         };
         Self::Listed(changes.iter().take(FIELDS).map(of).collect(), changes.len().saturating_sub(FIELDS))
     }
@@ -403,6 +400,6 @@ impl RowChange {
     pub fn of(finding: &FieldFinding) -> Self {
         let FieldFinding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
         let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
-        Self { path: path.pointer().to_owned(), declared, old, new, difference: difference.clone() }
+        Self { path: path.to_string(), declared, old, new, difference: difference.clone() }
     }
 }

@@ -18,7 +18,7 @@ use crate::message::{ConditionPhase, Notification, NotificationSubject, digest};
 use kubemoor_declare::model::text::is_unprintable;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_verdict::edit::FieldFinding;
-use kubemoor_verdict::shown::{Shown, ShownValues};
+use kubemoor_verdict::shown::Shown;
 
 /// The most bytes of a template, and of what it makes.
 const SOURCE: usize = 64 << 10;
@@ -395,10 +395,7 @@ fn place(error: &minijinja::Error) -> String {
 }
 
 fn samples() -> impl Iterator<Item = Notification> {
-    let field = |path: &str| {
-        let values = ShownValues { declared: None, old: None, new: None, difference: None };
-        FieldFinding::of(path.parse().unwrap_or_default(), values)
-    };
+    let field = |path: &str| FieldFinding::untouched(path.parse().unwrap_or_default());
     let bare = |subject| Notification::new(subject, Timestamp::UNIX_EPOCH);
     let full = move |subject| Notification {
         release: Some(ReleaseId { namespace: "shop".into(), name: "web".into() }),

@@ -195,7 +195,7 @@ impl Settled {
             values: BTreeMap::new(),
         };
         for (path, value) in values {
-            let (path, value) = (path.to_string(), Digest::of(&json!({ "value": value })));
+            let (path, value) = (path.to_string(), Digest::new(&json!({ "value": value })));
             if let Some(value) = value.filter(|_| path.len() <= PATH_CHARS && settled.values.len() < VALUES) {
                 let mark = StatementMark::on_settled(key, declaration, &path, Some(&value));
                 settled.values.insert(path, mark);
@@ -227,7 +227,7 @@ impl Settled {
             return false;
         }
         let path = path.to_string();
-        let (Some(known), Some(value)) = (self.values.get(&path), Digest::of(&json!({ "value": value })))
+        let (Some(known), Some(value)) = (self.values.get(&path), Digest::new(&json!({ "value": value })))
         else {
             return false;
         };

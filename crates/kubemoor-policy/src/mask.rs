@@ -291,11 +291,7 @@ fn excerpt(steps: &[PatternStep], from: &Value) -> Option<Value> {
 fn selects(step: &PatternStep, item: &Value) -> bool {
     match step {
         PatternStep::Any => true,
-        PatternStep::Only(Segment::Key(keys)) => {
-            keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|v| Segment::alike(v, wanted)))
-        }
-        PatternStep::Only(Segment::Element(wanted)) => Segment::alike(item, wanted),
-        PatternStep::Only(Segment::Field(_)) => false,
+        PatternStep::Only(segment) => segment.selects(item),
     }
 }
 

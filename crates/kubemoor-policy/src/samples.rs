@@ -54,7 +54,7 @@ pub(crate) fn declared(yaml: &str) -> (ObjectId, DeclaredObject) {
         keep: false,
         opted_out: false,
         weight: 0,
-        digest: Digest::of(&document),
+        digest: Digest::new(&document),
     };
     (object, declared)
 }

@@ -100,8 +100,7 @@ pub(crate) fn applied(
 /// A Secret without the texts of masked keys: the API server writes a text over the live bytes.
 fn without_masked_texts(document: &Value, masked: &Mask) -> Value {
     let mut document = document.clone();
-    let is_masked =
-        |name: &str| masked.covers(&Path(["data", name].map(|name| Segment::Field(name.to_owned())).into()));
+    let is_masked = |name: &str| masked.covers(&Path::from_names(["data", name]));
     if document.get("kind").is_some_and(|kind| kind == "Secret")
         && let Some(Value::Object(texts)) = document.get_mut("stringData")
     {
@@ -138,10 +137,12 @@ pub(crate) fn set_version(body: &mut Value, live: &Value) {
 fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
     // A change within an addition stays: without it, the addition of a webhook may not even be
     // valid.
-    let is_added = |change: &&FieldChange| change.agreement == FieldAgreement::Added;
-    additions::take_away(changes.iter().filter(is_added).map(|change| &change.path), from);
-    let of_sealed = |change: &&FieldChange| !change.agreement.is_addition() && is_sealed(object, change);
-    changes.iter().filter(of_sealed).for_each(|change| sealed::undo(&change.path, from));
+    let is_taken = |change: &&FieldChange| match change.agreement {
+        FieldAgreement::Added => true,
+        FieldAgreement::Within => false,
+        _ => is_sealed(object, change),
+    };
+    additions::take_away(changes.iter().filter(is_taken).map(|change| &change.path), from);
 }
 
 fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {

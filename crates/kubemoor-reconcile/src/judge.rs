@@ -219,7 +219,7 @@ const AUTOSCALERS: &str = "kube-controller-manager";
 /// The manager that holds one of the changed fields, or else wrote to the object last; `None` where only `helms` wrote.
 pub(crate) fn writer(live: &LiveObject, changes: &[FieldChange], helms: &[HelmManager]) -> Option<String> {
     let is_helm = |name: &str| helms.iter().any(|manager| manager.name == name);
-    let owners = live.whole().map(|whole| Owners::of(&whole)).unwrap_or_default();
+    let owners = live.whole().map(|whole| Owners::from_object(&whole)).unwrap_or_default();
     let holds = changes.iter().find_map(|change| {
         owners.of_path(&change.path).into_iter().map(|manager| &manager.name).find(|name| !is_helm(name))
     });
@@ -256,7 +256,7 @@ pub(crate) fn is_autoscaled(live: &LiveObject, declared: &DeclaredObject) -> boo
         return false;
     }
     let (Some(replicas), Some(whole)) = (declared.scale(), live.whole()) else { return false };
-    let owners = Owners::of(&whole);
+    let owners = Owners::from_object(&whole);
     let by = owners.of_path(replicas);
     !by.is_empty()
         && by

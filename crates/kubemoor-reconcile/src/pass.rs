@@ -485,7 +485,7 @@ impl Reconciler {
         let Some(at) = self.asked.waits(id) else { return };
         let Some(policy) = self.known.policy(id) else { return };
         let RecordHealth { revision, deployed, state } =
-            RecordHealth::of(release, policy.operation_timeout, self.now);
+            RecordHealth::new(release, policy.operation_timeout, self.now);
         let (name, namespace) = (&id.name, &id.namespace);
         let (result, message) = match state {
             RecordState::Underway => (

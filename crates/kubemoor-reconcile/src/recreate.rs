@@ -147,7 +147,7 @@ impl Reconciler {
         let ManifestDocument { status, apply_method, object, .. } = document;
         let object = object.map(|Secret(value)| value);
         // What is written is what was weighed.
-        let is_weighed = object.as_ref().map(Digest::of) == Some(situation.declared.digest);
+        let is_weighed = object.as_ref().map(Digest::new) == Some(situation.declared.digest);
         // The record was read meanwhile and may have changed.
         if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
             return RepairStep::again(AGAIN);

@@ -354,7 +354,7 @@ impl Reconciler {
         let circumstances = self.known.circumstances(&release, object);
         let of = ObjectDeclaration { object, release: &release.id, declared: &declared };
         let exceptions = ObjectExceptions::new(of, &policy, &circumstances, None, self.now);
-        let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired();
+        let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired;
         let scaled = exceptions.is_autoscaled().then_some(declared.scale()).flatten();
         let agreement = self.drifts.agreement(id, object, &declared).cloned();
         let was_without_additions = self.drifts.is_seen_without_additions(id, object, &declared);
@@ -577,7 +577,7 @@ impl Reconciler {
     /// Records whether an exception, or its own time to live, allows the object to be missing.
     fn mark_allowed(&mut self, task: &Task, situation: &Situation) {
         let exceptions = situation.exceptions(&task.object, self.now);
-        let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired();
+        let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired;
         let allowed = situation.drift.kind == DriftKind::Missing && may_be_gone;
         let drift = self.drifts.get_mut(&task.id, &task.object);
         if let Some(drift) = drift.filter(|drift| drift.allowed != allowed) {

@@ -176,7 +176,7 @@ impl LoopReport {
     }
 
     pub fn health(&self) -> ReleaseHealth {
-        ReleaseHealth::of(&self.facts())
+        ReleaseHealth::new(&self.facts())
     }
 }
 
@@ -247,7 +247,7 @@ impl Reconciler {
     fn report_of(&self, release: &Release, policy: &Policy) -> LoopReport {
         let id = &release.id;
         note_effort(release.objects.len());
-        let records = RecordHealth::of(release, policy.operation_timeout, self.now);
+        let records = RecordHealth::new(release, policy.operation_timeout, self.now);
         let mut drifts_of: Vec<(Arc<ObjectId>, ObjectDrift)> = self.drifts.of_release(id);
         drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
         let declared = release.objects.values().filter(|it| in_force(it, records.state).is_some()).count();

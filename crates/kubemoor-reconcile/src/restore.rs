@@ -173,7 +173,8 @@ impl Sending {
     fn replaced(&self, mask: &Mask) -> (Vec<Move>, Vec<Replacement>) {
         let Some(whole) = self.judged.seen.live.whole() else { return (Vec::new(), Vec::new()) };
         let fields = &self.judged.situation.declared.fields();
-        let found = ownership::replacements(fields, &whole, &Owners::of(&whole), Some(&self.manager));
+        let found =
+            ownership::replacements(fields, &whole, &Owners::from_object(&whole), Some(&self.manager));
         let is_excused = |it: &Move| mask.covers(&it.live) || mask.covers(&it.declared);
         let is_open =
             |it: &Move| !it.is_of_field() || self.open().iter().any(|change| it.concerns(&change.path));
@@ -194,7 +195,7 @@ impl Sending {
     /// it does not say which field excludes which.
     fn named_by(&self, causes: &[Cause]) -> Vec<Move> {
         let Some(whole) = self.judged.seen.live.whole() else { return Vec::new() };
-        let (fields, owners) = (self.judged.situation.declared.fields(), Owners::of(&whole));
+        let (fields, owners) = (self.judged.situation.declared.fields(), Owners::from_object(&whole));
         // The message repeats the refused value, with all its fields, before it says why.
         let why = |text: &str| text.rsplit(": ").next().unwrap_or_default().to_owned();
         let last = |field: &str| field.rsplit('.').next().unwrap_or_default().to_owned();
@@ -677,7 +678,7 @@ impl Reconciler {
         let object = object.map(|Secret(value)| value);
         // The manifest of an earlier revision was not compared with the first seen one.
         let is_other =
-            task.towards.is_some() && object.as_ref().map(Digest::of) != Some(situation.declared.digest);
+            task.towards.is_some() && object.as_ref().map(Digest::new) != Some(situation.declared.digest);
         // What is written is what was weighed.
         let moved_on = !task.is_to_write(status) || digest != situation.release.state.digest || is_other;
         let is_in_force = self.is_in_force(task, situation);

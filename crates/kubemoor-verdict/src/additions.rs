@@ -4,7 +4,7 @@
 //! `managedFields` show it: additions of a webhook have no owner. Clients choose the names of managers, so a name can
 //! only make the guard leave a field alone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -51,7 +51,7 @@ pub(crate) fn of_edit<'v>(
 ) -> Vec<Addition<'v>> {
     let mut found = candidates(object, fields, seal, old, new);
     if !found.is_empty() {
-        let owners = Owners::of(new);
+        let owners = Owners::from_object(new);
         let holdings = Holdings::new(&owners);
         // A field without an owner was added by a webhook or the API server in this request.
         let is_complete = holdings.is_complete() && new.get("apiVersion").is_some_and(|it| owners.are_of(it));
@@ -76,7 +76,7 @@ pub(crate) fn drop_servers(
     if found.is_empty() {
         return;
     }
-    let owners = Owners::of(canonical);
+    let owners = Owners::from_object(canonical);
     let (holdings, mut lookup) = (Holdings::new(&owners), PathLookup::new(canonical));
     found.retain(|it| {
         let wanted = lookup.get(&it.path);
@@ -94,7 +94,7 @@ pub fn drift(object: &ObjectId, fields: &DeclaredFields, seal: &Seal, live: &Val
     if found.is_empty() {
         return Vec::new();
     }
-    let owners = Owners::of(live);
+    let owners = Owners::from_object(live);
     let (holdings, mut lookup) = (Holdings::new(&owners), PathLookup::new(live));
     let change = |path: Path, new: &Value, agreement: FieldAgreement| FieldChange {
         path,
@@ -228,7 +228,7 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
             }
         }
         (segment, Value::Array(items)) => {
-            let is = |item: &Value| is_element(segment, item);
+            let is = |item: &Value| segment.selects(item);
             let old = old.as_array().and_then(|old| old.iter().find(|item| is(item))).unwrap_or(&ABSENT);
             match (below, before) {
                 ([], None) => items.retain(|item| !is(item)),
@@ -247,86 +247,31 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
     }
 }
 
-fn is_element(segment: &Segment, item: &Value) -> bool {
-    match segment {
-        Segment::Field(_) => false,
-        Segment::Element(wanted) => Segment::alike(item, wanted),
-        Segment::Key(keys) => {
-            keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|own| Segment::alike(own, wanted)))
-        }
-    }
-}
-
-/// The places to remove at and below a place.
-#[derive(Default)]
-struct Places<'p> {
-    is_taken: bool,
-    fields: HashMap<&'p str, Places<'p>>,
-    /// Elements by the names of their keys, then by the values of these.
-    keyed: HashMap<Vec<&'p str>, HashMap<Vec<String>, Places<'p>>>,
-    /// Elements by themselves.
-    elements: HashMap<String, Places<'p>>,
-}
-
 /// Removes the values at these paths from `object`.
 pub fn take_away<'p>(paths: impl IntoIterator<Item = &'p Path>, object: &mut Value) {
-    let mut root = Places::default();
-    for path in paths {
-        root.add(&path.0);
-    }
-    root.take_out_of(object);
+    let mut lookup = PathLookup::new(object);
+    let taken: HashSet<usize> = paths.into_iter().flat_map(|path| lookup.get(path)).map(place).collect();
+    *object = without(object, &taken);
 }
 
-impl<'p> Places<'p> {
-    fn add(&mut self, path: &'p [Segment]) {
-        let mut place = self;
-        for segment in path {
-            place = match segment {
-                Segment::Field(name) => place.fields.entry(name).or_default(),
-                Segment::Key(keys) => {
-                    let names = keys.iter().map(|(name, _)| name.as_str()).collect();
-                    let values = keys.iter().map(|(_, value)| Segment::spelled(value)).collect();
-                    place.keyed.entry(names).or_default().entry(values).or_default()
-                }
-                Segment::Element(value) => place.elements.entry(Segment::spelled(value)).or_default(),
-            };
+/// A copy of a value without those of its parts that are at these places.
+fn without(value: &Value, taken: &HashSet<usize>) -> Value {
+    let is_left = |below: &Value| !taken.contains(&place(below));
+    match value {
+        Value::Object(map) => {
+            let left = map.iter().filter(|(_, below)| is_left(below));
+            left.map(|(name, below)| (name.clone(), without(below, taken))).collect()
         }
-        place.is_taken = true;
-    }
-
-    fn take_out_of(&self, value: &mut Value) {
-        match value {
-            Value::Object(map) => {
-                for (name, below) in &self.fields {
-                    if below.is_taken {
-                        map.remove(*name);
-                    } else if let Some(value) = map.get_mut(*name) {
-                        below.take_out_of(value);
-                    }
-                }
-            }
-            Value::Array(items) => items.retain_mut(|item| {
-                let Some(below) = self.of_element(item) else { return true };
-                if !below.is_taken {
-                    below.take_out_of(item);
-                }
-                !below.is_taken
-            }),
-            _ => {}
+        Value::Array(items) => {
+            items.iter().filter(|item| is_left(item)).map(|item| without(item, taken)).collect()
         }
+        scalar => scalar.clone(),
     }
+}
 
-    fn of_element(&self, item: &Value) -> Option<&Self> {
-        let keyed = self.keyed.iter().find_map(|(names, by_values)| {
-            let values: Option<Vec<String>> =
-                names.iter().map(|name| item.get(*name).map(Segment::spelled)).collect();
-            by_values.get(&values?)
-        });
-        // Without elements to look for the text is not made.
-        keyed.or_else(|| {
-            if self.elements.is_empty() { None } else { self.elements.get(&Segment::spelled(item)) }
-        })
-    }
+/// Where a value is in memory, which tells it from all others.
+fn place(value: &Value) -> usize {
+    std::ptr::from_ref(value).addr()
 }
 
 #[cfg(test)]

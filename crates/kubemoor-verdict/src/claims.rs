@@ -11,7 +11,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::edit::{DryRunEvidence, Edit, EditOutcome, Grounds, ObjectOwner, Rules, Verdict, VerdictReason};
-use crate::exceptions::exempting;
 use crate::judge::judge as judge_edit;
 use crate::{identities, sealed};
 use kubemoor_declare::equality::FieldAgreement;
@@ -21,7 +20,6 @@ use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, Deletion};
-use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::selector::PolicySubject;
 
@@ -134,7 +132,7 @@ pub(crate) fn blocking_finalizers(object: &ObjectId, live: &Value, now: Timestam
         let [above, name] = names;
         let held = live.get(above)?.get(name)?;
         held.as_array().filter(|held| !held.is_empty())?;
-        let path = Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect());
+        let path = Path::from_names(names);
         let agreement = FieldAgreement::Differs;
         Some(FieldChange { path, declared: None, old: None, new: Some(held.clone()), agreement })
     })
@@ -234,24 +232,9 @@ pub fn judge_deletion(
     if passes || itself.outcome == EditOutcome::Deny {
         return itself;
     }
-    let release = &first.release;
-    let grounds = Grounds {
-        release: release.id.clone(),
-        revision: release.state.revision,
-        fields: Vec::new(),
-        exceptions: Vec::new(),
-    };
-    let policies: Vec<_> = dependants.iter().map(|it| rules.resolver.of(&it.release.id)).collect();
-    let is_exempt = |policy: &Arc<Policy>| exempting(policy, edit.actor).is_some();
-    let strictest = policies.iter().filter(|policy| !is_exempt(policy)).max_by_key(|policy| policy.edits);
-    match (strictest, policies.first()) {
-        (Some(policy), _) => Verdict::by_mode(policy, VerdictReason::Dependants, Some(grounds)),
-        (None, Some(policy)) => {
-            let exceptions = exempting(policy, edit.actor).into_iter().collect();
-            Verdict::excused(policy, VerdictReason::Exempt, Grounds { exceptions, ..grounds })
-        }
-        (None, None) => itself,
-    }
+    let grounds = Grounds::new(&first.release.id, first.release.state.revision, Vec::new());
+    let governed = dependants.iter().map(|it| (grounds.clone(), rules.resolver.of(&it.release.id)));
+    Verdict::strictest(edit.actor, VerdictReason::Dependants, governed).unwrap_or(itself)
 }
 
 #[cfg(test)]

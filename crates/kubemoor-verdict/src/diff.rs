@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::claims::{self, adopts};
-use crate::edit::{Circumstances, DryRunEvidence, Edit, ObjectDeclaration, VerdictReason};
+use crate::edit::{Circumstances, DryRunEvidence, Edit, Grounds, ObjectDeclaration, VerdictReason};
 use crate::owners::Owners;
 use crate::records::RecordFacts;
-use crate::sealed::{self, SealedChange};
+use crate::sealed;
 use crate::{additions, exceptions, identities};
 use kubemoor_declare::compare::{Addition, Settler, is_alternative};
 use kubemoor_declare::equality::FieldAgreement;
@@ -143,39 +143,26 @@ pub(crate) struct ObjectComparison<'a> {
     pub(crate) seal: &'a Seal,
 }
 
-/// All that an update or a creation changes of what a manifest declares, and beside it, before anything of it is
-/// settled.
-pub(crate) struct EditChanges<'v> {
-    pub(crate) declared: Vec<FieldChange>,
-    sealed: Vec<SealedChange<'v>>,
-    added: Vec<Addition<'v>>,
-}
-
-impl<'v> EditChanges<'v> {
-    pub(crate) fn new(
-        object: &ObjectId,
-        fields: &DeclaredFields,
-        seal: &Seal,
-        (old, is_adopted): (Option<&'v Value>, bool),
-        new: &'v Value,
-    ) -> Self {
-        // Nobody has judged what an adopted object held before.
-        let judged = old.filter(|_| !is_adopted);
-        Self {
-            declared: judged.map_or_else(|| fields.drift(new), |old| fields.changed(old, new)),
-            sealed: old.map(|old| sealed::changes(object, fields, old, new)).unwrap_or_default(),
-            added: additions::of_edit(object, fields, seal, judged, new),
-        }
-    }
-
-    pub(crate) fn concern(&self, path: &Path) -> bool {
-        self.declared.iter().any(|it| it.path == *path)
-            || self.sealed.iter().any(|it| it.path == *path)
-            || self.added.iter().any(|it| it.path == *path)
+impl EditFacts {
+    /// What a release that was consulted has found of an edit: of its manifests, the nearest one from which all these
+    /// findings come.
+    pub fn diff(&self, Grounds { release, fields, .. }: &Grounds) -> Option<&Diff> {
+        let diffs = self.claims.iter().filter(|it| it.release == *release).flat_map(|it| &it.alternatives);
+        let is_found =
+            |diff: &Diff, path: &Path| diff.changes.iter().any(|changed| changed.change.path == *path);
+        diffs
+            .filter(|diff| fields.iter().all(|finding| is_found(diff, &finding.path)))
+            .min_by_key(|diff| diff.changes.len())
     }
 }
 
 impl Diff {
+    /// The change of a declared field, rather than one beside what is declared.
+    pub(crate) fn declared_change(&self, path: &Path) -> Option<&FieldChange> {
+        let is_declared = |it: &&ChangedField| matches!(it.kind, ChangeKind::Declared | ChangeKind::Merged);
+        self.changes.iter().filter(is_declared).map(|it| &it.change).find(|change| change.path == *path)
+    }
+
     pub(crate) fn empty(declared: &Arc<DeclaredObject>, reason: VerdictReason, seal: Option<String>) -> Self {
         let fields = declared.fields();
         Self { declared: Arc::clone(declared), fields, changes: Vec::new(), reason, seal }
@@ -196,26 +183,30 @@ impl ObjectComparison<'_> {
         let is_adopted = !edit.scale
             && !standing.pending
             && edit.old.is_some_and(|old| adopts(object, standing.release, old, new));
+        // Nobody has judged what an adopted object held before.
+        let (fields, judged) = (Arc::clone(&diff.fields), edit.old.filter(|_| !is_adopted));
+        let changed = judged.map_or_else(|| fields.drift(new), |old| fields.changed(old, new));
+        let sealed = edit.old.map(|old| sealed::changes(object, &fields, old, new)).unwrap_or_default();
         let none = Seal::default();
         let searched = if identities::is_built_in(edit.actor) { &none } else { seal };
-        let changes = EditChanges::new(object, &diff.fields, searched, (edit.old, is_adopted), new);
-        let EditChanges { declared: changed, sealed, added } = changes;
+        let added = additions::of_edit(object, &fields, searched, judged, new);
         if changed.is_empty() && !is_adopted {
             diff.reason = VerdictReason::Unchanged;
         }
         self.add_declared(edit, new, changed, &mut diff);
-        for SealedChange { path, old, new, deletion } in sealed {
-            if identities::writes(edit.actor, object, &path)
-                || (deletion && edit.old.is_some_and(|old| standing.deletion.covers(old)))
+        for change in sealed {
+            let is_owner = sealed::is_of_owners(&change.path);
+            if identities::writes(edit.actor, object, &change.path)
+                || (is_owner && edit.old.is_some_and(|old| standing.deletion.covers(old)))
             {
                 diff.reason = VerdictReason::InBand;
                 continue;
             }
-            let kind = if deletion { ChangeKind::Owner } else { ChangeKind::Sealed };
-            diff.push(beside(path, old, new, FieldAgreement::Differs), kind);
+            diff.push(change, if is_owner { ChangeKind::Owner } else { ChangeKind::Sealed });
         }
         for Addition { path, old, new, .. } in self.wanted_additions(edit.operation, added) {
-            diff.push(beside(path, old, Some(new), FieldAgreement::Added), ChangeKind::Added);
+            let (old, new, agreement) = (old.cloned(), Some(new.clone()), FieldAgreement::Added);
+            diff.push(FieldChange { path, declared: None, old, new, agreement }, ChangeKind::Added);
         }
         diff
     }
@@ -243,8 +234,7 @@ impl ObjectComparison<'_> {
             }
         }
         for change in sealed::drift(object, fields, live) {
-            let is_owner =
-                matches!(change.path.0.last(), Some(Segment::Field(last)) if last == "ownerReferences");
+            let is_owner = sealed::is_of_owners(&change.path);
             diff.push(change, if is_owner { ChangeKind::Owner } else { ChangeKind::Sealed });
         }
         if let Some(change) = claims::blocking_finalizers(object, live, now) {
@@ -305,8 +295,8 @@ impl ObjectComparison<'_> {
     /// Whether an earlier dry run has settled that the new value of a field is the declared one.
     fn have_settled(&self, change: &FieldChange) -> bool {
         let Self { object, standing, declared, circumstances, .. } = *self;
-        circumstances
-            .have_settled(ObjectDeclaration { object, release: &standing.release.id, declared }, change)
+        let of = ObjectDeclaration { object, release: &standing.release.id, declared };
+        of.is_settled(circumstances.settled.as_deref(), change)
     }
 
     /// The list elements that the merge of a running client-side operation cannot tell apart: Helm compares the
@@ -333,10 +323,6 @@ impl ObjectComparison<'_> {
             DryRunEvidence::None | DryRunEvidence::Unavailable | DryRunEvidence::Nowhere => None,
         }
     }
-}
-
-fn beside(path: Path, old: Option<&Value>, new: Option<&Value>, agreement: FieldAgreement) -> FieldChange {
-    FieldChange { path, declared: None, old: old.cloned(), new: new.cloned(), agreement }
 }
 
 /// A list element whose existence changes, before and after the edit.
@@ -384,7 +370,7 @@ pub fn of_fields(fields: &DeclaredFields, live: &Value, settled: bool) -> Vec<Fi
         change.agreement == FieldAgreement::Missing || (settled && may_be_rewritten(change))
     };
     if changes.iter().any(may_be) {
-        let owners = Owners::of(live);
+        let owners = Owners::from_object(live);
         for change in changes.iter_mut().filter(|change| may_be(change)) {
             let are_helms = match change.agreement {
                 FieldAgreement::Missing => owners.are_helms(&change.path),

@@ -13,10 +13,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::claims;
-use crate::diff::{ChangeKind, ChangedField, ObjectComparison, may_be_rewritten};
+use crate::diff::{ChangeKind, ChangedField, Diff, ObjectComparison, may_be_rewritten};
 use crate::edit::{Circumstances, DryRunEvidence, FieldFinding, ObjectDeclaration, VerdictReason};
 use crate::exceptions::ObjectExceptions;
-use crate::shown::ShownValues;
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::ObjectId;
@@ -135,16 +134,17 @@ pub fn settle_obstructed(changes: &mut [FieldChange]) {
 
 /// The changes as a person may see them.
 pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<FieldFinding> {
-    let finding = |change: &FieldChange| {
-        let FieldChange { path, declared, new, agreement, .. } = change;
-        let values = ShownValues::of(object, path, [declared.as_ref(), None, new.as_ref()]);
-        let (doubt, added) = (*agreement == FieldAgreement::Doubt, agreement.is_addition());
-        FieldFinding { doubt, added, ..FieldFinding::of(path.clone(), values) }
-    };
-    changes.iter().map(finding).collect()
+    changes.iter().map(|change| FieldFinding::of_change(object, change)).collect()
 }
 
 impl<'a> LiveSubject<'a, '_> {
+    /// All at which a live object differs, or possibly differs, from one of its declarations, allowed or not.
+    pub fn diff(&self, declared: &Arc<DeclaredObject>, live: &Value, evidence: DryRunEvidence<'_>) -> Diff {
+        let Self { object, standing, circumstances, now, .. } = *self;
+        let seal = &self.policy.rules(object, declared).sealed;
+        ObjectComparison { object, standing, declared, circumstances, evidence, seal }.of_live(live, now)
+    }
+
     pub fn exceptions(&self, declared: &'a Arc<DeclaredObject>) -> ObjectExceptions<'a> {
         let of = ObjectDeclaration { object: self.object, release: &self.standing.release.id, declared };
         let exceptions = ObjectExceptions::new(of, self.policy, self.circumstances, None, self.now);
@@ -195,7 +195,7 @@ fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
     let exceptions: Vec<_> = standing.alternatives.iter().map(|it| subject.exceptions(it)).collect();
     if exceptions.iter().any(|it| it.of_deletion().is_some()) {
         LiveVerdict::Allowed
-    } else if exceptions.iter().any(ObjectExceptions::may_have_expired) {
+    } else if exceptions.iter().any(|it| it.may_have_expired) {
         LiveVerdict::Expired
     } else {
         LiveVerdict::Missing
@@ -209,11 +209,8 @@ fn changes<'r>(
     live: &Value,
     evidence: DryRunEvidence<'_>,
 ) -> (Vec<FieldChange>, MatchedDeclaration<'r>) {
-    let LiveSubject { object, standing, circumstances, now, .. } = *subject;
     let exceptions = subject.exceptions(declared);
-    let seal = exceptions.sealed();
-    let diff =
-        ObjectComparison { object, standing, declared, circumstances, evidence, seal }.of_live(live, now);
+    let diff = subject.diff(declared, live, evidence);
     let (spared, permitted) = (Vec::new(), Vec::new());
     let mut matched = MatchedDeclaration { declared, spared, permitted, has_additions: false };
     let mut changes = Vec::new();

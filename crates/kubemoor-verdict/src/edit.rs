@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::shown::{Difference, Shown, ShownValues};
+use crate::exceptions::exempting;
+use crate::shown::{Difference, Shown};
+use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Actor, Autoscaler, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::path::Path;
@@ -82,8 +84,21 @@ pub struct Verdict {
 }
 
 /// What becomes of an edit. Ordered from lenient to strict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    schemars::JsonSchema,
+    strum::IntoStaticStr,
+)]
 #[schemars(rename = "Outcome")]
+#[strum(const_into_str)]
 pub enum EditOutcome {
     /// It passes, unrecorded.
     Allow,
@@ -99,9 +114,10 @@ pub enum EditOutcome {
 }
 
 /// Why an edit is judged as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Reason")]
+#[strum(serialize_all = "kebab-case")]
 pub enum VerdictReason {
     /// No release declares the object.
     NotDeclared,
@@ -169,11 +185,10 @@ pub struct Grounds {
 }
 
 /// One field that drifts.
-#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Finding")]
 pub struct FieldFinding {
     /// The field.
-    #[serde(serialize_with = "displayed")]
     #[schemars(with = "String")]
     pub path: Path,
     /// Its declared value; none where the manifest has none.
@@ -195,20 +210,44 @@ pub struct FieldFinding {
     pub added: bool,
 }
 
+impl Grounds {
+    pub(crate) fn new(release: &ReleaseId, revision: u64, fields: Vec<FieldFinding>) -> Self {
+        Self { release: release.clone(), revision, fields, exceptions: Vec::new() }
+    }
+}
+
 impl FieldFinding {
-    pub fn of(path: Path, values: ShownValues) -> Self {
-        let ShownValues { declared, old, new, difference } = values;
-        Self { path, declared, old, new, difference, doubt: false, added: false }
+    /// A field with the declared value, the one before and the one after, as far as a person may see them.
+    pub fn new(object: &ObjectId, path: &Path, [declared, old, new]: [Option<&Value>; 3]) -> Self {
+        let shown = |value: Option<&Value>| value.map(|value| Shown::new(object, path, value));
+        let said = shown(declared);
+        // An edit usually starts from what is declared.
+        let was = if old == declared { said.clone() } else { shown(old) };
+        let is = shown(new);
+        let is_masked = [&said, &was, &is].into_iter().flatten().any(Shown::is_masked);
+        let difference = match new {
+            Some(new) if !is_masked => Difference::find(object, path, [declared, old], new),
+            _ => None,
+        };
+        let difference = difference.map(Box::new);
+        Self { declared: said, old: was, new: is, difference, ..Self::untouched(path.clone()) }
     }
 
     /// A field with its declared value that is named for another reason.
     pub fn untouched(path: Path) -> Self {
-        Self::of(path, ShownValues::default())
+        Self { path, ..Self::default() }
+    }
+
+    pub(crate) fn of_change(object: &ObjectId, change: &FieldChange) -> Self {
+        let FieldChange { path, declared, old, new, agreement } = change;
+        let (doubt, added) = (*agreement == FieldAgreement::Doubt, agreement.is_addition());
+        let values = [declared.as_ref(), old.as_ref(), new.as_ref()];
+        Self { doubt, added, ..Self::new(object, path, values) }
     }
 }
 
 impl ObjectOwner {
-    pub fn of(object: &Value) -> Self {
+    pub fn named_by(object: &Value) -> Self {
         ReleaseId::named_by(object).map_or(Self::Nobody, Self::Release)
     }
 
@@ -234,6 +273,23 @@ impl Verdict {
         Self { outcome: verdict.outcome.min(EditOutcome::Record), ..verdict }
     }
 
+    /// The verdict of the strictest of these policies on an edit that drifts and is judged as a whole; allowed where all
+    /// of them exempt the actor. `None` where there are none.
+    pub(crate) fn strictest(
+        actor: &Actor,
+        reason: VerdictReason,
+        governed: impl Iterator<Item = (Grounds, Arc<Policy>)> + Clone,
+    ) -> Option<Self> {
+        let judging = governed.clone().filter(|(_, policy)| exempting(policy, actor).is_none());
+        if let Some((grounds, policy)) = judging.max_by_key(|(_, policy)| policy.edits) {
+            return Some(Self::by_mode(&policy, reason, Some(grounds)));
+        }
+        governed.clone().next().map(|(grounds, policy)| {
+            let exceptions = exempting(&policy, actor).into_iter().collect();
+            Self::excused(&policy, VerdictReason::Exempt, Grounds { exceptions, ..grounds })
+        })
+    }
+
     /// Whether the edit is allowed regardless of other releases.
     pub fn passes(&self) -> bool {
         self.grounds.is_none() || matches!(self.reason, VerdictReason::Exempt | VerdictReason::Allowed)
@@ -255,13 +311,7 @@ impl Verdict {
 
 impl EditOutcome {
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "Allow",
-            Self::Record => "Record",
-            Self::Warn => "Warn",
-            Self::Revert => "Revert",
-            Self::Deny => "Deny",
-        }
+        self.into_str()
     }
 
     /// Whether an edit is not stored as the user wants it.
@@ -272,37 +322,8 @@ impl EditOutcome {
 
 impl VerdictReason {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NotDeclared => "not-declared",
-            Self::Probe => "probe",
-            Self::OwnNamespace => "own-namespace",
-            Self::BeingDeleted => "being-deleted",
-            Self::Identity => "identity",
-            Self::Exempt => "exempt",
-            Self::OptedOut => "opted-out",
-            Self::Unchanged => "unchanged",
-            Self::AsDeclared => "as-declared",
-            Self::Ignored => "ignored",
-            Self::Autoscaled => "autoscaled",
-            Self::Allowed => "allowed",
-            Self::InBand => "in-band",
-            Self::Request => "request",
-            Self::Unsettled => "unsettled",
-            Self::Drift => "drift",
-            Self::Deletion => "deletion",
-            Self::Dependants => "dependants",
-            Self::Record => "record",
-            Self::RecordIntact => "record-intact",
-            Self::TooLarge => "too-large",
-            Self::TooDeep => "too-deep",
-            Self::Busy => "busy",
-            Self::Late => "late",
-        }
+        self.into()
     }
-}
-
-pub(crate) fn displayed<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(path)
 }
 
 /// One object, as a manifest of its release declares it.
@@ -332,13 +353,6 @@ pub struct Circumstances {
     pub departed: Option<DepartedAutoscaler>,
     /// Values of it that a dry run has settled.
     pub settled: Option<Arc<Settled>>,
-}
-
-impl Circumstances {
-    /// Whether a dry run has settled that the new value of a field is the declared one.
-    pub fn have_settled(&self, of: ObjectDeclaration<'_>, change: &FieldChange) -> bool {
-        of.is_settled(self.settled.as_deref(), change)
-    }
 }
 
 impl ObjectDeclaration<'_> {

@@ -94,8 +94,9 @@ pub struct ObjectExceptions<'a> {
     replicas: Option<&'a Path>,
     /// The values of a Secret that programs of the release may have filled.
     outputs: Vec<Path>,
-    /// The object removes itself, as the manifest says.
-    expires: bool,
+    /// Whether the object may be missing because its own time to live removed it. Nobody may delete it for that
+    /// reason.
+    pub may_have_expired: bool,
     actor: Option<&'a Actor>,
     now: Timestamp,
 }
@@ -130,7 +131,7 @@ impl<'a> ObjectExceptions<'a> {
             autoscalers,
             replicas: declared.scale(),
             outputs: Vec::new(),
-            expires: expires(object, declared),
+            may_have_expired: expires(object, declared),
             actor,
             now,
         }
@@ -208,12 +209,6 @@ impl<'a> ObjectExceptions<'a> {
         (self.rules.standing.iter().any(granted)
             || self.grants.iter().any(|(allowance, _)| allowance.grant.deletes))
         .then_some(VerdictReason::Allowed)
-    }
-
-    /// Whether the object may be missing because its own time to live removed it. Nobody may delete it for that
-    /// reason.
-    pub fn may_have_expired(&self) -> bool {
-        self.expires
     }
 
     /// The allowances that cover a field, or a part of it, as people name them.
@@ -417,7 +412,7 @@ pub(crate) fn filled_by(release: &Release, object: &ObjectId, declared: &Arc<Dec
     }
     let fields = declared.fields();
     let empty = fields.entries(&["data"]).into_iter().filter(|(_, value)| value.as_str() == Some(""));
-    empty.map(|(name, _)| Path(["data", name].map(|name| Segment::Field(name.to_owned())).into())).collect()
+    empty.map(|(name, _)| Path::from_names(["data", name])).collect()
 }
 
 /// Whether the object is a Job that is declared to be removed some time after it has finished.

@@ -73,7 +73,8 @@ pub struct ObjectFacts {
 }
 
 /// The state of an object that does not plainly match its declaration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ObjectState {
     Missing,
     Changed,
@@ -83,10 +84,12 @@ pub enum ObjectState {
     Unreadable,
     /// Declared fields may have other values; only a dry run could tell.
     InDoubt,
+    #[strum(serialize = "terminating")]
     Deleting,
     /// It differs or is missing as an exception allows.
     Allowed,
     /// The operation that failed or is under way has not created it.
+    #[strum(serialize = "not-created")]
     Awaited,
     OptedOut,
     Foreign,
@@ -112,7 +115,7 @@ pub struct ReleaseHealth {
     pub message: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum Ready {
     True,
     False,
@@ -120,16 +123,21 @@ pub enum Ready {
 }
 
 impl ReleaseHealth {
-    pub fn of(facts: &HealthFacts) -> Self {
+    pub fn new(facts: &HealthFacts) -> Self {
         let counts = HealthCounts::count(facts);
         let reason = HealthReason::new(facts, &counts);
-        let message = message(reason, &counts, facts);
+        let mut message = sentence(reason, &counts, facts);
+        if facts.control.open {
+            message = format!(
+                "the emergency is open: no change is checked and nothing is repaired until `kubemoor emergency close`; {message}"
+            );
+        }
         Self { ready: reason.ready(), stalled: reason.is_stalled(), reason, counts, message }
     }
 }
 
 impl RecordHealth {
-    pub fn of(release: &Release, operation_timeout: Duration, now: Timestamp) -> Self {
+    pub fn new(release: &Release, operation_timeout: Duration, now: Timestamp) -> Self {
         let status = release.state.status;
         let state = if release.invalid.is_some() {
             RecordState::Invalid
@@ -149,36 +157,16 @@ impl RecordHealth {
     }
 }
 
-impl HealthFacts {
-    /// The objects that the guard may not read and the reason, as a clause; `None` if there are none.
-    pub fn unwatched_clause(&self) -> Option<String> {
-        unwatched(self)
-    }
-}
-
 impl Control {
     /// The treatment by a drift mode, with repairs neither suspended nor stopped.
-    pub fn of(drift: DriftMode) -> Self {
+    pub fn by_mode(drift: DriftMode) -> Self {
         Self { drift, open: false, suspended: None, braked: false }
     }
 }
 
 impl ObjectState {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Changed => "changed",
-            Self::Ownership => "ownership",
-            Self::Unreadable => "unreadable",
-            Self::InDoubt => "in-doubt",
-            Self::Deleting => "terminating",
-            Self::Allowed => "allowed",
-            Self::Awaited => "not-created",
-            Self::OptedOut => "opted-out",
-            Self::Foreign => "foreign",
-            Self::Outside => "outside",
-            Self::Unread => "unread",
-        }
+        self.into()
     }
 
     /// Whether a forced server-side apply of the manifest would change the object.
@@ -195,11 +183,7 @@ impl ObjectFacts {
 
 impl Ready {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
+        self.into()
     }
 }
 
@@ -251,7 +235,7 @@ pub struct ReportedHealth {
 
 impl ReportedHealth {
     /// The health according to `status` at `now`, where the guard's Lease has this pulse.
-    pub fn of(status: GuardedReleaseStatus, pulse: &Pulse, now: Timestamp) -> Self {
+    pub fn new(status: GuardedReleaseStatus, pulse: &Pulse, now: Timestamp) -> Self {
         let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
         // Drifted objects come before objects that may differ.
         let in_front = usize::try_from(status.drifted).unwrap_or(usize::MAX);
@@ -309,7 +293,7 @@ fn seconds(time: Timestamp) -> String {
 }
 
 /// The state of a release in one word, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 pub enum HealthReason {
     RecordInvalid,
     /// A Helm operation has been under way for too long.
@@ -335,22 +319,7 @@ pub enum HealthReason {
 }
 
 impl HealthReason {
-    pub const ALL: [Self; 14] = [
-        Self::RecordInvalid,
-        Self::PendingLocked,
-        Self::ReleaseFailed,
-        Self::ReleaseMissing,
-        Self::Suspended,
-        Self::OperationUnderway,
-        Self::Braked,
-        Self::Unconfirmed,
-        Self::Contested,
-        Self::Drifted,
-        Self::Unsettled,
-        Self::Unwatched,
-        Self::DriftIgnored,
-        Self::InSync,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     fn new(facts: &HealthFacts, counts: &HealthCounts) -> Self {
         let any = |is: fn(&ObjectFacts) -> bool| facts.objects.iter().any(|it| it.state.is_drift() && is(it));
@@ -415,22 +384,7 @@ impl HealthReason {
     }
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RecordInvalid => "RecordInvalid",
-            Self::PendingLocked => "PendingLocked",
-            Self::ReleaseFailed => "ReleaseFailed",
-            Self::ReleaseMissing => "ReleaseMissing",
-            Self::Suspended => "Suspended",
-            Self::OperationUnderway => "OperationUnderway",
-            Self::Braked => "Braked",
-            Self::Unconfirmed => "Unconfirmed",
-            Self::Contested => "Contested",
-            Self::Drifted => "Drifted",
-            Self::Unsettled => "Unsettled",
-            Self::Unwatched => "Unwatched",
-            Self::DriftIgnored => "DriftIgnored",
-            Self::InSync => "InSync",
-        }
+        self.into()
     }
 }
 
@@ -509,17 +463,6 @@ const NAMED: usize = 5;
 
 /// The most characters of a text that comes from elsewhere.
 const TEXT: usize = 300;
-
-/// The message for a release in this state.
-fn message(reason: HealthReason, counts: &HealthCounts, facts: &HealthFacts) -> String {
-    let sentence = sentence(reason, counts, facts);
-    match facts.control.open {
-        true => format!(
-            "the emergency is open: no change is checked and nothing is repaired until `kubemoor emergency close`; {sentence}"
-        ),
-        false => sentence,
-    }
-}
 
 impl HealthCounts {
     /// The counts in few words.
@@ -614,28 +557,28 @@ impl HealthCounts {
         if self.outside > 0 {
             clauses.push(format!("{} outside of the namespace, not judged", are(self.outside)));
         }
-        if let Some(unwatched) = unwatched(facts) {
-            clauses.push(unwatched);
-        }
+        clauses.extend(facts.unwatched_clause());
         clauses
     }
 }
 
-/// The objects that are not watched, and why.
-fn unwatched(facts: &HealthFacts) -> Option<String> {
-    let objects: usize = facts.unwatched.iter().map(|it| it.objects).sum();
-    let told = facts.unwatched.iter().map(|it| format!("{} of kind {}: {}", it.objects, it.kind, it.why));
-    let unread: Vec<_> = facts.objects.iter().filter(|it| it.state == ObjectState::Unread).collect();
-    let told: Vec<String> = told.chain(unread.iter().map(|it| it.object.to_string())).collect();
-    let count = objects.saturating_add(unread.len());
-    (count > 0).then(|| {
-        format!(
-            "{count} of {} {} not looked at: {}",
-            counted(facts.declared, "object"),
-            if count == 1 && facts.declared == 1 { "is" } else { "are" },
-            named(told.into_iter())
-        )
-    })
+impl HealthFacts {
+    /// The objects that the guard may not read and the reason, as a clause; `None` if there are none.
+    pub fn unwatched_clause(&self) -> Option<String> {
+        let objects: usize = self.unwatched.iter().map(|it| it.objects).sum();
+        let told = self.unwatched.iter().map(|it| format!("{} of kind {}: {}", it.objects, it.kind, it.why));
+        let unread: Vec<_> = self.objects.iter().filter(|it| it.state == ObjectState::Unread).collect();
+        let told: Vec<String> = told.chain(unread.iter().map(|it| it.object.to_string())).collect();
+        let count = objects.saturating_add(unread.len());
+        (count > 0).then(|| {
+            format!(
+                "{count} of {} {} not looked at: {}",
+                counted(self.declared, "object"),
+                if count == 1 && self.declared == 1 { "is" } else { "are" },
+                named(told.into_iter())
+            )
+        })
+    }
 }
 
 /// The first of these texts, and the number of the others.

@@ -15,9 +15,8 @@ use crate::edit::{
 };
 use crate::exceptions::{ObjectExceptions, exempting};
 use crate::identities;
-use crate::shown::ShownValues;
 use kubemoor_declare::equality::FieldAgreement;
-use kubemoor_declare::fields::{DeclaredFields, FieldChange};
+use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{EditsMode, ObjectId, Operation, PROBE_MANAGER};
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, ReleaseClaim};
@@ -299,8 +298,7 @@ impl Claim<'_> {
     }
 
     fn grounds(&self, fields: Vec<FieldFinding>) -> Grounds {
-        let ClaimFacts { release, revision, .. } = &self.facts;
-        Grounds { release: release.clone(), revision: *revision, fields, exceptions: Vec::new() }
+        Grounds::new(&self.facts.release, self.facts.revision, fields)
     }
 }
 
@@ -354,18 +352,14 @@ fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> W
     weighed
 }
 
-fn finding(object: &ObjectId, diff: &ChangedField, fields: &DeclaredFields) -> FieldFinding {
-    let ChangedField { change: FieldChange { path, declared, old, new, agreement }, kind, element } = diff;
-    let values = match element {
-        // A change of an element's existence holds only its keys.
-        Some(element) => {
-            let declared = fields.element(path);
-            ShownValues::of(object, path, [declared.as_ref(), element.old.as_ref(), element.new.as_ref()])
-        }
-        None => ShownValues::of(object, path, [declared.as_ref(), old.as_ref(), new.as_ref()]),
-    };
-    let (doubt, added) = (*agreement == FieldAgreement::Doubt, *kind == ChangeKind::Added);
-    FieldFinding { doubt, added, ..FieldFinding::of(path.clone(), values) }
+pub(crate) fn finding(object: &ObjectId, diff: &ChangedField, fields: &DeclaredFields) -> FieldFinding {
+    let ChangedField { change, element, .. } = diff;
+    let Some(element) = element else { return FieldFinding::of_change(object, change) };
+    // A change of an element's existence holds only its keys.
+    let declared = fields.element(&change.path);
+    let values = [declared.as_ref(), element.old.as_ref(), element.new.as_ref()];
+    let doubt = change.agreement == FieldAgreement::Doubt;
+    FieldFinding { doubt, ..FieldFinding::new(object, &change.path, values) }
 }
 
 impl Weighed {

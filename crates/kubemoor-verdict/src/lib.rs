@@ -26,8 +26,6 @@ pub mod revert;
 pub mod sealed;
 pub mod shown;
 
-// Former paths of other crates' `use` lines.
-
 #[cfg(test)]
 #[allow(dead_code, unused_imports, reason = "each crate's tests use a part of it")]
 #[path = "../../kubemoor-policy/src/samples.rs"]

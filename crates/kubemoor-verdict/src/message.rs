@@ -110,7 +110,7 @@ impl MessageContext<'_> {
         let record = self.release.map(|release| &*release.latest);
         let live = || LiveWriters::of_review(self.live);
         let owner =
-            self.declared.map_or(Upgrader::Helm, |declared| Upgrader::of(&declared.fields(), record, live));
+            self.declared.map_or(Upgrader::Helm, |declared| Upgrader::find(&declared.fields(), record, live));
         let chart = self.release.and_then(|release| release.state.chart.clone());
         Upgrade { release: release.clone(), owner, chart }
     }
@@ -373,46 +373,37 @@ const ABSENT: &str = "absent";
 struct FieldWords<'a> {
     path: Cow<'a, str>,
     values: SmallVec<[Cow<'a, str>; 3]>,
-    form: ValueForm,
-}
-
-#[derive(Clone, Copy)]
-enum ValueForm {
-    /// Nothing but a text in place of the path.
-    Plain,
-    /// The old and the new value, and the release's.
-    Edit,
-    /// The old and the new value.
-    Revert,
-    /// The live value, and the release's.
-    Live,
+    /// What stands before each value and behind the last one.
+    between: &'static [&'static str],
 }
 
 impl<'a> FieldWords<'a> {
     fn plain(text: &'a str) -> Self {
-        Self { path: text.into(), values: SmallVec::new(), form: ValueForm::Plain }
+        Self { path: text.into(), values: SmallVec::new(), between: &[] }
     }
 
     fn of_edit(finding: &'a FieldFinding) -> Self {
         let (path, [declared, old, new]) = first(finding);
-        Self { path, values: smallvec![old, new, declared], form: ValueForm::Edit }
+        let between = &[": ", " -> ", " (release: ", ")"];
+        Self { path, values: smallvec![old, new, declared], between }
     }
 
     /// The same without its values, and without the place below it at which they begin to differ.
     fn of_path(finding: &'a FieldFinding) -> Self {
         let path = front_cut(finding.path.plain().to_string().into(), PATH);
-        Self { path, values: SmallVec::new(), form: ValueForm::Plain }
+        Self { path, values: SmallVec::new(), between: &[] }
     }
 
     fn of_live(finding: &'a FieldFinding) -> Self {
         let (path, [declared, _, new]) = first(finding);
-        Self { path, values: smallvec![new, declared], form: ValueForm::Live }
+        Self { path, values: smallvec![new, declared], between: &[": ", " (release: ", ")"] }
     }
 
     fn of_revert(field: &'a SetBack) -> Self {
         let SetBack { path, wanted, now } = field;
         let path = front_cut(path.plain().to_string().into(), PATH);
-        Self { path, values: smallvec![text(wanted), text(now)], form: ValueForm::Revert }
+        let values = smallvec![text(wanted), text(now)];
+        Self { path, values, between: &[": ", " was reverted to ", ""] }
     }
 
     /// The field after the first of these clauses with which it fits into `limit` characters. After the last clause,
@@ -439,21 +430,18 @@ impl<'a> FieldWords<'a> {
         // Long values get the room that short values leave.
         let most = (VALUE..=room).rev().find(|most| total(*most) <= room).unwrap_or(VALUE);
         let values = self.values.iter().map(|value| back_cut(value, most)).collect();
-        format!("{clause}: {}", FieldWords { path, values, form: self.form })
+        format!("{clause}: {}", FieldWords { path, values, between: self.between })
     }
 }
 
 impl fmt::Display for FieldWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, values, form } = self;
-        match (form, values.as_slice()) {
-            (ValueForm::Edit, [old, new, declared]) => {
-                write!(f, "{path}: {old} -> {new} (release: {declared})")
-            }
-            (ValueForm::Revert, [wanted, now]) => write!(f, "{path}: {wanted} was reverted to {now}"),
-            (ValueForm::Live, [live, declared]) => write!(f, "{path}: {live} (release: {declared})"),
-            _ => f.write_str(path),
+        let mut between = self.between.iter();
+        f.write_str(&self.path)?;
+        for (value, before) in self.values.iter().zip(between.by_ref()) {
+            write!(f, "{before}{value}")?;
         }
+        f.write_str(between.next().unwrap_or(&""))
     }
 }
 
@@ -689,7 +677,7 @@ pub fn patch(findings: &[FieldFinding], limit: usize) -> String {
         if text.len() > 1 {
             text.push(',');
         }
-        let path = serde_json::Value::from(finding.path.pointer());
+        let path = serde_json::Value::from(finding.path.to_string());
         // Writing to a String cannot fail.
         let _ = match (&finding.declared, &finding.new) {
             (None, _) => write!(text, r#"{{"op":"remove","path":{path}}}"#),

@@ -54,12 +54,6 @@ pub struct Owners {
     entries: Vec<EntrySlot>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnreadableEntry {
-    pub index: usize,
-    pub reason: &'static str,
-}
-
 #[derive(Clone, Debug)]
 enum EntrySlot {
     Entry(Box<ManagedEntry>),
@@ -76,7 +70,7 @@ pub(crate) struct ManagedEntry {
 }
 
 impl Owners {
-    pub fn of(object: &Value) -> Self {
+    pub fn from_object(object: &Value) -> Self {
         let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
         let read = |(index, entry): (usize, &Value)| {
             if index >= MAX_ENTRIES {
@@ -90,12 +84,12 @@ impl Owners {
         Self { entries: entries.into_iter().flatten().enumerate().map(read).collect() }
     }
 
-    pub fn skipped(&self) -> Vec<UnreadableEntry> {
-        let odd = |(index, slot): (usize, &EntrySlot)| match slot {
-            EntrySlot::Odd(_, reason) => Some(UnreadableEntry { index, reason }),
+    /// Why entries could not be read.
+    pub fn skipped(&self) -> impl Iterator<Item = &'static str> {
+        self.entries.iter().filter_map(|slot| match slot {
+            EntrySlot::Odd(_, reason) => Some(*reason),
             EntrySlot::Entry(_) => None,
-        };
-        self.entries.iter().enumerate().filter_map(odd).collect()
+        })
     }
 
     /// The owners of the value at `path`, or of a parent as one value.
@@ -151,11 +145,11 @@ impl Owners {
     pub(crate) fn value(&self) -> Value {
         let written = |slot: &EntrySlot| match slot {
             EntrySlot::Odd(value, _) => Some(value.clone()),
-            EntrySlot::Entry(entry) if entry.owned.is_empty() => None,
+            EntrySlot::Entry(entry) if entry.owned.0.is_empty() => None,
             EntrySlot::Entry(entry) => {
                 let mut value = entry.head.clone();
                 if let Value::Object(map) = &mut value {
-                    map.insert("fieldsV1".to_owned(), entry.owned.value());
+                    map.insert("fieldsV1".to_owned(), Value::Object(entry.owned.0.clone()));
                 }
                 Some(value)
             }
@@ -218,7 +212,7 @@ impl ManagedEntry {
         };
         // Times in managedFields come from clients and may be invalid.
         let since = text("time").and_then(|time| time.parse().ok());
-        Ok(Self { manager, since, owned: FieldSet::new(fields), head })
+        Ok(Self { manager, since, owned: FieldSet(fields), head })
     }
 }
 
@@ -233,8 +227,7 @@ pub(crate) fn stands_for_text(path: &Path) -> Option<Path> {
 }
 
 fn annotation() -> Path {
-    let names = ["metadata", "annotations", RELEASE_NAME];
-    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
+    Path::from_names(["metadata", "annotations", RELEASE_NAME])
 }
 
 /// The child that marks an entry with children as owned itself.
@@ -260,11 +253,7 @@ pub(crate) enum FieldOwnership {
 
 /// The paths that one manager owns.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FieldSet(Tree);
-
-/// The number that identifies a path, built segment by segment: the same for all spellings of its keys.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Prefix(u64);
+pub(crate) struct FieldSet(pub(crate) Map<String, Value>);
 
 impl FieldOwnership {
     fn new(below: &Tree) -> Self {
@@ -277,22 +266,6 @@ impl FieldOwnership {
 }
 
 impl FieldSet {
-    pub(crate) fn new(tree: Tree) -> Self {
-        Self(tree)
-    }
-
-    pub(crate) fn value(&self) -> Value {
-        Value::Object(self.0.clone())
-    }
-
-    pub(crate) fn tree(&self) -> &Map<String, Value> {
-        &self.0
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether anything at or below `path` is in the set, or an ancestor of it as one value.
     pub(crate) fn owns(&self, path: &Path) -> bool {
         let mut tree = &self.0;
@@ -317,7 +290,7 @@ impl FieldSet {
 
     /// Visits every path in the set: by its number, and how it is owned.
     pub(crate) fn each(&self, visit: &mut impl FnMut(u64, FieldOwnership)) {
-        each(&self.0, Prefix::default(), 0, visit);
+        each(&self.0, 0, 0, visit);
     }
 
     /// What is in the set at and below `path`.
@@ -345,25 +318,20 @@ impl FieldSet {
     }
 }
 
-impl Prefix {
-    pub(crate) fn number(self) -> u64 {
-        self.0
-    }
-
-    pub(crate) fn then(self, segment: &Segment) -> Self {
-        let class = |value| equality::class_of_scalar(ScalarType::IntOrString, value);
-        let own = match segment {
-            Segment::Field(name) => hash(&("f", name)),
-            Segment::Element(value) => hash(&("v", class(value))),
-            Segment::Key(keys) => {
-                let mut keys: Vec<_> =
-                    keys.iter().map(|(name, value)| (name.as_str(), class(value))).collect();
-                keys.sort_unstable();
-                hash(&("k", keys))
-            }
-        };
-        Self(hash(&(self.0, own)))
-    }
+/// The number of a path that goes on with this segment from the one of that number: the same for all spellings of its
+/// keys. That of the root is 0.
+fn number(above: u64, segment: &Segment) -> u64 {
+    let class = |value| equality::class_of_scalar(ScalarType::IntOrString, value);
+    let own = match segment {
+        Segment::Field(name) => hash(&("f", name)),
+        Segment::Element(value) => hash(&("v", class(value))),
+        Segment::Key(keys) => {
+            let mut keys: Vec<_> = keys.iter().map(|(name, value)| (name.as_str(), class(value))).collect();
+            keys.sort_unstable();
+            hash(&("k", keys))
+        }
+    };
+    hash(&(above, own))
 }
 
 fn hash(value: &impl Hash) -> u64 {
@@ -372,15 +340,15 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-fn each(tree: &Tree, above: Prefix, depth: usize, visit: &mut impl FnMut(u64, FieldOwnership)) {
+fn each(tree: &Tree, above: u64, depth: usize, visit: &mut impl FnMut(u64, FieldOwnership)) {
     if depth >= MAX_DEPTH {
         return;
     }
     for (name, below) in tree {
         if let (Some(segment), Value::Object(below)) = (read(name), below) {
-            let prefix = above.then(&segment);
-            visit(prefix.number(), FieldOwnership::new(below));
-            each(below, prefix, depth + 1, visit);
+            let own = number(above, &segment);
+            visit(own, FieldOwnership::new(below));
+            each(below, own, depth + 1, visit);
         }
     }
 }
@@ -546,10 +514,10 @@ impl<'o> Holdings<'o> {
             });
         }
         let marks = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
-        let marks = marks.map(|names| Path(names.map(|name| Segment::Field(name.to_owned())).into()));
+        let marks = marks.map(Path::from_names);
         let marked = marks.iter().filter_map(|mark| by_path.get(&prefixes(mark).last()?));
         let helms = marked.flatten().map(|(_, entry, _)| entry.manager.name.as_str()).collect();
-        let is_complete = !owners.is_empty() && owners.skipped().is_empty();
+        let is_complete = !owners.is_empty() && owners.skipped().next().is_none();
         Self { by_path, whole, helms, is_complete }
     }
 
@@ -629,7 +597,7 @@ impl Votes {
 
     /// Counts the owners of one more object of the release.
     pub fn add(&mut self, owners: &Owners) {
-        let marks = HELM_MARKS.map(|mark| field(&mark));
+        let marks = HELM_MARKS.map(Path::from_names);
         for entry in owners.read() {
             let own = entry.manager.operation == self.operation && entry.manager.subresource.is_empty();
             let owned = marks.iter().filter(|mark| entry.owned.owns(mark)).count();
@@ -649,21 +617,17 @@ impl Votes {
     }
 }
 
-fn field(names: &[&str]) -> Path {
-    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
-}
-
 /// Whether applying `document` as `manager` removes fields from the `live` object: the API server removes fields that
 /// a manager has applied before and no longer applies. Helm's own entry holds the fields of Helm's last apply, so
 /// Helm never applied a document that lacks some of them.
 pub fn abandons(live: &Value, manager: &str, document: &Value) -> bool {
-    let owners = Owners::of(live);
+    let owners = Owners::from_object(live);
     let own = owners.read().filter(|entry| {
         let it = &entry.manager;
         it.name == manager && it.operation == ManagerOperation::Apply && it.subresource.is_empty()
     });
     let document = as_stored(document);
-    own.into_iter().any(|entry| lacks(entry.owned.tree(), &document))
+    own.into_iter().any(|entry| lacks(&entry.owned.0, &document))
 }
 
 /// Whether `value` lacks some of these owned paths.
@@ -718,9 +682,9 @@ fn as_stored(document: &Value) -> Value {
 
 /// The numbers that identify a path and its parents, the topmost first.
 pub(crate) fn prefixes(path: &Path) -> impl Iterator<Item = u64> {
-    path.0.iter().scan(Prefix::default(), |prefix, segment| {
-        *prefix = prefix.then(segment);
-        Some(prefix.number())
+    path.0.iter().scan(0, |prefix, segment| {
+        *prefix = number(*prefix, segment);
+        Some(*prefix)
     })
 }
 

@@ -8,16 +8,15 @@ use std::collections::HashSet;
 use std::fmt;
 
 use jiff::Timestamp;
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::edit::displayed;
 use crate::owners::{FieldManager, Holdings, ManagerOperation, Owners, helms, prefixes, stands_for_text};
-use kubemoor_declare::compare::Move;
+use crate::revert::WholeEdit;
+use crate::sealed;
+use kubemoor_declare::compare::{Move, is_alternative};
 use kubemoor_declare::equality::FieldAgreement;
-use kubemoor_declare::fields::DeclaredFields;
+use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, PathLookup, Segment};
 use kubemoor_helm::record::ApplyMethod;
@@ -30,7 +29,6 @@ const FLUX: &str = "helm-controller";
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct FieldConflict {
     /// The field.
-    #[serde(serialize_with = "displayed")]
     #[schemars(with = "String")]
     pub path: Path,
     /// Who owns it.
@@ -43,7 +41,7 @@ pub struct FieldConflict {
     /// meets the conflict, else one that changes the field.
     pub differs: bool,
     /// Where somebody gave a list element other keys, or set a field that excludes this one: the path of what is there.
-    #[serde(serialize_with = "displayed_if_any", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub moved_to: Option<Path>,
 }
@@ -54,16 +52,6 @@ pub struct Back {
     pub path: Path,
     /// The declared paths at and below it; empty where the manifest declares nothing there.
     pub declared: Vec<Path>,
-}
-
-/// An edit of which some paths are reverted.
-#[derive(Clone, Copy)]
-pub struct PartUndone<'a> {
-    pub old: &'a Value,
-    pub new: &'a Value,
-    pub result: &'a Value,
-    /// The manager that the request names; empty if it names none.
-    pub editor: &'a str,
 }
 
 /// The declared fields on which the next upgrade of a release that Helm writes by `method` will conflict, at once or
@@ -129,7 +117,7 @@ pub fn conflicts(
 ///
 /// Meant for fields with their declared values; where the value is another one, Helm's next apply sets it.
 pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Value> {
-    let (mut owners, mut lookup) = (Owners::of(live), PathLookup::new(live));
+    let (mut owners, mut lookup) = (Owners::from_object(live), PathLookup::new(live));
     for path in paths.iter().filter(|path| !lookup.get(path).is_empty()) {
         owners.give(Some(helm), path);
     }
@@ -137,22 +125,19 @@ pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Val
     (live.pointer("/metadata/managedFields") != Some(&value)).then_some(value)
 }
 
-/// The patch that writes `managed_fields` to the object `live`, and fails if the object has changed meanwhile: the
-/// API server then answers 409.
-pub fn patch(live: &Value, managed_fields: Value) -> Patch {
-    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
-    Patch(vec![replace("managedFields", managed_fields), replace("resourceVersion", version)])
-}
-
-/// The `managedFields` that an edit must have after the revert of the paths `back`.
+/// The `managedFields` that an edit must have after the revert of the paths `back`, which made `result` of it.
 ///
 /// Other reverted fields have their owners from before the edit; declared ones belong to Helm, and to no manager that
 /// updates. An old object without `managedFields` (Kubernetes 1.20 sends it like that) gives no information: then the
 /// manager that the request names loses the paths even if it applies. `None` if nothing has to change, or nothing is
 /// known.
-pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Option<Value> {
-    let PartUndone { old, new, result, editor } = edit;
-    let (before, mut owners) = (Owners::of(old), Owners::of(new));
+pub(crate) fn undone(
+    WholeEdit { old, new, field_manager: editor, .. }: WholeEdit<'_>,
+    result: &Value,
+    back: &[Back],
+    method: ApplyMethod,
+) -> Option<Value> {
+    let (before, mut owners) = (Owners::from_object(old), Owners::from_object(new));
     if owners.is_empty() {
         return None;
     }
@@ -185,11 +170,6 @@ pub fn undone(edit: PartUndone<'_>, back: &[Back], method: ApplyMethod) -> Optio
     (new.pointer("/metadata/managedFields") != Some(&value)).then_some(value)
 }
 
-/// The operation that replaces a field of the metadata.
-pub(crate) fn replace(name: &str, value: Value) -> PatchOperation {
-    PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
-}
-
 /// Whether the API server considers a declared value different from the live one in its search for conflicts: it
 /// compares the value as it was sent, without defaults.
 fn is_applied_anew(declared: &Value, live: &Value) -> bool {
@@ -218,13 +198,6 @@ fn is_key(path: &Path) -> bool {
     match &*path.0 {
         [.., Segment::Key(keys), Segment::Field(name)] => keys.iter().any(|(key, _)| key == name),
         _ => false,
-    }
-}
-
-fn displayed_if_any<S: serde::Serializer>(path: &Option<Path>, serializer: S) -> Result<S::Ok, S::Error> {
-    match path {
-        Some(path) => displayed(path, serializer),
-        None => serializer.serialize_none(),
     }
 }
 
@@ -329,7 +302,7 @@ pub fn taken(
     if method != ApplyMethod::ServerSide {
         return None;
     }
-    let owners = Owners::of(live);
+    let owners = Owners::from_object(live);
     let helm = helms([&owners], method)?;
     let (mut paths, mut by, mut lookup) = (Vec::new(), None, PathLookup::new(live));
     for conflict in conflicts(fields, live, &owners, Some(&helm), method) {
@@ -377,6 +350,7 @@ const KNOWN: [&str; 15] = [
 /// The state that an upgrade would find in one object.
 #[derive(Clone, Debug)]
 pub struct NextUpgrade {
+    object: ObjectId,
     conflicts: Vec<FieldConflict>,
     /// The empty maps that the manifest declares, to which the upgrade merges what others set.
     empties: Vec<Path>,
@@ -385,23 +359,6 @@ pub struct NextUpgrade {
     is_forced: bool,
     /// Of these a client-side Helm sends only what the chart changes.
     is_generic: bool,
-}
-
-/// A field, and how it stands to its declaration.
-#[derive(Clone, Copy, Debug)]
-pub struct FieldInquiry<'a> {
-    pub path: &'a Path,
-    pub declared: Option<&'a Value>,
-    pub live: Option<&'a Value>,
-    pub standing: FieldStanding,
-}
-
-/// How a field stands to its declaration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldStanding {
-    AsDeclared,
-    Differs,
-    Undeclared,
 }
 
 /// What the next upgrade does to a field.
@@ -422,26 +379,34 @@ pub enum Effect {
 impl NextUpgrade {
     /// What an upgrade of a release that Helm writes by `method`, as the field manager `helm`, finds in the object
     /// `live`.
-    pub fn of(
+    pub fn new(
         object: &ObjectId,
         fields: &DeclaredFields,
         live: &Value,
         (helm, method): (Option<&FieldManager>, ApplyMethod),
     ) -> Self {
-        let conflicts = conflicts(fields, live, &Owners::of(live), helm, method);
+        let conflicts = conflicts(fields, live, &Owners::from_object(live), helm, method);
         let group = object.group.as_str();
         let is_forced = helm.is_some_and(|helm| helm.name == FLUX);
         let is_generic = group.contains('.') && !KNOWN.contains(&group);
-        Self { conflicts, empties: fields.granular_empties(), method, is_forced, is_generic }
+        Self {
+            object: object.clone(),
+            conflicts,
+            empties: fields.granular_empties(),
+            method,
+            is_forced,
+            is_generic,
+        }
     }
 
     pub fn conflicts(&self) -> &[FieldConflict] {
         &self.conflicts
     }
 
-    pub fn effect(&self, FieldInquiry { path, declared, live, standing }: FieldInquiry<'_>) -> Effect {
+    pub fn effect(&self, change: &FieldChange) -> Effect {
+        let FieldChange { path, declared, new: live, agreement, .. } = change;
         let is_there = |it: &&FieldConflict| it.path.0.starts_with(&path.0) || path.0.starts_with(&it.path.0);
-        if standing == FieldStanding::Undeclared {
+        if !sealed::is_declared(&self.object, change) || is_alternative(change) {
             return Effect::Leaves;
         }
         if let Some(FieldConflict { manager, differs, .. }) =
@@ -452,14 +417,12 @@ impl NextUpgrade {
                 false => Effect::FailsOnceChanged(manager.name.clone()),
             };
         }
-        match (self.method, standing) {
-            (_, FieldStanding::AsDeclared) if self.empties.contains(path) => Effect::Leaves,
-            (ApplyMethod::ServerSide, FieldStanding::AsDeclared) if !self.is_forced => {
-                Effect::FailsOnceEdited
-            }
+        match (self.method, *agreement == FieldAgreement::Agrees) {
+            (_, true) if self.empties.contains(path) => Effect::Leaves,
+            (ApplyMethod::ServerSide, true) if !self.is_forced => Effect::FailsOnceEdited,
             (ApplyMethod::ClientSide, _) if self.is_generic => Effect::LeavesUntilChanged,
             // A merge adds and changes entries, and removes only those that an older manifest declares.
-            (ApplyMethod::ClientSide, FieldStanding::Differs) if is_within(declared, live) => Effect::Leaves,
+            (ApplyMethod::ClientSide, false) if is_within(declared.as_ref(), live.as_ref()) => Effect::Leaves,
             _ => Effect::Sets,
         }
     }

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::edit::{Grounds, Rules, Verdict, VerdictReason};
-use crate::exceptions::exempting;
 use crate::identities;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_helm::record::{Record, RecordError, ReleaseStatus, parse_record_name};
@@ -150,24 +149,11 @@ pub fn decide(
     if falsified.is_none() {
         return (Verdict::allow(VerdictReason::RecordIntact), None);
     }
-    let governed = || releases.iter().zip(&policies);
-    let grounds = |release: &ReleaseId| Grounds {
-        release: release.clone(),
-        revision: *revision,
-        fields: Vec::new(),
-        exceptions: Vec::new(),
-    };
-    let strictest = governed().filter(|(_, policy)| !among(&policy.exempt)).max_by_key(|(_, it)| it.edits);
-    let verdict = match (strictest, governed().next()) {
-        (Some((release, policy)), _) => {
-            Verdict::by_mode(policy, VerdictReason::Record, Some(grounds(release)))
-        }
-        (None, Some((release, policy))) => {
-            let exceptions = exempting(policy, actor).into_iter().collect();
-            Verdict::excused(policy, VerdictReason::Exempt, Grounds { exceptions, ..grounds(release) })
-        }
-        (None, None) => Verdict::allow(VerdictReason::RecordIntact),
-    };
+    let governed = releases.iter().zip(&policies);
+    let governed =
+        governed.map(|(release, policy)| (Grounds::new(release, *revision, Vec::new()), Arc::clone(policy)));
+    let verdict = Verdict::strictest(actor, VerdictReason::Record, governed);
+    let verdict = verdict.unwrap_or_else(|| Verdict::allow(VerdictReason::RecordIntact));
     (verdict, falsified)
 }
 

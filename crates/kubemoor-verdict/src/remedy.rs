@@ -4,7 +4,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -44,10 +43,9 @@ const VALUES: usize = 3;
 /// A sentence that says what to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remedy {
-    head: String,
-    /// The text between head and tail, and its short form.
-    middle: (Arc<str>, &'static str),
-    tail: Cow<'static, str>,
+    text: String,
+    /// The same where there is little room: its command names no path.
+    short: String,
     pub(crate) kind: RemedyKind,
 }
 
@@ -81,19 +79,17 @@ impl Upgrade {
     pub(crate) fn way(&self, values: &[Vec<Candidate>]) -> Remedy {
         let ReleaseId { namespace, name } = &self.release;
         let probable = probable(values);
-        let (head, more) = match &self.owner {
+        let (text, more) = match &self.owner {
             Upgrader::Helm => {
-                let chart = self
-                    .chart
-                    .as_ref()
-                    .map_or_else(String::new, |chart| format!(" with chart {chart} as CHART"));
-                let sets = sets(values);
-                return Remedy {
-                    head: format!("To make it permanent, change the chart value{probable} and upgrade"),
-                    middle: (chart.into(), ""),
-                    tail: format!(": helm upgrade {name} CHART -n {namespace} --reuse-values{sets}").into(),
-                    kind: RemedyKind::Permanent,
+                let text = format!("To make it permanent, change the chart value{probable} and upgrade");
+                let command =
+                    format!(": helm upgrade {name} CHART -n {namespace} --reuse-values{}", sets(values));
+                let short = format!("{text}{command}");
+                let text = match &self.chart {
+                    Some(chart) => format!("{text} with chart {chart} as CHART{command}"),
+                    None => short.clone(),
                 };
+                return Remedy { text, short, kind: RemedyKind::Permanent };
             }
             Upgrader::Terraform => (
                 format!(
@@ -116,7 +112,7 @@ impl Upgrade {
                 " If another program sets the field, add it to spec.ignoreDifferences there and to a policy's `ignore`.",
             ),
         };
-        Remedy { kind: RemedyKind::Permanent, middle: (more.into(), ""), ..Remedy::from(head) }
+        Remedy { text: format!("{text}{more}"), short: text, kind: RemedyKind::Permanent }
     }
 
     /// The remedies for an edit of these fields of an object.
@@ -126,51 +122,42 @@ impl Upgrade {
         paths: impl ExactSizeIterator<Item = &'p Path>,
     ) -> Vec<Remedy> {
         let (allowed, explained) = match flags_of(paths) {
-            Some(flags) => (Arc::clone(&flags), flags),
-            None => (flags(&["*".to_owned()]).into(), Arc::default()),
+            Some(flags) => (flags.clone(), flags),
+            None => (flags(&["*".to_owned()]), String::new()),
         };
         vec![
             self.way(&[]),
-            self.temporary(object, "make", allowed),
-            explained_by(object, Some(&self.release), explained),
+            self.temporary(object, "make", &allowed),
+            explained_by(object, Some(&self.release), &explained),
         ]
     }
 
     pub(crate) fn for_deletion(&self, object: &ObjectId) -> Vec<Remedy> {
         vec![
             self.owner.removal(&self.release).into(),
-            self.temporary(object, "delete", flags(&["delete".to_owned()]).into()),
+            self.temporary(object, "delete", &flags(&["delete".to_owned()])),
             details(object, Some(&self.release), &[]),
         ]
     }
 
-    fn temporary(&self, object: &ObjectId, verb: &str, flags: Arc<str>) -> Remedy {
+    fn temporary(&self, object: &ObjectId, verb: &str, flags: &str) -> Remedy {
         let (begin, end) = allowing(object, &self.release);
-        Remedy {
-            head: format!("To {verb} it for a while: {begin}"),
-            middle: (flags, " --path PATH"),
-            tail: end.into(),
-            kind: RemedyKind::Temporary,
-        }
+        let with = |flags: &str| format!("To {verb} it for a while: {begin}{flags}{end}");
+        Remedy { text: with(flags), short: with(" --path PATH"), kind: RemedyKind::Temporary }
     }
 }
 
 impl Remedy {
-    /// The sentence where there is little room: its command names no path.
-    fn short(&self) -> String {
-        [self.head.as_str(), self.middle.1, &*self.tail].concat()
-    }
-
     /// The sentence within so many characters. A command is given whole or not at all; what explains is never left
     /// out.
     pub(crate) fn within(&self, limit: usize) -> Option<String> {
-        let fits = |text: &String| text.chars().count() <= limit;
-        let fitting = [self.to_string(), self.short()].into_iter().find(fits);
-        match self.kind {
-            RemedyKind::Sentence => fitting.or_else(|| Some(self.short())),
-            RemedyKind::Permanent | RemedyKind::Temporary => fitting,
-            RemedyKind::Details => fitting.or_else(|| Some(EXPLAIN_PASTED.to_owned())),
-        }
+        let fitting = [&self.text, &self.short].into_iter().find(|text| text.chars().count() <= limit);
+        let otherwise = match self.kind {
+            RemedyKind::Sentence => Some(self.short.as_str()),
+            RemedyKind::Permanent | RemedyKind::Temporary => None,
+            RemedyKind::Details => Some(EXPLAIN_PASTED),
+        };
+        fitting.map(String::as_str).or(otherwise).map(str::to_owned)
     }
 
     /// Has it say that somebody else has to run the command, who has the right to.
@@ -178,19 +165,21 @@ impl Remedy {
         let to_run = format!(
             " for a while, ask a user with the right to create driftallowances in namespace {namespace:?} to run: "
         );
-        self.head = self.head.replacen(" for a while: ", &to_run, 1);
+        for text in [&mut self.text, &mut self.short] {
+            *text = text.replacen(" for a while: ", &to_run, 1);
+        }
     }
 }
 
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        [self.head.as_str(), &*self.middle.0, &*self.tail].into_iter().try_for_each(|part| f.write_str(part))
+        f.write_str(&self.text)
     }
 }
 
 impl From<String> for Remedy {
-    fn from(head: String) -> Self {
-        Self { head, ..Self::default() }
+    fn from(text: String) -> Self {
+        Self { short: text.clone(), text, kind: RemedyKind::Sentence }
     }
 }
 
@@ -207,7 +196,7 @@ pub fn audit(object: &ObjectId, release: &ReleaseId) -> String {
 }
 
 pub(crate) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[String]) -> Remedy {
-    explained_by(object, release, flags(paths).into())
+    explained_by(object, release, &flags(paths))
 }
 
 pub(crate) fn argument(object: &ObjectId) -> String {
@@ -237,12 +226,12 @@ fn allowing(object: &ObjectId, release: &ReleaseId) -> (String, &'static str) {
     (format!("kubectl moor allow {} -n {namespace}", argument(object)), " --for 2h --reason TEXT")
 }
 
-fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: Arc<str>) -> Remedy {
+fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: &str) -> Remedy {
     // For a cluster-scoped object, it is the namespace of the release.
     let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
     let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
-    let head = format!("Details: kubectl moor explain {}{place}", argument(object));
-    Remedy { head, middle: (flags, ""), kind: RemedyKind::Details, ..Remedy::default() }
+    let short = format!("Details: kubectl moor explain {}{place}", argument(object));
+    Remedy { text: format!("{short}{flags}"), short, kind: RemedyKind::Details }
 }
 
 /// The names of the values, in brackets; nothing where there are none.
@@ -282,21 +271,12 @@ fn flags(paths: &[String]) -> String {
 }
 
 /// The flags for these paths; `None` if they are too many or too long for a command.
-fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<Arc<str>> {
+fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<String> {
     if paths.len() > PATHS {
         return None;
     }
-    let (mut flags, mut length) = (String::with_capacity(LENGTH), 0);
-    for path in paths {
-        let text = path.pointer();
-        length += text.len();
-        if length > LENGTH {
-            return None;
-        }
-        flags.push_str(" --path ");
-        flags.push_str(&quoted(text));
-    }
-    Some(flags.into())
+    let paths: Vec<String> = paths.map(ToString::to_string).collect();
+    (paths.iter().map(String::len).sum::<usize>() <= LENGTH).then(|| flags(&paths))
 }
 
 /// The labels by which Flux marks what a HelmRelease installs.
@@ -326,19 +306,15 @@ pub enum Upgrader {
 /// Who wrote a live object, as far as its metadata tell.
 #[derive(Clone, Debug, Default)]
 pub struct LiveWriters<'a> {
-    managers: Option<Vec<LiveWriter>>,
+    has_managers: bool,
+    /// The last program among those that upgrade releases for people, and when it wrote.
+    newest: Option<(Timestamp, RecordWriter)>,
     metadata: Option<Excerpt<'a>>,
-}
-
-#[derive(Clone, Debug)]
-struct LiveWriter {
-    name: String,
-    time: String,
 }
 
 impl Upgrader {
     /// The owner of the release of an object with these declared fields, where `record` is the latest record.
-    pub fn of<'l>(
+    pub fn find<'l>(
         fields: &DeclaredFields,
         record: Option<&RecordHead>,
         live: impl FnOnce() -> LiveWriters<'l>,
@@ -357,7 +333,7 @@ impl Upgrader {
             return Self::Argo(Some(application));
         }
         let live = live();
-        let newer = live.newest().filter(|(time, _)| record.is_none_or(|record| *time > record.touched));
+        let newer = live.newest.filter(|(time, _)| record.is_none_or(|record| *time > record.touched));
         let writer = record.map(|record| record.writer).unwrap_or_default();
         match newer.map_or(writer, |(_, writer)| writer) {
             RecordWriter::Flux => Self::Flux(None),
@@ -389,35 +365,25 @@ impl Upgrader {
 }
 
 impl<'a> LiveWriters<'a> {
-    pub fn of(object: &Excerpt<'a>) -> Self {
+    pub fn read(object: &Excerpt<'a>) -> Self {
         let Some(metadata) = object.at(&["metadata"]) else { return Self::default() };
-        let manager = |entry: &Excerpt<'_>| {
+        let known = |entry: &Excerpt<'_>| {
             let [name, time, subresource] = entry.texts(&[], ["manager", "time", "subresource"]);
-            Some(LiveWriter { name: name?, time: time? })
-                .filter(|_| subresource.is_none_or(|it| it.is_empty()))
+            let writer = RecordWriter::of(&name?);
+            let counts = matches!(writer, RecordWriter::Flux | RecordWriter::Argo)
+                && subresource.is_none_or(|it| it.is_empty());
+            if counts { Some((time?.parse().ok()?, writer)) } else { None }
         };
         let managers = metadata.at(&["managedFields"]).and_then(|list| list.items());
-        let managers = managers.map(|entries| entries.iter().filter_map(manager).collect());
-        Self { managers, metadata: Some(metadata) }
+        let newest = managers.iter().flatten().filter_map(known).max_by_key(|(time, _)| *time);
+        Self { has_managers: managers.is_some(), newest, metadata: Some(metadata) }
     }
 
     /// Those of an object in a review, before the edit or else after it: some API servers send no managers of the
     /// object before.
     pub(crate) fn of_review(objects: [Option<&Excerpt<'a>>; 2]) -> Self {
-        let found = objects.into_iter().flatten().map(Self::of).find(|writers| writers.managers.is_some());
+        let found = objects.into_iter().flatten().map(Self::read).find(|writers| writers.has_managers);
         found.unwrap_or_default()
-    }
-
-    /// The last program among those that upgrade releases for people, and when it wrote.
-    fn newest(&self) -> Option<(Timestamp, RecordWriter)> {
-        let known =
-            self.managers.iter().flatten().filter_map(|manager| match RecordWriter::of(&manager.name) {
-                writer @ (RecordWriter::Flux | RecordWriter::Argo) => {
-                    Some((manager.time.parse().ok()?, writer))
-                }
-                RecordWriter::Terraform | RecordWriter::Other => None,
-            });
-        known.max_by_key(|(time, _)| *time)
     }
 
     /// The Application of Argo CD that the object belongs to, by the surest of its marks.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::diff::{ChangeKind, ChangedField, ClaimFacts, Diff, EditFacts, EvidenceKind, JudgedFacts};
 use crate::edit::{Circumstances, Edit, EditOutcome, ObjectDeclaration, ObjectOwner, Verdict, VerdictReason};
 use crate::exceptions::ObjectExceptions;
-use crate::judge::{Claim, Decision, decide};
+use crate::judge::{Claim, decide};
 use crate::records::{self, Falsified, RecordFacts};
 use crate::{identities, shown};
 use kubemoor_declare::catalog::KindFacts;
@@ -23,7 +23,7 @@ use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{
     Actor, Autoscaler, MANAGED_BY, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId,
 };
-use kubemoor_declare::path::{Path, Segment};
+use kubemoor_declare::path::Path;
 use kubemoor_helm::release::{AllowAnnotations, DeclaredObject};
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::{Allowance, Grant};
@@ -39,12 +39,9 @@ pub struct Replay {
     defaults: Policy,
     accepted: Vec<Arc<Compiled>>,
     clusters: HashMap<Labels, ClusterPolicies>,
-    /// The declarations of each object by a release: rules are kept for each of them.
-    declared: HashMap<ReleaseId, HashMap<ObjectId, KnownDeclarations>>,
-    declarations: usize,
+    /// The declarations that were recorded of objects by a release: rules are kept for each of them.
+    declared: HashMap<(ReleaseId, ObjectId, RecordedDeclaration), Arc<DeclaredObject>>,
 }
-
-type KnownDeclarations = HashMap<RecordedDeclaration, Arc<DeclaredObject>>;
 
 struct ClusterPolicies {
     policies: Policies,
@@ -74,7 +71,8 @@ pub struct Replayed {
 }
 
 /// Why a recorded edit cannot be judged by other policies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Unreplayable {
     /// The facts were too long to be stored.
     Cut,
@@ -96,24 +94,20 @@ pub enum Unreplayable {
     Unheard,
 }
 
-/// One release that was consulted, with its policy among the other policies.
-struct ReplayedClaim<'c> {
-    release: ReleaseId,
-    claim: &'c RecordedClaim,
+/// The verdict of one release that was consulted.
+struct ReplayedClaim {
+    judged: (Verdict, ClaimFacts),
     policy: Arc<Policy>,
-    /// The object as each manifest declares it.
-    declared: Vec<Arc<DeclaredObject>>,
+    /// The object as its first manifest declares it.
+    declared: Option<Arc<DeclaredObject>>,
     /// Additions count, but none were stored.
     is_unsealed: bool,
 }
 
-/// The changes of an edit by each manifest of one release, with the exceptions.
-type Alternatives<'h> = Vec<(Diff, ObjectExceptions<'h>)>;
-
 impl Replay {
     /// Creates a replay by these policies; `defaults` apply where none of them sets a value.
     pub fn new(defaults: Policy, accepted: Vec<Arc<Compiled>>) -> Self {
-        Self { defaults, accepted, clusters: HashMap::new(), declared: HashMap::new(), declarations: 0 }
+        Self { defaults, accepted, clusters: HashMap::new(), declared: HashMap::new() }
     }
 
     /// The verdict on a recorded edit.
@@ -133,7 +127,6 @@ impl Replay {
         past: PastEdit<'_>,
         recorded: &RecordedRecordEdit,
     ) -> Result<Replayed, Unreplayable> {
-        let facts = recorded.facts();
         let releases = recorded.releases.iter().map(|it| (it.id(), it.labels()));
         let policies: Vec<_> =
             releases.map(|(id, labels)| self.policy(&recorded.cluster, &id, labels)).collect();
@@ -141,6 +134,8 @@ impl Replay {
         if !past.has_all_groups && policies.iter().any(names_groups) {
             return Err(Unreplayable::Groups);
         }
+        let releases = recorded.releases.iter().map(RecordedRelease::id).collect();
+        let facts = RecordFacts { revision: recorded.revision, releases, falsified: recorded.falsified };
         let known = |release: &ReleaseId| {
             let found = facts.releases.iter().zip(&policies).find(|(it, _)| *it == release);
             found.map_or_else(|| Arc::new(self.defaults.clone()), |(_, policy)| Arc::clone(policy))
@@ -161,69 +156,86 @@ impl Replay {
             scale: recorded.scale,
             owner: ObjectOwner::Unknown,
             dry_run: false,
-            field_manager: recorded.manager(),
+            field_manager: &recorded.manager,
             circumstances: &circumstances,
         };
-        let (mut hearings, mut facts) = (Vec::new(), Vec::new());
-        for claim in &recorded.claims {
-            let (hearing, of_claim) = self.hearing(past, &recorded.cluster, claim)?;
-            hearings.push(hearing);
-            facts.push(of_claim);
+        let claims = recorded.claims.iter().map(|claim| self.claim(past, &edit, &recorded.cluster, claim));
+        let (mut judged, mut others) = (Vec::new(), Vec::new());
+        for claim in claims.collect::<Result<Vec<_>, _>>()? {
+            judged.push(claim.judged);
+            others.push((claim.policy, claim.declared, claim.is_unsealed));
         }
-        let alternatives =
-            hearings.iter().zip(facts).map(|(it, facts)| it.excepted(past, &circumstances, facts));
-        let alternatives = alternatives.collect::<Result<Vec<_>, _>>()?;
-        let decision = decide(hearings.iter().zip(alternatives).map(|(it, of)| it.judge(&edit, of)));
-        let hearing = hearings.get(decision.index).ok_or(Unreplayable::Unknown)?;
-        let is_whole = recorded.unheard == 0 && hearings.iter().all(|it| it.claim.unweighed == 0);
-        let is_unsealed = hearings.iter().any(|it| it.is_unsealed);
-        check(&decision, hearing, is_whole, is_unsealed)?;
-        let declared = hearing.declared.first().map(Arc::clone);
-        let policy = Some(Arc::clone(&hearing.policy));
-        Ok(Replayed { verdict: decision.verdict, policy, declared, falsified: None })
+        let is_unsealed = others.iter().any(|(.., is_unsealed)| *is_unsealed);
+        let decision = decide(judged.into_iter());
+        let by = recorded.claims.get(decision.index).zip(others.into_iter().nth(decision.index));
+        let (claim, (policy, declared, _)) = by.ok_or(Unreplayable::Unknown)?;
+        let is_whole = recorded.unheard == 0 && recorded.claims.iter().all(|it| it.unweighed == 0);
+        check(&decision.verdict, claim.evidence, is_whole, is_unsealed)?;
+        Ok(Replayed { verdict: decision.verdict, policy: Some(policy), declared, falsified: None })
     }
 
-    /// One claim with its policy, and the changes by each manifest.
-    fn hearing<'c>(
+    /// The verdict of one release, unless it depends on data that was not stored.
+    fn claim(
         &mut self,
         past: PastEdit<'_>,
+        edit: &Edit<'_>,
         cluster: &Labels,
-        claim: &'c RecordedClaim,
-    ) -> Result<(ReplayedClaim<'c>, Vec<Diff>), Unreplayable> {
-        let release = claim.release.id();
+        claim: &RecordedClaim,
+    ) -> Result<ReplayedClaim, Unreplayable> {
+        let RecordedClaim { revision, pending, authorised, evidence, .. } = *claim;
+        let (object, release) = (past.object, claim.release.id());
         let policy = self.policy(cluster, &release, claim.release.labels());
-        let (mut alternatives, mut declarations, mut is_unsealed) = (Vec::new(), Vec::new(), false);
+        let declared: Vec<_> =
+            claim.alternatives.iter().map(|it| self.declared(&release, object, &it.declared)).collect();
         // Nobody searches for additions in other edits.
         let may_add = past.operation != Operation::Delete && !identities::is_built_in(past.actor);
-        for recorded in &claim.alternatives {
-            let declared =
-                self.declared(&release, past.object, &recorded.declared).ok_or(Unreplayable::Unknown)?;
+        let (mut alternatives, mut is_unsealed) = (Vec::new(), false);
+        for (recorded, declared) in claim.alternatives.iter().zip(&declared) {
             if recorded.declared.cut && policy.reads_metadata() {
                 return Err(Unreplayable::Metadata);
             }
-            declarations.push(Arc::clone(&declared));
-            let mut facts = recorded.facts(declared).ok_or(Unreplayable::Unknown)?;
-            let seal = policy.rules(past.object, &facts.declared).sealed.written();
-            if seal != facts.seal {
-                facts.changes.retain(|change| change.kind != ChangeKind::Added);
+            let mut diff = recorded.diff(declared);
+            let seal = policy.rules(object, declared).sealed.written();
+            if seal != diff.seal {
+                diff.changes.retain(|change| change.kind != ChangeKind::Added);
                 is_unsealed |= seal.is_some() && may_add;
             }
-            alternatives.push(facts);
+            let of = ObjectDeclaration { object, release: &release, declared };
+            let exceptions =
+                ObjectExceptions::new(of, &policy, edit.circumstances, Some(past.actor), past.time);
+            if !past.has_all_groups && (are_groups(&policy.exempt) || exceptions.hang_on_groups()) {
+                return Err(Unreplayable::Groups);
+            }
+            if diff.changes.iter().any(|it| exceptions.hang_on_places(&it.change.path)) {
+                return Err(Unreplayable::Place);
+            }
+            if recorded.changes.iter().any(|it| it.cut && exceptions.hang_on_values(&it.path)) {
+                return Err(Unreplayable::Value);
+            }
+            alternatives.push((diff, exceptions));
         }
-        Ok((ReplayedClaim { release, claim, policy, declared: declarations, is_unsealed }, alternatives))
+        let (id, weighed) = (release.clone(), Vec::new());
+        let facts = ClaimFacts {
+            release: id,
+            revision,
+            pending,
+            authorised,
+            evidence,
+            alternatives: weighed,
+            unweighed: 0,
+        };
+        let judged = Claim { facts, policy: &policy }.judge(edit, alternatives.into_iter());
+        Ok(ReplayedClaim { judged, declared: declared.into_iter().next(), policy, is_unsealed })
     }
 
     /// The policy of a release, whose namespace has these labels, in a cluster with those.
     fn policy(&mut self, cluster: &Labels, release: &ReleaseId, labels: Labels) -> Arc<Policy> {
-        if !self.clusters.contains_key(cluster) {
-            let policies = Policies::new(self.defaults.clone(), cluster, self.accepted.iter().cloned());
-            let of_cluster = ClusterPolicies { policies, resolved: HashMap::new() };
-            self.clusters.insert(cluster.clone(), of_cluster);
-        }
-        match self.clusters.get_mut(cluster) {
-            Some(of_cluster) => of_cluster.policy(release, labels),
-            None => Arc::new(self.defaults.clone()),
-        }
+        let Self { defaults, accepted, clusters, .. } = self;
+        let of_cluster = clusters.entry(cluster.clone()).or_insert_with(|| ClusterPolicies {
+            policies: Policies::new(defaults.clone(), cluster, accepted.iter().cloned()),
+            resolved: HashMap::new(),
+        });
+        of_cluster.policy(release, labels)
     }
 
     fn declared(
@@ -231,21 +243,13 @@ impl Replay {
         release: &ReleaseId,
         object: &ObjectId,
         recorded: &RecordedDeclaration,
-    ) -> Option<Arc<DeclaredObject>> {
-        let of_object = self.declared.get(release).and_then(|of_release| of_release.get(object));
-        let known = of_object.and_then(|of_object| of_object.get(recorded));
-        if let Some(declared) = known {
-            return Some(Arc::clone(declared));
+    ) -> Arc<DeclaredObject> {
+        if self.declared.len() >= REMEMBERED {
+            self.declared.clear();
         }
-        let declared = Arc::new(recorded.declared(release)?);
-        if self.declarations >= REMEMBERED {
-            (self.declared, self.declarations) = (HashMap::new(), 0);
-        }
-        self.declarations += 1;
-        let of_release = self.declared.entry(release.clone()).or_default();
-        let of_object = of_release.entry(object.clone()).or_default();
-        of_object.insert(recorded.clone(), Arc::clone(&declared));
-        Some(declared)
+        let key = (release.clone(), object.clone(), recorded.clone());
+        let declared = self.declared.entry(key).or_insert_with(|| Arc::new(recorded.declared(release)));
+        Arc::clone(declared)
     }
 }
 
@@ -264,59 +268,13 @@ impl ClusterPolicies {
     }
 }
 
-impl ReplayedClaim<'_> {
-    /// The changes with the exceptions that were in force, unless these depend on data that was not stored.
-    fn excepted<'h>(
-        &'h self,
-        past: PastEdit<'h>,
-        circumstances: &'h Circumstances,
-        facts: Vec<Diff>,
-    ) -> Result<Alternatives<'h>, Unreplayable> {
-        let (object, actor) = (past.object, past.actor);
-        let mut alternatives = Vec::new();
-        for ((facts, declared), recorded) in
-            facts.into_iter().zip(&self.declared).zip(&self.claim.alternatives)
-        {
-            let of = ObjectDeclaration { object, release: &self.release, declared };
-            let exceptions = ObjectExceptions::new(of, &self.policy, circumstances, Some(actor), past.time);
-            if !past.has_all_groups && (are_groups(&self.policy.exempt) || exceptions.hang_on_groups()) {
-                return Err(Unreplayable::Groups);
-            }
-            if facts.changes.iter().any(|it| exceptions.hang_on_places(&it.change.path)) {
-                return Err(Unreplayable::Place);
-            }
-            let mut cuts = recorded.changes.iter().filter(|it| it.cut).filter_map(|it| it.path());
-            if cuts.any(|path| exceptions.hang_on_values(&path)) {
-                return Err(Unreplayable::Value);
-            }
-            alternatives.push((facts, exceptions));
-        }
-        Ok(alternatives)
-    }
-
-    fn judge(&self, edit: &Edit<'_>, alternatives: Alternatives<'_>) -> (Verdict, ClaimFacts) {
-        let RecordedClaim { revision, pending, authorised, evidence, .. } = *self.claim;
-        let facts = ClaimFacts {
-            release: self.release.clone(),
-            revision,
-            pending,
-            authorised,
-            evidence,
-            alternatives: Vec::new(),
-            unweighed: 0,
-        };
-        Claim { facts, policy: &self.policy }.judge(edit, alternatives.into_iter())
-    }
-}
-
 /// Checks that more stored data could not have changed the verdict.
 fn check(
-    decision: &Decision,
-    hearing: &ReplayedClaim<'_>,
+    verdict: &Verdict,
+    evidence: EvidenceKind,
     is_whole: bool,
     is_unsealed: bool,
 ) -> Result<(), Unreplayable> {
-    let verdict = &decision.verdict;
     if verdict.passes() {
         return if is_unsealed { Err(Unreplayable::Seal) } else { Ok(()) };
     }
@@ -327,7 +285,7 @@ fn check(
         return Ok(());
     }
     let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
-    let is_doubt = hearing.claim.evidence != EvidenceKind::Canonical
+    let is_doubt = evidence != EvidenceKind::Canonical
         && fields.clone().count() > 0
         && fields.clone().all(|field| field.doubt);
     match verdict.arguable || (is_doubt && verdict.outcome.is_refusal()) {
@@ -341,30 +299,8 @@ fn are_groups(subjects: &[PolicySubject]) -> bool {
 }
 
 impl Unreplayable {
-    pub const ALL: [Self; 9] = [
-        Self::Cut,
-        Self::Unknown,
-        Self::Value,
-        Self::Place,
-        Self::Metadata,
-        Self::Groups,
-        Self::Seal,
-        Self::Unsettled,
-        Self::Unheard,
-    ];
-
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cut => "cut",
-            Self::Unknown => "unknown",
-            Self::Value => "value",
-            Self::Place => "place",
-            Self::Metadata => "metadata",
-            Self::Groups => "groups",
-            Self::Seal => "seal",
-            Self::Unsettled => "unsettled",
-            Self::Unheard => "unheard",
-        }
+        self.into()
     }
 }
 
@@ -380,12 +316,12 @@ pub enum RecordedFacts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedEdit {
-    pub(crate) claims: Vec<RecordedClaim>,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) unheard: usize,
+    claims: Vec<RecordedClaim>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    unheard: usize,
     /// It used the `scale` subresource.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) scale: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    scale: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     manager: String,
     /// The exceptions that were open.
@@ -395,7 +331,7 @@ pub struct RecordedEdit {
     autoscalers: Vec<RecordedAutoscaler>,
     /// The labels of the cluster.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub(crate) cluster: Labels,
+    cluster: Labels,
 }
 
 /// The facts of an edit of a Helm record.
@@ -404,65 +340,65 @@ pub struct RecordedEdit {
 pub struct RecordedRecordEdit {
     revision: u64,
     /// The releases that the record may describe.
-    pub(crate) releases: Vec<RecordedRelease>,
+    releases: Vec<RecordedRelease>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     falsified: Option<Falsified>,
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub(crate) cluster: Labels,
+    cluster: Labels,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct RecordedRelease {
+struct RecordedRelease {
     namespace: String,
     name: String,
     /// The labels of its namespace, without the one that names it.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     labels: Labels,
     /// The namespace is not known to have that one: no namespace has it before Kubernetes 1.21.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     unnamed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct RecordedClaim {
-    pub(crate) release: RecordedRelease,
-    pub(crate) revision: u64,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) pending: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) authorised: bool,
+struct RecordedClaim {
+    release: RecordedRelease,
+    revision: u64,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) evidence: EvidenceKind,
-    pub(crate) alternatives: Vec<RecordedAlternative>,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) unweighed: usize,
+    pending: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    authorised: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    evidence: EvidenceKind,
+    alternatives: Vec<RecordedAlternative>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    unweighed: usize,
 }
 
 /// The changes of one edit, compared with one manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct RecordedAlternative {
-    pub(crate) declared: RecordedDeclaration,
+struct RecordedAlternative {
+    declared: RecordedDeclaration,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) changes: Vec<RecordedChange>,
+    changes: Vec<RecordedChange>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) seal: Option<String>,
+    seal: Option<String>,
 }
 
 /// The parts of a manifest's object by which rules select objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct RecordedDeclaration {
+struct RecordedDeclaration {
     version: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, Value>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     annotations: BTreeMap<String, Value>,
     /// Some of them are not kept.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) cut: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    cut: bool,
     /// The exceptions of the manifest itself, and their end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     allow: Option<String>,
@@ -470,16 +406,16 @@ pub(crate) struct RecordedDeclaration {
     until: Option<String>,
     /// The path of the replicas of an object that an autoscaler scales.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    scale: Option<String>,
+    scale: Option<Path>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct RecordedChange {
-    path: String,
+struct RecordedChange {
+    path: Path,
     is: FieldAgreement,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) kind: ChangeKind,
+    kind: ChangeKind,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     declared: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -487,8 +423,8 @@ pub(crate) struct RecordedChange {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     new: Option<Value>,
     /// Some values are not stored: null stands for them.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) cut: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    cut: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -501,7 +437,7 @@ struct RecordedAllowance {
 struct RecordedAutoscaler {
     minimum: i32,
     maximum: i32,
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     keda: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     declared: Vec<(String, String)>,
@@ -512,21 +448,13 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
     Value::deserialize(deserializer).map(Some)
 }
 
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
 impl RecordedEdit {
     /// Other knowledge about `object` at that time.
-    pub(crate) fn circumstances(&self, object: &ObjectId) -> Option<Circumstances> {
+    fn circumstances(&self, object: &ObjectId) -> Option<Circumstances> {
         let allowances = self.allowances.iter().map(|it| it.allowance(object));
         let autoscalers = self.autoscalers.iter().map(|it| {
             let by = |(namespace, name): &(String, String)| ReleaseId {
@@ -546,26 +474,15 @@ impl RecordedEdit {
             ..Circumstances::default()
         })
     }
-
-    pub fn manager(&self) -> &str {
-        &self.manager
-    }
-}
-
-impl RecordedRecordEdit {
-    pub(crate) fn facts(&self) -> RecordFacts {
-        let releases = self.releases.iter().map(RecordedRelease::id).collect();
-        RecordFacts { revision: self.revision, releases, falsified: self.falsified }
-    }
 }
 
 impl RecordedRelease {
-    pub(crate) fn id(&self) -> ReleaseId {
+    fn id(&self) -> ReleaseId {
         ReleaseId { namespace: self.namespace.clone().into(), name: self.name.clone().into() }
     }
 
     /// The labels of its namespace.
-    pub(crate) fn labels(&self) -> Labels {
+    fn labels(&self) -> Labels {
         let mut labels = self.labels.clone();
         if !self.unnamed {
             labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| self.namespace.clone());
@@ -593,16 +510,15 @@ impl RecordedAllowance {
 }
 
 impl RecordedAlternative {
-    pub(crate) fn facts(&self, declared: Arc<DeclaredObject>) -> Option<Diff> {
-        let changes = self.changes.iter().map(RecordedChange::facts).collect::<Option<_>>()?;
-        let (fields, seal) = (declared.fields(), self.seal.clone());
-        Some(Diff { declared, fields, changes, reason: VerdictReason::Unchanged, seal })
+    fn diff(&self, declared: &Arc<DeclaredObject>) -> Diff {
+        let changes = self.changes.iter().map(RecordedChange::changed_field).collect();
+        Diff { changes, ..Diff::empty(declared, VerdictReason::Unchanged, self.seal.clone()) }
     }
 }
 
 impl RecordedDeclaration {
     /// An object of `release` with nothing but the stored parts.
-    pub(crate) fn declared(&self, release: &ReleaseId) -> Option<DeclaredObject> {
+    fn declared(&self, release: &ReleaseId) -> DeclaredObject {
         let map = |name: &str, texts: &BTreeMap<String, Value>| -> Map<String, Value> {
             let own = helms(release).into_iter().filter(|(of, ..)| *of == name);
             let own = own.map(|(_, key, text)| (key.to_owned(), Value::from(text)));
@@ -611,11 +527,12 @@ impl RecordedDeclaration {
         let (labels, annotations) = (map("labels", &self.labels), map("annotations", &self.annotations));
         let fields = declare(&json!({"metadata": {"labels": labels, "annotations": annotations}}), None);
         let allow = AllowAnnotations { allow: self.allow.clone(), until: self.until.clone(), reason: None };
-        let scale = self.scale.as_deref().map(str::parse).transpose().ok()?;
         // Nothing else about the kind is recorded, and no verdict reads it.
-        let facts =
-            scale.map(|path| Arc::new(KindFacts { scale_replicas_path: Some(path), ..KindFacts::default() }));
-        Some(DeclaredObject {
+        let facts = self
+            .scale
+            .clone()
+            .map(|path| Arc::new(KindFacts { scale_replicas_path: Some(path), ..KindFacts::default() }));
+        DeclaredObject {
             packed: fields.into(),
             allow: allow.allow.is_some().then(|| Box::new(allow)),
             version: self.version.as_str().into(),
@@ -624,28 +541,19 @@ impl RecordedDeclaration {
             opted_out: false,
             weight: 0,
             digest: None,
-        })
+        }
     }
 }
 
 impl RecordedChange {
-    pub(crate) fn path(&self) -> Option<Path> {
-        self.path.parse().ok()
-    }
-
-    fn facts(&self) -> Option<ChangedField> {
-        let Self { path, is, kind, declared, old, new, cut: _ } = self;
-        let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
-        let change = FieldChange { path: path.parse().ok()?, declared, old, new, agreement: *is };
-        Some(ChangedField { change, kind: *kind, element: None })
+    fn changed_field(&self) -> ChangedField {
+        let Self { path, is, kind, declared, old, new, cut: _ } = self.clone();
+        ChangedField { change: FieldChange { path, declared, old, new, agreement: is }, kind, element: None }
     }
 }
 
 /// The most bytes that are stored of one edit.
 pub const MOST: usize = 4 << 10;
-
-/// Room for the text of most edits, in bytes.
-const ROOM: usize = 2 << 10;
 
 /// The most bytes of the JSON of a value that is kept.
 const VALUE: usize = 120;
@@ -680,12 +588,7 @@ pub fn text(facts: &JudgedFacts, recording: Recording<'_>) -> String {
         JudgedFacts::Record(facts) => Some(RecordedFacts::Record(recording.record_edit(facts))),
     };
     // Text and numbers can always be written.
-    let text = |facts: &RecordedFacts| {
-        let mut text = Vec::with_capacity(ROOM);
-        serde_json::to_writer(&mut text, facts)
-            .map(|()| String::from_utf8(text).unwrap_or_default())
-            .unwrap_or_default()
-    };
+    let text = |facts: &RecordedFacts| serde_json::to_string(facts).unwrap_or_default();
     recorded.map(|it| text(&it)).filter(|it| it.len() <= MOST).unwrap_or_else(|| text(&RecordedFacts::Cut))
 }
 
@@ -768,7 +671,7 @@ impl Recording<'_> {
             version: declared.version.to_string(),
             allow: declared.allow.as_ref().and_then(|it| it.allow.clone()),
             until: declared.allow.as_ref().and_then(|it| it.until.clone()),
-            scale: declared.scale().filter(|_| is_scaled).map(ToString::to_string),
+            scale: declared.scale().filter(|_| is_scaled).cloned(),
             ..RecordedDeclaration::default()
         };
         recorded.cut |= !self.add_texts(fields, "labels", release, &mut recorded.labels);
@@ -791,7 +694,7 @@ impl Recording<'_> {
             if helms.iter().any(|(of, key, text)| *of == map && *key == name && value == *text) {
                 continue;
             }
-            let path = Path(["metadata", map, name].map(|it| Segment::Field(it.to_owned())).into());
+            let path = Path::from_names(["metadata", map, name]);
             match shown::whole(self.object, &path, &value, TEXT).filter(|_| texts.len() < TEXTS) {
                 Some(value) => drop(texts.insert(name.to_owned(), value)),
                 None => is_whole = false,
@@ -810,15 +713,7 @@ impl Recording<'_> {
             Some(kept.unwrap_or(Value::Null))
         };
         let [declared, old, new] = [keep(declared), keep(old), keep(new)];
-        RecordedChange {
-            path: path.pointer().to_owned(),
-            is: *agreement,
-            kind: *kind,
-            declared,
-            old,
-            new,
-            cut,
-        }
+        RecordedChange { path: path.clone(), is: *agreement, kind: *kind, declared, old, new, cut }
     }
 }
 

@@ -8,15 +8,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use json_patch::Patch;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use serde_json::{Map, Value};
 
+use crate::additions;
 use crate::claims::adopts;
-use crate::diff::EditChanges;
+use crate::diff::Diff;
 use crate::edit::{FieldFinding, ObjectDeclaration};
-use crate::ownership::{self, Back, PartUndone};
+use crate::ownership::{self, Back};
+use crate::sealed::{self, OWNERS};
 use crate::shown::Shown;
-use crate::{additions, sealed};
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::declare::SERVER_METADATA;
 use kubemoor_declare::equality::FieldAgreement;
@@ -80,7 +82,7 @@ pub enum Irreversible {
         "a field of it differed from the release before the edit as well; set it to the release's value instead"
     )]
     Drifted,
-    /// No record of the release declares the drifting fields any more.
+    /// Nothing is known of what the edit changes.
     #[error("the release has changed meanwhile")]
     Outdated,
 }
@@ -88,14 +90,12 @@ pub enum Irreversible {
 /// An edit with its drifting fields reverted.
 struct Undoing<'a> {
     edit: WholeEdit<'a>,
-    fields: &'a DeclaredFields,
+    diff: &'a Diff,
     ignored: &'a Mask,
     findings: &'a [FieldFinding],
-    /// The declared fields that the edit changes.
-    changes: &'a [FieldChange],
 }
 
-/// Plans the revert of the `findings` of the verdict by `release` on `edit`.
+/// Plans the revert of the `findings` of the verdict by `release` on `edit`, of which it has found this `diff`.
 ///
 /// Every field gets its value from before the edit. Fields that `policy` ignores are left alone.
 /// The reverted fields belong to Helm again.
@@ -106,6 +106,7 @@ pub fn plan(
     edit: WholeEdit<'_>,
     release: &Release,
     policy: &Policy,
+    diff: &Diff,
     findings: &[FieldFinding],
 ) -> Result<RevertPlan, Irreversible> {
     if findings.len() > MAX_FINDINGS {
@@ -115,21 +116,18 @@ pub fn plan(
     if adopts(edit.object, release, edit.old, edit.new) {
         return Err(Irreversible::Drifted);
     }
-    let (declared, changes) = judged(edit, release, policy, findings).ok_or(Irreversible::Outdated)?;
-    let fields = &declared.fields();
-    let rules = policy.rules(edit.object, declared);
-    let restored = changes.iter().filter(|change| findings.iter().any(|finding| finding.path == change.path));
-    let (settled, drift) = before(edit, release, declared);
+    let rules = policy.rules(edit.object, &diff.declared);
+    let restored = findings.iter().filter_map(|finding| diff.declared_change(&finding.path));
+    let (settled, drift) = before(edit, release, &diff.declared);
     if has_drifted(&drift, &rules.ignored, restored) {
         return Err(Irreversible::Drifted);
     }
-    let undoing = Undoing { edit, fields, ignored: &rules.ignored, findings, changes: &changes };
+    let undoing = Undoing { edit, diff, ignored: &rules.ignored, findings };
     let (result, back) = undoing.undo(&settled);
     if is_same(edit.old, &result) {
         return Err(Irreversible::NothingRemains);
     }
-    let undone = PartUndone { old: edit.old, new: edit.new, result: &result, editor: edit.field_manager };
-    let owners = ownership::undone(undone, &back, release.state.apply_method);
+    let owners = ownership::undone(edit, &result, &back, release.state.apply_method);
     let set_back = findings.iter().map(|finding| SetBack {
         path: finding.path.clone(),
         wanted: finding.new.clone(),
@@ -137,7 +135,10 @@ pub fn plan(
     });
     let set_back = set_back.collect();
     let mut patch = json_patch::diff(edit.new, &result);
-    patch.0.extend(owners.map(|owners| ownership::replace("managedFields", owners)));
+    patch.0.extend(owners.map(|value| {
+        let path = PointerBuf::from_tokens(["metadata", "managedFields"]);
+        PatchOperation::Replace(ReplaceOperation { path, value })
+    }));
     Ok(RevertPlan { patch, set_back })
 }
 
@@ -145,13 +146,14 @@ impl Undoing<'_> {
     /// The object without its drift, and the paths that belong to Helm again. At the paths in `settled`, the old
     /// object was spelled differently from the declaration.
     fn undo(&self, settled: &[Path]) -> (Value, Vec<Back>) {
-        let Self { edit, fields, ignored, findings, changes } = *self;
+        let Self { edit, diff, ignored, findings } = *self;
+        let fields = &*diff.fields;
         let (leaves, empties) = (fields.leaves(), fields.granular_empties());
         // Whole elements come first: ignored fields return with them.
         let (elements, moved) = self.put_elements_back();
         let has_elements = findings.iter().any(|finding| is_element(&finding.path));
         let shuffled = match has_elements {
-            true => shuffled(edit.old, &elements, fields, &leaves, changes),
+            true => shuffled(edit.old, &elements, diff, &leaves),
             false => Vec::new(),
         };
         let mut result = elements.clone();
@@ -159,11 +161,11 @@ impl Undoing<'_> {
             moved.into_iter().map(|it| Back { path: it.live, declared: Vec::new() }).collect();
         let mut parts: Vec<&Path> = shuffled.iter().collect();
         for FieldFinding { path, .. } in findings {
-            let change = changes.iter().find(|change| change.path == *path);
+            let change = diff.declared_change(path);
             match change {
                 Some(_) if is_element(path) => {}
                 Some(_) => parts.push(path),
-                None if sealed::is_sealed(edit.object, path) => unseal(&path.0, edit.old, &mut result),
+                None if sealed::is_of_owners(path) => remove_new_owners(edit.old, &mut result),
                 None => additions::undo(path, edit.old, &mut result),
             }
             // The order of a list is owned by nobody.
@@ -186,7 +188,8 @@ impl Undoing<'_> {
 
     /// The object with its former list elements, and what had taken the place of elements and fields.
     fn put_elements_back(&self) -> (Value, Vec<Move>) {
-        let Self { edit, fields, findings, .. } = self;
+        let Self { edit, diff, findings, .. } = self;
+        let fields = &diff.fields;
         let mut elements = edit.new.clone();
         let moved = moved(*edit, fields, findings, self.ignored);
         let (replaced, keyed): (Vec<Move>, Vec<Move>) = moved.into_iter().partition(Move::is_of_field);
@@ -200,25 +203,6 @@ impl Undoing<'_> {
         fields.restore(whole, edit.old, &mut elements);
         (elements, [keyed, replaced].concat())
     }
-}
-
-/// Among the release's manifests that may count, the one that these findings come from, with the changes of the edit.
-fn judged<'r>(
-    edit: WholeEdit<'_>,
-    release: &'r Release,
-    policy: &Policy,
-    findings: &[FieldFinding],
-) -> Option<(&'r Arc<DeclaredObject>, Vec<FieldChange>)> {
-    let declarations = release.objects.get(edit.object)?;
-    let of = |declared: &'r Arc<DeclaredObject>| {
-        let fields = &*declared.fields();
-        let seal = &policy.rules(edit.object, declared).sealed;
-        let mut changes = EditChanges::new(edit.object, fields, seal, (Some(edit.old), false), edit.new);
-        changes.declared.retain(|change| change.agreement != FieldAgreement::Agrees);
-        let is_known = findings.iter().all(|finding| changes.concern(&finding.path));
-        is_known.then_some((declared, changes.declared))
-    };
-    declarations.all().filter_map(of).min_by_key(|(_, changes)| changes.len())
 }
 
 /// The places where the old object was not spelled as declared: those that a dry run has settled, and those that
@@ -268,16 +252,10 @@ fn moved(
 
 /// The lists that are out of order only because elements of them were restored: the former position of a doubled or
 /// moved element is unknown.
-fn shuffled(
-    old: &Value,
-    new: &Value,
-    fields: &DeclaredFields,
-    leaves: &[(Path, Value)],
-    changes: &[FieldChange],
-) -> Vec<Path> {
-    let mut found = fields.changed(old, new);
+fn shuffled(old: &Value, new: &Value, diff: &Diff, leaves: &[(Path, Value)]) -> Vec<Path> {
+    let mut found = diff.fields.changed(old, new);
     found.retain(|it| it.agreement != FieldAgreement::Agrees && is_order(it, leaves));
-    found.retain(|it| changes.iter().all(|change| change.path != it.path));
+    found.retain(|it| diff.declared_change(&it.path).is_none());
     found.into_iter().map(|it| it.path).collect()
 }
 
@@ -293,51 +271,28 @@ fn is_order(change: &FieldChange, leaves: &[(Path, Value)]) -> bool {
         && leaves.iter().all(|(leaf, _)| *leaf != change.path)
 }
 
-/// Reverts a sealed field. New owners are removed, and the others are as before.
-fn unseal(path: &[Segment], old: &Value, new: &mut Value) {
-    let Some((segment, below)) = path.split_first() else { return };
-    let (Some(name), Some(map)) = (name(segment), new.as_object_mut()) else { return };
-    let before = old.get(name);
-    match (map.get_mut(name), below) {
-        (Some(Value::Array(owners)), []) if name == "ownerReferences" => {
-            let had = before.and_then(Value::as_array);
-            let uid = |owner: &Value| owner.get("uid").map(Value::to_string);
-            let had: HashMap<String, &Value> =
-                had.into_iter().flatten().filter_map(|owner| Some((uid(owner)?, owner))).collect();
-            // One of another name is another owner under the same uid.
-            let kept = owners.iter().filter_map(|owner| {
-                let before = *had.get(&uid(owner)?)?;
-                Some(if sealed::is_same_owner(before, owner) { owner.clone() } else { before.clone() })
-            });
-            *owners = kept.collect();
-            if owners.is_empty() && before.is_none() {
-                map.remove(name);
-            }
-        }
-        (_, []) => match before {
-            Some(before) => drop(map.insert(name.to_owned(), before.clone())),
-            None => drop(map.remove(name)),
-        },
-        (Some(value), below) => {
-            unseal(below, before.unwrap_or(&Value::Null), value);
-            if value.as_object().is_some_and(Map::is_empty) && before.is_none() {
-                map.remove(name);
-            }
-        }
-        (None, below) => {
-            if let Some(before) = before.filter(|before| before.is_object()) {
-                let mut value = Value::Object(Map::new());
-                unseal(below, before, &mut value);
-                if value.as_object().is_some_and(|map| !map.is_empty()) {
-                    map.insert(name.to_owned(), value);
-                }
-            }
-        }
+/// Removes the owners that are new. The others are as before.
+fn remove_new_owners(old: &Value, new: &mut Value) {
+    let path = Path::from_names(OWNERS);
+    let pointer = path.to_string();
+    let Some(Value::Array(owners)) = new.pointer_mut(&pointer) else { return };
+    let before = old.pointer(&pointer);
+    let uid = |owner: &Value| owner.get("uid").map(Value::to_string);
+    let had: HashMap<String, &Value> = before
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|owner| Some((uid(owner)?, owner)))
+        .collect();
+    // One of another name is another owner under the same uid.
+    let kept = owners.iter().filter_map(|owner| {
+        let before = *had.get(&uid(owner)?)?;
+        Some(if sealed::is_same_owner(before, owner) { owner.clone() } else { before.clone() })
+    });
+    *owners = kept.collect();
+    if owners.is_empty() && before.is_none() {
+        additions::undo(&path, old, new);
     }
-}
-
-fn name(segment: &Segment) -> Option<&str> {
-    if let Segment::Field(name) = segment { Some(name) } else { None }
 }
 
 /// Whether nothing is left of an edit but bookkeeping.
@@ -365,7 +320,7 @@ fn is_same(old: &Value, new: &Value) -> bool {
 /// The visible form of the value at `path` of `object`.
 fn shown(id: &ObjectId, path: &Path, object: &Value) -> Option<Shown> {
     let value = path.get(object).into_iter().next()?;
-    Some(Shown::of(id, path, value))
+    Some(Shown::new(id, path, value))
 }
 
 impl fmt::Debug for RevertPlan {

@@ -9,7 +9,6 @@ use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_verdict::edit::{FieldFinding, Grounds, Verdict, VerdictReason};
 use kubemoor_verdict::message::{EditMessage, MessageContext};
-use kubemoor_verdict::shown::ShownValues;
 use serde_json::Value;
 
 pub(crate) fn resolver(edits: EditsMode) -> PolicyResolver {
@@ -31,9 +30,7 @@ pub(crate) fn object(group: &str, kind: &str) -> ObjectId {
 
 pub(crate) fn finding(object: &ObjectId, path: &str, values: [Value; 3]) -> FieldFinding {
     let path: Path = path.parse().unwrap();
-    let values =
-        ShownValues::of(object, &path, values.each_ref().map(|it| Some(it).filter(|it| !it.is_null())));
-    FieldFinding::of(path, values)
+    FieldFinding::new(object, &path, values.each_ref().map(|it| Some(it).filter(|it| !it.is_null())))
 }
 
 pub(crate) fn refused(reason: VerdictReason, fields: Vec<FieldFinding>) -> Verdict {

@@ -8,18 +8,17 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::owners::Owners;
+use crate::claims;
+use crate::owners::{Holdings, Owners};
 use crate::ownership::is_controller;
-use crate::{additions, claims};
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::{
-    MANAGED_BY, ObjectId, PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, RELEASE_NAME,
-    RESOURCE_POLICY,
+    ObjectId, PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, RESOURCE_POLICY,
 };
 use kubemoor_declare::path::{Path, Segment};
 
-const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
+pub(crate) const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 
 /// A field that says what an autoscaler does.
 struct SealedSetting {
@@ -53,43 +52,34 @@ const OF_SCALED_OBJECT: &[SealedSetting] = &[
 
 const POLICY: [&str; 3] = ["metadata", "annotations", RESOURCE_POLICY];
 
-/// A sealed field that an update changes, although the manifest does not set it.
-pub(crate) struct SealedChange<'v> {
-    pub(crate) path: Path,
-    pub(crate) old: Option<&'v Value>,
-    pub(crate) new: Option<&'v Value>,
-    /// The garbage collector would finish the deletion of the object.
-    pub(crate) deletion: bool,
-}
-
-/// The sealed fields that differ between `old` and `new`.
-pub(crate) fn changes<'v>(
+/// The sealed fields that an update changes, although the manifest does not set them.
+pub(crate) fn changes(
     object: &ObjectId,
     fields: &DeclaredFields,
-    old: &'v Value,
-    new: &'v Value,
-) -> Vec<SealedChange<'v>> {
+    old: &Value,
+    new: &Value,
+) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     for path in switches(object) {
         let on = |object: &Value| read(object, path) == Some(&Value::Bool(true));
         if on(new) && !on(old) && !declares(fields, path) {
-            changes.push(change(path, old, new, false));
+            changes.push(change(path, old, new));
         }
     }
     // Annotations are text; anything else may be too deep to compare.
     let text = |object| read(object, &POLICY).and_then(Value::as_str);
     if text(new).is_some() && text(new) != text(old) && !declares(fields, &POLICY) {
-        changes.push(change(&POLICY, old, new, false));
+        changes.push(change(&POLICY, old, new));
     }
     for SealedSetting { path, default } in settings(object) {
         let value = |object| setting(read(object, path), default);
         if value(new) != *default && value(new) != value(old) && !declares(fields, path) {
-            changes.push(change(path, old, new, false));
+            changes.push(change(path, old, new));
         }
     }
     let mut added = added_uids(old, new).peekable();
     if added.peek().is_some() && !declares_owners(fields, added) {
-        changes.push(change(&OWNERS, old, new, true));
+        changes.push(change(&OWNERS, old, new));
     }
     changes
 }
@@ -119,18 +109,16 @@ pub fn drift(object: &ObjectId, fields: &DeclaredFields, live: &Value) -> Vec<Fi
     if !is_set(object, live) {
         return Vec::new();
     }
-    let owners = Owners::of(live);
-    changes(object, fields, &Value::Null, live)
-        .into_iter()
-        .filter(|change| is_set_later(&owners, &change.path, live))
-        .map(|change| FieldChange {
-            path: change.path,
-            declared: None,
-            old: None,
-            new: change.new.cloned(),
-            agreement: FieldAgreement::Differs,
-        })
-        .collect()
+    let owners = Owners::from_object(live);
+    let holdings = Holdings::new(&owners);
+    let mut changes = changes(object, fields, &Value::Null, live);
+    changes.retain(|change| owners.is_empty() || is_set_later(&holdings, &change.path, live));
+    changes
+}
+
+/// Whether an owner is set: the garbage collector would finish the deletion of the object.
+pub(crate) fn is_of_owners(path: &Path) -> bool {
+    *path == Path::from_names(OWNERS)
 }
 
 /// Whether a finding of [`drift`] is about a sealed field, rather than a declared one.
@@ -147,9 +135,9 @@ pub fn is_declared(object: &ObjectId, change: &FieldChange) -> bool {
 
 /// The sealed fields of an object.
 pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
-    let switches = switches(object).iter().map(|names| pointer(names));
-    let settings = settings(object).iter().map(|setting| pointer(setting.path));
-    switches.chain(settings).chain([pointer(&OWNERS), pointer(&POLICY)])
+    let switches = switches(object).iter().map(|names| Path::from_names(names.iter().copied()));
+    let settings = settings(object).iter().map(|setting| Path::from_names(setting.path.iter().copied()));
+    switches.chain(settings).chain([Path::from_names(OWNERS), Path::from_names(POLICY)])
 }
 
 /// Whether only a person can undo it: the API server does not allow it, or the writer of the field, which knows more
@@ -168,39 +156,22 @@ pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
     }
 }
 
-/// Removes a sealed field.
-pub fn undo(path: &Path, object: &mut Value) {
-    additions::take_away([path], object);
-}
-
 /// Whether the value at `path` was set after the creation of the object. Admission plugins that set it at the
 /// creation leave it without an owner, or with the creator as owner.
-fn is_set_later(owners: &Owners, path: &Path, live: &Value) -> bool {
-    let helms = [["metadata", "annotations", RELEASE_NAME], ["metadata", "labels", MANAGED_BY.0]];
-    let helms = helms.map(|names| pointer(&names));
-    let is_helms =
-        |name: &str| helms.iter().any(|path| owners.of_path(path).iter().any(|manager| manager.name == name));
-    let is_anybodys = |path: &Path| owners.of_path(path).iter().any(|manager| !is_helms(&manager.name));
-    if owners.is_empty() {
-        return true;
-    }
-    if *path != pointer(&OWNERS) {
-        return is_anybodys(path);
-    }
+fn is_set_later(holdings: &Holdings<'_>, path: &Path, live: &Value) -> bool {
+    let is_of_owners = is_of_owners(path);
     // The controllers of Kubernetes own what they make, and pause and suspend nothing.
-    let is_anybodys = |path: &Path| {
-        let by = owners.of_path(path);
-        by.iter().any(|manager| !is_controller(&manager.name) && !is_helms(&manager.name))
-    };
+    let is_its_work = |name: &str| is_of_owners && is_controller(name);
+    let is_anybodys =
+        |path: &Path| holdings.at(path).iter().any(|it| !it.is_helms && !is_its_work(&it.manager.name));
     let of_owner = |uid: &str| {
         let key = Segment::Key(vec![("uid".to_owned(), Value::from(uid))]);
         Path(path.0.iter().cloned().chain([key]).collect())
     };
-    owner_uids(live).any(|uid| is_anybodys(&of_owner(uid)))
-}
-
-fn pointer(names: &[&str]) -> Path {
-    Path(names.iter().map(|name| Segment::Field((*name).to_owned())).collect())
+    match is_of_owners {
+        true => owner_uids(live).any(|uid| is_anybodys(&of_owner(uid))),
+        false => is_anybodys(path),
+    }
 }
 
 /// The fields that stop an object from following its release when true.
@@ -240,8 +211,10 @@ fn declares(fields: &DeclaredFields, path: &[&str]) -> bool {
     })
 }
 
-fn change<'v>(path: &[&str], old: &'v Value, new: &'v Value, deletion: bool) -> SealedChange<'v> {
-    SealedChange { path: pointer(path), old: read(old, path), new: read(new, path), deletion }
+fn change(path: &[&str], old: &Value, new: &Value) -> FieldChange {
+    let value = |object| read(object, path).cloned();
+    let (path, agreement) = (Path::from_names(path.iter().copied()), FieldAgreement::Differs);
+    FieldChange { old: value(old), new: value(new), path, declared: None, agreement }
 }
 
 fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {

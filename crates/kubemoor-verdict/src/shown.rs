@@ -39,24 +39,15 @@ enum ShownContent {
 
 impl Shown {
     /// The visible part of `value`, which is at `path` of `object`.
-    pub fn of(object: &ObjectId, path: &Path, value: &Value) -> Self {
+    pub fn new(object: &ObjectId, path: &Path, value: &Value) -> Self {
         if is_secret(object, path) || holds_token(object, value) {
             return Self(ShownContent::Masked(digest(object, path, value)));
         }
-        if value.is_string() {
-            // The brief text of a string is the front of its full one.
-            let full = full(value);
-            return Self(match front(&full, LIMIT) {
-                Some(brief) => ShownContent::Long((brief, full).into()),
-                None => ShownContent::Text(full),
-            });
-        }
-        let text = brief(value, 0);
-        let (cut, is_cut) = cut(text, LIMIT);
-        match is_cut || is_deep(value, 0) {
-            true => Self(ShownContent::Long((cut, full(value)).into())),
-            false => Self(ShownContent::Text(cut)),
-        }
+        let full = full(value);
+        Self(match front(&full, LIMIT) {
+            Some(brief) => ShownContent::Long((brief, full).into()),
+            None => ShownContent::Text(full),
+        })
     }
 
     /// The same text, but a mask that tells values of one field apart: equal under one key exactly when the values
@@ -144,7 +135,7 @@ fn digest(object: &ObjectId, path: &Path, value: &Value) -> [u8; 32] {
         object.kind.as_str(),
         object.namespace.as_deref().unwrap_or_default(),
         object.name.as_str(),
-        path.pointer(),
+        path.to_string().as_str(),
         value.to_string().as_str(),
     ] {
         hash.update(part.len().to_be_bytes());
@@ -162,52 +153,15 @@ const FULL: usize = 2000;
 /// Room for the JSON of most values, in bytes.
 const ROOM: usize = 256;
 
-/// The value's JSON, written only as far as it can be shown.
-fn brief(value: &Value, depth: usize) -> String {
-    match value {
-        Value::Array(items) if depth >= 3 || items.len() > LIMIT => format!("[… {} items]", items.len()),
-        Value::Object(fields) if depth >= 3 || fields.len() > LIMIT => {
-            format!("{{… {} fields}}", fields.len())
-        }
-        Value::Array(items) => {
-            let items: Vec<_> = items.iter().map(|item| brief(item, depth + 1)).collect();
-            format!("[{}]", items.join(","))
-        }
-        Value::Object(fields) => {
-            let fields: Vec<_> = fields
-                .iter()
-                .map(|(name, value)| format!("{}:{}", quoted(name), brief(value, depth + 1)))
-                .collect();
-            format!("{{{}}}", fields.join(","))
-        }
-        Value::String(text) => quoted(text),
-        scalar => scalar.to_string(),
-    }
-}
-
-/// Whether [`brief`] omits a part of a value.
-fn is_deep(value: &Value, depth: usize) -> bool {
-    match value {
-        Value::Array(items) => {
-            depth >= 3 || items.len() > LIMIT || items.iter().any(|item| is_deep(item, depth + 1))
-        }
-        Value::Object(fields) => {
-            depth >= 3 || fields.len() > LIMIT || fields.values().any(|value| is_deep(value, depth + 1))
-        }
-        _ => false,
-    }
-}
-
 /// The value's JSON, cut where machines read it.
 fn full(value: &Value) -> String {
-    if value.as_str().is_some_and(|text| text.len() <= FULL) {
-        // Text is always written.
-        return cut(escaped_json(serde_json::to_string(value).unwrap_or_default()), FULL).0;
-    }
-    let (text, is_whole) = json(value, 4 * FULL);
-    match cut(escaped_json(text), FULL) {
-        (text, false) if !is_whole => text + "…",
-        (text, _) => text,
+    // The escape of a character has at most six bytes.
+    let (text, is_whole) = json(value, 6 * FULL);
+    let text = escaped_json(text);
+    match front(&text, FULL) {
+        Some(front) => front,
+        None if is_whole => text,
+        None => text + "…",
     }
 }
 
@@ -216,19 +170,6 @@ pub(crate) fn is_within(value: &Value, bytes: usize) -> bool {
     // JSON puts a text in quotes.
     let is_longer = value.as_str().is_some_and(|text| text.len() + 2 > bytes);
     !is_longer && json(value, bytes).1
-}
-
-/// At most `limit` characters of `text`, and whether there were more.
-fn cut(mut text: String, limit: usize) -> (String, bool) {
-    match place_of(limit, &text) {
-        Some(end) => {
-            text.truncate(end);
-            text.push('…');
-            text.shrink_to_fit();
-            (text, true)
-        }
-        None => (text, false),
-    }
 }
 
 /// The first `limit` characters of `text`, if there are more.
@@ -263,12 +204,6 @@ fn json(value: &Value, bytes: usize) -> (String, bool) {
     let end = kept.0.utf8_chunks().next().map_or(0, |chunk| chunk.valid().len());
     kept.0.truncate(end);
     (String::from_utf8(kept.0).unwrap_or_default(), is_whole)
-}
-
-fn quoted(text: &str) -> String {
-    let start = place_of(LIMIT + 1, text).and_then(|end| text.get(..end)).unwrap_or(text);
-    // Text is always written.
-    escaped_json(serde_json::to_string(start).unwrap_or_default())
 }
 
 /// Where the character of this number begins, if there is one.
@@ -363,19 +298,6 @@ const LINE: usize = 80;
 /// The depth of the search.
 const DEEPEST: usize = 64;
 
-/// The values of a field, as a person may see them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ShownValues {
-    /// What the manifest declares.
-    pub declared: Option<Shown>,
-    /// What was.
-    pub old: Option<Shown>,
-    /// What would be, or is.
-    pub new: Option<Shown>,
-    /// Where they first differ, of long or nested ones.
-    pub difference: Option<Box<Difference>>,
-}
-
 /// The first place below a field at which its values differ.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Difference {
@@ -411,24 +333,8 @@ struct TextPlace {
     is_of_lines: bool,
 }
 
-impl ShownValues {
-    pub fn of(object: &ObjectId, path: &Path, [declared, old, new]: [Option<&Value>; 3]) -> Self {
-        let shown = |value: Option<&Value>| value.map(|value| Shown::of(object, path, value));
-        let said = shown(declared);
-        // An edit usually starts from what is declared.
-        let was = if old == declared { said.clone() } else { shown(old) };
-        let is = shown(new);
-        let is_masked = [&said, &was, &is].into_iter().flatten().any(Shown::is_masked);
-        let difference = match new {
-            Some(new) if !is_masked => Difference::find(object, path, [declared, old], new),
-            _ => None,
-        };
-        Self { declared: said, old: was, new: is, difference: difference.map(Box::new) }
-    }
-}
-
 impl Difference {
-    fn find(
+    pub(crate) fn find(
         object: &ObjectId,
         path: &Path,
         [declared, old]: [Option<&Value>; 2],
@@ -446,12 +352,12 @@ impl Difference {
             old.and_then(|old| step_down(old, &steps)),
             step_down(new, &steps),
         );
-        let (mut plain, mut pointer) = (String::new(), path.pointer().to_owned());
+        let (mut plain, mut pointer) = (String::new(), path.to_string());
         for step in &steps {
             // Writing to a String cannot fail.
             let _ = match step {
                 ValueStep::Field(name) => {
-                    let below = Path([Segment::Field((*name).to_owned())].into());
+                    let below = Path::from_names([*name]);
                     let dot = if below.plain().to_string().starts_with('[') { "" } else { "." };
                     write!(plain, "{dot}{}", below.plain()).and_then(|()| write!(pointer, "{below}"))
                 }
@@ -467,9 +373,9 @@ impl Difference {
         let shown = |value: Option<&Value>| match (&place, value) {
             (Some(place), Some(Value::String(text))) => {
                 let excerpt = Value::String(place.excerpt(text)?);
-                Some(Shown::of(object, path, &excerpt))
+                Some(Shown::new(object, path, &excerpt))
             }
-            (_, value) => value.map(|value| Shown::of(object, path, value)),
+            (_, value) => value.map(|value| Shown::new(object, path, value)),
         };
         let line = place.as_ref().filter(|place| place.is_of_lines).map(|place| place.line + 1);
         let (was, is) = (shown(old), shown(new));

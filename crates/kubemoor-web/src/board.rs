@@ -513,7 +513,7 @@ impl BoardState {
         match pulse.filter(|pulse| !is_kept(pulse)) {
             Some(pulse) => Arc::new(ListedRelease::guarded(
                 release.clone(),
-                ReportedHealth::of(guarded.status.clone(), pulse, now),
+                ReportedHealth::new(guarded.status.clone(), pulse, now),
             )),
             None => Arc::clone(&guarded.row),
         }

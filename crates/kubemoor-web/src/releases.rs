@@ -96,7 +96,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 
 fn states(asked: &PageQuery) -> Markup {
     let states =
-        HealthReason::ALL.map(HealthReason::as_str).into_iter().chain([NOT_GUARDED, "Stale", "Unknown"]);
+        HealthReason::ALL.iter().map(|reason| reason.as_str()).chain([NOT_GUARDED, "Stale", "Unknown"]);
     let chosen: BTreeSet<_> = asked.all("state").collect();
     html! {
         label { "State"

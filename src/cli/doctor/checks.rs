@@ -592,7 +592,7 @@ fn releases(observation: &Observation) -> Seen<String> {
     let mut told = Vec::new();
     let mut states = Vec::new();
     for reason in HealthReason::ALL {
-        let is_meant = reason.is_stalled() || reason == HealthReason::Unwatched;
+        let is_meant = reason.is_stalled() || *reason == HealthReason::Unwatched;
         let of_reason = releases.iter().filter(|state| is_meant && state.reason == reason.as_str());
         let names: Vec<_> = of_reason.map(|state| state.release.to_string()).collect();
         if !names.is_empty() {

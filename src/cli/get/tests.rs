@@ -11,7 +11,7 @@ fn unguarded_releases_are_listed_beside_guarded_releases() {
     let rows = [
         ListedRelease::guarded(
             id("new"),
-            ReportedHealth::of(GuardedReleaseStatus::default(), &Pulse::Unknown, Timestamp::UNIX_EPOCH),
+            ReportedHealth::new(GuardedReleaseStatus::default(), &Pulse::Unknown, Timestamp::UNIX_EPOCH),
         ),
         ListedRelease::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
     ];

@@ -143,7 +143,7 @@ impl Arbiter {
             revision: *revision,
         };
         let document = declared.object.ok_or_else(not_declared)?;
-        if Digest::of(&document) != *digest {
+        if Digest::new(&document) != *digest {
             return Err(ClusterError::Changed { release: release.clone(), revision: *revision });
         }
         let version = gvk(&document).version;

@@ -84,9 +84,7 @@ impl DeclaredFields {
 fn find<'v>(root: &'v mut Value, path: &[Segment]) -> Option<&'v mut Value> {
     path.iter().try_fold(root, |value, segment| match (segment, value) {
         (Segment::Field(name), value) => value.get_mut(name),
-        (Segment::Key(keys), Value::Array(items)) => items.iter_mut().find(|item| {
-            keys.iter().all(|(key, wanted)| item.get(key).is_some_and(|own| Segment::alike(own, wanted)))
-        }),
+        (Segment::Key(_), Value::Array(items)) => items.iter_mut().find(|item| segment.selects(item)),
         _ => None,
     })
 }
@@ -225,7 +223,7 @@ fn missing<'f>(elements: &'f Elements, index: &LiveList<'_>, length: usize) -> (
             }
         }
         for place in places {
-            if let Some(declared) = is_declared.get_mut(place) {
+            if let Some(declared) = is_declared.get_mut(*place) {
                 *declared = true;
             }
         }

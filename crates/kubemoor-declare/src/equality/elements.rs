@@ -6,75 +6,51 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Number, Value};
-use smallvec::SmallVec;
 
 use super::{base64_digits, counts, is_same_scalar, key_value, quantity, same, work};
 use crate::fields::Elements;
 use crate::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, TypeId, Types};
 
-/// Pairs of elements above which they are looked up by an index.
-const FEW_PAIRS: usize = 1 << 8;
-
 /// Elements by the values of their keys.
-pub(crate) struct ElementIndex<'v> {
-    /// The number of keys of an element.
-    width: usize,
-    /// The keys of each element in turn; `None` for one that is absent and has no default.
-    keys: Vec<Option<&'v Value>>,
-    /// Only for long lists.
-    places: Option<HashMap<Vec<String>, Vec<usize>>>,
+pub(crate) struct ElementIndex {
+    places: HashMap<Vec<String>, Vec<usize>>,
 }
 
-impl<'v> ElementIndex<'v> {
-    /// The elements of a live list; `lookups` is the number of lookups to expect.
-    pub(crate) fn of_list(items: &'v [Value], keys: &'v [ListKey], lookups: usize) -> Self {
-        let own = items.iter().flat_map(|item| keys.iter().map(move |key| key_value(item, key)));
-        Self::new(own.collect(), keys.len(), lookups)
+impl ElementIndex {
+    /// The elements of a live list. One without a key that has no default is not found.
+    pub(crate) fn of_list(items: &[Value], keys: &[ListKey]) -> Self {
+        Self::new(
+            items.iter().map(|item| keys.iter().map(|key| key_value(item, key).map(spelled_key)).collect()),
+        )
     }
 
-    pub(crate) fn of_declared(elements: &'v Elements, lookups: usize) -> Self {
-        let width = elements.items.first().map_or(0, |item| item.keys.len());
-        Self::new(elements.items.iter().flat_map(|item| item.keys.iter().map(Some)).collect(), width, lookups)
+    pub(crate) fn of_declared(elements: &Elements) -> Self {
+        Self::new(elements.items.iter().map(|item| Some(item.keys.iter().map(spelled_key).collect())))
     }
 
-    fn new(keys: Vec<Option<&'v Value>>, width: usize, lookups: usize) -> Self {
-        let width = width.max(1);
-        let places = (lookups.saturating_mul(keys.len() / width) > FEW_PAIRS).then(|| {
-            let mut places: HashMap<_, Vec<usize>> = HashMap::new();
-            for (place, own) in keys.chunks(width).enumerate() {
-                if let Some(own) = own.iter().map(|value| value.map(spelled_key)).collect::<Option<Vec<_>>>()
-                {
-                    places.entry(own).or_default().push(place);
-                }
+    fn new(elements: impl Iterator<Item = Option<Vec<String>>>) -> Self {
+        let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+        for (place, own) in elements.enumerate() {
+            if let Some(own) = own {
+                places.entry(own).or_default().push(place);
             }
-            places
-        });
-        Self { width, keys, places }
+        }
+        Self { places }
     }
 
     /// The places of the elements with these keys.
-    pub(crate) fn places<'k>(&self, wanted: impl Iterator<Item = &'k Value> + Clone) -> SmallVec<[usize; 2]> {
-        if let Some(places) = &self.places {
-            let wanted: Vec<String> = wanted.map(spelled_key).collect();
-            return places.get(&wanted).map(|found| SmallVec::from_slice(found)).unwrap_or_default();
-        }
-        let elements = self.keys.chunks(self.width).enumerate();
-        elements.filter(|(_, own)| are_keys(own.iter().copied(), wanted.clone())).map(|(at, _)| at).collect()
+    pub(crate) fn places<'k>(&self, wanted: impl Iterator<Item = &'k Value>) -> &[usize] {
+        let wanted: Vec<String> = wanted.map(spelled_key).collect();
+        self.places.get(&wanted).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
 /// Whether an element has these values at these keys, absent ones being their defaults.
 pub(crate) fn has_keys(element: &Value, keys: &[ListKey], values: &[Value]) -> bool {
-    are_keys(keys.iter().map(|key| key_value(element, key)), values.iter())
-}
-
-fn are_keys<'a, 'b>(
-    own: impl Iterator<Item = Option<&'a Value>>,
-    wanted: impl Iterator<Item = &'b Value>,
-) -> bool {
     work::note();
-    own.zip(wanted)
-        .all(|(own, wanted)| own.is_some_and(|own| is_same_scalar(ScalarType::IntOrString, own, wanted)))
+    keys.iter().zip(values).all(|(key, wanted)| {
+        key_value(element, key).is_some_and(|own| is_same_scalar(ScalarType::IntOrString, own, wanted))
+    })
 }
 
 /// A key's value as text, the same for values that are the same key.

@@ -429,13 +429,13 @@ impl WholeComparison<'_> {
                 false => FieldAgreement::Doubt,
             }
         };
-        let among = ElementIndex::of_list(declared, keys, live.len());
-        let others = ElementIndex::of_list(live, keys, declared.len());
+        let among = ElementIndex::of_list(declared, keys);
+        let others = ElementIndex::of_list(live, keys);
         let mut worst = FieldAgreement::Agrees;
         for element in declared {
             let values: Option<Vec<&Value>> = keys.iter().map(|key| key_value(element, key)).collect();
             let Some(values) = values.map(Vec::into_iter) else { return max(in_order_or_doubt(), worst) };
-            match (&*others.places(values.clone()), among.places(values).len() > 1) {
+            match (others.places(values.clone()), among.places(values).len() > 1) {
                 ([only], false) => {
                     let spot = spot.part("", FieldPlace::Entry);
                     worst = max(worst, self.member(item, spot, sides.part(element, live.get(*only))));

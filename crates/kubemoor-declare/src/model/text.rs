@@ -14,16 +14,9 @@ pub fn is_unprintable(letter: char) -> bool {
         )
 }
 
-/// Whether there may be such a character: a fast look at the bytes.
-pub fn may_be_unprintable(text: &str) -> bool {
-    // The first bytes of those that are not ASCII.
-    let may_be = |byte: u8| byte.is_ascii_control() || matches!(byte, 0xc2 | 0xd8 | 0xe2 | 0xef);
-    text.bytes().fold(false, |found, byte| found | may_be(byte))
-}
-
 /// The text with a space in place of each unprintable character.
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    match may_be_unprintable(text) {
+    match text.contains(is_unprintable) {
         true => text.replace(is_unprintable, " ").into(),
         false => text.into(),
     }
@@ -37,7 +30,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
 /// The same, where some of them stay.
 pub fn escaped_but<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
     let is_odd = |letter: char| is_unprintable(letter) && !kept.contains(&letter);
-    if !may_be_unprintable(text) || !text.contains(is_odd) {
+    if !text.contains(is_odd) {
         return text.into();
     }
     let mut plain = String::with_capacity(text.len());
@@ -54,7 +47,7 @@ pub fn escaped_but<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
 /// the writer of the JSON, but for DEL, which JSON allows.
 pub fn escaped_json(json: String) -> String {
     let is_odd = |letter: char| (!letter.is_ascii() || letter == '\u{7f}') && is_unprintable(letter);
-    if !may_be_unprintable(&json) || !json.contains(is_odd) {
+    if !json.contains(is_odd) {
         return json;
     }
     let mut plain = String::with_capacity(json.len());

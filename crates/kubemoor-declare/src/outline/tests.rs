@@ -17,15 +17,14 @@ fn rebuilt(part: JsonPart<'_, '_>) -> Option<Value> {
         return Some(Value::Object(part.entries()?.into_iter().map(entry).collect::<Option<_>>()?));
     }
     if part.is_list() {
-        let mut items = Vec::new();
-        part.each_in_step(part, |_, item, _, same| same.then(|| items.push(item)))?;
-        return items.into_iter().map(rebuilt).collect::<Option<_>>().map(Value::Array);
+        let items = part.entries()?.into_iter().map(|item| rebuilt(item.value));
+        return items.collect::<Option<_>>().map(Value::Array);
     }
     serde_json::from_str(part.text()).ok()
 }
 
 fn outlined(text: &str) -> Option<Value> {
-    rebuilt(Excerpt::of(text).part())
+    rebuilt(Excerpt::new(text).part())
 }
 
 #[test]
@@ -72,15 +71,15 @@ fn malformed_json_at_outlined_levels_yields_no_outline() {
 #[test]
 fn any_depth_is_outlined_without_recursion() {
     let text = format!("{}{}", r#"{"a":["#.repeat(100_000), "]}".repeat(100_000));
-    let excerpt = Excerpt::of(&text);
+    let excerpt = Excerpt::new(&text);
     let entries = excerpt.part().entries().unwrap();
     assert_eq!(entries[0].value.text().len(), text.len() - 6);
 }
 
 #[test]
 fn an_excerpt_is_the_text_without_space_around_it() {
-    assert_eq!(Excerpt::of(" {} \n").get(), "{}");
-    assert_eq!(format!("{:?}", Excerpt::of("\"secret\"")), "Excerpt(8 bytes)");
+    assert_eq!(Excerpt::new(" {} \n").get(), "{}");
+    assert_eq!(format!("{:?}", Excerpt::new("\"secret\"")), "Excerpt(8 bytes)");
 }
 
 proptest! {

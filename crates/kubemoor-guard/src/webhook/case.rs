@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use serde::de::DeserializeSeed;
 use serde_json::Value;
 use smol_str::SmolStr;
 
@@ -417,18 +416,14 @@ impl<'a> ReviewCase<'a> {
         text: Option<&Excerpt<'_>>,
         declared: &[&DeclaredFields],
     ) -> Result<Option<Value>, ObjectError> {
-        let Some(text) = text.map(Excerpt::get) else { return Ok(None) };
+        let Some(text) = text else { return Ok(None) };
         if let Aspect::Scale(replicas) = &self.subject.aspect {
-            let scale = review::object(text)?;
+            let scale = review::object(text.get())?;
             // An absent number is zero: the API server leaves zeros out.
             let count = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| Value::from(0));
             return Ok(Some(nest(&replicas.0, count)));
         }
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        match Pruned::new(declared).deserialize(&mut deserializer) {
-            Ok(value) => Ok(Some(value)),
-            Err(_) => review::object(text).map(Some),
-        }
+        Pruned::new(declared).read(text).map_or_else(|| review::object(text.get()), Ok).map(Some)
     }
 
     /// The claims that count, by the known owner of the object: the owner's first, the others in

@@ -98,7 +98,7 @@ fn changes(verdict: &Verdict) -> bool {
 
 /// Hashes a field with its old and new value; for a Secret, their digests.
 fn hash(finding: &FieldFinding, hasher: &mut impl Hasher) {
-    finding.path.pointer().hash(hasher);
+    finding.path.to_string().hash(hasher);
     for value in [&finding.old, &finding.new] {
         match value {
             Some(value) if value.is_masked() => value.sealed(&SealingKey::new([0; 32])).hash(hasher),

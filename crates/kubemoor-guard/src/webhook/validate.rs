@@ -516,7 +516,7 @@ impl Validator {
         let mut hasher = DefaultHasher::new();
         (&case.subject.object, case.operation, &case.actor.user, &claim.release).hash(&mut hasher);
         for change in changes {
-            change.change.path.pointer().hash(&mut hasher);
+            change.change.path.to_string().hash(&mut hasher);
         }
         self.spared.entry(hasher.finish()).or_insert(()).is_fresh()
     }
@@ -684,13 +684,15 @@ fn revert_plan(
     else {
         return Err(Irreversible::TooDeep);
     };
-    let Some(grounds) = &judgement.verdict.grounds else { return Err(Irreversible::Outdated) };
-    let Some(release) = judgement.claims.iter().find(|claim| claim.id == grounds.release) else {
+    let (Some(grounds), Some(JudgedFacts::Edit(facts))) = (&judgement.verdict.grounds, &judgement.facts)
+    else {
         return Err(Irreversible::Outdated);
     };
+    let release = judgement.claims.iter().find(|claim| claim.id == grounds.release);
+    let (release, diff) = release.zip(facts.diff(grounds)).ok_or(Irreversible::Outdated)?;
     let (settled, field_manager) = (judgement.settled.as_deref(), &*case.field_manager);
     let edit = WholeEdit { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
-    revert::plan(edit, release, &resolver.of(&release.id), &grounds.fields)
+    revert::plan(edit, release, &resolver.of(&release.id), diff, &grounds.fields)
 }
 
 /// An edit that should be reverted is denied when nobody is going to revert it: the mutating webhook has been asked already.
@@ -719,7 +721,7 @@ fn annotate(answer: AdmissionResponse, verdict: &Verdict) -> AdmissionResponse {
         .annotate(AuditKey::Decision, verdict.outcome.as_str())
         .annotate(AuditKey::Reason, verdict.reason.as_str());
     let Some(grounds) = &verdict.grounds else { return answer };
-    let fields: Vec<&str> = grounds.fields.iter().map(|field| field.path.pointer()).collect();
+    let fields: Vec<String> = grounds.fields.iter().map(|field| field.path.to_string()).collect();
     answer
         .annotate(AuditKey::Release, grounds.release.to_string())
         .annotate(AuditKey::Revision, grounds.revision.to_string())

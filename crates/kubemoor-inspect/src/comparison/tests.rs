@@ -17,7 +17,7 @@ fn database() -> ObjectId {
 
 fn in_doubt(live: &str) -> ObjectDiff {
     let object = database();
-    let shown = |value: &str| Some(Shown::of(&object, &Path::default(), &json!([value])));
+    let shown = |value: &str| Some(Shown::new(&object, &Path::default(), &json!([value])));
     let field = FieldDiff {
         path: CLAIMS.to_owned(),
         what: FieldDiffKind::Changed,

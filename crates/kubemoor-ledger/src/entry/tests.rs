@@ -19,7 +19,7 @@ fn entry(object: &ObjectId, fields: Vec<RowChange>, actor: Actor) -> LedgerEntry
 }
 
 fn change(object: &ObjectId, path: &str, value: &serde_json::Value) -> RowChange {
-    let shown = Shown::of(object, &path.parse().unwrap(), value);
+    let shown = Shown::new(object, &path.parse().unwrap(), value);
     RowChange {
         path: path.to_owned(),
         declared: Some(shown.clone()),

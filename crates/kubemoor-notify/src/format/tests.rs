@@ -104,7 +104,7 @@ fn posts_stay_within_what_mattermost_and_teams_take() {
     let long = "<&>".repeat(4000);
     let fields = (0..40).map(|number| {
         let path: Path = format!("/{number}{long}").parse().unwrap();
-        FieldFinding::of(path, ShownValues { declared: None, old: None, new: None, difference: None })
+        FieldFinding::untouched(path)
     });
     let large = Notification { fields: fields.collect(), ..message(NotificationSubject::Drifted, &long) };
     let slack = body(&shipped(FormatName::Slack), &large).unwrap();
@@ -118,7 +118,7 @@ fn posts_stay_within_what_mattermost_and_teams_take() {
 fn fields_beyond_eight_are_counted() {
     let fields = (0..30).map(|number| {
         let path: Path = format!("/data/{number}").parse().unwrap();
-        FieldFinding::of(path, ShownValues { declared: None, old: None, new: None, difference: None })
+        FieldFinding::untouched(path)
     });
     let drifted = Notification { fields: fields.collect(), ..message(NotificationSubject::Drifted, "a") };
     let body = body(&template(r#"[{{ text }}, {{ fields }}, {{ moreFields }}]"#).unwrap(), &drifted).unwrap();

@@ -12,7 +12,7 @@ fn key() -> SigningKey {
 fn declaring<T>(release: &str, name: &str, value: &str, ask: impl Fn(&Declaration<'_>) -> T) -> T {
     let release = ReleaseId { namespace: "shop".into(), name: release.into() };
     let object = ObjectId::namespaced("", "ConfigMap", "shop", name);
-    let digest = Digest::of(&json!({"data": {"k": value}})).unwrap();
+    let digest = Digest::new(&json!({"data": {"k": value}})).unwrap();
     ask(&Declaration { release: &release, object: &object, digest: &digest, seal: None })
 }
 
@@ -126,7 +126,7 @@ mod settled {
     #[test]
     fn value_counts_for_its_path_object_and_declaration_alone() {
         let (release, web, api) = (release(), object("web"), object("api"));
-        let (one, two) = (Digest::of(&json!({"a": 1})).unwrap(), Digest::of(&json!({"a": 2})).unwrap());
+        let (one, two) = (Digest::new(&json!({"a": 1})).unwrap(), Digest::new(&json!({"a": 2})).unwrap());
         let (image, rewritten) = (path("/spec/image"), json!({"b": 1, "a": [2]}));
         let declaration = Declaration { release: &release, object: &web, digest: &one, seal: None };
         let settled = Settled::of(&key(), &declaration, [(&image, Some(&rewritten)), (&path("/gone"), None)]);
@@ -158,7 +158,7 @@ mod settled {
     #[test]
     fn settled_values_accumulate_until_the_declaration_changes() {
         let (release, web) = (release(), object("web"));
-        let (one, two) = (Digest::of(&json!(1)).unwrap(), Digest::of(&json!(2)).unwrap());
+        let (one, two) = (Digest::new(&json!(1)).unwrap(), Digest::new(&json!(2)).unwrap());
         let known = SettledValues::default();
         let learn = |digest: &Digest, at: &str| {
             let declaration = Declaration { release: &release, object: &web, digest, seal: None };

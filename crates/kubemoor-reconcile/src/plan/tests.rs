@@ -92,7 +92,7 @@ fn check(case: Question, wanted: RepairPlan) {
     let scale = "/spec/replicas".parse().ok();
     let agreement = case.open.map(|open| {
         let object = &case.object;
-        let digest = Digest::of(&serde_json::json!({})).unwrap();
+        let digest = Digest::new(&serde_json::json!({})).unwrap();
         let declaration = Declaration { release: &case.release.id, object, digest: &digest, seal: None };
         let open = open.split_whitespace().map(str::to_owned).collect();
         LastAgreement::with(&SigningKey::new([7; 32]), &declaration, open)

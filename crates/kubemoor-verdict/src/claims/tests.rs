@@ -243,7 +243,7 @@ mod dependants {
             new: case.new.as_ref(),
             version: None,
             scale: false,
-            owner: ObjectOwner::of(&case.old),
+            owner: ObjectOwner::named_by(&case.old),
             dry_run: false,
             field_manager: "",
         };

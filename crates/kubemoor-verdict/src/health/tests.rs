@@ -45,7 +45,7 @@ fn facts(record: RecordState, states: &[ObjectState]) -> HealthFacts {
     HealthFacts {
         release: ReleaseId { namespace: "shop".into(), name: "web".into() },
         record: RecordHealth { revision: 3, deployed: Some(2), state: record },
-        control: Control::of(DriftMode::Repair),
+        control: Control::by_mode(DriftMode::Repair),
         declared: 10,
         objects: states.iter().enumerate().map(|(index, state)| object(index, *state)).collect(),
         unwatched: Vec::new(),
@@ -109,7 +109,7 @@ fn status(health: &ReleaseHealth, facts: &HealthFacts) -> GuardedReleaseStatus {
 proptest! {
     #[test]
     fn state_counts_and_sentences_agree(facts in any_facts()) {
-        let health = ReleaseHealth::of(&facts);
+        let health = ReleaseHealth::new(&facts);
         let ReleaseHealth { ready, stalled, reason, counts, message } = &health;
         let is = |reasons: &[HealthReason]| reasons.contains(reason);
         // The counts are those of the objects, and add up.
@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(headline.contains(" drifted"), counts.drifted > 0);
         // So do `get releases` and `explain`, while the guard's Lease is renewed.
         let now = Timestamp::UNIX_EPOCH;
-        let told = ReportedHealth::of(status(&health, &facts), &Pulse::Renewed(now), now);
+        let told = ReportedHealth::new(status(&health, &facts), &Pulse::Renewed(now), now);
         prop_assert_eq!(&told.ready, ready.as_str());
         prop_assert_eq!(told.reason.as_deref(), Some(reason.as_str()));
         prop_assert_eq!(usize::try_from(told.drifted).unwrap(), counts.drifted);
@@ -153,7 +153,7 @@ proptest! {
         prop_assert_eq!(&told.message, message);
         // And else that nobody knows.
         let later = now + STALE_AFTER + jiff::SignedDuration::from_secs(1);
-        let told = ReportedHealth::of(status(&health, &facts), &Pulse::Renewed(now), later);
+        let told = ReportedHealth::new(status(&health, &facts), &Pulse::Renewed(now), later);
         prop_assert!(told.is_stale() && told.ready == "Unknown" && told.message.contains("stale since 1970-"));
         prop_assert!(told.message.ends_with(message.as_str()));
     }
@@ -163,7 +163,7 @@ proptest! {
 fn reason_follows_record_and_objects() {
     use ObjectState::{Allowed, Changed, Deleting, InDoubt, Missing, OptedOut, Ownership, Unread};
     let check = |record, states: &[ObjectState], ready: Ready, reason: HealthReason| {
-        let health = ReleaseHealth::of(&facts(record, states));
+        let health = ReleaseHealth::new(&facts(record, states));
         assert_eq!((health.ready, health.reason), (ready, reason), "{states:?}: {}", health.message);
     };
     let deployed = RecordState::Deployed;
@@ -184,7 +184,7 @@ fn reason_follows_record_and_objects() {
 #[test]
 fn exceptions_are_counted_in_a_release_that_is_in_sync() {
     let message =
-        ReleaseHealth::of(&facts(RecordState::Deployed, &[ObjectState::Allowed, ObjectState::Allowed]))
+        ReleaseHealth::new(&facts(RecordState::Deployed, &[ObjectState::Allowed, ObjectState::Allowed]))
             .message;
     assert_eq!(
         message,
@@ -194,7 +194,7 @@ fn exceptions_are_counted_in_a_release_that_is_in_sync() {
 
 #[test]
 fn failed_release_names_the_ways_out() {
-    let message = ReleaseHealth::of(&facts(RecordState::Failed, &[ObjectState::Changed])).message;
+    let message = ReleaseHealth::new(&facts(RecordState::Failed, &[ObjectState::Changed])).message;
     for part in [
         "1 of 10 objects does not match revision 3 or 2",
         "`kubemoor reconcile web -n shop`",
@@ -206,7 +206,7 @@ fn failed_release_names_the_ways_out() {
     }
     let mut first = facts(RecordState::Failed, &[ObjectState::Awaited]);
     first.record.deployed = None;
-    let message = ReleaseHealth::of(&first).message;
+    let message = ReleaseHealth::new(&first).message;
     for part in [
         "the installation failed at revision 3",
         "1 was not created: ConfigMap/c0",
@@ -220,11 +220,11 @@ fn failed_release_names_the_ways_out() {
 #[test]
 fn status_whose_lease_is_gone_is_stale() {
     let facts = facts(RecordState::Deployed, &[]);
-    let kept = status(&ReleaseHealth::of(&facts), &facts);
+    let kept = status(&ReleaseHealth::new(&facts), &facts);
     let now = Timestamp::UNIX_EPOCH;
-    let told = ReportedHealth::of(kept.clone(), &Pulse::Gone, now);
+    let told = ReportedHealth::new(kept.clone(), &Pulse::Gone, now);
     assert!(told.is_stale() && told.message.contains("no guard runs"), "{told:?}");
-    assert!(!ReportedHealth::of(kept.clone(), &Pulse::Unknown, now).is_stale());
+    assert!(!ReportedHealth::new(kept.clone(), &Pulse::Unknown, now).is_stale());
     let unleased = GuardedReleaseStatus { lease: None, ..kept };
-    assert!(!ReportedHealth::of(unleased, &Pulse::Gone, now).is_stale());
+    assert!(!ReportedHealth::new(unleased, &Pulse::Gone, now).is_stale());
 }

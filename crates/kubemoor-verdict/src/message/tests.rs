@@ -2,7 +2,6 @@ use serde_json::{Value, json};
 
 use crate::message::*;
 use crate::samples::{context, drift, finding, object, refused, resolver};
-use crate::shown::ShownValues;
 use kubemoor_declare::model::EditsMode;
 use kubemoor_declare::model::text::is_unprintable;
 
@@ -301,10 +300,7 @@ fn warnings_fit_and_keep_words_and_the_ends_of_paths() {
         let values = [Some(long("a")), None, Some(long("b"))];
         let parsed: kubemoor_declare::path::Path = path.parse().unwrap();
         let values = values.each_ref().map(Option::as_ref);
-        let finding = FieldFinding {
-            difference: None,
-            ..FieldFinding::of(parsed.clone(), ShownValues::of(&web, &parsed, values))
-        };
+        let finding = FieldFinding { difference: None, ..FieldFinding::new(&web, &parsed, values) };
         let message = context(&web, Operation::Update).of_edit(&refused(VerdictReason::Drift, vec![finding]));
         let warnings = message.warnings();
         for warning in &warnings {
@@ -366,7 +362,7 @@ mod patch {
     fn finding(kind: &str, path: &[&str], declared: Option<Value>, live: Option<Value>) -> FieldFinding {
         let object = ObjectId::namespaced("", kind, "shop", "x");
         let path = Path(path.iter().map(|name| Segment::Field((*name).into())).collect());
-        let shown = |value: Option<Value>| value.map(|value| Shown::of(&object, &path, &value));
+        let shown = |value: Option<Value>| value.map(|value| Shown::new(&object, &path, &value));
         FieldFinding {
             declared: shown(declared),
             old: None,

@@ -2,8 +2,8 @@ use serde_json::json;
 
 use super::super::*;
 
-fn of(text: &str) -> Option<Digest> {
-    Digest::of(&serde_json::from_str(text).unwrap())
+fn digest(text: &str) -> Option<Digest> {
+    Digest::new(&serde_json::from_str(text).unwrap())
 }
 
 #[test]
@@ -13,7 +13,7 @@ fn same_declaration_has_the_same_digest() {
         r#"{"data": {"y": 2, "x": "1"}, "metadata": {"name": "a"}, "kind": "A"}"#,
         r#"{"kind": "A", "metadata": {"name": "a", "namespace": "n"}, "data": {"x": "1", "y": 2}}"#,
     ] {
-        assert!(of(one) == of(other) && of(one).is_some(), "{other}");
+        assert!(digest(one) == digest(other) && digest(one).is_some(), "{other}");
     }
 }
 
@@ -38,7 +38,7 @@ fn any_other_value_has_another_digest() {
     ];
     for (index, text) in texts.iter().enumerate() {
         for other in &texts[index + 1..] {
-            assert!(of(text) != of(other), "{text} {other}");
+            assert!(digest(text) != digest(other), "{text} {other}");
         }
     }
 }
@@ -46,6 +46,6 @@ fn any_other_value_has_another_digest() {
 #[test]
 fn deeper_document_than_is_compared_has_none() {
     let nested = |levels: usize| (0..levels).fold(json!(1), |value, _| json!([value]));
-    assert!(Digest::of(&nested(MAX_DEPTH)).is_some());
-    assert!(Digest::of(&nested(MAX_DEPTH + 1)).is_none());
+    assert!(Digest::new(&nested(MAX_DEPTH)).is_some());
+    assert!(Digest::new(&nested(MAX_DEPTH + 1)).is_none());
 }

@@ -48,7 +48,7 @@ fn report(drifted: Vec<Drifted>, state: RecordState) -> Box<LoopReport> {
         unwatched: Vec::new(),
         excused: Vec::new(),
         records: RecordHealth { revision: 3, deployed: None, state },
-        control: Control::of(DriftMode::Repair),
+        control: Control::by_mode(DriftMode::Repair),
         manager: None,
         leads: true,
         answer: None,

@@ -18,7 +18,7 @@ fn report(braked: bool) -> LoopReport {
         unwatched: Vec::new(),
         excused: Vec::new(),
         records: RecordHealth { revision: 1, deployed: None, state: RecordState::Deployed },
-        control: Control { braked, ..Control::of(DriftMode::Repair) },
+        control: Control { braked, ..Control::by_mode(DriftMode::Repair) },
         manager: None,
         leads: true,
         answer: None,

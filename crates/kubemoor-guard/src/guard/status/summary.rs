@@ -57,7 +57,7 @@ pub(super) fn summary(
     let suspension = Suspension::of(context.spec).filter(|it| !it.is_over(context.now));
     let suspended = suspension.or_else(|| facts.control.suspended.take());
     facts.control = Control { drift: context.drift, open: context.open, suspended, ..facts.control };
-    let health = ReleaseHealth::of(&facts);
+    let health = ReleaseHealth::new(&facts);
     let conditions = StatusConditions {
         before: before.map(|before| before.conditions.as_slice()).unwrap_or_default(),
         generation: context.generation,

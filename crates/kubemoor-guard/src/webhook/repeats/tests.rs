@@ -18,11 +18,10 @@ mod requests {
 
     fn refused(object: &ObjectId, outcome: EditOutcome, new: Value) -> Verdict {
         let path: Path = "/data/key".parse().unwrap();
-        let values = ShownValues::of(object, &path, [None, Some(&json!("YQ==")), Some(&new)]);
         let grounds = Grounds {
             release: ReleaseId { namespace: "shop".into(), name: "shop".into() },
             revision: 1,
-            fields: vec![FieldFinding::of(path, values)],
+            fields: vec![FieldFinding::new(object, &path, [None, Some(&json!("YQ==")), Some(&new)])],
             exceptions: Vec::new(),
         };
         Verdict { outcome, reason: VerdictReason::Drift, grounds: Some(grounds.into()), arguable: false }
@@ -100,13 +99,13 @@ mod versions {
                 json!({"spec": {"replicas": generation}, "metadata": metadata}).to_string()
             });
             let changed: Path = changed.parse().unwrap();
-            ObjectVersion::before(&Excerpt::of(&old), &Excerpt::of(&new), [&changed])
+            ObjectVersion::before(&Excerpt::new(&old), &Excerpt::new(&new), [&changed])
         };
         assert_eq!(version(3, 4, "/spec/replicas"), Some(sample_version("u", "7", Some(3))));
         assert_eq!(version(3, 3, "/spec/replicas"), Some(sample_version("u", "7", None)));
         // The update raises it by another field, and a reset of the label alone would not.
         assert_eq!(version(3, 4, "/metadata/labels/tier"), Some(sample_version("u", "7", None)));
         let bare = json!({"metadata": {"name": "web"}}).to_string();
-        assert_eq!(ObjectVersion::before(&Excerpt::of(&bare), &Excerpt::of(&bare), []), None);
+        assert_eq!(ObjectVersion::before(&Excerpt::new(&bare), &Excerpt::new(&bare), []), None);
     }
 }

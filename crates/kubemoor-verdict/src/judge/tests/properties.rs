@@ -221,7 +221,7 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
                     new: (operation != Operation::Delete).then_some(&new.0),
                     version: Some("v1"),
                     scale: false,
-                    owner: ObjectOwner::of(&new.0),
+                    owner: ObjectOwner::named_by(&new.0),
                     dry_run: false,
                     field_manager: "",
                 };

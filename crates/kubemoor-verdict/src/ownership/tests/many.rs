@@ -10,7 +10,7 @@ fn owner_among_many_entries_is_found_for_any_path_spelling() {
             .collect()
     };
     for count in [10, 1000] {
-        let owners = Owners::of(&live(&[entry("who", "Update", &json!({"f:ports": ports(count)}))]));
+        let owners = Owners::from_object(&live(&[entry("who", "Update", &json!({"f:ports": ports(count)}))]));
         for (text, owned) in [
             ("/ports/[containerPort=7,protocol=TCP]", true),
             ("/ports/[containerPort=\"7\",protocol=TCP]", true),
@@ -35,7 +35,7 @@ fn conflicts_of_many_managers_are_those_of_each() {
         })
         .collect();
     let live = live(&entries);
-    let owners = Owners::of(&live);
+    let owners = Owners::from_object(&live);
     let found: Vec<_> =
         conflicts(&fields, &live, &owners, None, SSA).into_iter().map(|it| (it.path, it.manager)).collect();
     let mut tried = Vec::new();

@@ -19,7 +19,7 @@ fn only_what_an_editor_wrote_was_moved() {
             "metadata": {"managedFields": entries},
             "spec": {"ports": [{"name": "http", "port": 81, "protocol": "TCP"}]},
         });
-        let found = replacements(&fields, &live, &Owners::of(&live), Some("helm"));
+        let found = replacements(&fields, &live, &Owners::from_object(&live), Some("helm"));
         let found: Vec<_> = found.iter().flat_map(|it| &it.by).map(|by| by.name.as_str()).collect();
         assert_eq!(found, by.into_iter().collect::<Vec<_>>(), "{managers:?}");
     };
@@ -42,7 +42,7 @@ fn excluding_field_may_be_removed_unless_another_manager_applies_it() {
         let entries: Vec<Value> =
             managers.iter().map(|(name, operation)| entry(name, operation, &budget)).collect();
         let live = json!({"metadata": {"managedFields": entries}, "spec": {"maxUnavailable": 1}});
-        let owners = Owners::of(&live);
+        let owners = Owners::from_object(&live);
         let found = replacements(&fields, &live, &owners, Some("helm"));
         let [found] = found.as_slice() else { panic!("one field, not {found:?}") };
         assert_eq!(found.found.live, path("/spec/maxUnavailable"));

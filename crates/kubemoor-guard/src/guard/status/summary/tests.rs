@@ -7,7 +7,6 @@ use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_reconcile::report::DriftKind;
 use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::health::{Pulse, RecordHealth, RecordState, ReportedHealth, Unwatched};
-use kubemoor_verdict::shown::{Shown, ShownValues};
 
 fn object(index: usize) -> ObjectId {
     ObjectId {
@@ -50,7 +49,7 @@ fn report(drifted: usize) -> LoopReport {
         unwatched: Vec::new(),
         excused: Vec::new(),
         records: RecordHealth { revision: 3, deployed: None, state: RecordState::Deployed },
-        control: Control::of(DriftMode::Repair),
+        control: Control::by_mode(DriftMode::Repair),
         manager: None,
         leads: true,
         answer: None,
@@ -107,8 +106,7 @@ fn release_with_an_object_that_a_finalizer_holds_is_not_ready() {
     report.drifted[0].kind = DriftKind::Terminating;
     let path = "/metadata/finalizers".parse().unwrap();
     let names = serde_json::json!(["example.org/hold"]);
-    let values = ShownValues { new: Some(Shown::of(&object(0), &path, &names)), ..ShownValues::default() };
-    report.drifted[0].findings = vec![FieldFinding::of(path, values)];
+    report.drifted[0].findings = vec![FieldFinding::new(&object(0), &path, [None, None, Some(&names)])];
     let status = summary(&report, None, context(&spec, 0));
     let ready = &status.conditions[0];
     assert_eq!((ready.status.as_str(), ready.reason.as_str(), status.drifted), ("False", "Drifted", 1));
@@ -246,7 +244,7 @@ fn oldest_drift_is_shown_whatever_the_names_of_objects() {
     report.drifted[0].since = Timestamp::UNIX_EPOCH;
     let status = summary(&report, None, context(&spec, 200));
     assert_eq!((status.drifts.len(), status.drifts[0].since), (DRIFTS, oldest));
-    let told = ReportedHealth::of(status.clone(), &Pulse::Unknown, context(&spec, 200).now);
+    let told = ReportedHealth::new(status.clone(), &Pulse::Unknown, context(&spec, 200).now);
     assert_eq!(told.oldest_drift, Some(oldest));
     // A restarted guard finds all of it again at one time.
     report.drifted.iter_mut().for_each(|drifted| drifted.since = Timestamp::from_second(300).unwrap());
