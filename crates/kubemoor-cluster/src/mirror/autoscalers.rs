@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscalerSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::resource::ApiResource;
 use crate::client::watch::Watch;
-use crate::mirror::kinds::{ServedKinds, WatchDoubt};
+use crate::mirror::kinds::ServedKinds;
 use crate::mirror::reflect::{
     ChangeAnnouncer, ChangeQueue, Listings, Mirror, Progress, Reflector, last_spec_writer, scopes,
 };
@@ -100,7 +102,7 @@ impl AutoscalerMirror {
     /// When the workload's autoscalers were deleted without a successor, as far as this process saw it.
     /// `None` if none was.
     pub fn departed(&self, workload: &ObjectId) -> Option<Departure> {
-        self.known.read().departed.get(workload).cloned()
+        self.known.read().departed.0.get(workload).cloned()
     }
 
     /// Notes that a workload had an autoscaler before this process started. If it still has one, nothing was
@@ -108,7 +110,7 @@ impl AutoscalerMirror {
     pub fn inherit_departed(&self, workload: &ObjectId) {
         let forgotten = {
             let mut known = self.known.write();
-            let is_known = known.targets.contains_key(workload) || known.departed.get(workload).is_some();
+            let is_known = known.targets.contains_key(workload) || known.departed.0.contains_key(workload);
             match is_known {
                 true => None,
                 false => known.departed.note(workload, Vec::new(), Timestamp::now()),
@@ -119,7 +121,7 @@ impl AutoscalerMirror {
 
     /// Forgets that a workload had an autoscaler: its replicas are no longer left as they are.
     pub fn forget_departed(&self, workload: &ObjectId) {
-        self.known.write().departed.forget(workload);
+        self.known.write().departed.0.remove(workload);
     }
 
     /// Every workload that is scaled, or was, then each one whose autoscalers come, change or go.
@@ -153,10 +155,10 @@ impl AutoscalerMirror {
         };
         let mut resource = self.resource();
         let mut reflector = Reflector::new(watch(&resource));
-        let mut doubt = WatchDoubt::default();
         loop {
             let event = reflector.next().await;
-            if doubt.take(&event, || self.kinds.doubt()) {
+            if event.is_not_found() {
+                self.kinds.doubt();
                 let now = self.resource();
                 if now != resource {
                     resource = now;
@@ -322,40 +324,6 @@ pub struct Scales {
     maker: Option<ObjectId>,
 }
 
-#[derive(Deserialize)]
-struct AutoscalerObject {
-    metadata: AutoscalerMeta,
-    spec: AutoscalerSpec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AutoscalerMeta {
-    name: String,
-    namespace: String,
-    #[serde(default)]
-    owner_references: Vec<Reference>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AutoscalerSpec {
-    scale_target_ref: Reference,
-    min_replicas: Option<i32>,
-    max_replicas: i32,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Reference {
-    #[serde(default)]
-    api_version: String,
-    kind: String,
-    name: String,
-    #[serde(default)]
-    controller: Option<bool>,
-}
-
 impl Scales {
     /// The range of the autoscaler at `id`, where `declaring` returns the releases that declare an object.
     pub fn autoscaler<'r>(
@@ -381,27 +349,23 @@ impl Scales {
 
 /// An autoscaler's identity and content; `None` if it is malformed.
 pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
-    let AutoscalerObject { metadata, spec } = AutoscalerObject::deserialize(object).ok()?;
-    let place = |reference: Reference| ObjectId {
-        group: Gvk::from_api_version(&reference.api_version, &reference.kind).group.into(),
-        kind: reference.kind.into(),
-        namespace: Some(metadata.namespace.clone().into()),
-        name: reference.name.into(),
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let (namespace, name) = (text("/metadata/namespace")?, text("/metadata/name")?);
+    let spec = HorizontalPodAutoscalerSpec::deserialize(object.get("spec")?).ok()?;
+    let owners = object.pointer("/metadata/ownerReferences").map(Vec::<OwnerReference>::deserialize);
+    let owners = owners.transpose().ok()?.unwrap_or_default();
+    let place = |api_version: &str, kind: &str, name: &str| {
+        ObjectId::namespaced(&Gvk::from_api_version(api_version, kind).group, kind, namespace, name)
     };
-    let maker = metadata.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(place);
+    let maker = owners.iter().find(|owner| owner.controller == Some(true));
+    let target = spec.scale_target_ref;
     let scales = Scales {
-        target: place(spec.scale_target_ref),
+        target: place(target.api_version.as_deref().unwrap_or_default(), &target.kind, &target.name),
         minimum: spec.min_replicas.unwrap_or(1),
         maximum: spec.max_replicas,
-        maker,
+        maker: maker.map(|owner| place(&owner.api_version, &owner.kind, &owner.name)),
     };
-    let id = ObjectId {
-        group: GROUP.into(),
-        kind: KIND.into(),
-        namespace: Some(metadata.namespace.clone().into()),
-        name: metadata.name.into(),
-    };
-    Some((id, scales))
+    Some((ObjectId::namespaced(GROUP, KIND, namespace, name), scales))
 }
 
 /// Whether `release` declares a ScaledObject for this workload.
@@ -457,10 +421,6 @@ const REMEMBERED: usize = 10_000;
 struct Departed(HashMap<ObjectId, Departure>);
 
 impl Departed {
-    fn get(&self, workload: &ObjectId) -> Option<&Departure> {
-        self.0.get(workload)
-    }
-
     /// An autoscaler of a workload went that these releases declared. Returns the workload that is forgotten for it.
     fn note(&mut self, workload: &ObjectId, declared_by: Vec<ReleaseId>, now: Timestamp) -> Option<ObjectId> {
         let declared = (!declared_by.is_empty()).then_some((now, declared_by));
@@ -472,20 +432,16 @@ impl Departed {
         let is_full = self.0.len() >= REMEMBERED;
         let oldest = self.0.iter().filter(|_| is_full).min_by_key(|(_, it)| it.last);
         let oldest = oldest.map(|(id, _)| id.clone());
-        oldest.iter().for_each(|oldest| self.forget(oldest));
+        oldest.iter().for_each(|oldest| drop(self.0.remove(oldest)));
         self.0.insert(workload.clone(), Departure { last: now, declared });
         oldest
     }
 
     /// Notes that a workload is scaled again. An undeclared autoscaler is not a successor of a declared one.
     fn succeed(&mut self, workload: &ObjectId, is_declared: bool) {
-        if is_declared || self.get(workload).is_some_and(|known| known.declared.is_none()) {
+        if is_declared || self.0.get(workload).is_some_and(|known| known.declared.is_none()) {
             self.0.remove(workload);
         }
-    }
-
-    fn forget(&mut self, workload: &ObjectId) {
-        self.0.remove(workload);
     }
 }
 

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::state::LoopState;
 use kubemoor_cluster::client::call::ClusterError;
-use kubemoor_cluster::client::events::{Events, Notice, Published, Regarding};
+use kubemoor_cluster::client::events::{Events, Notice, Regarding};
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::objects::{ObjectTarget, Objects};
 use kubemoor_cluster::client::resource::ApiResource;
@@ -76,9 +76,7 @@ impl EventPublisher {
         });
         for notice in std::iter::once(on_object).chain(on_release) {
             let fate = match self.events.publish(&notice).await {
-                Ok(Published::Written) => EventFate::Written,
-                Ok(Published::Counted) => EventFate::Counted,
-                Ok(Published::Dropped) => EventFate::Dropped,
+                Ok(fate) => fate,
                 Err(error) => {
                     // A namespace that is being deleted takes no events.
                     if !is_terminating(&error) && failures.note_failure() {
