@@ -20,7 +20,7 @@ use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::{self, ClusterConnection};
 use kubemoor_cluster::client::events::Events;
-use kubemoor_cluster::client::guarded::{self, GuardedReleases, Remembered};
+use kubemoor_cluster::client::guarded::{self, GuardedReleases};
 use kubemoor_cluster::client::lease::{Election, Leadership, LeasePlace};
 use kubemoor_cluster::client::objects::Objects;
 use kubemoor_cluster::mirror::Progress;
@@ -29,7 +29,7 @@ use kubemoor_cluster::mirror::arbiter::Arbiter;
 use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::{Namespaces, PolicyWatch};
-use kubemoor_cluster::mirror::releases::{IndexHealth, RecordSource, Releases};
+use kubemoor_cluster::mirror::releases::{IndexHealth, Releases};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_guard::admin::ReadinessCondition;
 use kubemoor_guard::guard::announce::EventPublisher;
@@ -216,7 +216,8 @@ impl ClusterWork {
         let (stop, in_force) = (&services.stop, &services.in_force);
         let releases = Releases::new(
             client.clone(),
-            RecordSource { driver: cluster.record_driver, namespaces: cluster.namespaces.clone() },
+            cluster.record_driver,
+            cluster.namespaces.clone(),
             Arc::clone(&kinds),
             Arc::clone(&services.metrics.index),
             services.metrics.records.clone(),
@@ -732,7 +733,7 @@ async fn suspended(client: &kube::Client, cluster: &config::ClusterSettings) -> 
 /// Passes the knowledge of an earlier guard to the loop. Returns whether that finished before `stop`.
 async fn remember(
     statuses: &Statuses,
-    first: Result<Vec<Remembered>, ClusterError>,
+    first: Result<Vec<LoopOrder>, ClusterError>,
     stop: &CancellationToken,
 ) -> bool {
     let (mut failures, mut read) = (FailureLog::default(), first);
@@ -742,7 +743,7 @@ async fn remember(
                 Ok(remembered) => {
                     for remembered in remembered {
                         // Without a loop there is no receiver.
-                        drop(statuses.commands.send(remembered.into()).await);
+                        drop(statuses.commands.send(remembered).await);
                     }
                     return;
                 }

@@ -1,7 +1,8 @@
 //! Events on a real API server.
 
-use kubemoor_cluster::client::events::{Events, Notice, Published, Regarding};
+use kubemoor_cluster::client::events::{Events, Notice, Regarding};
 use kubemoor_cluster::client::lease::Leadership;
+use kubemoor_runtime::metrics::EventFate;
 
 use crate::support::{Caller, ControlPlane, Identity};
 
@@ -26,7 +27,7 @@ async fn events_about_cluster_scoped_objects_are_written() {
         action: "Judge",
         note: "a note".to_owned(),
     };
-    assert_eq!(events.publish(&notice).await, Ok(Published::Written));
+    assert_eq!(events.publish(&notice).await, Ok(EventFate::Written));
     let admin = Caller::new(control_plane, Identity::Admin).await;
     let found = admin.get("/apis/events.k8s.io/v1/events").await.done().unwrap();
     let is_ours = |event: &&serde_json::Value| event["regarding"]["name"] == *name;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
 use kubemoor_cluster::client::connection::{ClusterConnection, connect};
 use kubemoor_cluster::mirror::kinds::ServedKinds;
-use kubemoor_cluster::mirror::releases::{RecordSource, Releases};
+use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{Appearance, Release};
@@ -62,13 +62,7 @@ impl Watched {
         let mut metrics = registry();
         let counted = RecordMetrics::register(&mut metrics, Vec::<(&'static str, u64)>::new);
         let namespaces = namespaces.iter().map(|&namespace| namespace.to_owned()).collect();
-        let releases = Releases::new(
-            client,
-            RecordSource { driver, namespaces },
-            kinds.clone(),
-            Arc::default(),
-            counted,
-        );
+        let releases = Releases::new(client, driver, namespaces, kinds.clone(), Arc::default(), counted);
         Self { connection, kinds, releases, metrics, stop: CancellationToken::new() }
     }
 

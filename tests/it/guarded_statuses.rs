@@ -11,7 +11,7 @@ use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::objects::Objects;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::releases::{RecordSource, Releases};
+use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor_guard::guard::announce::EventPublisher;
 use kubemoor_guard::guard::state::LoopState;
@@ -56,7 +56,8 @@ async fn followed(
     tokio::spawn(async move { following.run(ending).await });
     let releases = Releases::new(
         client.clone(),
-        RecordSource { driver: RecordDriver::Secret, namespaces: Vec::new() },
+        RecordDriver::Secret,
+        Vec::new(),
         Arc::clone(&kinds),
         Arc::default(),
         RecordMetrics::register(registry, || [("deployed", 1)]),

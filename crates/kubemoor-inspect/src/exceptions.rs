@@ -161,7 +161,7 @@ pub async fn names(
     let object = object.map_err(|error: &str| InspectError::Named(error.to_owned()))?;
     let kinds = reading::kinds(connection).await?;
     let object = resolve_object(&object, connection, &kinds, namespace).await?;
-    let listed = allowances::list(&connection.client, Some(namespace)).await;
+    let listed = allowances::list(&connection.client, Some(namespace), None).await;
     let listed = listed.map_err(|error| failed(connection, "list the allowances", error))?;
     let is_for = |spec: &kubemoor_policy::resource::AllowedObject| {
         spec.group == object.group && spec.kind == object.kind && spec.name == object.name
@@ -184,7 +184,9 @@ async fn check_room(
     now: Timestamp,
 ) -> Result<(), InspectError> {
     let namespace = wanted.metadata.namespace.clone().unwrap_or_default();
-    let Ok(listed) = allowances::list(&connection.client, Some(&namespace)).await else { return Ok(()) };
+    let Ok(listed) = allowances::list(&connection.client, Some(&namespace), None).await else {
+        return Ok(());
+    };
     let others = listed.iter().filter(|it| it.metadata.name != wanted.metadata.name);
     let open = others.filter(|it| Allowance::compile(it).is_ok_and(|it| it.open(now))).count();
     if open >= allowances::MOST_HERE {
@@ -282,7 +284,7 @@ pub async fn read(
     labels: Option<&str>,
     now: Timestamp,
 ) -> Result<Vec<ListedAllowance>, InspectError> {
-    let found = match allowances::labelled(&connection.client, namespace, labels).await {
+    let found = match allowances::list(&connection.client, namespace, labels).await {
         Ok(found) => found,
         // Without the CustomResourceDefinition there are none.
         Err(error) => confirm_absence(&connection.client, &allowances::defined().plural, error)

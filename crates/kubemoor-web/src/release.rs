@@ -300,11 +300,13 @@ impl Timeline {
         if let Some(connection) = events {
             match events::about(&connection.client, namespace, guarded::KIND, name).await {
                 Ok(events) => timeline.moments.extend(events.into_iter().filter_map(|event| {
-                    let again = event.count.filter(|count| *count > 1);
-                    let again = again.map(|count| format!(" ({count} times)")).unwrap_or_default();
-                    let (time, text) = (event.time()?, event.message.clone() + &again);
-                    let is_warning = event.r#type == "Warning";
-                    Some(TimelineEntry { time, what: event.reason.clone(), is_warning, text })
+                    let (time, message) = (events::last_seen(&event)?, event.message.unwrap_or_default());
+                    let text = match event.count {
+                        Some(count @ 2..) => format!("{message} ({count} times)"),
+                        _ => message,
+                    };
+                    let is_warning = event.type_.as_deref() == Some("Warning");
+                    Some(TimelineEntry { time, what: event.reason.unwrap_or_default(), is_warning, text })
                 })),
                 Err(error) => timeline.notes.push(failed(connection, "list the events", error).to_string()),
             }

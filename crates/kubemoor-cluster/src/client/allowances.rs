@@ -5,7 +5,6 @@ use std::time::Duration;
 use http::Request;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
-use kube::core::Request as Requests;
 use kube::core::params::{DeleteParams, GetParams, PostParams, Preconditions};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -113,7 +112,8 @@ pub async fn make(
 ) -> Result<Ensured, MakeError> {
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let request = requests(Some(namespace))?.create(&PostParams::default(), call::encode(resource)?);
+    let request =
+        defined().requests(Some(namespace))?.create(&PostParams::default(), call::encode(resource)?);
     let request = request.map_err(ClusterError::from)?;
     match call::fetch::<DriftAllowance>(client, request, within).await {
         Ok(made) => return Ok(Ensured::Made(made)),
@@ -122,8 +122,10 @@ pub async fn make(
         Err(error) if error.is_not_found() && !error.proves_absence() => return Err(MakeError::NotDefined),
         Err(error) => return Err(error.into()),
     }
-    let request =
-        requests(Some(namespace))?.get(&segment(name)?, &GetParams::default()).map_err(ClusterError::from)?;
+    let request = defined()
+        .requests(Some(namespace))?
+        .get(&segment(name)?, &GetParams::default())
+        .map_err(ClusterError::from)?;
     let there: DriftAllowance = call::fetch(client, request, within).await?;
     let same = there.spec.object == resource.spec.object
         && there.spec.paths == resource.spec.paths
@@ -132,16 +134,9 @@ pub async fn make(
     if same { Ok(Ensured::There(there)) } else { Err(MakeError::Taken { name: name.to_owned() }) }
 }
 
-/// The allowances of one namespace, or of all. Where the definition is not installed, that is a `NotFound`.
+/// The allowances of one namespace, or of all, that match the label selector `labels`. Where the definition is not
+/// installed, that is a `NotFound`.
 pub async fn list(
-    client: &kube::Client,
-    namespace: Option<&str>,
-) -> Result<Vec<DriftAllowance>, ClusterError> {
-    labelled(client, namespace, None).await
-}
-
-/// Of these only what matches the label selector `labels`.
-pub async fn labelled(
     client: &kube::Client,
     namespace: Option<&str>,
     labels: Option<&str>,
@@ -151,7 +146,7 @@ pub async fn labelled(
 
 /// The current allowance; `None` if it does not exist.
 pub async fn read(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<Value>, ClusterError> {
-    let request = requests(Some(namespace))?.get(&segment(name)?, &GetParams::default())?;
+    let request = defined().requests(Some(namespace))?.get(&segment(name)?, &GetParams::default())?;
     match call::fetch(client, request, PATIENCE).await {
         Ok(object) => Ok(Some(object)),
         Err(error) => confirm_absence(client, PLURAL, error).await.map(|()| None),
@@ -194,11 +189,7 @@ pub fn defined() -> ApiResource {
 fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Vec<u8>>, ClusterError> {
     let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
     let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
-    Ok(requests(Some(namespace))?.delete(&segment(name)?, &parameters)?)
-}
-
-fn requests(namespace: Option<&str>) -> Result<Requests, ClusterError> {
-    Ok(Requests::new(defined().path(namespace)?))
+    Ok(defined().requests(Some(namespace))?.delete(&segment(name)?, &parameters)?)
 }
 
 /// `deployment-web-1f2e3d4c5b`: readable, and the same for the same request.

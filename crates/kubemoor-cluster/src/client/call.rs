@@ -5,7 +5,6 @@
 use std::error::Error;
 use std::time::Duration;
 
-use http::request::Builder;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
@@ -437,16 +436,12 @@ pub(super) async fn post<T: DeserializeOwned>(
     path: &str,
     object: &Value,
 ) -> Result<T, ClusterError> {
-    fetch(client, carry(Request::post(path), "application/json", object)?, PATIENCE).await
-}
-
-/// The request that carries an object in this form of JSON.
-pub(super) fn carry(request: Builder, form: &str, object: &Value) -> Result<Request<Vec<u8>>, ClusterError> {
-    request
-        .header(http::header::CONTENT_TYPE, form)
+    let request = Request::post(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
         .header(http::header::ACCEPT, "application/json")
         .body(object.to_string().into_bytes())
-        .map_err(|error| ClusterError::Unformed { reason: error.to_string() })
+        .map_err(|error| ClusterError::Unformed { reason: error.to_string() })?;
+    fetch(client, request, PATIENCE).await
 }
 
 /// The text of a warning: `299 - "text"`. The API server sends it in UTF-8, which not every header may hold.

@@ -22,7 +22,7 @@ use kube::config::{
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::pem::{self, PemObject};
 use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -178,12 +178,18 @@ fn no_client(error: &kube::Error) -> String {
 
 pub(super) fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
     let failed = |reason| ConnectError::Authority { path: path.to_owned(), reason };
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
-    let certificates: Result<Vec<_>, _> = certificates.map(|it| it.map(|it| it.to_vec())).collect();
-    match certificates {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(failed("there is none in it".to_owned())),
-        Err(error) => Err(failed(error.to_string())),
+    let pem = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    parse_certificates(&pem).map_err(|error| match error {
+        pem::Error::NoItemsFound => failed("there is none in it".to_owned()),
+        error => failed(error.to_string()),
+    })
+}
+
+pub(super) fn parse_certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, pem::Error> {
+    let certificates = CertificateDer::pem_slice_iter(pem).map(|it| it.map(|it| it.to_vec()));
+    match certificates.collect::<Result<Vec<_>, _>>()? {
+        none if none.is_empty() => Err(pem::Error::NoItemsFound),
+        certificates => Ok(certificates),
     }
 }
 

@@ -1,13 +1,16 @@
 //! The kinds that the API server serves, its version, and the types of kinds from its OpenAPI documents and from
 //! CustomResourceDefinitions. If an aggregated API is down, only its own kinds are missing.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    APIGroupList, APIResource, APIResourceList, APIVersions,
+};
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,55 +23,41 @@ use kubemoor_declare::model::Gvk;
 use kubemoor_declare::openapi::{self, Reduction, SchemaError};
 use kubemoor_declare::schema::KindSchema;
 
-#[derive(Deserialize)]
-struct ServerVersion {
-    major: String,
-    minor: String,
-}
-
 /// The kinds of every group, with their versions in the order that the API server prefers. Discovery does not
 /// say which field of a `scale` subresource holds the replicas, so that stays empty.
 pub async fn discover(client: &kube::Client) -> Result<Vec<KindFacts>, ClusterError> {
     let documents = discovery_documents(client).await?;
-    let mut kinds: Vec<KindFacts> = Vec::new();
-    let mut places: HashMap<(String, String), usize> = HashMap::new();
+    let mut kinds: BTreeMap<(String, String), KindFacts> = BTreeMap::new();
     for (group, version, resources) in documents {
         let resources = match resources {
-            Ok(resources) => resources.resources,
+            Ok(resources) => resources,
             Err(error) => {
                 tracing::warn!(%group, %version, %error, "the kinds of an API group cannot be read");
                 continue;
             }
         };
         for resource in resources.into_iter().filter(|resource| !resource.name.contains('/')) {
-            match places.entry((group.clone(), resource.kind.clone())) {
-                Entry::Occupied(place) => {
-                    let known = kinds.get_mut(*place.get()).filter(|known| known.plural == resource.name);
-                    known.into_iter().for_each(|known| known.versions.push(version.clone()));
-                }
-                Entry::Vacant(place) => {
-                    place.insert(kinds.len());
-                    kinds.push(KindFacts {
-                        group: group.clone(),
-                        kind: resource.kind,
-                        plural: resource.name,
-                        namespaced: resource.namespaced,
-                        versions: vec![version.clone()],
-                        scale_replicas_path: None,
-                    });
-                }
+            let known = kinds.entry((group.clone(), resource.kind.clone())).or_insert_with(|| KindFacts {
+                group: group.clone(),
+                kind: resource.kind.clone(),
+                plural: resource.name.clone(),
+                namespaced: resource.namespaced,
+                ..KindFacts::default()
+            });
+            if known.plural == resource.name {
+                known.versions.push(version.clone());
             }
         }
     }
-    Ok(kinds)
+    Ok(kinds.into_values().collect())
 }
 
 /// The resources, as group and plural, that go by a short name such as `deploy`.
 pub async fn by_short_name(client: &kube::Client, name: &str) -> Result<Vec<(String, String)>, ClusterError> {
     let mut found: Vec<(String, String)> = Vec::new();
     for (group, _, resources) in discovery_documents(client).await? {
-        let resources = resources.map(|resources| resources.resources).unwrap_or_default();
-        let named = resources.into_iter().filter(|it| it.short_names.iter().any(|short| short == name));
+        let is_named = |it: &APIResource| it.short_names.iter().flatten().any(|short| short == name);
+        let named = resources.unwrap_or_default().into_iter().filter(is_named);
         found.extend(named.map(|resource| (group.clone(), resource.name)));
     }
     found.sort();
@@ -78,7 +67,7 @@ pub async fn by_short_name(client: &kube::Client, name: &str) -> Result<Vec<(Str
 
 /// The API server's version, such as 1 and 28.
 pub async fn version(client: &kube::Client) -> Result<(u32, u32), ClusterError> {
-    let version: ServerVersion = call::fetch(client, call::get("/version")?, PATIENCE).await?;
+    let version: Info = call::fetch(client, call::get("/version")?, PATIENCE).await?;
     Ok((number(&version.major), number(&version.minor)))
 }
 
@@ -98,50 +87,12 @@ fn number(text: &str) -> u32 {
 
 const AT_ONCE: usize = 8;
 
-#[derive(Deserialize)]
-struct CoreVersions {
-    versions: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Groups {
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Group {
-    name: String,
-    versions: Vec<DiscoveredVersion>,
-    preferred_version: Option<DiscoveredVersion>,
-}
-
-#[derive(Deserialize)]
-struct DiscoveredVersion {
-    version: String,
-}
-
-#[derive(Deserialize)]
-struct Resources {
-    resources: Vec<DiscoveredResource>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DiscoveredResource {
-    name: String,
-    kind: String,
-    namespaced: bool,
-    #[serde(default)]
-    short_names: Vec<String>,
-}
-
-/// The documents of all groups and versions, the preferred version of each group in front.
+/// The resources of all groups and versions, the preferred version of each group in front.
 async fn discovery_documents(
     client: &kube::Client,
-) -> Result<Vec<(String, String, Result<Resources, ClusterError>)>, ClusterError> {
-    let core: CoreVersions = call::fetch(client, call::get("/api")?, PATIENCE).await?;
-    let groups: Groups = call::fetch(client, call::get("/apis")?, PATIENCE).await?;
+) -> Result<Vec<(String, String, Result<Vec<APIResource>, ClusterError>)>, ClusterError> {
+    let core: APIVersions = call::fetch(client, call::get("/api")?, PATIENCE).await?;
+    let groups: APIGroupList = call::fetch(client, call::get("/apis")?, PATIENCE).await?;
     let mut places: Vec<(String, String)> =
         core.versions.into_iter().map(|version| (String::new(), version)).collect();
     for group in groups.groups {
@@ -154,7 +105,9 @@ async fn discovery_documents(
         .map(|(group, version)| async move {
             let read = async {
                 let at = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
-                call::fetch(client, call::get(&format!("{at}/{version}"))?, PATIENCE).await
+                let request = call::get(&format!("{at}/{version}"))?;
+                let list: APIResourceList = call::fetch(client, request, PATIENCE).await?;
+                Ok::<_, ClusterError>(list.resources)
             };
             let resources = read.await;
             (group, version, resources)

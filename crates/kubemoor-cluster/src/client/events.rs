@@ -12,17 +12,19 @@ use std::time::Duration;
 
 use governor::Quota;
 use jiff::Timestamp;
-use kube::core::Request as Requests;
+use k8s_openapi::List;
+use k8s_openapi::api::core::v1::Event;
 use kube::core::params::{ListParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::client::call::{self, ClusterError, PATIENCE};
 use crate::client::lease::Leadership;
-use crate::client::resource::{ApiResource, Meta, segment};
+use crate::client::resource::{ApiResource, segment};
 use crate::client::writer::{ClusterWriter, WriteTurn, at_least_one};
+use kubemoor_runtime::metrics::EventFate;
 
 const CONTROLLER: &str = "kubemoor.dev/guard";
 
@@ -80,14 +82,6 @@ pub struct Notice {
     pub note: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Published {
-    Written,
-    /// It was said a moment ago and is only counted.
-    Counted,
-    Dropped,
-}
-
 struct Series {
     name: String,
     count: u32,
@@ -103,7 +97,8 @@ impl Events {
         Self { writer, instance, series: Mutex::default() }
     }
 
-    pub async fn publish(&self, notice: &Notice) -> Result<Published, ClusterError> {
+    /// Writes an event, unless it repeats one, which then counts, or there are too many.
+    pub async fn publish(&self, notice: &Notice) -> Result<EventFate, ClusterError> {
         let key = key(notice);
         let now = Instant::now();
         let again = {
@@ -117,12 +112,12 @@ impl Events {
             })
         };
         if let Some((_, _, false)) = again {
-            return Ok(Published::Counted);
+            return Ok(EventFate::Counted);
         }
-        let Some(turn) = self.writer.turn_now() else { return Ok(Published::Dropped) };
+        let Some(turn) = self.writer.turn_now() else { return Ok(EventFate::Dropped) };
         match self.write(&turn, key, notice, again.map(|(name, count, _)| (name, count))).await {
-            Ok(()) => Ok(Published::Written),
-            Err(ClusterError::NotLeading) => Ok(Published::Dropped),
+            Ok(()) => Ok(EventFate::Written),
+            Err(ClusterError::NotLeading) => Ok(EventFate::Dropped),
             Err(error) => Err(error),
         }
     }
@@ -136,8 +131,8 @@ impl Events {
         again: Option<(String, u32)>,
     ) -> Result<(), ClusterError> {
         let namespace = notice.regarding.namespace.as_deref().unwrap_or(NOWHERE);
-        let requests =
-            Requests::new(ApiResource::new("events.k8s.io", "v1", "Event", "events").path(Some(namespace))?);
+        let resource = ApiResource::new("events.k8s.io", "v1", "Event", "events");
+        let requests = resource.requests(Some(namespace))?;
         if let Some((name, count)) = again {
             let patch = json!({"series": {"count": count, "lastObservedTime": micros(Timestamp::now())}});
             let request = requests.patch(&segment(&name)?, &PatchParams::default(), &Patch::Merge(patch))?;
@@ -216,39 +211,12 @@ fn cut(note: &str) -> &str {
 
 const MOST_LISTED: u32 = 200;
 
-/// One event, in what both of the API's forms share.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EventRecord {
-    metadata: Meta,
-    #[serde(default)]
-    pub reason: String,
-    #[serde(default)]
-    pub message: String,
-    #[serde(default)]
-    pub r#type: String,
-    pub count: Option<u32>,
-    last_timestamp: Option<Timestamp>,
-    event_time: Option<Timestamp>,
-    series: Option<ReportedSeries>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ReportedSeries {
-    last_observed_time: Option<Timestamp>,
-}
-
-#[derive(Deserialize)]
-struct EventPage {
-    items: Option<Vec<EventRecord>>,
-}
-
-impl EventRecord {
-    pub fn time(&self) -> Option<Timestamp> {
-        let series = self.series.as_ref().and_then(|series| series.last_observed_time);
-        series.or(self.last_timestamp).or(self.event_time).or(self.metadata.creation_timestamp)
-    }
+/// When an event, in either of the API's forms, was seen last.
+pub fn last_seen(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let (last, created) = (event.last_timestamp.as_ref(), event.metadata.creation_timestamp.as_ref());
+    let seen = series.map(|time| time.0).or(last.map(|time| time.0));
+    seen.or(event.event_time.as_ref().map(|time| time.0)).or(created.map(|time| time.0))
 }
 
 /// The events in `namespace` about the object of this kind and name.
@@ -257,13 +225,12 @@ pub async fn about(
     namespace: &str,
     kind: &str,
     name: &str,
-) -> Result<Vec<EventRecord>, ClusterError> {
-    let path = ApiResource::new("", "v1", "Event", "events").path(Some(namespace))?;
+) -> Result<Vec<Event>, ClusterError> {
+    let requests = ApiResource::new("", "v1", "Event", "events").requests(Some(namespace))?;
     let fields = format!("involvedObject.kind={kind},involvedObject.name={name}");
     let parameters = ListParams::default().fields(&fields).limit(MOST_LISTED);
-    let request = Requests::new(path).list(&parameters)?;
-    let list: EventPage = call::fetch(client, request, PATIENCE).await?;
-    Ok(list.items.unwrap_or_default())
+    let list: List<Event> = call::fetch(client, requests.list(&parameters)?, PATIENCE).await?;
+    Ok(list.items)
 }
 
 #[cfg(test)]

@@ -18,8 +18,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{Api, ListParams, Portforwarder};
 use kube::client::middleware::AuthLayer;
 use kube::client::{Body, ConfigExt};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
+use rustls_pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -59,7 +58,8 @@ pub async fn find(
     let roots = match named {
         Some(named) => Some(named),
         None => {
-            let parsed = info.authority.as_deref().map(parse).transpose();
+            let pem = info.authority.as_deref().map(str::as_bytes);
+            let parsed = pem.map(connection::parse_certificates).transpose();
             parsed.map_err(|_| ForwardError::ReadAuthority(place.clone()))?
         }
     };
@@ -106,15 +106,6 @@ impl ReachableGuard {
             pod: target.pod.clone(),
             reason: causes_of(error.as_ref()),
         })
-    }
-}
-
-fn parse(pem: &str) -> Result<Vec<Vec<u8>>, rustls_pki_types::pem::Error> {
-    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
-    let certificates: Result<Vec<_>, _> = certificates.map(|it| it.map(|it| it.to_vec())).collect();
-    match certificates? {
-        none if none.is_empty() => Err(rustls_pki_types::pem::Error::NoItemsFound),
-        certificates => Ok(certificates),
     }
 }
 

@@ -6,8 +6,6 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use governor::Quota;
-use http::Request;
-use kube::core::Request as Requests;
 use kube::core::params::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,8 +16,7 @@ use crate::client::lease::Leadership;
 use crate::client::pages::Pages;
 use crate::client::resource::{ApiResource, GROUP, VERSION, segment};
 use crate::client::writer::{ClusterWriter, at_least_one};
-use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_declare::model::ReleaseId;
 use kubemoor_policy::guarded::{
     GuardedRelease, GuardedReleaseStatus, LeaseReference, SuspendedReleases, Suspension, hidden_digest,
 };
@@ -67,9 +64,9 @@ impl GuardedReleases {
     }
 
     /// The knowledge of an earlier guard; empty where the CustomResourceDefinition is absent.
-    pub async fn remembered(&self, key: &SigningKey) -> Result<Vec<Remembered>, ClusterError> {
+    pub async fn remembered(&self, key: &SigningKey) -> Result<Vec<LoopOrder>, ClusterError> {
         let listed = list_within(&self.client, &self.namespaces).await?;
-        Ok(listed.iter().filter_map(|guarded| Remembered::from_status(guarded, key)).collect())
+        Ok(listed.iter().filter_map(|guarded| remembered(guarded, key)).collect())
     }
 
     /// Creates the GuardedRelease of a release, and returns it; `None` if it exists already.
@@ -79,8 +76,9 @@ impl GuardedReleases {
             "metadata": {"name": release.name, "namespace": release.namespace},
             "spec": {},
         });
-        let request =
-            requests(Some(&release.namespace))?.create(&PostParams::default(), call::encode(&body)?);
+        let request = resource()
+            .requests(Some(&release.namespace))?
+            .create(&PostParams::default(), call::encode(&body)?);
         match self.writer.send(request?).await {
             Err(error) if error.is_conflict() => Ok(None),
             outcome => outcome.map(|body| stored(&body)),
@@ -91,7 +89,8 @@ impl GuardedReleases {
     pub async fn remove(&self, release: &ReleaseId, uid: &str) -> Result<(), ClusterError> {
         let parameters = DeleteParams::background()
             .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
-        let request = requests(Some(&release.namespace))?.delete(&segment(&release.name)?, &parameters)?;
+        let request =
+            resource().requests(Some(&release.namespace))?.delete(&segment(&release.name)?, &parameters)?;
         match self.writer.send(request).await {
             Err(error) if error.is_overtaken() => Ok(()),
             outcome => outcome.map(drop),
@@ -111,7 +110,7 @@ impl GuardedReleases {
             "metadata": {"name": name, "namespace": namespace, "resourceVersion": live.metadata.resource_version},
             "spec": live.spec, "status": status,
         });
-        let request = requests(namespace)?.replace_subresource(
+        let request = resource().requests(namespace)?.replace_subresource(
             "status",
             &segment(name)?,
             &PostParams::default(),
@@ -157,7 +156,7 @@ pub async fn lease(
 /// The GuardedRelease of a release; none where the definition is absent.
 pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<GuardedRelease>, ClusterError> {
     let name = segment(&release.name)?;
-    let request = requests(Some(&release.namespace))?.get(&name, &GetParams::default())?;
+    let request = resource().requests(Some(&release.namespace))?.get(&name, &GetParams::default())?;
     match call::fetch::<Value>(client, request, PATIENCE).await {
         Ok(object) => Ok(typed(object).map(|object| *object)),
         Err(error) => confirm_absence(client, PLURAL, error).await.map(|()| None),
@@ -212,10 +211,6 @@ fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
 }
 
-fn requests(namespace: Option<&str>) -> Result<Requests, ClusterError> {
-    Ok(Requests::new(resource().path(namespace)?))
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserSetting {
     Suspend(Suspension),
@@ -240,7 +235,7 @@ pub async fn set(
         UserSetting::Resume => json!({"suspend": null, "suspendUntil": null, "suspendReason": null}),
         UserSetting::Reconcile(at) => json!({"reconcileAt": at}),
     };
-    let request = requests(Some(&release.namespace))?.patch(
+    let request = resource().requests(Some(&release.namespace))?.patch(
         &segment(&release.name)?,
         &PatchParams::default(),
         &Patch::Merge(json!({"spec": spec})),
@@ -251,52 +246,21 @@ pub async fn set(
 /// The reason of a release with an object that another client keeps changing back.
 const CONTESTED: &str = "Contested";
 
-/// An earlier guard's knowledge of a release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
-    pub release: ReleaseId,
-    pub revision: u64,
-    /// The uid of that revision's record; `None` if the status does not name it.
-    pub record: Option<String>,
-    /// SHA-256 of that revision's manifest as it was first seen.
-    pub digest: [u8; 32],
-    /// The live objects that carried the release's annotations, and the declarations that they matched.
-    pub seen: Vec<SeenAlive>,
-    /// The objects that another client kept changing back.
-    pub contested: Vec<ObjectId>,
-    /// The field manager with which Helm writes the release's objects.
-    pub manager: Option<String>,
-}
-
-impl From<Remembered> for LoopOrder {
-    fn from(remembered: Remembered) -> Self {
-        let Remembered { release, revision, record, digest, seen, contested, manager } = remembered;
-        let first = First { uid: record, revision, digest };
-        Self::Remember { release, first, seen, contested, manager: manager.map(Into::into) }
-    }
-}
-
-impl Remembered {
-    /// The content of a GuardedRelease's status, if a guard with this key signed it.
-    pub fn from_status(guarded: &GuardedRelease, key: &SigningKey) -> Option<Self> {
-        let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
-        let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
-        let drifts = status.drifts.iter().filter(|_| is_contested);
-        Some(Self {
-            contested: drifts.map(|drift| drift.object.id(&release.namespace)).collect(),
-            revision: status.revision,
-            record: status.record_uid.clone(),
-            manager: status.field_manager.clone(),
-            digest: hidden_digest(
-                key,
-                &release,
-                (status.revision, status.record_uid.as_deref()),
-                digest(&status.manifest_digest)?,
-            ),
-            seen: status.seen.iter().map(|object| object.seen(key, &release)).collect(),
-            release,
-        })
-    }
+/// An earlier guard's knowledge of a release, from its GuardedRelease's status, if a guard with this key signed it.
+pub fn remembered(guarded: &GuardedRelease, key: &SigningKey) -> Option<LoopOrder> {
+    let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
+    let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
+    let drifts = status.drifts.iter().filter(|_| is_contested);
+    let (uid, revision) = (status.record_uid.clone(), status.revision);
+    let shown = digest(&status.manifest_digest)?;
+    let digest = hidden_digest(key, &release, (revision, uid.as_deref()), shown);
+    Some(LoopOrder::Remember {
+        first: First { uid, revision, digest },
+        seen: status.seen.iter().map(|object| object.seen(key, &release)).collect(),
+        contested: drifts.map(|drift| drift.object.id(&release.namespace)).collect(),
+        manager: status.field_manager.clone().map(Into::into),
+        release,
+    })
 }
 
 fn digest(text: &str) -> Option<[u8; 32]> {
@@ -310,26 +274,21 @@ fn digest(text: &str) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SeenPolicy<'p> {
-    pub(crate) name: &'p str,
-    pub(crate) generation: i64,
-    pub(crate) resource_version: &'p str,
-}
-
-/// Writes the conditions of a policy; a conflict if that has changed since.
+/// Writes the conditions of a policy as it was seen; a conflict if it has changed since.
 pub(crate) async fn set_policy_status(
     writer: &ClusterWriter,
-    policy: SeenPolicy<'_>,
+    name: &str,
+    generation: i64,
+    resource_version: &str,
     conditions: Vec<Value>,
 ) -> Result<(), ClusterError> {
-    let path =
-        format!("{}/{}/status?fieldManager=kubemoor", policy_resource().path(None)?, segment(policy.name)?);
     let body = json!({
-        "metadata": {"resourceVersion": policy.resource_version},
-        "status": {"observedGeneration": policy.generation, "conditions": conditions},
+        "metadata": {"resourceVersion": resource_version},
+        "status": {"observedGeneration": generation, "conditions": conditions},
     });
-    let request = call::carry(Request::patch(path), "application/merge-patch+json", &body)?;
+    let parameters = PatchParams { field_manager: Some("kubemoor".to_owned()), ..PatchParams::default() };
+    let requests = policy_resource().requests(None)?;
+    let request = requests.patch_subresource("status", &segment(name)?, &parameters, &Patch::Merge(body))?;
     writer.send(request).await.map(drop)
 }
 

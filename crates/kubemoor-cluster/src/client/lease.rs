@@ -103,15 +103,13 @@ impl Election {
         let mut events = std::pin::pin!(watcher(self.leases.clone(), selected).default_backoff());
         loop {
             let now = Instant::now();
-            if self.leadership.remaining() == Some(Duration::ZERO) {
+            let left = self.leadership.remaining();
+            if left.is_zero() {
                 self.leadership.lose();
             }
             match self.candidacy.step(now) {
                 ElectionStep::Wait(until) => {
-                    let until = match self.leadership.remaining() {
-                        Some(left) if !left.is_zero() => until.min(now + left),
-                        _ => until,
-                    };
+                    let until = if left.is_zero() { until } else { until.min(now + left) };
                     tokio::select! {
                         () = sleep_until(until) => {}
                         event = events.next() => match event {
@@ -122,8 +120,7 @@ impl Election {
                     }
                 }
                 step => {
-                    let left = self.leadership.remaining().filter(|left| !left.is_zero());
-                    let within = left.unwrap_or(ATTEMPT).min(ATTEMPT);
+                    let within = if left.is_zero() { ATTEMPT } else { left.min(ATTEMPT) };
                     let outcome = timeout(within, self.act(step)).await;
                     let outcome = outcome.unwrap_or(Err(ClusterError::Late { within }));
                     match outcome {
@@ -153,9 +150,13 @@ impl Election {
                 self.see(lease);
                 return Ok(());
             }
-            ElectionStep::Create => self.leases.create(&PostParams::default(), &self.claim(true)).await,
-            ElectionStep::Take => self.replace(true).await,
-            ElectionStep::Renew => self.replace(false).await,
+            step => {
+                let (lease, parameters) = (self.claim(step == ElectionStep::Take), PostParams::default());
+                match &self.lease {
+                    Some(_) => self.leases.replace(&self.place.name, &parameters, &lease).await,
+                    None => self.leases.create(&parameters, &lease).await,
+                }
+            }
         };
         match written {
             Ok(lease) => {
@@ -171,10 +172,6 @@ impl Election {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    async fn replace(&self, takes: bool) -> kube::Result<Lease> {
-        self.leases.replace(&self.place.name, &PostParams::default(), &self.claim(takes)).await
     }
 
     /// The Lease in this replica's name; `takes` it from another.
@@ -248,8 +245,7 @@ enum ElectionStep {
     /// Nothing before this instant.
     Wait(Instant),
     Read,
-    /// Create it in its own name.
-    Create,
+    /// Create it in its own name, or take it from another.
     Take,
     Renew,
 }
@@ -271,7 +267,7 @@ impl Candidacy {
         }
         match &self.view {
             LeaseView::Unknown => ElectionStep::Read,
-            LeaseView::Absent => ElectionStep::Create,
+            LeaseView::Absent => ElectionStep::Take,
             LeaseView::Lease { holder, .. } if *holder == self.me => match self.renew_at {
                 Some(at) if at > now => ElectionStep::Wait(at),
                 _ => ElectionStep::Renew,
@@ -325,40 +321,33 @@ pub struct Leadership(Arc<Belief>);
 
 #[derive(Debug)]
 struct Belief {
-    until: RwLock<LeadEnd>,
+    /// Until when the process leads.
+    until: RwLock<Option<Instant>>,
     told: watch::Sender<bool>,
 }
 
-/// Until when a process leads.
-#[derive(Clone, Copy, Debug)]
-enum LeadEnd {
-    Never,
-    Instant(Instant),
-    Always,
-}
+/// For how long a process leads that knows of no other: longer than any runs.
+const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 impl Leadership {
     /// Of a process that knows of no other.
     pub fn alone() -> Self {
-        Self::new(LeadEnd::Always)
+        Self::new(Some(Instant::now() + FOR_EVER))
     }
 
     /// Of a process that must write nothing.
     pub fn never() -> Self {
-        Self::new(LeadEnd::Never)
+        Self::new(None)
     }
 
     pub fn holds(&self) -> bool {
-        self.remaining().is_none_or(|left| !left.is_zero())
+        !self.remaining().is_zero()
     }
 
-    /// How long this process certainly leads; `None` without a limit, zero if it does not lead.
-    pub fn remaining(&self) -> Option<Duration> {
-        match *self.0.until.read() {
-            LeadEnd::Never => Some(Duration::ZERO),
-            LeadEnd::Instant(until) => Some(until.saturating_duration_since(Instant::now())),
-            LeadEnd::Always => None,
-        }
+    /// How long this process certainly leads; zero if it does not lead.
+    pub fn remaining(&self) -> Duration {
+        let until = *self.0.until.read();
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Tells when the lead is gained or lost. After a stop of the process it may
@@ -370,11 +359,11 @@ impl Leadership {
     /// Of a process that leads until that time.
     #[cfg(test)]
     pub(crate) fn until(until: Instant) -> Self {
-        Self::new(LeadEnd::Instant(until))
+        Self::new(Some(until))
     }
 
     pub(crate) fn lose(&self) {
-        *self.0.until.write() = LeadEnd::Never;
+        *self.0.until.write() = None;
         if self.0.told.send_if_modified(std::mem::take) {
             tracing::info!("this replica leads no more; it goes on judging edits");
         }
@@ -383,15 +372,15 @@ impl Leadership {
     fn gain(&self, until: Instant) {
         // If the lead had ended, another process may have led since.
         let is_renewal = self.holds();
-        *self.0.until.write() = LeadEnd::Instant(until);
+        *self.0.until.write() = Some(until);
         let is_news = |told: &mut bool| !std::mem::replace(told, true) || !is_renewal;
         if self.0.told.send_if_modified(is_news) {
             tracing::info!("this replica leads: it repairs, registers and writes statuses");
         }
     }
 
-    fn new(until: LeadEnd) -> Self {
-        let told = watch::Sender::new(matches!(until, LeadEnd::Always));
+    fn new(until: Option<Instant>) -> Self {
+        let told = watch::Sender::new(until.is_some());
         Self(Arc::new(Belief { until: RwLock::new(until), told }))
     }
 }

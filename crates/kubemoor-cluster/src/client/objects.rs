@@ -190,7 +190,7 @@ impl Sightings {
 
 impl ObjectTarget {
     fn requests(&self) -> Result<Requests, ClusterError> {
-        Ok(Requests::new(self.resource.path(self.namespace.as_deref())?))
+        self.resource.requests(self.namespace.as_deref())
     }
 
     fn segment(&self) -> Result<String, ClusterError> {

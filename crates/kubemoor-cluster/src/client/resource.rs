@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use kube::core::Request as Requests;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -51,6 +52,10 @@ impl ApiResource {
     /// Whether the objects are Secrets, whose values no message may quote.
     pub(crate) fn is_secret(&self) -> bool {
         self.group.is_empty() && self.plural == "secrets"
+    }
+
+    pub(crate) fn requests(&self, namespace: Option<&str>) -> Result<Requests, ClusterError> {
+        Ok(Requests::new(self.path(namespace)?))
     }
 
     /// The path of the resource's collection: of one namespace, or of all.

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::{Method, Request};
+use http::Request;
+use kube::core::Request as Requests;
+use kube::core::params::{GetParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::client::call::{self, ClusterError, PATIENCE};
+use crate::client::resource::{ApiResource, segment};
 
 const CAP: usize = 2 << 20;
 
@@ -38,7 +41,8 @@ impl FoundSecret {
 impl SharedSecret {
     pub async fn read(&self, client: &kube::Client) -> Result<Option<FoundSecret>, ClusterError> {
         let read = async {
-            let answer = call::send(client, call::get(&self.path())?, CAP, PATIENCE).await?;
+            let request = self.requests()?.get(&segment(&self.name)?, &GetParams::default())?;
+            let answer = call::send(client, request, CAP, PATIENCE).await?;
             call::decode(&answer)
         };
         let read = call::found(read.await).map_err(|error| error.during(self.cannot_be("read", "get")))?;
@@ -72,8 +76,8 @@ impl SharedSecret {
         )
     }
 
-    fn path(&self) -> String {
-        format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name)
+    fn requests(&self) -> Result<Requests, ClusterError> {
+        ApiResource::new("", "v1", "Secret", "secrets").requests(Some(&self.namespace))
     }
 
     fn request(
@@ -82,22 +86,23 @@ impl SharedSecret {
         over: Option<FoundSecret>,
     ) -> Result<Request<Vec<u8>>, ClusterError> {
         let data: Value = data.into_iter().map(|(key, text)| (key, STANDARD.encode(text))).collect();
-        let (method, path, secret) = match over {
+        let (requests, parameters) = (self.requests()?, PostParams::default());
+        let request = match over {
             Some(FoundSecret(mut live)) => {
                 if let Some(fields) = live.as_object_mut() {
                     fields.insert("data".to_owned(), data);
                 }
-                (Method::PUT, self.path(), live)
+                requests.replace(&segment(&self.name)?, &parameters, call::encode(&live)?)
             }
             None => {
                 let secret = json!({
                     "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
                     "metadata": {"name": self.name, "labels": {"app.kubernetes.io/name": "kubemoor"}},
                 });
-                (Method::POST, format!("/api/v1/namespaces/{}/secrets", self.namespace), secret)
+                requests.create(&parameters, call::encode(&secret)?)
             }
         };
-        call::carry(Request::builder().method(method).uri(path), "application/json", &secret)
+        Ok(request?)
     }
 }
 

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::stream;
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::Resource as Kind;
@@ -41,20 +40,15 @@ const QUIET: Duration = Duration::from_secs(75);
 /// After a watch that lasted so long, its end is no failure.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// The pause after an attempt that got no answer at all: asking costs a server that is down nothing, and it
-/// should be followed as soon as it returns.
-const AWAY: Duration = Duration::from_secs(1);
-
-/// After an answer that a server is busy or broken (429, 5xx): the first pause, and the one to which pauses grow. Each is
-/// prolonged by up to its own length, by chance, so that guards do not ask at the same moment.
-const BUSY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
+/// The longest pause while a server is down or busy (429, 5xx), and for a while after it was: it should be followed as
+/// soon as it returns.
+const SOON: Duration = Duration::from_secs(2);
 
 /// The longest pause that a server may ask for.
 const ASKED: Duration = Duration::from_secs(30);
 
-/// After an outage a server may refuse everything for a while, because it does not know any rights yet: the
-/// length of that while, and the pause between attempts.
-const RETURNING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_millis(500));
+/// How long after an outage a server may refuse everything, because it does not know any rights yet.
+const RETURNING: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub enum ObjectEvent<T> {
@@ -108,19 +102,22 @@ struct WatchSource {
 
 type WatchChanges<F> = BoxStream<'static, kube::Result<WatchEvent<<F as ObjectForm>::Wire>>>;
 
-/// How long to wait before an API server that failed is asked again: one that was down or busy is followed within five
-/// seconds after it returns, however long it was away, unless it asks for a longer pause. After other refusals the
-/// pauses grow.
+/// How long to wait before an API server that failed is asked again. The pauses grow, but one that was down or busy is
+/// followed within five seconds after it returns, however long it was away, unless it asks for a longer pause.
 #[derive(Default)]
 struct RetryPace {
-    /// The time of the last outage, and the pauses after it.
-    outage: Option<(Instant, ExponentialBackoff)>,
-    refused: DefaultBackoff,
+    outage: Option<Instant>,
+    pauses: DefaultBackoff,
     /// The end of the last pause.
     until: Option<Instant>,
 }
 
 impl<T> ObjectEvent<T> {
+    /// Whether the kind is not found.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Broken(error) if error.is_not_found())
+    }
+
     /// The same event, with its object converted by `f`.
     pub(crate) fn try_map<U, E>(self, f: impl FnOnce(T) -> Result<U, E>) -> Result<ObjectEvent<U>, E> {
         Ok(match self {
@@ -361,44 +358,26 @@ impl WatchSource {
 impl RetryPace {
     /// The pause after a failure.
     fn after(&mut self, error: &ClusterError) -> Duration {
-        let pause = self.next(error);
+        if error.is_outage() {
+            self.outage = Some(Instant::now());
+        }
+        let pause = self.next();
+        let pause = error.retry_after().map_or(pause, |asked| asked.min(ASKED) + pause / 2);
         self.until = Some(Instant::now() + pause);
         pause
-    }
-
-    fn next(&mut self, error: &ClusterError) -> Duration {
-        let now = Instant::now();
-        let recent = self.outage.take().filter(|(last, _)| *last + RETURNING.0 > now);
-        if !error.is_outage() {
-            let is_back = recent.is_some();
-            self.outage = recent;
-            return if is_back { RETURNING.1 } else { self.refused.next().unwrap_or_default() };
-        }
-        let (first, longest) = BUSY;
-        let mut pauses = recent.map_or_else(
-            || {
-                let growing = ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest);
-                growing.without_max_times().with_jitter().build()
-            },
-            |(_, pauses)| pauses,
-        );
-        let pause = match error {
-            ClusterError::Unreachable { .. } | ClusterError::Untrusted { .. } => AWAY,
-            _ => pauses.next().unwrap_or(longest),
-        };
-        self.outage = Some((now, pauses));
-        error.retry_after().map_or(pause, |asked| asked.min(ASKED) + pause / 2)
     }
 
     /// The pause after a watch that ended before its time, after it had `lasted` so long.
     fn after_end(&mut self, lasted: Duration) -> Duration {
         if lasted >= STEADY {
-            self.refused = DefaultBackoff::default();
+            self.pauses = DefaultBackoff::default();
         }
-        if self.outage.as_ref().is_some_and(|(last, _)| last.elapsed() < RETURNING.0) {
-            return RETURNING.1;
-        }
-        self.refused.next().unwrap_or_default()
+        self.next()
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.pauses.next().unwrap_or(SOON);
+        if self.outage.is_some_and(|last| last.elapsed() < RETURNING) { pause.min(SOON) } else { pause }
     }
 }
 

@@ -70,7 +70,7 @@ impl WriteTurn<'_> {
     /// Sends one request of the write; the body of the answer.
     pub(crate) async fn send(&self, request: Request<Vec<u8>>) -> Result<Vec<u8>, ClusterError> {
         let ClusterWriter { client, leadership, patience, .. } = self.0;
-        let within = leadership.remaining().unwrap_or(*patience).min(*patience);
+        let within = leadership.remaining().min(*patience);
         if within.is_zero() {
             return Err(ClusterError::NotLeading);
         }

@@ -2,7 +2,7 @@
 //! moment; for an ended one only its deletion time is kept. No namespace can use up the room of the others: only a
 //! limited number of each counts, and the rest wait for a listing that finds room for them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -224,7 +224,7 @@ impl Allowances {
 
     fn put_off(&self, key: &AllowanceKey) {
         if let Ok(again) = Timestamp::now().checked_add(CLEARING_AGAIN) {
-            self.known.write().clear_at(again, key.clone());
+            self.known.write().clear_at(again, key);
         }
     }
 }
@@ -284,13 +284,10 @@ type AllowanceKey = (String, String);
 /// each namespace and [`MOST`] of all count; of the others nothing is kept.
 #[derive(Default)]
 struct AllowanceIndex {
-    open: HashMap<AllowanceKey, Arc<Allowance>>,
+    open: BTreeMap<AllowanceKey, Arc<Allowance>>,
     by_object: HashMap<ObjectId, Vec<Arc<Allowance>>>,
     /// By allowance, the version that was taken in, and its life.
     versions: HashMap<AllowanceKey, AllowanceLife>,
-    due: BTreeSet<(Timestamp, AllowanceKey)>,
-    /// How many are open, by namespace.
-    counts: HashMap<String, usize>,
     /// The namespaces whose excess of allowances was already reported.
     crowded: HashSet<String>,
     /// Whether the overflow was already reported for the cluster.
@@ -323,17 +320,18 @@ impl AllowanceIndex {
         self.versions.get(key).is_some_and(|known| known.version == version)
     }
 
+    /// When the next one ends or is to be deleted.
     fn next_due(&self) -> Option<Timestamp> {
-        self.due.first().map(|(due, _)| *due)
+        let ended = self.versions.iter().filter(|(key, _)| !self.open.contains_key(*key));
+        let clearings = ended.filter_map(|(_, life)| life.clearing);
+        self.open.values().map(|allowance| allowance.until).chain(clearings).min()
     }
 
     /// An allowance that is still known is to be cleared away then, and not before.
-    fn clear_at(&mut self, time: Timestamp, key: AllowanceKey) {
-        let Some(life) = self.versions.get_mut(&key) else { return };
-        if let Some(before) = life.clearing.replace(time) {
-            self.due.remove(&(before, key.clone()));
+    fn clear_at(&mut self, time: Timestamp, key: &AllowanceKey) {
+        if let Some(life) = self.versions.get_mut(key) {
+            life.clearing = Some(time);
         }
-        self.due.insert((time, key));
     }
 
     /// Whether an allowance counts, or would.
@@ -356,66 +354,44 @@ impl AllowanceIndex {
             self.complain(&key.0);
             return touched;
         }
-        let clearing = life.clearing;
         self.versions.insert(key.clone(), life);
-        match allowance {
-            Some(allowance) => {
-                let allowance = Arc::new(allowance);
-                *self.counts.entry(key.0.clone()).or_default() += 1;
-                self.due.insert((allowance.until, key.clone()));
-                for object in allowance.objects() {
-                    self.by_object.entry(object.clone()).or_default().push(Arc::clone(&allowance));
-                    if !touched.contains(&object) {
-                        touched.push(object);
-                    }
+        if let Some(allowance) = allowance.map(Arc::new) {
+            for object in allowance.objects() {
+                self.by_object.entry(object.clone()).or_default().push(Arc::clone(&allowance));
+                if !touched.contains(&object) {
+                    touched.push(object);
                 }
-                self.open.insert(key.clone(), allowance);
             }
-            None => self.due.extend(clearing.map(|clearing| (clearing, key.clone()))),
+            self.open.insert(key.clone(), allowance);
         }
         touched
     }
 
     /// Takes an allowance out; the objects that it was for.
     fn take(&mut self, key: &AllowanceKey) -> Vec<ObjectId> {
-        if let Some(life) = self.versions.remove(key)
-            && let Some(clearing) = life.clearing
-        {
-            self.due.remove(&(clearing, key.clone()));
-        }
+        self.versions.remove(key);
         self.shut(key)
     }
 
     /// Shuts what has ended by `now`: the objects concerned, and the allowances to be cleared away.
     fn end(&mut self, now: Timestamp) -> (Vec<ObjectId>, Vec<(AllowanceKey, AllowanceLife)>) {
-        let (mut touched, mut garbage) = (Vec::new(), Vec::new());
-        while let Some((due, key)) = self.due.first().cloned().filter(|(due, _)| *due <= now) {
-            self.due.remove(&(due, key.clone()));
-            let life = self.versions.get(&key).cloned();
-            if self.open.contains_key(&key) {
-                touched.extend(self.shut(&key));
-                self.due.extend(life.and_then(|life| Some((life.clearing?, key))));
-            } else if let Some(life) = life {
-                garbage.push((key, life));
-            }
-        }
-        (touched, garbage)
+        let is_over = |(_, allowance): &(&AllowanceKey, &Arc<Allowance>)| allowance.until <= now;
+        let over: Vec<AllowanceKey> = self.open.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
+        let touched = over.iter().flat_map(|key| self.shut(key)).collect();
+        let garbage = self.versions.iter().filter(|(key, life)| {
+            life.clearing.is_some_and(|clearing| clearing <= now) && !self.open.contains_key(*key)
+        });
+        (touched, garbage.map(|(key, life)| (key.clone(), life.clone())).collect())
     }
 
     fn has_room_in(&self, namespace: &str) -> bool {
-        self.counts.get(namespace).is_none_or(|count| *count < MOST_HERE)
+        let here = self.open.range((namespace.to_owned(), String::new())..);
+        here.take_while(|((it, _), _)| it == namespace).count() < MOST_HERE
     }
 
     fn shut(&mut self, key: &AllowanceKey) -> Vec<ObjectId> {
         let Some(allowance) = self.open.remove(key) else { return Vec::new() };
-        self.due.remove(&(allowance.until, key.clone()));
-        if let Some(count) = self.counts.get_mut(&key.0) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.counts.remove(&key.0);
-            }
-            self.crowded.remove(&key.0);
-        }
+        self.crowded.remove(&key.0);
         let objects = allowance.objects();
         for object in &objects {
             if let Some(others) = self.by_object.get_mut(object) {

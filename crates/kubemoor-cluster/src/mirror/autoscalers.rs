@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscalerSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::resource::ApiResource;
 use crate::client::watch::Watch;
-use crate::mirror::kinds::{ServedKinds, WatchDoubt};
+use crate::mirror::kinds::ServedKinds;
 use crate::mirror::reflect::{
     ChangeAnnouncer, ChangeQueue, Listings, Mirror, Progress, Reflector, last_spec_writer, scopes,
 };
@@ -96,7 +98,7 @@ impl AutoscalerMirror {
     /// When the workload's autoscalers were deleted without a successor, as far as this process saw it.
     /// `None` if none was.
     pub fn departed(&self, workload: &ObjectId) -> Option<Departure> {
-        self.known.read().departed.get(workload).cloned()
+        self.known.read().departed.0.get(workload).cloned()
     }
 
     /// Notes that a workload had an autoscaler before this process started. If it still has one, nothing was
@@ -104,7 +106,7 @@ impl AutoscalerMirror {
     pub fn inherit_departed(&self, workload: &ObjectId) {
         let forgotten = {
             let mut known = self.known.write();
-            let is_known = known.targets.contains_key(workload) || known.departed.get(workload).is_some();
+            let is_known = known.targets.contains_key(workload) || known.departed.0.contains_key(workload);
             match is_known {
                 true => None,
                 false => known.departed.note(workload, (Vec::new(), None), Timestamp::now()),
@@ -115,7 +117,7 @@ impl AutoscalerMirror {
 
     /// Forgets that a workload had an autoscaler: its replicas are no longer left as they are.
     pub fn forget_departed(&self, workload: &ObjectId) {
-        self.known.write().departed.forget(workload);
+        self.known.write().departed.0.remove(workload);
     }
 
     /// Every workload that is scaled, or was, then each one whose autoscalers come, change or go.
@@ -149,10 +151,10 @@ impl AutoscalerMirror {
         };
         let mut resource = self.resource();
         let mut reflector = Reflector::new(watch(&resource));
-        let mut doubt = WatchDoubt::default();
         loop {
             let event = reflector.next().await;
-            if doubt.take(&event, || self.kinds.doubt()) {
+            if event.is_not_found() {
+                self.kinds.doubt();
                 let now = self.resource();
                 if now != resource {
                     resource = now;
@@ -407,7 +409,8 @@ pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
         namespace: Some(metadata.namespace.clone().into()),
         name: reference.name.into(),
     };
-    let maker = metadata.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(place);
+    let maker = owners.iter().find(|owner| owner.controller == Some(true));
+    let target = spec.scale_target_ref;
     let scales = Scales {
         target: place(spec.scale_target_ref),
         minimum: spec.min_replicas.unwrap_or(if is_keda { 0 } else { 1 }),
@@ -516,13 +519,9 @@ impl Departed {
 
     /// Notes that a workload is scaled again. An undeclared autoscaler is not a successor of a declared one.
     fn succeed(&mut self, workload: &ObjectId, is_declared: bool) {
-        if is_declared || self.get(workload).is_some_and(|known| known.declared.is_none()) {
+        if is_declared || self.0.get(workload).is_some_and(|known| known.declared.is_none()) {
             self.0.remove(workload);
         }
-    }
-
-    fn forget(&mut self, workload: &ObjectId) {
-        self.0.remove(workload);
     }
 }
 

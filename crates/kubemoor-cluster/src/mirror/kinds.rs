@@ -1,10 +1,10 @@
 //! The known kinds: the places of their objects, and the types of their fields. Starts with the built-in catalog and
 //! discovery. Reads types from the API server when the first release declares a kind, and for custom kinds again when
-//! their CustomResourceDefinition changes. The catalog only grows. Types that cannot be read now are retried, and the
-//! built-in types are used meanwhile. No hot loop, however many kinds are never served; and these never delay a new kind.
+//! their CustomResourceDefinition changes. The catalog only grows. Whoever asks for types that cannot be read now uses the
+//! built-in types, and asks again by `LearningAttempts`.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -16,10 +16,10 @@ use crate::client::call::ClusterError;
 use crate::client::discovery::{self, CustomKind, Edition, OpenApiDocuments, discover};
 use crate::client::objects::ObjectTarget;
 use crate::client::resource::{ApiResource, Meta};
-use crate::client::watch::{MetadataWatch, ObjectEvent};
+use crate::client::watch::MetadataWatch;
 use crate::mirror::reflect::{ChangeAnnouncer, ChangeQueue, Mirror, Reflector, until};
 use kubemoor_declare::catalog::{self, Catalog, KindFacts};
-use kubemoor_declare::model::{Gvk, ObjectId, Sweep};
+use kubemoor_declare::model::{Gvk, ObjectId};
 use kubemoor_declare::schema::KindSchema;
 use kubemoor_runtime::telemetry::FailureLog;
 
@@ -29,13 +29,11 @@ pub struct ServedKinds {
     current: ArcSwap<Snapshot>,
     /// Held while something is read, so that nothing is read twice.
     reading: Mutex<ReadState>,
-    /// Kinds that releases declare and that are not completely known yet.
-    owed: parking_lot::Mutex<Owed>,
     learned: ChangeAnnouncer<Gvk>,
     /// The names of CustomResourceDefinitions that came or changed.
     defined: ChangeAnnouncer<String>,
-    doubts: Doubts,
-    owing: Notify,
+    /// A kind is not found where discovery said that it is.
+    doubted: Notify,
 }
 
 /// A catalog and how far it is to be trusted.
@@ -45,9 +43,8 @@ pub(super) struct Snapshot {
     pub(super) catalog: Arc<Catalog>,
     /// Kinds for which the API server has given all its information, with the generation at which it did.
     settled: HashMap<Gvk, u64>,
-    /// Kinds that releases declared before their place was known, or that moved, with the generation at which
-    /// it became known.
-    found: HashMap<Gvk, u64>,
+    /// By group and kind, the generation at which it came, or was served elsewhere.
+    found: HashMap<(String, String), u64>,
 }
 
 struct ReadState {
@@ -84,11 +81,9 @@ impl ServedKinds {
             client,
             current: ArcSwap::from_pointee(snapshot),
             reading: Mutex::new(reading),
-            owed: parking_lot::Mutex::default(),
             learned: ChangeAnnouncer::default(),
             defined: ChangeAnnouncer::default(),
-            doubts: Doubts::default(),
-            owing: Notify::new(),
+            doubted: Notify::new(),
         }))
     }
 
@@ -116,12 +111,11 @@ impl ServedKinds {
         })
     }
 
-    /// A kind was not found at its [`ServedKinds::resource`]. Until it is found there, or the doubt is dropped, all
-    /// kinds are listed again, with growing pauses.
-    pub fn doubt(&self) -> KindDoubt {
-        let doubt = self.doubts.raise();
-        self.owing.notify_one();
-        doubt
+    /// A kind was not found at its [`ServedKinds::resource`]: an API server that has just started does not list all kinds
+    /// yet, and one that was upgraded serves some of them in other versions. All kinds are listed again, but the less
+    /// often the longer that has found nothing. Say so as long as it is not found.
+    pub fn doubt(&self) {
+        self.doubted.notify_one();
     }
 
     /// The API server's types of a kind; `None` if it gives none.
@@ -131,7 +125,7 @@ impl ServedKinds {
         snapshot.is_settled(gvk).then(|| snapshot.catalog.schema(gvk)).flatten()
     }
 
-    /// Follows the cluster's CustomResourceDefinitions, and learns what could not be learned before, until `stop`.
+    /// Follows the cluster's CustomResourceDefinitions, and lists kinds again that are not found, until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(self.follow()).await;
     }
@@ -151,28 +145,8 @@ impl ServedKinds {
         self.defined.subscribe([])
     }
 
-    pub(super) fn owe(&self, kinds: impl IntoIterator<Item = Gvk>) {
-        let snapshot = self.snapshot();
-        if self.owed.lock().add(kinds.into_iter().filter(|gvk| !snapshot.is_settled(gvk))) {
-            self.owing.notify_one();
-        }
-    }
-
-    /// Whether so many kinds are owed that it is time to drop those that no release declares any more.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.owed.lock().is_crowded()
-    }
-
-    /// Has no kinds learned any more that are not `declared`.
-    pub(super) fn drop_undeclared(&self, declared: &HashSet<Gvk>) {
-        self.owed.lock().drop_undeclared(|gvk| declared.contains(gvk));
-    }
-
-    /// Reads the API server's unknown facts about `kinds`. A read that fails is retried in the background.
+    /// Reads the API server's unknown facts about `kinds`.
     pub(super) async fn learn(&self, kinds: impl IntoIterator<Item = Gvk>) {
-        let kinds: Vec<Gvk> = kinds.into_iter().collect();
-        // Owed until learned, also when this call is given up half-way.
-        self.owe(kinds.iter().cloned());
         let mut reading = self.reading.lock().await;
         let snapshot = self.snapshot();
         let wanted: HashSet<Gvk> = kinds.into_iter().filter(|gvk| !snapshot.is_settled(gvk)).collect();
@@ -200,7 +174,7 @@ impl ServedKinds {
         let is_known = |catalog: &Catalog, gvk: &Gvk| catalog.facts(&gvk.group, &gvk.kind).is_some();
         if !wanted.iter().all(|gvk| is_known(&draft.catalog, gvk)) && reading.discovery.is_due(Instant::now())
         {
-            reading.discovery = Discovery::new(Instant::now());
+            reading.discovery.begin(Instant::now());
             reading.documents = None;
             add(&mut draft.catalog, discover(&self.client).await?);
         }
@@ -236,30 +210,33 @@ impl ServedKinds {
         Ok(())
     }
 
-    /// The caller holds `reading`.
-    fn publish(&self, draft: Draft) {
+    /// The caller holds `reading`. Whether kinds came or moved.
+    fn publish(&self, draft: Draft) -> bool {
         let before = self.snapshot();
         let generation = before.generation + 1;
         let Draft { catalog, learned } = draft;
         let mut settled = before.settled.clone();
         settled.extend(learned.iter().map(|gvk| (gvk.clone(), generation)));
-        let mut owed = self.owed.lock();
-        owed.drop_learned(&learned);
         // Their objects can be looked at there, though their types cannot be read yet.
-        let place = |catalog: &Catalog, gvk: &Gvk| {
-            let facts = catalog.facts(&gvk.group, &gvk.kind)?;
-            Some((facts.served(&gvk.version)?.to_owned(), facts.plural.clone()))
+        let place = |facts: &KindFacts| {
+            (facts.plural.clone(), facts.namespaced, facts.versions.iter().cloned().collect::<BTreeSet<_>>())
         };
-        let found: Vec<Gvk> = (owed.kinds.iter().chain(before.settled.keys()))
-            .filter(|gvk| !learned.contains(*gvk) && place(&catalog, gvk) != place(&before.catalog, gvk))
-            .cloned()
-            .collect();
-        drop(owed);
-        let mut all_found = before.found.clone();
-        all_found.extend(found.iter().map(|gvk| (gvk.clone(), generation)));
+        let is_moved = |facts: &&KindFacts| {
+            let known = before.catalog.facts(&facts.group, &facts.kind);
+            known.is_none_or(|known| place(known) != place(facts))
+        };
+        let moved: Vec<(String, String)> =
+            catalog.kinds().filter(is_moved).map(|facts| (facts.group.clone(), facts.kind.clone())).collect();
+        let mut found = before.found.clone();
+        found.extend(moved.iter().map(|kind| (kind.clone(), generation)));
         let catalog = Arc::new(catalog);
-        self.current.store(Arc::new(Snapshot { generation, catalog, settled, found: all_found }));
-        learned.iter().chain(&found).for_each(|gvk| self.learned.announce(gvk));
+        self.current.store(Arc::new(Snapshot { generation, catalog, settled, found }));
+        learned.iter().for_each(|gvk| self.learned.announce(gvk));
+        for (group, kind) in &moved {
+            let (group, kind) = (group.clone(), kind.clone());
+            self.learned.announce(&Gvk { group, version: String::new(), kind });
+        }
+        !moved.is_empty()
     }
 }
 
@@ -271,9 +248,8 @@ impl Snapshot {
 
     /// Whether the place or the types of a kind became known, or changed, after `generation`.
     pub(super) fn is_newer(&self, gvk: &Gvk, generation: u64) -> bool {
-        [&self.settled, &self.found]
-            .into_iter()
-            .any(|known| known.get(gvk).is_some_and(|at| *at > generation))
+        let found = self.found.get(&(gvk.group.clone(), gvk.kind.clone()));
+        self.settled.get(gvk).into_iter().chain(found).any(|at| *at > generation)
     }
 }
 
@@ -310,61 +286,44 @@ impl ServedKinds {
         let watch = MetadataWatch::new(self.client.clone(), &definitions, None, None);
         let mut reflector = Reflector::new(watch.into_events());
         let mut definitions = Definitions::default();
-        let mut attempts = LearningAttempts::none();
         loop {
             tokio::select! {
                 event = reflector.next() => reflector.take(event, &mut definitions),
                 () = until(definitions.settled_at) => {
                     let changed = definitions.take_changed();
+                    definitions.put_back(self.refresh(&changed).await);
                     changed.iter().for_each(|name| self.defined.announce(name));
-                    let (unread, error) = self.refresh(changed).await;
-                    if definitions.put_back(unread) {
-                        tracing::warn!(error, "some CustomResourceDefinitions cannot be read, trying again");
-                    }
                 }
-                () = self.owing.notified() => attempts.owe(Instant::now()),
-                () = until(attempts.at) => {
-                    let left = self.retry().await;
-                    attempts.tried(left, Instant::now());
-                }
+                () = self.doubted.notified() => self.find_again().await,
             }
         }
     }
 
     /// Takes in changes of CustomResourceDefinitions, as far as releases declare their kinds. Returns the names of those
     /// that could not be read, with the last reason.
-    async fn refresh(&self, names: HashSet<String>) -> (HashSet<String>, Option<String>) {
+    async fn refresh(&self, names: &HashSet<String>) -> (HashSet<String>, Option<ClusterError>) {
         let mut unread = (HashSet::new(), None);
         let mut reading = self.reading.lock().await;
         let snapshot = self.snapshot();
-        let owed = self.owed.lock().kinds.clone();
         let mut draft = Draft::from_snapshot(&snapshot);
         for name in names {
             let Some((plural, group)) = name.split_once('.') else { continue };
-            if !reading.customs.contains_key(&name) {
-                // A release that declares its kind, now or in a moment, finds it at once.
-                reading.discovery.outdate();
-                if !owed.iter().any(|gvk| gvk.group == group) {
-                    continue;
-                }
-            }
+            let Some(known) = reading.customs.get_mut(name) else {
+                // A release that declares its kind finds it at once.
+                reading.discovery.outdated = true;
+                continue;
+            };
             match discovery::crd(&self.client, plural, group).await {
-                Ok(Some(custom)) if reading.customs.get(&name) != Some(&custom.edition) => {
-                    let (kind, edition) = (custom.facts.kind.clone(), custom.edition.clone());
-                    let of_kind = |gvk: &&Gvk| gvk.group == group && gvk.kind == kind;
-                    let declared: Vec<Gvk> =
-                        snapshot.settled.keys().chain(&owed).filter(of_kind).cloned().collect();
-                    // If no release declares its kinds, the result is not published, and so not known.
-                    if !declared.is_empty() {
-                        draft.add_custom(custom);
-                        draft.learned.extend(declared);
-                        reading.customs.insert(name, edition);
-                    }
+                Ok(Some(custom)) if *known != custom.edition => {
+                    let of_kind = |gvk: &&Gvk| gvk.group == group && gvk.kind == custom.facts.kind;
+                    draft.learned.extend(snapshot.settled.keys().filter(of_kind).cloned());
+                    known.clone_from(&custom.edition);
+                    draft.add_custom(custom);
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    unread.1 = Some(error.to_string());
-                    unread.0.insert(name);
+                    unread.1 = Some(error);
+                    unread.0.insert(name.clone());
                 }
             }
         }
@@ -374,41 +333,28 @@ impl ServedKinds {
         unread
     }
 
-    /// Tries again to find what is doubted and to learn what is owed. Returns what is left.
-    async fn retry(&self) -> Left {
-        let is_doubted = self.doubts.sweep();
-        if is_doubted {
-            self.find_again().await;
-        }
-        let owed = self.owed.lock().kinds.clone();
-        if !owed.is_empty() {
-            self.learn(owed).await;
-        }
-        match self.owed.lock().kinds.is_empty() {
-            _ if is_doubted => Left::Doubts,
-            false => Left::Owed,
-            true => Left::Nothing,
-        }
-    }
-
-    /// Lists all kinds again: some may be served elsewhere by now.
+    /// Lists all kinds again, when it is time: some may be served elsewhere by now.
     async fn find_again(&self) {
         let mut reading = self.reading.lock().await;
+        let now = Instant::now();
+        if !reading.discovery.is_due_again(now) {
+            return;
+        }
+        reading.discovery.begin(now);
+        reading.documents = None;
         let mut draft = Draft::from_snapshot(&self.snapshot());
         match discover(&self.client).await {
             Ok(kinds) => {
-                reading.discovery = Discovery::new(Instant::now());
-                reading.documents = None;
                 add(&mut draft.catalog, kinds);
-                self.publish(draft);
+                reading.discovery.note_found(self.publish(draft));
             }
             Err(error) => tracing::debug!(%error, "the kinds of the API server cannot be listed again"),
         }
     }
 }
 
-/// The longest pause before definitions that could not be read are read again.
-const LONGEST_REREAD: Duration = Duration::from_secs(60);
+/// The pause before definitions that could not be read are read again.
+const REREAD: Duration = Duration::from_secs(15);
 
 /// CustomResourceDefinitions in the versions in which they came by.
 #[derive(Default)]
@@ -417,8 +363,7 @@ struct Definitions {
     changed: HashSet<String>,
     /// When the changes of now have settled.
     settled_at: Option<Instant>,
-    /// How often in a row some could not be read.
-    failures: u32,
+    failures: FailureLog,
 }
 
 impl Definitions {
@@ -428,18 +373,14 @@ impl Definitions {
         std::mem::take(&mut self.changed)
     }
 
-    /// Takes back the names of those that could not be read: they are read again after a pause, which grows. Returns
-    /// whether that is the first failure in a row.
-    fn put_back(&mut self, unread: HashSet<String>) -> bool {
-        if unread.is_empty() {
-            self.failures = 0;
-            return false;
-        }
-        self.failures = self.failures.saturating_add(1);
+    /// Takes back the names of those that could not be read, with the last reason: they are read again after a pause.
+    fn put_back(&mut self, (unread, reason): (HashSet<String>, Option<ClusterError>)) {
+        let Some(error) = reason else { return self.failures.note_success() };
         self.changed.extend(unread);
-        let pause = SETTLING.saturating_mul(1 << self.failures.min(10)).min(LONGEST_REREAD);
-        self.settled_at.get_or_insert_with(|| Instant::now() + pause);
-        self.failures == 1
+        self.settled_at.get_or_insert_with(|| Instant::now() + REREAD);
+        if self.failures.note_failure() {
+            tracing::warn!(%error, "some CustomResourceDefinitions cannot be read, trying again");
+        }
     }
 }
 
@@ -477,157 +418,65 @@ const REDISCOVERY: Duration = Duration::from_secs(10);
 /// The longest pause between attempts to learn of a kind.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// The longest pause while a known kind is not found: objects that were guarded are not, as long as that lasts.
-const LONGEST_DOUBT: Duration = Duration::from_secs(60);
-
-/// After so many attempts, about a quarter of an hour, the kind is probably gone for good.
-const DOUBTS: u32 = 20;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    Nothing,
-    /// Kinds that are not known completely.
-    Owed,
-    /// Kinds that are known and not found.
-    Doubts,
-}
-
+/// When to try again to learn of kinds. No hot loop, however many are never served; and these never delay a new kind.
 #[derive(Debug)]
-struct LearningAttempts {
+pub(super) struct LearningAttempts {
     pause: Duration,
-    /// Attempts since the last new question.
-    tries: u32,
-    at: Option<Instant>,
+    pub(super) at: Option<Instant>,
 }
 
 /// When all kinds were listed, and whether there may be others by now.
 #[derive(Debug)]
 struct Discovery {
     at: Instant,
+    /// A definition came since.
     outdated: bool,
+    /// How often in a row that found nothing where a kind was doubted.
+    fruitless: u32,
 }
 
 impl LearningAttempts {
-    fn none() -> Self {
-        Self { pause: SETTLING, tries: 0, at: None }
+    pub(super) fn none() -> Self {
+        Self { pause: SETTLING, at: None }
     }
 
-    /// Another kind is owed: it does not wait for those that were tried often.
-    fn owe(&mut self, now: Instant) {
-        (self.pause, self.tries) = (SETTLING, 0);
-        let soon = now + SETTLING;
-        self.at = Some(self.at.map_or(soon, |at| at.min(soon)));
+    /// There is another kind to learn, or another definition: it does not wait for kinds that were tried often.
+    pub(super) fn hasten(&mut self, now: Instant) {
+        self.pause = SETTLING;
+        self.at = Some(self.at.map_or(now + SETTLING, |at| at.min(now + SETTLING)));
     }
 
-    /// An attempt was made, and this is left.
-    fn tried(&mut self, left: Left, now: Instant) {
-        self.tries = self.tries.saturating_add(1);
-        let is_urgent = left == Left::Doubts && self.tries < DOUBTS;
-        let longest = if is_urgent { LONGEST_DOUBT } else { LONGEST_PAUSE };
-        self.pause = (self.pause * 2).min(longest);
-        self.at = (left != Left::Nothing).then(|| now + self.pause);
+    /// An attempt was made; whether kinds are left.
+    pub(super) fn note(&mut self, is_left: bool, now: Instant) {
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        if is_left {
+            self.at.get_or_insert(now + self.pause);
+        }
     }
 }
 
 impl Discovery {
     fn new(now: Instant) -> Self {
-        Self { at: now, outdated: false }
+        Self { at: now, outdated: false, fruitless: 0 }
     }
 
-    fn outdate(&mut self) {
-        self.outdated = true;
+    fn begin(&mut self, now: Instant) {
+        (self.at, self.outdated) = (now, false);
+    }
+
+    fn note_found(&mut self, is_any: bool) {
+        self.fruitless = if is_any { 0 } else { self.fruitless.saturating_add(1) };
     }
 
     /// Whether to list them again, for a kind that is not among them.
     fn is_due(&self, now: Instant) -> bool {
         self.outdated || now.duration_since(self.at) > REDISCOVERY
     }
-}
 
-/// One kind is not found where discovery said that it is: an API server that has just started does not list all kinds
-/// yet, and one that was upgraded serves some of them in other versions. Keep it until the kind is found.
-#[derive(Debug)]
-pub struct KindDoubt {
-    _held: Arc<()>,
-}
-
-/// The doubt about the kind of one watch.
-#[derive(Debug, Default)]
-pub struct WatchDoubt(Option<KindDoubt>);
-
-#[derive(Default)]
-struct Doubts(parking_lot::Mutex<Vec<Weak<()>>>);
-
-impl WatchDoubt {
-    /// Takes in what the watch tells: the doubt begins when the kind is not found, and ends when the watch is open.
-    /// Whether the kind is not found now.
-    pub fn take<T>(&mut self, event: &ObjectEvent<T>, raise: impl FnOnce() -> KindDoubt) -> bool {
-        match event {
-            ObjectEvent::Broken(error) if error.is_not_found() => {
-                self.0.get_or_insert_with(raise);
-                return true;
-            }
-            ObjectEvent::Watching => self.0 = None,
-            _ => {}
-        }
-        false
-    }
-}
-
-impl Doubts {
-    fn raise(&self) -> KindDoubt {
-        let held = Arc::new(());
-        self.0.lock().push(Arc::downgrade(&held));
-        KindDoubt { _held: held }
-    }
-
-    /// Forgets the doubts that nobody keeps. Whether any is left.
-    fn sweep(&self) -> bool {
-        let mut doubts = self.0.lock();
-        doubts.retain(|doubt| doubt.strong_count() > 0);
-        !doubts.is_empty()
-    }
-}
-
-/// The number of kinds below which nothing is dropped.
-const MANY: usize = 1000;
-
-/// Kinds that releases declare and that are not completely known yet. Those that no release declares any more are
-/// dropped whenever their number may have doubled, so that records which come and go take no memory.
-#[derive(Debug)]
-struct Owed {
-    kinds: HashSet<Gvk>,
-    /// Of kinds that are not declared any more.
-    sweep: Sweep,
-}
-
-impl Owed {
-    /// Adds kinds. Returns whether one of them is new.
-    fn add(&mut self, kinds: impl IntoIterator<Item = Gvk>) -> bool {
-        let before = self.kinds.len();
-        self.kinds.extend(kinds);
-        self.kinds.len() > before
-    }
-
-    fn drop_learned(&mut self, learned: &HashSet<Gvk>) {
-        self.kinds.retain(|gvk| !learned.contains(gvk));
-    }
-
-    /// Whether so many are owed that it is time to drop those that nobody declares.
-    fn is_crowded(&self) -> bool {
-        self.sweep.is_due(self.kinds.len())
-    }
-
-    /// Drops the kinds that are not declared any more.
-    fn drop_undeclared(&mut self, is_declared: impl Fn(&Gvk) -> bool) {
-        self.kinds.retain(is_declared);
-        self.sweep.note_left(self.kinds.len());
-    }
-}
-
-impl Default for Owed {
-    fn default() -> Self {
-        Self { kinds: HashSet::new(), sweep: Sweep::above(MANY) }
+    /// Whether to list them again, for a kind among them that is not found.
+    fn is_due_again(&self, now: Instant) -> bool {
+        let pause = REDISCOVERY.saturating_mul(1 << self.fruitless.min(10)).min(LONGEST_PAUSE);
+        now.duration_since(self.at) > pause
     }
 }
 

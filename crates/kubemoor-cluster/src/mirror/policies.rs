@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::allowances;
 use crate::client::call::{self, ClusterError, PATIENCE};
 use crate::client::discovery::confirm_absence;
-use crate::client::guarded::{self, SeenPolicy};
+use crate::client::guarded;
 use crate::client::lease::Leadership;
 use crate::client::pages::Pages;
 use crate::client::resource::{ApiResource, Meta, Partial, segment};
@@ -111,27 +111,15 @@ impl InForce {
         self.set(|sources| &mut sources.files, accepted);
     }
 
-    fn set_resources(&self, accepted: Accepted) {
-        self.set(|sources| &mut sources.resources, accepted);
-    }
-
-    fn is_in_files(&self, name: &str) -> bool {
-        self.sources.lock().files.contains_key(name)
-    }
-
     /// The notifiers that a policy names and that are not defined.
     fn unknown_notifiers<'p>(&self, policy: &'p Compiled) -> Vec<&'p str> {
         let is_unknown = |name: &&str| self.notifiers.get().is_some_and(|known| !known.contains(*name));
         policy.notify.iter().map(String::as_str).filter(is_unknown).collect()
     }
 
-    fn is_in_cluster(&self, policy: &Compiled) -> bool {
-        policy.is_in(&self.cluster)
-    }
-
-    fn set(&self, of: impl FnOnce(&mut PolicySources) -> &mut Accepted, accepted: Accepted) {
+    fn set(&self, source: impl FnOnce(&mut PolicySources) -> &mut Accepted, accepted: Accepted) {
         let mut sources = self.sources.lock();
-        let before = of(&mut sources);
+        let before = source(&mut sources);
         let same = |(left, right): (&Arc<Compiled>, &Arc<Compiled>)| Arc::ptr_eq(left, right);
         if before.len() == accepted.len() && before.values().zip(accepted.values()).all(same) {
             return;
@@ -303,7 +291,7 @@ impl PolicyWatch {
             Some((name.clone(), Arc::clone(&known.accepted.as_ref()?.0)))
         };
         let accepted: Accepted = self.known.iter().filter_map(accepted).collect();
-        self.in_force.set_resources(accepted);
+        self.in_force.set(|sources| &mut sources.resources, accepted);
     }
 
     /// Writes the statuses that say something else than they should.
@@ -312,16 +300,13 @@ impl PolicyWatch {
         let mut result = Ok(());
         for (name, known) in &self.known {
             let accepted = known.accepted.as_ref().map(|(policy, generation)| (policy.as_ref(), *generation));
-            let subject =
-                AssessedPolicy { name, generation: known.generation, flaws: &known.flaws, accepted };
-            let assessment = Assessment::new(&subject, &survey, &self.in_force);
-            let Some(conditions) = with(&known.conditions, &assessment, known.generation, Timestamp::now())
-            else {
+            let (generation, flaws) = (known.generation, &known.flaws);
+            let assessment = Assessment::new(name, generation, flaws, accepted, &survey, &self.in_force);
+            let Some(conditions) = with(&known.conditions, &assessment, generation, Timestamp::now()) else {
                 continue;
             };
-            let KnownPolicy { generation, ref resource_version, .. } = *known;
-            let seen = SeenPolicy { name, generation, resource_version };
-            match guarded::set_policy_status(&self.writer, seen, conditions).await {
+            let version = &known.resource_version;
+            match guarded::set_policy_status(&self.writer, name, generation, version, conditions).await {
                 Ok(()) => {}
                 Err(ClusterError::NotLeading) => return result,
                 // Another writer was faster; the watch will report that.
@@ -432,14 +417,6 @@ struct Assessment {
     message: String,
 }
 
-struct AssessedPolicy<'p> {
-    name: &'p str,
-    generation: i64,
-    flaws: &'p [Flaw],
-    /// Its accepted version, and the generation of that.
-    accepted: Option<(&'p Compiled, i64)>,
-}
-
 /// Holds the policies in force against the releases.
 fn survey(in_force: &InForce, index: &Index) -> Survey {
     let mut survey = Survey::default();
@@ -465,8 +442,15 @@ fn survey(in_force: &InForce, index: &Index) -> Survey {
 }
 
 impl Assessment {
-    fn new(subject: &AssessedPolicy<'_>, survey: &Survey, in_force: &InForce) -> Self {
-        let AssessedPolicy { name, generation, flaws, accepted } = subject;
+    /// Of the policy `name` in this generation; `accepted` is its last accepted version, with the generation of that.
+    fn new(
+        name: &str,
+        generation: i64,
+        flaws: &[Flaw],
+        accepted: Option<(&Compiled, i64)>,
+        survey: &Survey,
+        in_force: &InForce,
+    ) -> Self {
         if let Some(first) = flaws.first() {
             let told: Vec<_> = flaws.iter().map(|flaw| format!("{}: {}", flaw.field, flaw.message)).collect();
             let stays = match accepted {
@@ -478,18 +462,18 @@ impl Assessment {
             let message = cut(&told.join("; "), MESSAGE - stays.len()) + &stays;
             return Self { accepted: false, reason: first.reason.as_str(), message };
         }
-        if in_force.is_in_files(name) {
+        if in_force.sources.lock().files.contains_key(name) {
             let message =
                 "A policy file of the guard has a policy of this name, which counts: rename one of them.";
             return Self { accepted: false, reason: "DuplicateName", message: message.to_owned() };
         }
         let (reason, message) = match accepted {
-            Some((policy, _)) if !in_force.is_in_cluster(policy) => (
+            Some((policy, _)) if !policy.is_in(&in_force.cluster) => (
                 "OtherCluster",
                 "Not in force here: the labels of this cluster (--cluster-label) do not match spec.clusterSelector."
                     .to_owned(),
             ),
-            _ if !survey.matching.contains(*name) => (
+            _ if !survey.matching.contains(name) => (
                 "MatchesNothing",
                 "In force, but no release matches spec.releases. Look for a misspelled name, namespace or label."
                     .to_owned(),

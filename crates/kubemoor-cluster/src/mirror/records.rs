@@ -144,27 +144,11 @@ impl Records {
         (self.releases.values().map(|entry| entry.records.len()).sum(), self.releases.len())
     }
 
-    /// Has a record that is listed as it is known keep its memory, so that a listing does not need the same once more.
-    pub(super) fn share(&self, release: &ReleaseId, listed: &mut KnownRecord) {
-        let mut known = self.releases.get(release).into_iter().flat_map(|entry| &entry.records);
-        if let Some(known) = known.find(|known| known.head.uid == listed.head.uid) {
-            listed.appear(known.head.appearance);
-            listed.share(known);
-        }
-    }
-
-    /// Takes in an event of the watch: the record is there. Whether that is news.
+    /// Takes in an event of the watch, or a read: the record is there. Whether that is news.
     pub(super) fn apply(&mut self, release: ReleaseId, known: KnownRecord) -> bool {
         let entry = self.releases.entry(release.clone()).or_default();
         let is_covered = entry.covers(&known.head.resource_version);
         let changed = if is_covered { entry.look_back(&known) } else { entry.put(known) };
-        self.drop_empty(&release);
-        changed
-    }
-
-    /// Applies the result of reading a single record. Returns whether it changed anything.
-    pub(super) fn refine(&mut self, release: ReleaseId, known: KnownRecord) -> bool {
-        let changed = self.releases.entry(release.clone()).or_default().put(known);
         self.drop_empty(&release);
         changed
     }

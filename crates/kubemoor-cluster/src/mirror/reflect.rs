@@ -273,27 +273,25 @@ pub(super) fn own_kind_events(
     namespace: Option<&str>,
 ) -> BoxStream<'static, ObjectEvent<Value>> {
     let (definitions, definition) = (kinds.definitions(), format!("{}.{GROUP}", resource.plural));
-    let namespace = namespace.map(str::to_owned);
+    let mut watch = Watch::<Value>::new(client.clone(), &resource, namespace, None);
     let events = stream! {
         loop {
-            let mut watch = Watch::<Value>::new(client.clone(), &resource, namespace.as_deref(), None);
-            loop {
-                let event = match watch.next().await {
-                    ObjectEvent::Broken(error) if error.is_not_found() => {
-                        match is_defined(&client, &resource.plural).await {
-                            Ok(true) => ObjectEvent::Broken(error),
-                            Ok(false) => break,
-                            Err(unread) => ObjectEvent::Broken(unread),
+            match watch.next().await {
+                ObjectEvent::Broken(error) if error.is_not_found() => {
+                    match is_defined(&client, &resource.plural).await {
+                        Ok(true) => yield ObjectEvent::Broken(error),
+                        Err(unread) => yield ObjectEvent::Broken(unread),
+                        Ok(false) => {
+                            yield ObjectEvent::Relisting;
+                            yield ObjectEvent::Synced;
+                            let until = Instant::now() + RECHECK;
+                            while timeout_at(until, definitions.next()).await.is_ok_and(|name| name != definition) {}
+                            watch.relist();
                         }
                     }
-                    event => event,
-                };
-                yield event;
+                }
+                event => yield event,
             }
-            yield ObjectEvent::Relisting;
-            yield ObjectEvent::Synced;
-            let until = Instant::now() + RECHECK;
-            while timeout_at(until, definitions.next()).await.is_ok_and(|name| name != definition) {}
         }
     };
     events.boxed()

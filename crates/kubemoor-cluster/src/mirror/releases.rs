@@ -4,27 +4,30 @@
 //! state of a release to an older one. Records are addressed by their place, which may be another namespace than the
 //! release's ([`Releases::trust`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use kube::runtime::watcher::DefaultBackoff;
-use moka::sync::Cache;
+use moka::future::Cache;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::call::{ClusterError, PATIENCE};
 use crate::client::resource::Meta;
 use crate::client::watch::{MetadataWatch, ObjectEvent};
-use crate::mirror::kinds::ServedKinds;
+use crate::client::writer::at_least_one;
+use crate::mirror::kinds::{LearningAttempts, ServedKinds};
 use crate::mirror::records::{Fetched, KnownRecord, Payloads, RecordListing, Records, SELECTOR, read_record};
-use crate::mirror::reflect::{ChangeAnnouncer, ChangeQueue, scopes};
+use crate::mirror::reflect::{ChangeAnnouncer, ChangeQueue, scopes, until};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Gvk, ObjectId, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
@@ -47,9 +50,8 @@ pub struct Releases {
     index: Arc<RwLock<Index>>,
     records: Mutex<Records>,
     standings: Mutex<HashMap<ReleaseId, IndexedRecords>>,
-    /// Releases that have to be assembled again although their records are the same, and how often that was said.
-    outdated: Mutex<HashMap<ReleaseId, u64>>,
-    gates: Mutex<HashMap<ReleaseId, Waited>>,
+    /// By release, what lets one task at a time work on it, as long as any holds it.
+    gates: Mutex<HashMap<ReleaseId, Weak<Gate>>>,
     /// By where their records lie: releases for which there was no room.
     left_out: Mutex<HashSet<ReleaseId>>,
     /// Which records are trusted for releases in other namespaces.
@@ -57,6 +59,8 @@ pub struct Releases {
     /// Those of the first listings whose records have not been read yet.
     unread: Mutex<HashSet<ReleaseId>>,
     dirty: ChangeQueue<ReleaseId>,
+    /// A release declares a kind that is not completely known.
+    unlearned: Notify,
     announcer: ChangeAnnouncer<ReleaseId>,
     health: watch::Sender<IndexHealth>,
     outages: Mutex<BTreeMap<usize, Outage>>,
@@ -91,34 +95,15 @@ struct LastLook {
     outcome: Result<bool, ClusterError>,
 }
 
-/// Lets one task at a time work on a release.
 type Gate = tokio::sync::Mutex<Option<LastLook>>;
 
-/// A release's gate, and how many passes to it there are.
-#[derive(Default)]
-struct Waited {
-    gate: Arc<Gate>,
-    passes: usize,
-}
-
-/// The right to wait at a release's gate, which is taken down with the last of them.
-struct GatePass<'r> {
-    releases: &'r Releases,
-    release: &'r ReleaseId,
-    gate: Arc<Gate>,
-}
-
-pub struct RecordSource {
-    pub driver: RecordDriver,
-    /// The namespaces that they lie in; empty for all.
-    pub namespaces: Vec<String>,
-}
-
 impl Releases {
-    /// The releases of these records, to be kept in `index`. Nothing is read before [`Self::run`].
+    /// The releases whose records `driver` keeps in `namespaces` (empty: in all), to be kept in `index`. Nothing is read
+    /// before [`Self::run`].
     pub fn new(
         client: kube::Client,
-        RecordSource { driver, namespaces }: RecordSource,
+        driver: RecordDriver,
+        namespaces: Vec<String>,
         kinds: Arc<ServedKinds>,
         index: Arc<RwLock<Index>>,
         metrics: RecordMetrics,
@@ -132,12 +117,12 @@ impl Releases {
             index,
             records: Mutex::default(),
             standings: Mutex::default(),
-            outdated: Mutex::default(),
             gates: Mutex::default(),
             left_out: Mutex::default(),
             storage: RwLock::default(),
             unread: Mutex::default(),
             dirty: ChangeQueue::new(),
+            unlearned: Notify::new(),
             announcer: ChangeAnnouncer::default(),
             health: watch::Sender::new(IndexHealth::default()),
             outages: Mutex::default(),
@@ -208,28 +193,27 @@ impl Releases {
         arrived: Instant,
         until: Instant,
     ) -> Result<bool, ClusterError> {
-        let pass = self.pass(release);
+        let gate = self.gate(release);
         let within = until.saturating_duration_since(arrived);
         let late = || ClusterError::Late { within }.of_records(release);
-        let mut last = timeout_at(until, pass.gate.lock()).await.map_err(|_| late())?;
+        let mut last = timeout_at(until, gate.lock()).await.map_err(|_| late())?;
         // A look that began before this call may have missed what led to it.
         if let Some(look) = last.as_ref().filter(|look| look.began >= arrived) {
             return look.outcome.clone();
         }
         let began = Instant::now();
-        let outcome = self.look(release, began, until).await;
+        let look = async {
+            let looked = self.payloads.look(release, until.saturating_duration_since(began)).await;
+            let looked = looked.map_err(|error| error.of_records(release))?;
+            // The watch does not tell of it again, and the caller may give up before the index has it.
+            if self.records.lock().look(release, looked.records, &looked.version, began) {
+                self.dirty.add(release.clone());
+            }
+            self.settle(release, Some(until)).await
+        };
+        let outcome = look.await;
         *last = Some(LastLook { began, outcome: outcome.clone() });
         outcome
-    }
-
-    async fn look(&self, release: &ReleaseId, began: Instant, until: Instant) -> Result<bool, ClusterError> {
-        let looked = self.payloads.look(release, until.saturating_duration_since(began)).await;
-        let looked = looked.map_err(|error| error.of_records(release))?;
-        // The watch does not tell of it again, and the caller may give up before the index has it.
-        if self.records.lock().look(release, looked.records, &looked.version, began) {
-            self.dirty.add(release.clone());
-        }
-        self.settle(release, Some(until)).await
     }
 
     /// Whether Helm could have a release of that name where the guard looks. Names come from annotations that every
@@ -247,22 +231,15 @@ impl Releases {
             && (self.namespaces.is_empty() || self.namespaces.iter().any(|it| *it == release.namespace))
     }
 
-    fn pass<'r>(&'r self, release: &'r ReleaseId) -> GatePass<'r> {
+    fn gate(&self, release: &ReleaseId) -> Arc<Gate> {
         let mut gates = self.gates.lock();
-        let waited = gates.entry(release.clone()).or_default();
-        waited.passes += 1;
-        GatePass { releases: self, release, gate: Arc::clone(&waited.gate) }
-    }
-}
-
-impl Drop for GatePass<'_> {
-    fn drop(&mut self) {
-        let mut gates = self.releases.gates.lock();
-        let Some(waited) = gates.get_mut(self.release) else { return };
-        waited.passes -= 1;
-        if waited.passes == 0 {
-            gates.remove(self.release);
+        if let Some(gate) = gates.get(release).and_then(Weak::upgrade) {
+            return gate;
         }
+        gates.retain(|_, gate| gate.strong_count() > 0);
+        let gate = Arc::default();
+        gates.insert(release.clone(), Arc::downgrade(&gate));
+        gate
     }
 }
 
@@ -279,7 +256,7 @@ const OF_ONE: usize = 4;
 #[derive(Default)]
 struct Turns {
     running: HashMap<String, usize>,
-    waiting: HashMap<String, VecDeque<ReleaseId>>,
+    waiting: BTreeSet<ReleaseId>,
 }
 
 impl Turns {
@@ -289,28 +266,24 @@ impl Turns {
             *running += 1;
             return Some(release);
         }
-        let waiting = self.waiting.entry(release.namespace.to_string()).or_default();
-        if !waiting.contains(&release) {
-            waiting.push_back(release);
-        }
+        self.waiting.insert(release);
         None
     }
 
-    /// The release was read: the next of its namespace, whose turn it is.
+    /// The release was read: one of its namespace that waits.
     fn end(&mut self, release: &ReleaseId) -> Option<ReleaseId> {
-        let namespace = release.namespace.as_str();
-        if let Some(waiting) = self.waiting.get_mut(namespace) {
-            if let Some(next) = waiting.pop_front() {
-                return Some(next);
+        let namespace = &release.namespace;
+        let first = ReleaseId { namespace: namespace.clone(), name: "".into() };
+        let next = self.waiting.range(first..).next().filter(|it| it.namespace == *namespace).cloned();
+        if let Some(next) = &next {
+            self.waiting.remove(next);
+        } else if let Some(running) = self.running.get_mut(namespace.as_str()) {
+            *running -= 1;
+            if *running == 0 {
+                self.running.remove(namespace.as_str());
             }
-            self.waiting.remove(namespace);
         }
-        let running = self.running.get_mut(namespace)?;
-        *running -= 1;
-        if *running == 0 {
-            self.running.remove(namespace);
-        }
-        None
+        next
     }
 }
 
@@ -337,8 +310,7 @@ impl Releases {
             match watch.next().await {
                 ObjectEvent::Relisting => listing = RecordListing::new(Instant::now()),
                 ObjectEvent::Listed(meta) => {
-                    if let Some((release, mut known)) = self.read(meta, !is_listed) {
-                        self.records.lock().share(&release, &mut known);
+                    if let Some((release, known)) = self.read(meta, !is_listed) {
                         listing.add(release, known);
                     }
                 }
@@ -377,7 +349,8 @@ impl Releases {
     }
 
     async fn work(&self, mut unlisted: watch::Receiver<usize>) {
-        let kinds = self.kinds.changes();
+        let (kinds, definitions) = (self.kinds.changes(), self.kinds.definitions());
+        let (mut attempts, mut learning) = (LearningAttempts::none(), FuturesUnordered::new());
         let mut running = FuturesUnordered::new();
         let mut turns = Turns::default();
         let mut resting = FuturesUnordered::new();
@@ -410,6 +383,13 @@ impl Releases {
                 }
                 Some(release) = resting.next() => self.dirty.add(release),
                 gvk = kinds.next() => self.outdate_kind(&gvk),
+                _ = definitions.next() => attempts.hasten(Instant::now()),
+                () = self.unlearned.notified() => attempts.hasten(Instant::now()),
+                () = until(attempts.at), if learning.is_empty() => {
+                    attempts.at = None;
+                    learning.push(self.learn_declared());
+                }
+                Some(is_left) = learning.next() => attempts.note(is_left, Instant::now()),
                 Ok(()) = unlisted.changed() => {}
                 () = sleep_until(late_at.unwrap_or_else(Instant::now)), if late_at.is_some_and(|at| Instant::now() < at) => {}
             }
@@ -420,8 +400,8 @@ impl Releases {
     /// release that keeps moving counts as read.
     async fn settle_in_turn(&self, stored: ReleaseId) -> (ReleaseId, Result<bool, ClusterError>) {
         let outcome = {
-            let pass = self.pass(&stored);
-            let _turn = pass.gate.lock().await;
+            let gate = self.gate(&stored);
+            let _turn = gate.lock().await;
             self.settle(&stored, None).await
         };
         if matches!(outcome, Ok(_) | Err(ClusterError::Moving { .. })) {
@@ -509,20 +489,6 @@ struct ReleaseMaterial {
 }
 
 impl Releases {
-    /// Updates the index from the known records at `id`. Returns whether the index changed. The caller holds their gate.
-    /// No answer of the API server is awaited beyond `until`: built-in types serve for kinds whose types are not known
-    /// yet, and the types are fetched in the background. Without such a time they are learned first.
-    async fn settle(&self, id: &ReleaseId, until: Option<Instant>) -> Result<bool, ClusterError> {
-        let outdated = self.outdated.lock().get(id).copied();
-        let outcome = self.settle_anew(id, until, outdated.is_some()).await;
-        let mut all = self.outdated.lock();
-        // It stays outdated where that failed, or where it became so again meanwhile.
-        if outcome.is_ok() && all.get(id).copied() == outdated {
-            all.remove(id);
-        }
-        outcome
-    }
-
     /// Has every release assembled again that declares objects of a kind and
     /// was assembled before the kind's types became what they are.
     fn outdate_kind(&self, gvk: &Gvk) {
@@ -542,27 +508,30 @@ impl Releases {
         }
     }
 
+    /// Has a release assembled again although its records are the same.
     fn outdate(&self, id: &ReleaseId) {
-        *self.outdated.lock().entry(id.clone()).or_default() += 1;
+        self.standings.lock().remove(id);
         self.dirty.add(id.clone());
     }
 
-    /// Records that come and go may declare ever other kinds that nobody serves.
-    fn drop_undeclared_kinds(&self) {
-        if self.kinds.is_crowded() {
-            let index = self.index.read();
-            let declared: HashSet<Gvk> =
-                index.histories().flat_map(|release| declared_kinds(release)).collect();
-            self.kinds.drop_undeclared(&declared);
+    /// Tries to learn of the kinds that releases declare and that are not completely known. Whether any is left.
+    async fn learn_declared(&self) -> bool {
+        let snapshot = self.kinds.snapshot();
+        let releases: Vec<Arc<Release>> = self.index.read().histories().cloned().collect();
+        let declared = releases.iter().flat_map(|release| declared_kinds(release));
+        let unknown: HashSet<Gvk> = declared.filter(|gvk| !snapshot.is_settled(gvk)).collect();
+        drop(releases);
+        if !unknown.is_empty() {
+            self.kinds.learn(unknown.iter().cloned()).await;
         }
+        let snapshot = self.kinds.snapshot();
+        unknown.iter().any(|gvk| !snapshot.is_settled(gvk))
     }
 
-    async fn settle_anew(
-        &self,
-        id: &ReleaseId,
-        until: Option<Instant>,
-        is_outdated: bool,
-    ) -> Result<bool, ClusterError> {
+    /// Updates the index from the known records at `id`. Returns whether the index changed. The caller holds their gate.
+    /// No answer of the API server is awaited beyond `until`: built-in types serve for kinds whose types are not known
+    /// yet, and the types are fetched in the background. Without such a time they are learned first.
+    async fn settle(&self, id: &ReleaseId, until: Option<Instant>) -> Result<bool, ClusterError> {
         let called = |error: ClusterError| error.of_records(id);
         let storage = self.storage();
         for _ in 0..ATTEMPTS {
@@ -572,7 +541,7 @@ impl Releases {
                 return Ok(self.remove(id));
             };
             let baseline = release::baseline(&heads);
-            if !is_outdated && self.stands(id, latest, baseline) {
+            if self.stands(id, latest, baseline) {
                 return Ok(false);
             }
             let Some(payload) = self.fetch(id, latest, until).await.map_err(called)? else { continue };
@@ -614,16 +583,13 @@ impl Releases {
         let mut assembled = assemble(snapshot.catalog.clone()).await?;
         let kinds = declared_kinds(&assembled.release);
         let missing: Vec<Gvk> = kinds.iter().filter(|gvk| !snapshot.is_settled(gvk)).cloned().collect();
-        match until {
-            None if !missing.is_empty() => {
-                // It will be assembled again, and needs no memory until then.
-                drop(assembled);
-                // Types that arrive later are reported as a change of the kinds.
-                let _ = tokio::time::timeout(LEARNING, self.kinds.learn(missing)).await;
-                snapshot = self.kinds.snapshot();
-                assembled = assemble(snapshot.catalog.clone()).await?;
-            }
-            _ => self.kinds.owe(missing),
+        if until.is_none() && !missing.is_empty() {
+            // It will be assembled again, and needs no memory until then.
+            drop(assembled);
+            // Types that arrive later are reported as a change of the kinds.
+            let _ = tokio::time::timeout(LEARNING, self.kinds.learn(missing)).await;
+            snapshot = self.kinds.snapshot();
+            assembled = assemble(snapshot.catalog.clone()).await?;
         }
         self.report(&material, &assembled, known);
         standing.generation = snapshot.generation;
@@ -631,7 +597,6 @@ impl Releases {
         let release = assembled.release.id.clone();
         self.standings.lock().insert(stored.clone(), standing);
         let is_trusted = self.put(assembled.release, &material.storage);
-        self.drop_undeclared_kinds();
         self.announcer.announce(&release);
         // These records belonged to another release until now.
         if let Some(before) = material.previous.as_ref().filter(|before| before.id != release) {
@@ -639,6 +604,9 @@ impl Releases {
         }
         // Kinds may have changed since the snapshot, when the index did not hold this yet.
         let current = self.kinds.snapshot();
+        if kinds.iter().any(|gvk| !current.is_settled(gvk)) {
+            self.unlearned.notify_one();
+        }
         if !is_trusted || kinds.iter().any(|gvk| current.is_newer(gvk, snapshot.generation)) {
             self.outdate(stored);
         }
@@ -674,7 +642,6 @@ impl Releases {
     }
 
     fn remove(&self, stored: &ReleaseId) -> bool {
-        self.outdated.lock().remove(stored);
         self.standings.lock().remove(stored);
         let mut index = self.index.write();
         let Some(release) = index.stored(stored).map(|release| release.id.clone()) else { return false };
@@ -703,7 +670,7 @@ impl Releases {
             Ok(Fetched::Gone) => self.forget(id, head),
             Ok(Fetched::Moved(meta)) => match read_record(meta) {
                 Ok((release, known)) if release == *id => {
-                    if self.records.lock().refine(release, known) {
+                    if self.records.lock().apply(release, known) {
                         self.dirty.add(id.clone());
                     }
                 }
@@ -836,7 +803,9 @@ impl Releases {
             }
             std::mem::replace(&mut *current, Arc::clone(&storage))
         };
-        for release in self.distrusted(&storage) {
+        let is_distrusted = |it: &&Arc<Release>| !storage.holds(&it.storage, &it.id.namespace);
+        let distrusted: Vec<_> = self.index.read().histories().filter(is_distrusted).cloned().collect();
+        for release in distrusted {
             let stored = release.stored();
             self.standings.lock().remove(&stored);
             self.index.write().remove(&stored);
@@ -896,12 +865,6 @@ impl Releases {
         if shrinks && room.is_ok() {
             self.make_room(&stored.namespace);
         }
-    }
-
-    fn distrusted(&self, storage: &Storage) -> Vec<Arc<Release>> {
-        let index = self.index.read();
-        let is_distrusted = |it: &&Arc<Release>| !storage.holds(&it.storage, &it.id.namespace);
-        index.histories().filter(is_distrusted).cloned().collect()
     }
 }
 
@@ -995,15 +958,11 @@ impl Releases {
 /// The most that is kept of records, in bytes.
 const KEPT: u64 = 4 << 20;
 
-/// After a record was read, no other is read for this many times as long.
-const PAUSE: u32 = 4;
-
-/// How long a caller waits for its turn to read a record.
-const TURN: Duration = Duration::from_millis(20);
+/// How many records are read in a second for messages. Reading one takes milliseconds of a processor.
+const SOURCES: NonZeroU32 = at_least_one(4);
 
 struct ChartSources {
-    /// When the next one may be read.
-    next: tokio::sync::Mutex<Option<Instant>>,
+    rate: DefaultDirectRateLimiter,
     kept: Cache<(String, String), Arc<ChartSource>>,
 }
 
@@ -1026,8 +985,8 @@ impl Releases {
         self.read_source(&stored, &head, within).await
     }
 
-    /// The same if it is cached, or can be read within this time. `None` otherwise: a caller waits at most 20
-    /// ms while another record is read, and during the pause after that.
+    /// The same if it is cached, or can be read within this time. `None` otherwise, and where too many were read just
+    /// before.
     pub async fn source_at_hand(
         &self,
         release: &ReleaseId,
@@ -1036,37 +995,16 @@ impl Releases {
     ) -> Option<Arc<ChartSource>> {
         let stored = self.stored(release);
         let head = self.head(&stored, revision)?;
-        if let Some(known) = self.sources.kept.get(&source_key(&head)) {
-            return Some(known);
-        }
-        let turn = async {
-            let next = self.sources.next.lock().await;
-            if let Some(next) = *next {
-                sleep_until(next).await;
-            }
-            next
-        };
-        let mut next = timeout(TURN, turn).await.ok()?;
-        // The first caller may have read it.
-        if let Some(known) = self.sources.kept.get(&source_key(&head)) {
-            return Some(known);
-        }
-        let began = Instant::now();
-        // A caller that gives up while it is read leaves this behind.
-        *next = Some(began + within * PAUSE);
-        let read = timeout(within, self.read_source(&stored, &head, within)).await;
-        *next = Some(Instant::now() + began.elapsed() * PAUSE);
-        match read.ok()? {
-            Ok(source) => {
-                let source = Arc::new(source);
-                self.sources.kept.insert(source_key(&head), Arc::clone(&source));
-                Some(source)
-            }
-            Err(error) => {
+        let read = async {
+            self.sources.rate.check().ok()?;
+            let read = self.read_source(&stored, &head, within).await;
+            let unknown = |error: &ClusterError| {
                 tracing::debug!("the chart of release {release} is not known: {error}");
-                None
-            }
-        }
+            };
+            read.inspect_err(unknown).ok().map(Arc::new)
+        };
+        let key = (head.uid.clone(), head.resource_version.clone());
+        timeout(within, self.sources.kept.optionally_get_with(key, read)).await.ok()?
     }
 
     async fn read_source(
@@ -1098,14 +1036,10 @@ impl Default for ChartSources {
             u32::try_from(source.weight()).unwrap_or(u32::MAX)
         };
         Self {
-            next: tokio::sync::Mutex::default(),
+            rate: RateLimiter::direct(Quota::per_second(SOURCES)),
             kept: Cache::builder().max_capacity(KEPT).weigher(weigh).build(),
         }
     }
-}
-
-fn source_key(head: &RecordHead) -> (String, String) {
-    (head.uid.clone(), head.resource_version.clone())
 }
 
 pub struct Once<T> {
@@ -1123,8 +1057,7 @@ impl Releases {
     /// The releases whose records are kept by `driver`, in an index of their own.
     pub fn once(client: kube::Client, driver: RecordDriver, kinds: Arc<ServedKinds>) -> Arc<Self> {
         let index = Arc::new(RwLock::new(Index::default()));
-        let source = RecordSource { driver, namespaces: Vec::new() };
-        Self::new(client, source, kinds, index, RecordMetrics::default())
+        Self::new(client, driver, Vec::new(), kinds, index, RecordMetrics::default())
     }
 
     /// The releases in `namespace` (`None`: in all), sorted, from all places that their records are trusted

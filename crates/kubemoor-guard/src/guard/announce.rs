@@ -7,7 +7,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::state::LoopState;
-use kubemoor_cluster::client::events::{Events, Notice, Published, Regarding};
+use kubemoor_cluster::client::events::{Events, Notice, Regarding};
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::objects::{ObjectTarget, Objects};
 use kubemoor_cluster::client::resource::ApiResource;
@@ -74,9 +74,7 @@ impl EventPublisher {
         });
         for notice in std::iter::once(on_object).chain(on_release) {
             let fate = match self.events.publish(&notice).await {
-                Ok(Published::Written) => EventFate::Written,
-                Ok(Published::Counted) => EventFate::Counted,
-                Ok(Published::Dropped) => EventFate::Dropped,
+                Ok(fate) => fate,
                 Err(error) => {
                     // A namespace that is being deleted takes no events.
                     if !error.is_not_found() && !error.is_terminating() && failures.note_failure() {

@@ -27,7 +27,7 @@ use kubemoor_cluster::mirror::ChangeQueue;
 use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::arbiter::{Arbiter, DryRunQuestion};
 use kubemoor_cluster::mirror::autoscalers::{AutoscalerMirror, is_autoscaler};
-use kubemoor_cluster::mirror::kinds::{ServedKinds, WatchDoubt};
+use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{Gvk, MANAGED_BY, ObjectId, ReleaseId};
@@ -480,8 +480,6 @@ async fn follow_objects(
     let mut broken: Option<Fault> = None;
     // Whether the objects were judged by the policies of now.
     let mut is_judged = false;
-    // Kept while the kind is not found, as after an upgrade of the API server to one without this version.
-    let mut doubt = WatchDoubt::default();
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
@@ -492,7 +490,10 @@ async fn follow_objects(
             }
             event = objects.next() => event,
         };
-        doubt.take(&event, || guard.kinds.doubt());
+        // As after an upgrade of the API server to one without this version.
+        if event.is_not_found() {
+            guard.kinds.doubt();
+        }
         let seen = match event {
             WatchEvent::Relisting => ObjectNews::Relisting,
             WatchEvent::Listed(live) => {

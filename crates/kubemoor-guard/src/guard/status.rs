@@ -21,7 +21,7 @@ pub use self::witness::{SuspensionSeen, Witness};
 use super::state::LoopState;
 use super::until;
 use kubemoor_cluster::client::call::ClusterError;
-use kubemoor_cluster::client::guarded::{self, GuardedReleases, Remembered};
+use kubemoor_cluster::client::guarded::{self, GuardedReleases};
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::watch::ObjectEvent;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
@@ -231,9 +231,8 @@ impl Statuses {
     }
 
     async fn remember(&self, known: &StatusKnowledge) {
-        for remembered in known.live.all().filter_map(|guarded| Remembered::from_status(&guarded, &self.key))
-        {
-            self.command(remembered.into()).await;
+        for order in known.live.all().filter_map(|guarded| guarded::remembered(&guarded, &self.key)) {
+            self.command(order).await;
         }
     }
 

@@ -39,13 +39,13 @@ async fn repeated_notice_updates_the_existing_event() {
     let (client, asked) = server();
     let events = Events::new(client, Leadership::alone(), "me".to_owned());
     let said = notice("a");
-    assert_eq!(events.publish(&said).await, Ok(Published::Written));
-    assert_eq!(events.publish(&said).await, Ok(Published::Counted));
+    assert_eq!(events.publish(&said).await, Ok(EventFate::Written));
+    assert_eq!(events.publish(&said).await, Ok(EventFate::Counted));
     tokio::time::advance(QUIET).await;
-    assert_eq!(events.publish(&said).await, Ok(Published::Written));
-    assert_eq!(events.publish(&notice("b")).await, Ok(Published::Written));
+    assert_eq!(events.publish(&said).await, Ok(EventFate::Written));
+    assert_eq!(events.publish(&notice("b")).await, Ok(EventFate::Written));
     tokio::time::advance(SERIES).await;
-    assert_eq!(events.publish(&said).await, Ok(Published::Written));
+    assert_eq!(events.publish(&said).await, Ok(EventFate::Written));
     assert_eq!(*asked.lock(), ["POST", "PATCH", "POST", "POST"]);
 }
 
@@ -55,14 +55,14 @@ async fn too_much_is_dropped_and_a_follower_says_nothing() {
     let events = Events::new(client.clone(), Leadership::alone(), "me".to_owned());
     let mut dropped = 0;
     for number in 0..200 {
-        if events.publish(&notice(&number.to_string())).await == Ok(Published::Dropped) {
+        if events.publish(&notice(&number.to_string())).await == Ok(EventFate::Dropped) {
             dropped += 1;
         }
     }
     assert!(dropped > 100, "{dropped}");
     let before = asked.lock().len();
     let follower = Events::new(client, Leadership::never(), "me".to_owned());
-    assert_eq!(follower.publish(&notice("a")).await, Ok(Published::Dropped));
+    assert_eq!(follower.publish(&notice("a")).await, Ok(EventFate::Dropped));
     assert_eq!(asked.lock().len(), before);
 }
 

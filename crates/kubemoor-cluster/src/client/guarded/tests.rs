@@ -27,15 +27,14 @@ fn status_of_previous_guard_process_is_restored() {
             {"kind": "Namespace", "clusterScoped": true, "name": "n", "agreed": "mine"},
         ],
     });
-    let remembered = Remembered::from_status(&typed(guarded(status)).unwrap(), &key()).unwrap();
-    assert_eq!((remembered.revision, remembered.digest), (3, [7; 32]));
-    assert_eq!(remembered.record.as_deref(), Some("u3"));
-    let names: Vec<_> = remembered.seen.iter().map(|seen| seen.object.to_string()).collect();
+    let remembered = remembered(&typed(guarded(status)).unwrap(), &key());
+    let Some(LoopOrder::Remember { first, seen, contested, .. }) = remembered else { panic!("nothing") };
+    assert_eq!((first.revision, first.digest, first.uid.as_deref()), (3, [7; 32], Some("u3")));
+    let names: Vec<_> = seen.iter().map(|seen| seen.object.to_string()).collect();
     assert_eq!(names, ["Service/web in namespace shop", "Namespace/n"]);
-    let agreed: Vec<_> =
-        remembered.seen.iter().map(|seen| seen.agreement.as_ref().map(|it| it.open().len())).collect();
+    let agreed: Vec<_> = seen.iter().map(|seen| seen.agreement.as_ref().map(|it| it.open().len())).collect();
     assert_eq!(agreed, [Some(1), None], "a text that is no seal is none");
-    assert!(remembered.contested.is_empty());
+    assert!(contested.is_empty());
 }
 
 #[test]
@@ -52,8 +51,9 @@ fn contested_objects_are_restored_from_status() {
         })
     };
     let contested = |reason: &str| {
-        let remembered = Remembered::from_status(&typed(guarded(status(reason))).unwrap(), &key()).unwrap();
-        remembered.contested.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let remembered = remembered(&typed(guarded(status(reason))).unwrap(), &key());
+        let Some(LoopOrder::Remember { contested, .. }) = remembered else { panic!("nothing") };
+        contested.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(contested("Contested"), ["Service/web in namespace shop"]);
     assert!(contested("Drifted").is_empty());
@@ -70,7 +70,7 @@ fn invalid_guarded_release_status_is_ignored_without_error() {
     ] {
         let object = typed(guarded(status.clone())).unwrap_or_else(|| panic!("{status}"));
         assert!(object.spec.suspend);
-        assert_eq!(Remembered::from_status(&object, &key()), None, "{status}");
+        assert!(remembered(&object, &key()).is_none(), "{status}");
     }
     assert!(typed(json!({"metadata": []})).is_none());
 }

@@ -27,7 +27,7 @@ mod lease {
             assert_eq!(candidacy.step(after(at)), step);
         };
         check(None, 0, ElectionStep::Read);
-        check(Some(None), 0, ElectionStep::Create);
+        check(Some(None), 0, ElectionStep::Take);
         check(Some(Some(lease(1, "", 1))), 0, ElectionStep::Take);
         check(Some(Some(lease(1, "b", 12))), 0, ElectionStep::Wait(after(12)));
         check(Some(Some(lease(1, "b", 12))), 11, ElectionStep::Wait(after(12)));
@@ -133,7 +133,7 @@ mod lease {
                         replica.candidacy.see(seen.as_ref(), now);
                         replica.version = stored.as_ref().map_or(0, |(version, ..)| *version);
                     }
-                    ElectionStep::Create | ElectionStep::Take | ElectionStep::Renew => {
+                    ElectionStep::Take | ElectionStep::Renew => {
                         if stored.as_ref().map_or(0, |(version, ..)| *version) == replica.version {
                             let (name, version) = (replica.candidacy.me.clone(), replica.version + 1);
                             replica.candidacy.see(Some(&lease(version, &name, 12)), now);

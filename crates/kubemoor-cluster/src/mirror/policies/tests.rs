@@ -92,8 +92,7 @@ mod assess {
         expected: (bool, &str),
         says: &str,
     ) {
-        let subject = AssessedPolicy { name: "p", generation: 3, flaws, accepted };
-        let assessment = Assessment::new(&subject, survey, &in_force());
+        let assessment = Assessment::new("p", 3, flaws, accepted, survey, &in_force());
         assert_eq!((assessment.accepted, assessment.reason), expected, "{assessment:?}");
         assert!(assessment.message.contains(says), "{assessment:?}");
         assert!(assessment.message.len() <= MESSAGE, "{}", assessment.message.len());
@@ -147,9 +146,8 @@ mod assess {
         let in_force = in_force();
         let policy = Arc::new(compiled(json!({})));
         in_force.set_files([("p".to_owned(), Arc::clone(&policy))].into());
-        let subject =
-            AssessedPolicy { name: "p", generation: 1, flaws: &[], accepted: Some((policy.as_ref(), 1)) };
-        let assessment = Assessment::new(&subject, &matching(), &in_force);
+        let accepted = Some((policy.as_ref(), 1));
+        let assessment = Assessment::new("p", 1, &[], accepted, &matching(), &in_force);
         assert_eq!((assessment.accepted, assessment.reason), (false, "DuplicateName"));
     }
 
@@ -159,9 +157,7 @@ mod assess {
         in_force.set_notifiers(["oncall".to_owned()]);
         let check = |notify: serde_json::Value, reason: &str, says: &str| {
             let policy = compiled(json!({"notify": notify}));
-            let subject =
-                AssessedPolicy { name: "p", generation: 3, flaws: &[], accepted: Some((&policy, 3)) };
-            let assessment = Assessment::new(&subject, &matching(), &in_force);
+            let assessment = Assessment::new("p", 3, &[], Some((&policy, 3)), &matching(), &in_force);
             assert_eq!((assessment.accepted, assessment.reason), (true, reason), "{assessment:?}");
             assert!(assessment.message.contains(says), "{assessment:?}");
         };

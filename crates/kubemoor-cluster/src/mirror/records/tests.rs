@@ -176,7 +176,6 @@ fn record_first_seen_while_being_deleted_counts_for_nothing() {
     };
     let mut records = Records::default();
     assert!(!records.apply(web(), ending(2, "forged", 11)));
-    assert!(!records.refine(web(), ending(2, "forged", 11)));
     assert!(!records.look(&web(), vec![ending(2, "forged", 11)], "12", Instant::now()));
     assert_eq!(records.replace(None, listed(vec![ending(2, "forged", 11)])), Vec::<ReleaseId>::new());
     assert_eq!(records.count(), (0, 0));
@@ -191,22 +190,22 @@ fn record_first_seen_while_being_deleted_counts_for_nothing() {
     ));
     assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed)]);
     // One that was seen alive counts until it is gone, or another one has its name.
-    assert!(records.refine(web(), ending(1, UID, 13)));
+    assert!(records.apply(web(), ending(1, UID, 13)));
     assert_eq!(records.replace(None, listed(vec![ending(1, UID, 13)])), Vec::<ReleaseId>::new());
     assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed)]);
-    assert!(records.refine(web(), ending(1, "forged", 14)));
+    assert!(records.apply(web(), ending(1, "forged", 14)));
     assert_eq!(records.count(), (0, 0));
 }
 
 #[test]
 fn an_older_answer_about_the_same_record_is_no_news() {
     let mut records = Records::default();
-    assert!(records.refine(web(), record(1, "deployed", 20)));
-    assert!(!records.refine(web(), record(1, "failed", 19)));
+    assert!(records.apply(web(), record(1, "deployed", 20)));
+    assert!(!records.apply(web(), record(1, "failed", 19)));
     assert_eq!(revisions(&records), [(1, ReleaseStatus::Deployed)]);
     let mut reborn = record(1, "pending-install", 19);
     Arc::make_mut(&mut reborn.head).uid = "another".to_owned();
-    assert!(records.refine(web(), reborn), "another object of that name");
+    assert!(records.apply(web(), reborn), "another object of that name");
 }
 
 fn appearances(records: &Records) -> Vec<Appearance> {
