@@ -159,7 +159,7 @@ fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Res
 
 fn judge(path: &Path, suite: &Suite, now: Timestamp) -> anyhow::Result<SuiteResult> {
     let ground = suite.prepare(path)?;
-    for tie in &ground.policy().ties {
+    for tie in ground.policy().ties() {
         warn(&format!("{}: {tie}", path.display()));
     }
     for idle in ground.idle() {

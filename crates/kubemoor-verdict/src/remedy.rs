@@ -410,13 +410,14 @@ impl<'a> LiveWriters<'a> {
 
     /// The last program among those that upgrade releases for people, and when it wrote.
     fn newest(&self) -> Option<(Timestamp, RecordWriter)> {
-        let known =
-            self.managers.iter().flatten().filter_map(|manager| match RecordWriter::of(&manager.name) {
+        let known = self.managers.iter().flatten().filter_map(|manager| {
+            match RecordWriter::from_manager(&manager.name) {
                 writer @ (RecordWriter::Flux | RecordWriter::Argo) => {
                     Some((manager.time.parse().ok()?, writer))
                 }
                 RecordWriter::Terraform | RecordWriter::Other => None,
-            });
+            }
+        });
         known.max_by_key(|(time, _)| *time)
     }
 
