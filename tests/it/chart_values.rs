@@ -217,7 +217,7 @@ async fn measure(helm: &Helm, control_plane: &ControlPlane, chart: &Chart) -> Ta
 async fn source(client: kube::Client, namespace: &str) -> ChartSource {
     let record =
         Api::<Secret>::namespaced(client, namespace).get("sh.helm.release.v1.shop.v1").await.unwrap();
-    PackedRecord::of(&serde_json::to_value(record).unwrap()).unwrap().source().unwrap()
+    PackedRecord::from_object(&serde_json::to_value(record).unwrap()).unwrap().source().unwrap()
 }
 
 fn ask(

@@ -5,12 +5,12 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::manifest;
 use super::record::{ChartVersion, PackedRecord, RecordError, json_error};
-use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
 
 /// The most bytes of JSON of a record that is read whole.
@@ -19,32 +19,25 @@ const CAP: usize = 16 << 20;
 /// The maximum number of values, keys and elements in such a record: each uses many times its bytes in memory.
 const VALUES: usize = 300_000;
 
-pub struct ChartSource {
-    pub revision: u64,
-    release: ReleaseId,
-    chart: ChartMetadata,
-    defaults: Value,
-    given: Value,
-    templates: Vec<(String, String)>,
-    manifest: String,
-}
-
 #[derive(Deserialize)]
-struct WireRecord {
+pub struct ChartSource {
+    #[serde(rename = "version")]
+    pub revision: u64,
     name: String,
     namespace: String,
-    version: u64,
-    chart: WireChart,
-    config: Option<Value>,
+    chart: SourceChart,
+    #[serde(default)]
+    config: Value,
     #[serde(default)]
     manifest: String,
 }
 
 #[derive(Deserialize)]
-struct WireChart {
+struct SourceChart {
     metadata: ChartMetadata,
-    values: Option<Value>,
-    templates: Option<Vec<WireFile>>,
+    #[serde(default)]
+    values: Value,
+    templates: Option<Vec<ChartFile>>,
 }
 
 #[derive(Deserialize)]
@@ -57,9 +50,16 @@ struct ChartMetadata {
 }
 
 #[derive(Deserialize)]
-struct WireFile {
+struct ChartFile {
     name: String,
+    /// Empty where it is no text.
+    #[serde(deserialize_with = "text_of_base64")]
     data: String,
+}
+
+fn text_of_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let bytes = BASE64_STANDARD.decode(String::deserialize(deserializer)?).unwrap_or_default();
+    Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
 impl PackedRecord {
@@ -69,27 +69,13 @@ impl PackedRecord {
         if json.iter().filter(|byte| matches!(byte, b',' | b'{' | b'[')).count() > VALUES {
             return Err(RecordError::TooLarge { cap: CAP });
         }
-        let wire: WireRecord = serde_json::from_slice(&json).map_err(json_error)?;
-        let decoded = |file: WireFile| {
-            let text = String::from_utf8(BASE64_STANDARD.decode(file.data).ok()?).ok()?;
-            Some((file.name, text))
-        };
-        let templates = wire.chart.templates.unwrap_or_default();
-        Ok(ChartSource {
-            revision: wire.version,
-            release: ReleaseId { namespace: wire.namespace.into(), name: wire.name.into() },
-            chart: wire.chart.metadata,
-            defaults: wire.chart.values.unwrap_or_default(),
-            given: wire.config.unwrap_or_default(),
-            templates: templates.into_iter().filter_map(decoded).collect(),
-            manifest: wire.manifest,
-        })
+        serde_json::from_slice(&json).map_err(json_error)
     }
 }
 
 impl ChartSource {
     pub fn chart(&self) -> Option<ChartVersion> {
-        ChartVersion::new(&self.chart.name, &self.chart.version)
+        ChartVersion::new(&self.chart.metadata.name, &self.chart.metadata.version)
     }
 
     pub fn manifest(&self) -> &str {
@@ -98,26 +84,29 @@ impl ChartSource {
 
     /// The memory that it takes, about, in bytes.
     pub fn weight(&self) -> usize {
-        let templates: usize = self.templates.iter().map(|(name, text)| name.len() + text.len()).sum();
-        self.manifest.len() + templates + weight(&self.defaults) + weight(&self.given)
+        let templates: usize = self.templates().map(|(name, text)| name.len() + text.len()).sum();
+        self.manifest.len() + templates + weight(&self.chart.values) + weight(&self.config)
     }
 
     pub(crate) fn templates(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.templates.iter().map(|(name, text)| (name.as_str(), text.as_str()))
+        let files = self.chart.templates.iter().flatten();
+        files.map(|file| (file.name.as_str(), file.data.as_str()))
     }
 
+    /// The chart's values, and those that the user gave.
     pub(crate) fn values(&self) -> (&Value, &Value) {
-        (&self.defaults, &self.given)
+        (&self.chart.values, &self.config)
     }
 
     /// What templates know beside values: `Chart.AppVersion`.
     pub(crate) fn builtin(&self, name: &str) -> Option<String> {
-        let text: &str = match name {
-            "Chart.Name" => &self.chart.name,
-            "Chart.Version" => &self.chart.version,
-            "Chart.AppVersion" => &self.chart.app_version,
-            "Release.Name" => &self.release.name,
-            "Release.Namespace" => &self.release.namespace,
+        let ChartMetadata { name: chart, version, app_version } = &self.chart.metadata;
+        let text = match name {
+            "Chart.Name" => chart,
+            "Chart.Version" => version,
+            "Chart.AppVersion" => app_version,
+            "Release.Name" => &self.name,
+            "Release.Namespace" => &self.namespace,
             _ => return None,
         };
         Some(text.to_owned())

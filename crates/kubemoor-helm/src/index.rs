@@ -57,19 +57,33 @@ impl Index {
     }
 
     pub fn set(&mut self, release: Release) {
-        let (stored, release) = (release.stored(), Arc::new(release));
-        let weight = self.stored.get(&stored).map_or(0, |before| before.weight);
-        self.weigh(&stored.namespace, weight, release.weight);
-        let before = self.stored.insert(stored.clone(), Arc::clone(&release));
-        self.count(&release, true);
+        self.replace(&release.stored(), Some(Arc::new(release)));
+    }
+
+    /// Takes out what the records at `stored` say.
+    pub fn remove(&mut self, stored: &ReleaseId) {
+        self.replace(stored, None);
+    }
+
+    fn replace(&mut self, stored: &ReleaseId, after: Option<Arc<Release>>) {
+        let before = match &after {
+            Some(release) => self.stored.insert(stored.clone(), Arc::clone(release)),
+            None => self.stored.remove(stored),
+        };
+        let weight = |release: &Option<Arc<Release>>| release.as_ref().map_or(0, |release| release.weight);
+        self.weigh(&stored.namespace, weight(&before), weight(&after));
+        self.claims.replace(before.as_ref(), after.as_ref());
+        if let Some(release) = &after {
+            self.count(release, true);
+        }
         if let Some(before) = &before {
             self.count(before, false);
+            if after.as_ref().is_none_or(|release| release.id != before.id) {
+                self.withdraw(&before.id, stored);
+            }
         }
-        if let Some(before) = before.as_ref().filter(|before| before.id != release.id) {
-            self.withdraw(&before.id, &stored);
-        }
-        self.enter(&release, &stored);
-        self.claims.set(&stored, &release);
+        let Some(release) = after else { return };
+        self.enter(&release, stored);
         for (object, declarations) in release.objects.iter() {
             for declared in declarations.all() {
                 self.learn(object, declared);
@@ -77,19 +91,9 @@ impl Index {
         }
     }
 
-    /// Takes out what the records at `stored` say.
-    pub fn remove(&mut self, stored: &ReleaseId) {
-        if let Some(release) = self.stored.remove(stored) {
-            self.weigh(&stored.namespace, release.weight, 0);
-            self.withdraw(&release.id, stored);
-            self.count(&release, false);
-            self.claims.remove(stored);
-        }
-    }
-
     /// The releases that declare `object`, the one seen first in front.
     pub fn claims(&self, object: &ObjectId) -> ClaimingReleases<'_> {
-        self.claims.of(object)
+        self.claims.get(object)
     }
 
     /// A release. One with histories in several namespaces is invalid, unless all but one say that it is uninstalled.
@@ -281,52 +285,40 @@ fn resource(object: &ObjectId, declared: &DeclaredObject) -> Option<DeclaredReso
 /// The releases that declare one object, the one seen first in front.
 pub type ClaimingReleases<'t> = SmallVec<[&'t Arc<Release>; 2]>;
 
+/// The names are those of the releases' own maps, so that each is in memory once.
 #[derive(Debug, Default)]
-pub struct ClaimTable {
-    releases: HashMap<ReleaseId, Arc<Release>>,
-    /// The names are those of the releases' own maps, so that each is in memory once.
-    claims: HashMap<Arc<ObjectId>, SmallVec<[Arc<Release>; 1]>>,
-}
+pub struct ClaimTable(HashMap<Arc<ObjectId>, SmallVec<[Arc<Release>; 1]>>);
 
 impl ClaimTable {
-    pub fn of(&self, object: &ObjectId) -> ClaimingReleases<'_> {
-        self.claims.get(object).into_iter().flatten().collect()
+    pub fn get(&self, object: &ObjectId) -> ClaimingReleases<'_> {
+        self.0.get(object).into_iter().flatten().collect()
     }
 
     pub fn objects(&self) -> usize {
-        self.claims.len()
+        self.0.len()
     }
 
-    /// Replaces the claims of what has this name.
-    pub fn set(&mut self, name: &ReleaseId, release: &Arc<Release>) {
-        let before = self.releases.insert(name.clone(), Arc::clone(release));
-        if let Some(before) = &before {
-            let dropped = before.objects.keys().filter(|object| !release.objects.contains_key(*object));
-            dropped.for_each(|object| self.drop_claim(object, before));
+    /// Replaces the claims of a release as it was put in before.
+    pub fn replace(&mut self, before: Option<&Arc<Release>>, after: Option<&Arc<Release>>) {
+        if let Some(before) = before {
+            let is_over = |object: &&Arc<ObjectId>| after.is_none_or(|it| !it.objects.contains_key(*object));
+            for object in before.objects.keys().filter(is_over) {
+                let Some(claims) = self.0.get_mut(object) else { continue };
+                claims.retain(|it| !Arc::ptr_eq(it, before));
+                if claims.is_empty() {
+                    self.0.remove(object);
+                }
+            }
         }
-        for object in release.objects.keys() {
-            let mut claims = self.claims.remove(object).unwrap_or_default();
-            let own = before.as_ref().and_then(|before| claims.iter_mut().find(|it| Arc::ptr_eq(it, before)));
+        let Some(after) = after else { return };
+        for object in after.objects.keys() {
+            let mut claims = self.0.remove(object).unwrap_or_default();
+            let own = before.and_then(|before| claims.iter_mut().find(|it| Arc::ptr_eq(it, before)));
             match own {
-                Some(own) => *own = Arc::clone(release),
-                None => claims.push(Arc::clone(release)),
+                Some(own) => own.clone_from(after),
+                None => claims.push(Arc::clone(after)),
             }
-            self.claims.insert(Arc::clone(object), claims);
-        }
-    }
-
-    /// Removes the claims of what had this name.
-    pub fn remove(&mut self, name: &ReleaseId) {
-        let Some(release) = self.releases.remove(name) else { return };
-        release.objects.keys().for_each(|object| self.drop_claim(object, &release));
-    }
-
-    fn drop_claim(&mut self, object: &ObjectId, release: &Arc<Release>) {
-        if let Some(claims) = self.claims.get_mut(object) {
-            claims.retain(|it| !Arc::ptr_eq(it, release));
-            if claims.is_empty() {
-                self.claims.remove(object);
-            }
+            self.0.insert(Arc::clone(object), claims);
         }
     }
 }

@@ -428,15 +428,14 @@ fn child<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, V
 }
 
 /// An object as a manifest has it. May hold secrets: has no `Debug`.
-pub struct Written<'m> {
-    pub text: &'m str,
+pub struct Written {
     /// The template that rendered it, as Helm notes above it.
     pub source: Option<String>,
     pub object: Value,
 }
 
 /// The last document of a manifest that holds this object alone.
-pub fn written<'m>(manifest: &'m str, object: &ObjectId) -> Option<Written<'m>> {
+pub fn written(manifest: &str, object: &ObjectId) -> Option<Written> {
     let mut found = None;
     for document in ManifestDocuments::new(manifest).take(MAX_DOCUMENTS) {
         let YamlDocument::Yaml(text) = document else { continue };
@@ -447,7 +446,7 @@ pub fn written<'m>(manifest: &'m str, object: &ObjectId) -> Option<Written<'m>> 
         let mut budget = Budget::new(DOCUMENT);
         let Ok(value) = yaml::to_json(text, &mut budget) else { continue };
         if is_object(&value, object) {
-            found = Some(Written { text, source: source_file(text), object: value });
+            found = Some(Written { source: source_file(text), object: value });
         }
     }
     found

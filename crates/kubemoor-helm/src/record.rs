@@ -21,7 +21,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::error::Category;
 
-use self::filter::{Digests, RecordFilter};
+use self::filter::{Digests, KeptManifest, RecordFilter};
 pub use super::chart_source::ChartSource;
 
 mod filter;
@@ -87,7 +87,7 @@ pub struct PackedRecord {
 /// When any layer is broken, the JSON exceeds the cap or has trailing data, or a field is missing, given
 /// twice, or not a valid time.
 pub fn decode(payload: &[u8], cap: usize) -> Result<Record, RecordError> {
-    layers(payload, cap, &mut KeptManifest::new(MANIFEST_CAP))
+    layers(payload, cap, &mut KeptManifest::new(MANIFEST_CAP, String::new()))
 }
 
 impl PackedRecord {
@@ -105,14 +105,14 @@ impl PackedRecord {
     }
 
     /// The value of `data.release` in a Secret or ConfigMap from the API; `None` where it is not a text.
-    pub fn of(object: &Value) -> Option<Self> {
+    pub fn from_object(object: &Value) -> Option<Self> {
         let text = object.pointer("/data/release")?.as_str()?;
         Some(Self::new(text, object.get("kind").and_then(Value::as_str) != Some("ConfigMap")))
     }
 
     /// The record, and the length of its manifest, which is kept if it has at most `keeps` bytes.
     pub fn decode(&self, keeps: usize) -> Result<(Record, usize), RecordError> {
-        let mut kept = KeptManifest::new(keeps);
+        let mut kept = KeptManifest::new(keeps, String::new());
         let record = self.read(&mut kept)?;
         Ok((record, kept.length))
     }
@@ -120,9 +120,7 @@ impl PackedRecord {
     /// Unpacks the manifest into `room`, over what that held.
     pub fn manifest(&self, room: &mut String) -> Result<(), RecordError> {
         room.clear();
-        let mut kept = KeptManifest::new(MANIFEST_CAP);
-        kept.text = std::mem::take(room);
-        let outcome = self.read(&mut kept);
+        let outcome = self.read(&mut KeptManifest::new(MANIFEST_CAP, std::mem::take(room)));
         // Given on by the record where there is one.
         *room = outcome?.manifest;
         Ok(())
@@ -321,13 +319,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Keeps a manifest that is no longer than it may be.
-struct KeptManifest {
-    text: String,
-    length: usize,
-    keeps: usize,
-}
-
 /// The whole JSON of a record, if it has at most `cap` bytes.
 fn whole(payload: impl Read, cap: usize) -> Result<Vec<u8>, RecordError> {
     let mut json = Vec::new();
@@ -371,25 +362,6 @@ fn layers(payload: impl Read, cap: usize, kept: &mut KeptManifest) -> Result<Rec
     }
     let digests = digests?;
     parsed?.into_record(std::mem::take(&mut kept.text), digests)
-}
-
-impl KeptManifest {
-    fn new(keeps: usize) -> Self {
-        Self { text: String::new(), length: 0, keeps }
-    }
-
-    fn take(&mut self, text: &str) -> Result<(), RecordError> {
-        self.length += text.len();
-        if self.length > MANIFEST_CAP {
-            return Err(RecordError::LongManifest { cap: MANIFEST_CAP });
-        }
-        if self.length <= self.keeps {
-            self.text.push_str(text);
-        } else {
-            self.text = String::new();
-        }
-        Ok(())
-    }
 }
 
 /// The payload without the line breaks that Go's base64 decoder passes over.

@@ -233,7 +233,7 @@ impl RecordHead {
 
 impl RecordWriter {
     /// The program with this field manager. Helm as a library goes by the name of the program that runs it.
-    pub fn of(manager: &str) -> Self {
+    pub fn from_manager(manager: &str) -> Self {
         match manager {
             FLUX => Self::Flux,
             _ if manager.starts_with(TERRAFORM) => Self::Terraform,
@@ -337,7 +337,7 @@ pub struct AllowAnnotations {
 }
 
 impl AllowAnnotations {
-    pub fn of(document: &Value) -> Option<Self> {
+    pub fn from_document(document: &Value) -> Option<Self> {
         let annotations = document.pointer("/metadata/annotations");
         let text = |name| Some(annotations?.get(name)?.as_str()?.to_owned());
         let read = Self { allow: text(ALLOW), until: text(ALLOW_UNTIL), reason: text(ALLOW_REASON) };
@@ -431,7 +431,7 @@ impl DeclaredObject {
             size_of::<(Arc<ObjectId>, ObjectDeclarations, ObjectId)>() + size_of::<Self>() + fields.weight();
         Self {
             weight: u32::try_from(weight).unwrap_or(u32::MAX),
-            allow: AllowAnnotations::of(document).map(Box::new),
+            allow: AllowAnnotations::from_document(document).map(Box::new),
             keep,
             opted_out: OPT_OUTS.iter().any(|(name, value)| annotation(name) == Some(value)),
             packed: PackedFields::new(document, fields, schema, cache),

@@ -7,8 +7,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use self::place::{Printer, WantedField};
-use self::template::{ChartTemplate, Helpers, OutlineLine, OutlineStep, YamlOutline};
+use self::place::{Printer, TextPart, WantedField};
+use self::template::{ChartTemplate, Helpers};
 use super::manifest::{self, Written};
 use super::record::ChartSource;
 use kubemoor_declare::model::ObjectId;
@@ -97,9 +97,10 @@ struct TemplateContext<'a> {
 /// Below which values a part of the chart finds its own.
 struct Prefixes(Vec<Vec<String>>);
 
-struct RenderedField<'m> {
-    written: Written<'m>,
-    steps: Vec<OutlineStep>,
+struct RenderedField {
+    written: Written,
+    /// The names of fields and the numbers of elements on the way to it, as in a JSON Pointer.
+    steps: Vec<String>,
 }
 
 /// The values to name for a field: the likeliest of its candidates, with the other values that it consists of.
@@ -124,7 +125,7 @@ pub fn candidates(sources: &[ChartSource], question: ValueQuestion<'_>) -> Vec<C
         values: current,
         helpers: Helpers::new(latest.templates().map(|(_, text)| text)),
         chart: latest,
-        place: steps.iter().rev().find_map(OutlineStep::name).unwrap_or_default(),
+        place: names(steps).next().unwrap_or_default(),
     };
     let of_earlier = earlier
         .iter()
@@ -148,14 +149,13 @@ pub fn candidates(sources: &[ChartSource], question: ValueQuestion<'_>) -> Vec<C
 }
 
 fn found(
-    field: &RenderedField<'_>,
+    field: &RenderedField,
     (declared, new): (&Value, Option<&Value>),
     past: &[Past<'_>],
     context: &TemplateContext<'_>,
 ) -> Vec<Candidate> {
     let (source, steps) = (field.written.source.as_deref().unwrap_or_default(), &field.steps);
-    let rendered = YamlOutline::new(&lines(field.written.text));
-    let wanted = WantedField { steps, rendered: &rendered, declared, new };
+    let wanted = WantedField { steps, object: &field.written.object, declared, new };
     let mut printers: Vec<(Printer, Option<ValueEvidence>, u8)> = Vec::new();
     let file = source.split_once('/').map_or("", |(_, file)| file);
     for (name, text) in context.chart.templates().filter(|(name, _)| *name == file) {
@@ -189,7 +189,7 @@ fn found(
 fn weighed(
     printer: Printer,
     (line, base): (Option<ValueEvidence>, u8),
-    (steps, past): (&[OutlineStep], &[Past<'_>]),
+    (steps, past): (&[String], &[Past<'_>]),
     context: &TemplateContext<'_>,
 ) -> Candidate {
     let together = together(past, &printer.path);
@@ -229,9 +229,9 @@ impl ChartSource {
     }
 }
 
-impl<'m> RenderedField<'m> {
+impl RenderedField {
     fn find(
-        source: &'m ChartSource,
+        source: &ChartSource,
         ValueQuestion { object, path, place, .. }: &ValueQuestion<'_>,
     ) -> Option<Self> {
         let written = manifest::written(source.manifest(), object)?;
@@ -239,41 +239,35 @@ impl<'m> RenderedField<'m> {
         let mut value = &written.object;
         for segment in path.0.iter() {
             let step = step(segment, value)?;
-            value = step.value_in(value)?;
+            value = child(value, &step)?;
             steps.push(step);
         }
         let below = place.and_then(|place| place.strip_prefix(&*path.to_string()));
         for name in below.into_iter().flat_map(|below| below.split('/').skip(1)) {
             let name = name.replace("~1", "/").replace("~0", "~");
-            let step = match value {
-                Value::Array(_) => OutlineStep::Item(name.parse().ok()?),
-                _ => OutlineStep::Field(name),
-            };
-            value = step.value_in(value)?;
-            steps.push(step);
+            value = child(value, &name)?;
+            steps.push(name);
         }
         Some(Self { written, steps })
     }
 
     fn value(&self) -> Option<&Value> {
-        self.steps.iter().try_fold(&self.written.object, |value, step| step.value_in(value))
+        self.steps.iter().try_fold(&self.written.object, |value, step| child(value, step))
     }
 }
 
-impl OutlineStep {
-    fn value_in<'v>(&self, value: &'v Value) -> Option<&'v Value> {
-        match self {
-            Self::Field(name) => value.get(name),
-            Self::Item(index) => value.get(index),
-        }
+/// The value of a map or list at one step.
+fn child<'v>(value: &'v Value, step: &str) -> Option<&'v Value> {
+    match value {
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        value => value.get(step),
     }
+}
 
-    fn name(&self) -> Option<&str> {
-        match self {
-            Self::Field(name) => Some(name),
-            Self::Item(_) => None,
-        }
-    }
+/// The names of a field and of those above it.
+fn names(steps: &[String]) -> impl Iterator<Item = &str> {
+    let is_number = |step: &&String| step.bytes().all(|byte| byte.is_ascii_digit());
+    steps.iter().rev().filter(move |step| !is_number(step)).map(String::as_str)
 }
 
 impl Prefixes {
@@ -310,10 +304,9 @@ impl fmt::Display for ValueEvidence {
 }
 
 /// The step that a segment of a path takes in a rendered object.
-fn step(segment: &Segment, value: &Value) -> Option<OutlineStep> {
-    match (segment, value) {
-        (Segment::Field(name), Value::Array(_)) => Some(OutlineStep::Item(name.parse().ok()?)),
-        (Segment::Field(name), _) => Some(OutlineStep::Field(name.clone())),
+fn step(segment: &Segment, value: &Value) -> Option<String> {
+    let place = match (segment, value) {
+        (Segment::Field(name), _) => return Some(name.clone()),
         (Segment::Key(keys), Value::Array(items)) => {
             // A manifest may leave a key to its default.
             let is = |item: &Value| {
@@ -321,17 +314,14 @@ fn step(segment: &Segment, value: &Value) -> Option<OutlineStep> {
                     keys.iter().filter_map(|(key, wanted)| Some((item.get(key)?, wanted))).peekable();
                 known.peek().is_some() && known.all(|(value, wanted)| Segment::alike(value, wanted))
             };
-            items.iter().position(is).map(OutlineStep::Item)
+            items.iter().position(is)
         }
         (Segment::Element(wanted), Value::Array(items)) => {
-            items.iter().position(|item| Segment::alike(item, wanted)).map(OutlineStep::Item)
+            items.iter().position(|item| Segment::alike(item, wanted))
         }
         _ => None,
-    }
-}
-
-fn lines(text: &str) -> Vec<OutlineLine> {
-    text.lines().map(|line| OutlineLine { text: line.to_owned(), column: None }).collect()
+    };
+    place.map(|place| place.to_string())
 }
 
 struct Past<'a> {
@@ -390,7 +380,7 @@ const STEM: usize = 3;
 
 /// The values of a part of the chart that are the field's by value and name.
 fn alike_printers(
-    steps: &[OutlineStep],
+    steps: &[String],
     (declared, new): (&str, Option<&str>),
     prefixes: &Prefixes,
     context: &TemplateContext<'_>,
@@ -413,16 +403,15 @@ fn alike_printers(
 }
 
 /// Whether a value has a similar name to the field that it may set.
-fn is_alike(steps: &[OutlineStep], path: &[String]) -> bool {
-    let Some(field) = steps.iter().rev().find_map(OutlineStep::name) else { return false };
+fn is_alike(steps: &[String], path: &[String]) -> bool {
+    let Some(field) = names(steps).next() else { return false };
     path.last().is_some_and(|last| share(&words(field), &words(last)))
 }
 
 /// Whether the name above a value is like a name above the field.
-fn is_near(steps: &[OutlineStep], path: &[String]) -> bool {
+fn is_near(steps: &[String], path: &[String]) -> bool {
     let Some(above) = path.len().checked_sub(2).and_then(|at| path.get(at)) else { return false };
-    let fields = steps.iter().rev().skip(1).filter_map(OutlineStep::name);
-    fields.take(3).any(|name| share(&words(name), &words(above)))
+    names(steps).skip(1).take(3).any(|name| share(&words(name), &words(above)))
 }
 
 /// The tag of an image that consists of a repository and a tag; where another image is wanted, those of both that change.
@@ -444,18 +433,10 @@ fn of_image(leaves: &[ValueLeaf], (declared, new): (&str, Option<&str>)) -> Vec<
     // Of several images with one tag nothing tells which one it is.
     let images: Vec<_> = images.collect();
     let [(registry, repository, leaf)] = images.as_slice() else { return Vec::new() };
-    let printer = |leaf: &ValueLeaf, is_part: bool, new: Option<&str>| Printer {
-        is_part,
-        ..Printer::equal(leaf.path.clone(), new)
-    };
-    let Some(new) = new else { return vec![printer(leaf, false, None)] };
-    let wanted = new.rsplit_once(':').and_then(|(wanted, tag)| Some((wanted.strip_prefix(*registry)?, tag)));
-    match wanted {
-        Some((wanted, tag)) if wanted == repository.text => vec![printer(leaf, false, Some(tag))],
-        Some((wanted, same)) if same == tag => vec![printer(repository, false, Some(wanted))],
-        Some((wanted, tag)) => vec![printer(repository, true, Some(wanted)), printer(leaf, true, Some(tag))],
-        None => Vec::new(),
-    }
+    let Some(new) = new else { return vec![Printer::equal(leaf.path.clone(), None)] };
+    let literal = |text: &str| TextPart { text: text.to_owned(), value: None };
+    let value = |leaf: &ValueLeaf| TextPart { text: leaf.text.clone(), value: Some(leaf.path.clone()) };
+    place::fewest(&[literal(registry), value(repository), literal(":"), value(leaf)], new)
 }
 
 /// The words of a name in camel case, or with dashes.

@@ -65,6 +65,19 @@ pub enum YamlError {
     Memory { line: usize },
 }
 
+impl YamlError {
+    pub(super) fn line(&self) -> usize {
+        match self {
+            Self::Syntax { line, .. } | Self::Tag { line, .. } => *line,
+            Self::Character { line } | Self::Flow { line } | Self::Anchor { line } | Self::Key { line } => {
+                *line
+            }
+            Self::NotFinite { line } | Self::Merge { line } | Self::Cycle { line } => *line,
+            Self::Depth { line } | Self::Memory { line } => *line,
+        }
+    }
+}
+
 enum BuildFailure {
     Grammar(ScanError),
     Document(YamlError),

@@ -235,10 +235,9 @@ async fn check_existence(
     };
     let gvk = Gvk { group: object.group.to_string(), version: String::new(), kind: object.kind.to_string() };
     if let Some(schema) = kinds.schema(&gvk).await {
-        let unknown: Vec<_> = grant.mask.0.iter().filter_map(|path| path.unknown_field(&schema)).collect();
+        let unknown = grant.mask.unknown_fields(&schema);
         if !unknown.is_empty() {
-            let told: Vec<_> = unknown.iter().map(ToString::to_string).collect();
-            return Err(InspectError::Named(format!("{object}: {}", told.join("; "))));
+            return Err(InspectError::Named(format!("{object}: {}", unknown.join("; "))));
         }
     }
     Ok(note)

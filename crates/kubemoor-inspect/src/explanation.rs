@@ -21,10 +21,10 @@ use kubemoor_declare::path::Path;
 use kubemoor_helm::record::{ChartSource, ReleaseStatus, parse_record_name};
 use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_helm::{state, values};
+use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::{Allowance, AllowanceOrigin, StandingAllowance};
 use kubemoor_policy::mask::{Mask, Seal};
 use kubemoor_policy::pattern::Pattern;
-use kubemoor_policy::{Policy, ValueSource};
 use kubemoor_verdict::diff::{ChangeKind, ChangedField};
 use kubemoor_verdict::drift::{self, LiveVerdict};
 use kubemoor_verdict::edit::{DryRunEvidence, FieldFinding, VerdictReason};
@@ -279,14 +279,13 @@ impl ReleaseFacts {
 
 impl PolicyFacts {
     fn new(policy: &Policy) -> Self {
-        let by_policy = |source: &ValueSource, value: String| match source {
-            ValueSource::Default => None,
-            ValueSource::Policy(name) => Some(format!("{value} (policy {name})")),
+        let by_policy = |name: &Option<String>, value: String| {
+            name.as_ref().map(|name| format!("{value} (policy {name})"))
         };
         Self {
             matched: policy.matched().map(str::to_owned).collect(),
-            edits: by_policy(&policy.sources.edits, format!("{:?}", policy.edits)),
-            drift: by_policy(&policy.sources.drift, format!("{:?}", policy.drift)),
+            edits: by_policy(&policy.edits_by, format!("{:?}", policy.edits)),
+            drift: by_policy(&policy.drift_by, format!("{:?}", policy.drift)),
         }
     }
 }

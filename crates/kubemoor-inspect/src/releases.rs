@@ -143,7 +143,7 @@ pub async fn why_not(reader: &ClusterReader, release: &ReleaseId, is_defined: bo
 
 impl ActiveSuspension {
     fn from_spec(spec: &GuardedReleaseSpec, now: Timestamp) -> Option<Self> {
-        let suspension = Suspension::of(spec).filter(|suspension| !suspension.is_over(now));
+        let suspension = Suspension::from_spec(spec).filter(|suspension| !suspension.is_over(now));
         suspension.map(|Suspension { until, reason }| Self { until, reason })
     }
 }

@@ -236,7 +236,10 @@ fn judge(replay: &mut Replay, entry: &LedgerEntry) -> Result<(ObjectId, Replayed
 fn rule(replayed: &Replayed, object: &ObjectId, field: &str) -> String {
     let Replayed { verdict, policy, declared, falsified, .. } = replayed;
     let Some(policy) = policy else { return String::new() };
-    let by_mode = || format!("edits: {:?} ({})", policy.edits, policy.sources.edits);
+    let by_mode = || {
+        let by = policy.edits_by.as_ref().map_or("default".to_owned(), |name| format!("policy {name}"));
+        format!("edits: {:?} ({by})", policy.edits)
+    };
     match verdict.reason {
         VerdictReason::Exempt => "exempt".to_owned(),
         VerdictReason::Allowed => "exception".to_owned(),

@@ -183,7 +183,7 @@ pub struct Settled {
 
 impl Settled {
     /// Marks these values of a declaration, without those that are nested too deeply.
-    pub fn of<'v>(
+    pub fn mark<'v>(
         key: &SigningKey,
         declaration: &Declaration<'_>,
         values: impl IntoIterator<Item = (&'v Path, Option<&'v Value>)>,
@@ -272,12 +272,10 @@ impl fmt::Debug for Settled {
 pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
 
 /// The same, shared by all code that judges.
-#[derive(Debug, Default)]
-pub struct SettledValues(RwLock<Settlements>);
+pub type SettledValues = RwLock<Settlements>;
 
 impl Settlements {
-    /// The settled values of an object.
-    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
+    pub fn get(&self, object: &ObjectId) -> Option<Arc<Settled>> {
         self.0.get(object).cloned()
     }
 
@@ -299,23 +297,6 @@ impl Settlements {
         if self.0.get(object).is_some_and(|settled| settled.release == *release) {
             self.0.remove(object);
         }
-    }
-}
-
-impl SettledValues {
-    /// The settled values of an object.
-    pub fn of(&self, object: &ObjectId) -> Option<Arc<Settled>> {
-        self.0.read().of(object)
-    }
-
-    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they are new.
-    pub fn learn(&self, object: &ObjectId, settled: Settled) -> bool {
-        self.0.write().learn(object, settled)
-    }
-
-    pub fn forget<'o>(&self, release: &ReleaseId, objects: impl IntoIterator<Item = &'o ObjectId>) {
-        let mut settled = self.0.write();
-        objects.into_iter().for_each(|object| settled.forget(release, object));
     }
 }
 

@@ -7,22 +7,20 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use croner::errors::CronError;
+use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
-use croner::{Cron, Weekday};
 use jiff::civil::Date;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
-use jiff::{RoundMode, SignedDuration, Span, Timestamp, Unit, Zoned, ZonedRound};
+use jiff::{RoundMode, SignedDuration, Timestamp, Unit, Zoned, ZonedRound};
 
 use crate::flaw::{Flaw, FlawReason, Flaws};
 use crate::mask::Mask;
 use crate::pattern::Pattern;
 use crate::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS, ScheduleSpec};
 use crate::selector::PolicySubject;
-use crate::spelling::{self, UnknownField};
+use crate::spelling;
 use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
-use kubemoor_declare::schema::KindSchema;
 use kubemoor_helm::release::{AllowAnnotations, DeclaredObject};
 
 /// The word that grants the deletion.
@@ -140,13 +138,10 @@ impl Allowance {
         })
     }
 
-    /// Its paths that no object of its kind has, where the kind is one of Kubernetes.
-    pub fn unknown_fields(&self) -> Vec<UnknownField> {
-        let schemas = spelling::schemas(Some(&self.object.group), &self.object.kind);
-        let of = |schema: &KindSchema| -> Vec<_> {
-            self.grant.mask.0.iter().filter_map(|path| path.unknown_field(schema)).collect()
-        };
-        schemas.first().map(|schema| of(schema)).unwrap_or_default()
+    /// What is wrong with its paths that no object of its kind has, where the kind is one of Kubernetes.
+    pub fn unknown_fields(&self) -> Vec<String> {
+        let schema = spelling::schemas(Some(&self.object.group), &self.object.kind).into_iter().next();
+        schema.map(|schema| self.grant.mask.unknown_fields(&schema)).unwrap_or_default()
     }
 
     pub fn open(&self, now: Timestamp) -> bool {
@@ -441,9 +436,6 @@ fn floor() -> ZonedRound {
 /// The most crons of fixed times into which one expression is split.
 const MAX_TIMES: usize = 48;
 
-/// The years in which a cron must match once: all combinations of leap years and weekdays.
-const YEARS: std::ops::RangeInclusive<i16> = 2024..=2052;
-
 /// Reads a cron of five fields. If hour and minute are lists of numbers, each time becomes a cron of its own: only
 /// such a cron is made up for when the clocks skip it.
 fn crons(text: &str) -> Result<Vec<Cron>, String> {
@@ -467,14 +459,11 @@ fn crons(text: &str) -> Result<Vec<Cron>, String> {
     }
 }
 
-/// Whether a cron ever matches, unlike the 30th of February.
+/// Whether a cron ever matches, unlike the 30th of February. [`croner`] searches until the year 5000: 40 years have all
+/// combinations of leap years and weekdays.
 fn comes(cron: &Cron) -> bool {
-    let first_days = YEARS.filter_map(|year| Date::new(year, 1, 1).ok());
-    first_days
-        .flat_map(|first| {
-            first.series(Span::new().days(1)).take_while(move |date| date.year() == first.year())
-        })
-        .any(|date| comes_on(cron, date).unwrap_or(false))
+    let start = Date::constant(4960, 1, 1).to_zoned(TimeZone::UTC);
+    start.is_ok_and(|start| cron.find_next_occurrence(&start, true).is_ok())
 }
 
 fn length(text: &str) -> Result<SignedDuration, String> {
@@ -484,14 +473,6 @@ fn length(text: &str) -> Result<SignedDuration, String> {
         return Err(format!("{text:?} is not between one second and {} hours", LONGEST.as_hours()));
     }
     Ok(length)
-}
-
-fn comes_on(cron: &Cron, date: Date) -> Result<bool, CronError> {
-    let number = |number: i8| u32::from(number.unsigned_abs());
-    let weekday = Weekday::from_days_from_sunday(number(date.weekday().to_sunday_zero_offset()));
-    let (month, day) = (number(date.month()), number(date.day()));
-    Ok(cron.pattern.month_match(month)?
-        && cron.pattern.day_match(i32::from(date.year()), month, day, weekday)?)
 }
 
 #[cfg(test)]

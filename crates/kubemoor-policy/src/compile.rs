@@ -13,34 +13,28 @@ use crate::allowance::{self, AllowanceOrigin, Grant, Schedule, StandingAllowance
 use crate::flaw::{Flaw, FlawReason, Flaws};
 use crate::mask::{self, Mask};
 use crate::resource::{
-    AllowRule, AllowedAutoscalers, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS,
-    MAX_RULES, RepairSpec, SealRule, StoragePair, TargetSpec,
+    AllowRule, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS, MAX_RULES, SealRule,
+    StoragePair, TargetSpec,
 };
 use crate::selector::{Globs, PolicySubject, Regexes, RuleTarget, Selector, compile_subjects};
 use crate::spelling;
-use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId, is_dns_label};
+use kubemoor_declare::model::{ReleaseId, is_dns_label};
 use kubemoor_helm::manifest;
 
 /// A policy that was checked.
 #[derive(Debug)]
 pub struct Compiled {
     pub name: String,
+    pub spec: DriftPolicySpec,
     /// SHA-256 of its `spec`, by which two states of a policy are told apart.
     pub digest: [u8; 32],
-    pub priority: i32,
-    pub edits: Option<EditsMode>,
-    pub drift: Option<DriftMode>,
-    /// Objects that repairs may write in addition, as far as set.
-    pub repair: RepairSpec,
-    pub autoscalers: Option<AllowedAutoscalers>,
     pub exempt: Vec<PolicySubject>,
     pub operators: Vec<PolicySubject>,
-    pub notify: Vec<String>,
     /// The namespaces that may hold records of others: pairs of both.
     pub storage: Vec<(String, String)>,
-    /// Kinds that do not exist, and the probably intended ones: the field, and both names.
-    pub misspelled: Vec<(String, String, String)>,
-    /// Paths that no object of their built-in kind has: where they stand, and what is wrong.
+    /// Kinds that do not exist while similar ones do: where they stand, and what is wrong.
+    pub misspelled: Vec<(String, String)>,
+    /// Paths that no object of their built-in kind has, likewise.
     pub unknown_fields: Vec<(String, String)>,
     /// The paths that name Helm's own label or annotations, which no rule covers.
     pub ineffective: Vec<String>,
@@ -58,50 +52,30 @@ pub struct Compiled {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
-    let DriftPolicySpec {
-        priority,
-        releases,
-        cluster_selector,
-        edits,
-        drift,
-        repair,
-        autoscalers,
-        ignore,
-        allow,
-        seal,
-        exempt,
-        operators,
-        notify,
-        storage,
-    } = &policy.spec;
+    let spec = &policy.spec;
     let mut flaws = Flaws::default();
     let flaws_of = &mut flaws;
     let name = policy.metadata.name.clone().unwrap_or_default();
     if name.is_empty() {
         flaws_of.add("metadata.name", FlawReason::Missing, "a policy has a name");
     }
-    if !are_short(&policy.spec, flaws_of) {
+    if !are_short(spec, flaws_of) {
         return flaws.or(()).and(Err(Vec::new()));
     }
-    let releases = releases.clone().unwrap_or_default();
+    let releases = spec.releases.clone().unwrap_or_default();
     let mut regexes = Regexes::default();
     let mut compiled = Compiled {
-        digest: digest(&policy.spec),
+        // A spec always has a JSON form.
+        digest: Sha256::digest(serde_json::to_vec(spec).unwrap_or_default()).into(),
         ineffective: Vec::new(),
-        misspelled: spelling::misspelled(&policy.spec),
-        unknown_fields: spelling::unknown_fields(&policy.spec),
-        priority: *priority,
-        edits: *edits,
-        drift: *drift,
-        repair: repair.clone().unwrap_or_default(),
-        autoscalers: *autoscalers,
-        exempt: compile_subjects(exempt, "spec.exempt", flaws_of),
-        operators: compile_subjects(operators, "spec.operators", flaws_of),
-        notify: notify.clone(),
-        storage: stored(storage, flaws_of),
-        ignore: ignored(ignore, &mut regexes, flaws_of),
-        allow: allowed(&name, allow, &mut regexes, flaws_of),
-        seal: sealed(seal, &mut regexes, flaws_of),
+        misspelled: spelling::misspelled(spec),
+        unknown_fields: spelling::unknown_fields(spec),
+        exempt: compile_subjects(&spec.exempt, "spec.exempt", flaws_of),
+        operators: compile_subjects(&spec.operators, "spec.operators", flaws_of),
+        storage: stored(&spec.storage, flaws_of),
+        ignore: ignored(&spec.ignore, &mut regexes, flaws_of),
+        allow: allowed(&name, &spec.allow, &mut regexes, flaws_of),
+        seal: sealed(&spec.seal, &mut regexes, flaws_of),
         names: Globs::compile(&releases.names, "spec.releases.names", flaws_of),
         namespaces: Globs::compile(&releases.namespaces, "spec.releases.namespaces", flaws_of),
         namespace_selector: selector(
@@ -109,7 +83,8 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
             "spec.releases.namespaceSelector",
             flaws_of,
         ),
-        cluster_selector: selector(cluster_selector.as_ref(), "spec.clusterSelector", flaws_of),
+        cluster_selector: selector(spec.cluster_selector.as_ref(), "spec.clusterSelector", flaws_of),
+        spec: spec.clone(),
         name,
     };
     compiled.ineffective = compiled.paths_of_helms();
@@ -118,11 +93,6 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
 
 fn selector(spec: Option<&LabelSelector>, at: &str, flaws: &mut Flaws) -> Selector {
     spec.map(|spec| Selector::compile(spec, at, flaws)).unwrap_or_default()
-}
-
-fn digest(spec: &DriftPolicySpec) -> [u8; 32] {
-    // A spec always has a JSON form.
-    Sha256::digest(serde_json::to_vec(spec).unwrap_or_default()).into()
 }
 
 /// Whether all lists are within the limits.

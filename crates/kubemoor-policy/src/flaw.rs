@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantArray};
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -16,7 +17,9 @@ pub struct Flaw {
 }
 
 /// The kind of error; the reason of conditions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray,
+)]
 pub enum FlawReason {
     /// The text is not YAML, or not an object of this kind.
     Unreadable,
@@ -46,47 +49,11 @@ pub enum FlawReason {
 
 impl FlawReason {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 17] = [
-        Self::Unreadable,
-        Self::UnknownField,
-        Self::Missing,
-        Self::InvalidValue,
-        Self::InvalidPath,
-        Self::InvalidRegex,
-        Self::InvalidGlob,
-        Self::InvalidSelector,
-        Self::InvalidSubject,
-        Self::InvalidSchedule,
-        Self::UnknownTimeZone,
-        Self::NeverFires,
-        Self::InvalidTime,
-        Self::TooFar,
-        Self::ForeignNamespace,
-        Self::TooMany,
-        Self::DuplicateName,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The reason's name, as in conditions.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreadable => "Unreadable",
-            Self::UnknownField => "UnknownField",
-            Self::Missing => "Missing",
-            Self::InvalidValue => "InvalidValue",
-            Self::InvalidPath => "InvalidPath",
-            Self::InvalidRegex => "InvalidRegex",
-            Self::InvalidGlob => "InvalidGlob",
-            Self::InvalidSelector => "InvalidSelector",
-            Self::InvalidSubject => "InvalidSubject",
-            Self::InvalidSchedule => "InvalidSchedule",
-            Self::UnknownTimeZone => "UnknownTimeZone",
-            Self::NeverFires => "NeverFires",
-            Self::InvalidTime => "InvalidTime",
-            Self::TooFar => "TooFar",
-            Self::ForeignNamespace => "ForeignNamespace",
-            Self::TooMany => "TooMany",
-            Self::DuplicateName => "DuplicateName",
-        }
+        self.into()
     }
 }
 

@@ -326,7 +326,7 @@ pub fn hidden_digest(
 
 impl ObjectReference {
     /// `object` as a release of the namespace `home` names it.
-    pub fn of(object: &ObjectId, home: &str) -> Self {
+    pub fn new(object: &ObjectId, home: &str) -> Self {
         Self {
             group: object.group.to_string(),
             kind: object.kind.to_string(),
@@ -350,10 +350,10 @@ impl ObjectReference {
 
 impl SeenObject {
     /// What is kept of an object of a release of the namespace `home`.
-    pub fn of(seen: &SeenAlive, home: &str) -> Self {
+    pub fn new(seen: &SeenAlive, home: &str) -> Self {
         let agreement = seen.agreement.as_ref();
         Self {
-            object: ObjectReference::of(&seen.object, home),
+            object: ObjectReference::new(&seen.object, home),
             agreed: agreement.map(LastAgreement::seal),
             unseen: agreement.map(|agreement| agreement.open().to_vec()).unwrap_or_default(),
             settled: seen.settled.as_ref().map(|settled| {
@@ -401,7 +401,7 @@ pub struct Suspension {
 
 impl Suspension {
     /// The suspension in a GuardedRelease, even after its end.
-    pub fn of(spec: &GuardedReleaseSpec) -> Option<Self> {
+    pub fn from_spec(spec: &GuardedReleaseSpec) -> Option<Self> {
         let until = spec.suspend_until.as_deref().and_then(|until| until.parse().ok());
         let reason = spec.suspend_reason.clone().unwrap_or_default();
         spec.suspend.then_some(Self { until, reason })

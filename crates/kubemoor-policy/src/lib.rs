@@ -20,11 +20,8 @@ pub mod selector;
 pub mod signing;
 pub mod spelling;
 
-// Former paths of other crates' `use` lines.
-
 use std::cell::LazyCell;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -35,7 +32,7 @@ use crate::compile::Compiled;
 use crate::flaw::Flaw;
 use crate::mask::{Mask, Seal};
 use crate::pattern::PatternTrie;
-use crate::resolver::{PolicyConflict, conflicts};
+use crate::resolver::PolicyConflict;
 use crate::resource::AllowedAutoscalers;
 use crate::selector::{PolicySubject, RuleTarget};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
@@ -50,6 +47,9 @@ const MANY: usize = 64;
 pub struct Policy {
     pub edits: EditsMode,
     pub drift: DriftMode,
+    /// The policies that set them; `None` where the flags of the guard do.
+    pub edits_by: Option<String>,
+    pub drift_by: Option<String>,
     /// The time without a change after which a Helm operation's record counts as dead and loses its rights.
     pub operation_timeout: Duration,
     pub repair: RepairRights,
@@ -59,8 +59,6 @@ pub struct Policy {
     /// The users who may write the release's records; all users if empty.
     pub operators: Vec<PolicySubject>,
     pub notify: Vec<String>,
-    pub sources: ValueSources,
-    pub ties: Vec<Tie>,
     matched: Vec<Arc<Compiled>>,
     rules: RuleCache,
 }
@@ -72,36 +70,6 @@ pub struct RepairRights {
     pub rbac: bool,
     /// Objects without a namespace, and in other namespaces than the release's.
     pub cluster_scoped: bool,
-}
-
-/// Where each single value of a [`Policy`] comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ValueSources {
-    pub edits: ValueSource,
-    pub drift: ValueSource,
-    pub rbac: ValueSource,
-    pub cluster_scoped: ValueSource,
-    pub autoscalers: ValueSource,
-}
-
-/// Where a value comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ValueSource {
-    /// The flags of the guard.
-    #[default]
-    Default,
-    Policy(String),
-}
-
-/// Two policies of equal priority with different values for a release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tie {
-    pub field: &'static str,
-    /// The policy whose value applies, the first by name.
-    pub policy: String,
-    /// The policy whose value does not apply.
-    pub over: String,
-    pub priority: i32,
 }
 
 /// The rules of a [`Policy`] for one object, as a manifest declares it.
@@ -137,14 +105,14 @@ impl Policy {
         Self {
             edits,
             drift,
+            edits_by: None,
+            drift_by: None,
             operation_timeout,
             repair: RepairRights::default(),
             autoscalers: None,
             exempt: Vec::new(),
             operators: Vec::new(),
             notify: Vec::new(),
-            sources: ValueSources::default(),
-            ties: Vec::new(),
             matched: Vec::new(),
             rules: RuleCache::default(),
         }
@@ -166,7 +134,11 @@ impl Policy {
     }
 
     pub fn conflicts(&self) -> Vec<PolicyConflict> {
-        conflicts(self.matched.iter().map(|policy| &**policy))
+        resolver::conflicts(&self.matched)
+    }
+
+    pub fn ties(&self) -> Vec<PolicyConflict> {
+        resolver::ties(&self.matched)
     }
 
     /// Whether a rule chooses objects by labels or annotations.
@@ -181,12 +153,12 @@ impl Policy {
         declared: &DeclaredObject,
     ) -> impl Iterator<Item = (&'p str, Mask)> {
         let fields = &*declared.fields();
-        let of = |policy: &Compiled| {
+        let mask = |policy: &Compiled| {
             let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
             let patterns = ignored.flat_map(|(_, mask)| &mask.0);
             Mask(patterns.map(|pattern| pattern.placed(fields)).collect())
         };
-        let masks: Vec<_> = self.matched.iter().map(|policy| (policy.name.as_str(), of(policy))).collect();
+        let masks: Vec<_> = self.matched.iter().map(|policy| (policy.name.as_str(), mask(policy))).collect();
         masks.into_iter().filter(|(_, mask)| !mask.is_empty())
     }
 
@@ -265,25 +237,6 @@ impl RuleCache {
 impl Clone for RuleCache {
     fn clone(&self) -> Self {
         Self::default()
-    }
-}
-
-impl fmt::Display for ValueSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::Policy(name) => write!(f, "policy {name}"),
-        }
-    }
-}
-
-impl fmt::Display for Tie {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, policy, over, priority } = self;
-        write!(
-            f,
-            "{field} of policy {policy} counts, not that of policy {over}: both have priority {priority}, and {policy} comes first by name"
-        )
     }
 }
 

@@ -10,6 +10,7 @@ use crate::allowance::DELETE;
 use crate::flaw::Flaws;
 use crate::mask::Mask;
 use crate::pattern::{Pattern, PatternStep};
+use crate::resolver::VALUES;
 use crate::resource::{
     AllowRule, DriftPolicy, DriftPolicySpec, LabelSelector, SubjectKind, SubjectSpec, TargetSpec,
 };
@@ -28,7 +29,7 @@ pub struct LintFinding {
     pub message: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 pub enum Check {
     /// A subject includes every user.
     Everybody,
@@ -59,16 +60,7 @@ pub(crate) type Ranked<'p> = [&'p DriftPolicy];
 
 impl Check {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Everybody => "Everybody",
-            Self::Nobody => "Nobody",
-            Self::Overridden => "Overridden",
-            Self::Shadowed => "Shadowed",
-            Self::Ineffective => "Ineffective",
-            Self::UnknownKind => "UnknownKind",
-            Self::UnknownField => "UnknownField",
-            Self::MatchesNothing => "MatchesNothing",
-        }
+        self.into()
     }
 }
 
@@ -81,8 +73,7 @@ pub fn lint(policies: &[DriftPolicy]) -> Vec<LintFinding> {
         exempt(policy, &mut findings);
         overridden(policy, &ranked, &mut findings);
         check_rules(policy, &ranked, &mut findings);
-        for (field, kind, meant) in misspelled(&policy.spec) {
-            let message = format!("{kind:?} is no kind of Kubernetes: did you mean {meant}?");
+        for (field, message) in misspelled(&policy.spec) {
             findings.push(finding(policy, field, Check::UnknownKind, message));
         }
         for (field, message) in unknown_fields(&policy.spec) {
@@ -122,17 +113,6 @@ pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<LintFi
     findings
 }
 
-/// A single value, and whether a policy sets it.
-type SetValue = (&'static str, fn(&DriftPolicySpec) -> bool);
-
-const VALUES: [SetValue; 5] = [
-    ("spec.edits", |spec| spec.edits.is_some()),
-    ("spec.drift", |spec| spec.drift.is_some()),
-    ("spec.repair.rbac", |spec| spec.repair.as_ref().is_some_and(|it| it.rbac.is_some())),
-    ("spec.repair.clusterScoped", |spec| spec.repair.as_ref().is_some_and(|it| it.cluster_scoped.is_some())),
-    ("spec.autoscalers", |spec| spec.autoscalers.is_some()),
-];
-
 pub(crate) fn name(policy: &DriftPolicy) -> &str {
     policy.metadata.name.as_deref().unwrap_or_default()
 }
@@ -163,10 +143,10 @@ fn overridden(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<Lint
     let stronger = ranked.iter().take_while(|other| name(other) != name(policy));
     let stronger: Vec<_> = stronger.filter(|other| is_for_all_of(&other.spec, &policy.spec)).collect();
     for (field, says) in VALUES {
-        if !says(&policy.spec) {
+        if says(&policy.spec).is_none() {
             continue;
         }
-        if let Some(other) = stronger.iter().find(|other| says(&other.spec)) {
+        if let Some(other) = stronger.iter().find(|other| says(&other.spec).is_some()) {
             let message = format!(
                 "the policy {:?} sets it for every release of this policy (priority {} against {}): remove it here, or raise the priority",
                 name(other),
@@ -208,35 +188,11 @@ fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
     wide.0.len() <= narrow.0.len() && wide.0.iter().zip(&*narrow.0).all(takes)
 }
 
-/// Whether globs match every name that the others match.
+/// Whether globs match every name that the others match: as a text, where only `*` matches a `*`.
 fn globs(wide: &[String], narrow: &[String]) -> bool {
     let is_all = |globs: &[String]| globs.is_empty() || globs.iter().any(|glob| glob == "*");
     is_all(wide)
-        || !narrow.is_empty() && narrow.iter().all(|narrow| wide.iter().any(|wide| glob(wide, narrow)))
-}
-
-/// Whether a glob matches every name that the other one matches: it has to match the other's text, where only `*`
-/// matches a `*`.
-fn glob(wide: &str, narrow: &str) -> bool {
-    let (wide, narrow): (Vec<char>, Vec<char>) = (wide.chars().collect(), narrow.chars().collect());
-    let (mut at, mut of) = (0, 0);
-    // The last `*`, and the length of the text that it has matched so far.
-    let mut star: Option<(usize, usize)> = None;
-    while let Some(letter) = narrow.get(of) {
-        let step = wide.get(at);
-        if step == Some(&'*') {
-            star = Some((at, of));
-            at += 1;
-        } else if step.is_some_and(|step| step == letter || *step == '?' && *letter != '*') {
-            (at, of) = (at + 1, of + 1);
-        } else if let Some((place, taken)) = star {
-            star = Some((place, taken + 1));
-            (at, of) = (place + 1, taken + 1);
-        } else {
-            return false;
-        }
-    }
-    wide.iter().skip(at).all(|letter| *letter == '*')
+        || !narrow.is_empty() && Globs::parse(wide).is_ok_and(|wide| narrow.iter().all(|it| wide.matches(it)))
 }
 
 /// One path of one rule.
@@ -369,7 +325,7 @@ pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Rele
             releases.iter().filter(|(id, _)| may_match(policy, id)).map(|(_, release)| release.as_ref());
         // Without releases there is another finding, and what was not read may hold the object.
         let Some(here) = here.collect::<Option<Vec<_>>>().filter(|here| !here.is_empty()) else { continue };
-        let unknown: Vec<_> = misspelled(&policy.spec).into_iter().map(|(field, ..)| field).collect();
+        let unknown: Vec<_> = misspelled(&policy.spec).into_iter().map(|(field, _)| field).collect();
         for (rule, target, _) in rules(&policy.spec) {
             let Some(target) = target.filter(|_| !unknown.contains(&format!("{rule}.target.kind"))) else {
                 continue;

@@ -48,13 +48,12 @@ const IDENTITIES: &[&[&str]] = &[
 impl Mask {
     /// The patterns that name Helm's label or one of its annotations and nothing else: they have no effect.
     pub fn names_helms(&self) -> impl Iterator<Item = &Pattern> {
-        let is = |pattern: &&Pattern, path: &[&str]| {
-            pattern.0.len() == path.len()
-                && pattern.0.iter().zip(path).all(
-                    |(step, name)| matches!(step, PatternStep::Only(Segment::Field(field)) if field == name),
-                )
-        };
-        self.0.iter().filter(move |pattern| HELM_MARKS.iter().any(|path| is(pattern, path)))
+        self.0.iter().filter(|pattern| {
+            is_mark(pattern.0.iter().map(|step| match step {
+                PatternStep::Only(segment) => Some(segment),
+                PatternStep::Any => None,
+            }))
+        })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -125,15 +124,16 @@ impl Mask {
 }
 
 fn is_helms(path: &Path) -> bool {
-    let is = |names: &[&str; 3]| {
-        path.0.len() == names.len()
-            && path
-                .0
-                .iter()
-                .zip(names)
-                .all(|(segment, name)| matches!(segment, Segment::Field(field) if field == name))
+    is_mark(path.0.iter().map(Some))
+}
+
+/// Whether these segments are the path of Helm's label or of one of its annotations.
+fn is_mark<'s>(segments: impl Iterator<Item = Option<&'s Segment>> + Clone) -> bool {
+    let name = |segment: Option<&'s Segment>| match segment {
+        Some(Segment::Field(name)) => Some(name.as_str()),
+        _ => None,
     };
-    HELM_MARKS.iter().any(is)
+    HELM_MARKS.iter().any(|mark| segments.clone().map(name).eq(mark.iter().copied().map(Some)))
 }
 
 fn read<'v>(object: &'v Value, path: &[&str]) -> Option<&'v Value> {

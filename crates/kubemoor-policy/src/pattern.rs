@@ -1,7 +1,6 @@
 //! Patterns of paths: JSON Pointers (RFC 6901) whose segments may also be `[key=value]` or `*`; and a trie that finds
 //! the patterns about one path among many. What a pattern displays parses back to an equal pattern.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -183,21 +182,12 @@ pub struct PatternTrie {
 #[derive(Clone, Debug, Default)]
 struct TrieNode {
     /// The next places by a named step.
-    named: HashMap<StepName<'static>, usize>,
+    named: HashMap<String, usize>,
     any: Option<usize>,
     /// Rules of patterns that end here.
     end: Vec<usize>,
     /// Rules of patterns that pass through or end here.
     pass: Vec<usize>,
-}
-
-/// The name of a step: a field, or an element by its first key or its value. Values are spelled as text, since `80`
-/// and `"80"` may name the same.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum StepName<'a> {
-    Field(Cow<'a, str>),
-    Key(Cow<'a, str>, Cow<'a, str>),
-    Element(Cow<'a, str>),
 }
 
 impl PatternTrie {
@@ -208,8 +198,12 @@ impl PatternTrie {
         for step in &*pattern.0 {
             let next = self.places.len();
             let Some(place) = self.places.get_mut(at) else { return };
-            at = match step.name() {
-                Some(name) => *place.named.entry(name.into_owned()).or_insert(next),
+            let name = match step {
+                PatternStep::Any => None,
+                PatternStep::Only(segment) => names(segment).into_iter().next(),
+            };
+            at = match name {
+                Some(name) => *place.named.entry(name).or_insert(next),
                 None => *place.any.get_or_insert(next),
             };
             self.pass(at, rule);
@@ -227,19 +221,12 @@ impl PatternTrie {
             if places.is_empty() {
                 break;
             }
-            let mut next = Vec::new();
+            let (names, mut next) = (names(segment), Vec::<&usize>::new());
             for place in places {
                 found.extend(&place.end);
-                match segment {
-                    Segment::Field(name) => next.extend(place.by(&StepName::Field(name.into()))),
-                    Segment::Element(value) => next.extend(place.by(&StepName::Element(spelled(value)))),
-                    Segment::Key(keys) => {
-                        next.extend(keys.iter().filter_map(|(key, value)| place.by(&key_name(key, value))));
-                    }
-                }
-                next.extend(place.any);
+                next.extend(names.iter().filter_map(|name| place.named.get(name)).chain(&place.any));
             }
-            places = next.into_iter().filter_map(|at| self.places.get(at)).collect();
+            places = next.into_iter().filter_map(|at| self.places.get(*at)).collect();
         }
         found.extend(places.into_iter().flat_map(|place| &place.pass));
         found.sort_unstable();
@@ -258,43 +245,14 @@ impl PatternTrie {
     }
 }
 
-impl TrieNode {
-    fn by(&self, name: &StepName<'_>) -> Option<usize> {
-        self.named.get(name).copied()
-    }
-}
-
-impl PatternStep {
-    /// The name of the step; `None` if it matches any segment.
-    fn name(&self) -> Option<StepName<'_>> {
-        match self {
-            Self::Any => None,
-            Self::Only(Segment::Field(name)) => Some(StepName::Field(name.into())),
-            Self::Only(Segment::Element(value)) => Some(StepName::Element(spelled(value))),
-            Self::Only(Segment::Key(keys)) => keys.first().map(|(key, value)| key_name(key, value)),
-        }
-    }
-}
-
-impl StepName<'_> {
-    fn into_owned(self) -> StepName<'static> {
-        let own = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
-        match self {
-            Self::Field(name) => StepName::Field(own(name)),
-            Self::Key(key, value) => StepName::Key(own(key), own(value)),
-            Self::Element(value) => StepName::Element(own(value)),
-        }
-    }
-}
-
-fn key_name<'a>(key: &'a str, value: &'a Value) -> StepName<'a> {
-    StepName::Key(key.into(), spelled(value))
-}
-
-fn spelled(value: &Value) -> Cow<'_, str> {
-    match value {
-        Value::String(text) => text.into(),
-        other => other.to_string().into(),
+/// The texts by which places are found for a segment: a field's name, an element's value, or each of its keys. Values are
+/// spelled as text, since `80` and `"80"` may name the same.
+fn names(segment: &Segment) -> Vec<String> {
+    let spelled = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match segment {
+        Segment::Field(name) => vec![name.clone()],
+        Segment::Element(value) => vec![format!("[={}]", spelled(value))],
+        Segment::Key(keys) => keys.iter().map(|(key, value)| format!("[{key}={}]", spelled(value))).collect(),
     }
 }
 

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use crate::Policy;
 use crate::compile::Compiled;
 use crate::mask::Mask;
 use crate::pattern::{Pattern, PatternStep};
+use crate::resource::{DriftPolicySpec, RepairSpec};
 use crate::selector::RuleTarget;
-use crate::{Policy, Tie, ValueSource};
 use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId, Sweep};
 use kubemoor_helm::storage::Storage;
 
@@ -53,12 +54,6 @@ struct Current {
     is_open: bool,
 }
 
-/// The policies that match one release, while their single values are resolved.
-struct Resolution<'p> {
-    matching: &'p [&'p Arc<Compiled>],
-    ties: Vec<Tie>,
-}
-
 impl Policies {
     /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, by which policies may
     /// select.
@@ -68,7 +63,7 @@ impl Policies {
         accepted: impl IntoIterator<Item = Arc<Compiled>>,
     ) -> Self {
         let mut ranked: Vec<_> = accepted.into_iter().filter(|policy| policy.is_in(cluster)).collect();
-        ranked.sort_by(|a, b| (Reverse(a.priority), &a.name).cmp(&(Reverse(b.priority), &b.name)));
+        ranked.sort_by(|a, b| (Reverse(a.spec.priority), &a.name).cmp(&(Reverse(b.spec.priority), &b.name)));
         let pairs = ranked.iter().flat_map(|policy| &policy.storage);
         let storage = pairs.map(|(records, releases)| (records.as_str(), releases.as_str())).collect();
         Self { defaults, ranked, storage, cluster: cluster.clone() }
@@ -77,30 +72,29 @@ impl Policies {
     /// The policy of a release whose namespace has these labels: each single value comes from the policy with the
     /// highest precedence that sets it, lists come from all.
     pub fn of(&self, release: &ReleaseId, namespace: &Labels) -> Policy {
-        let matching = || self.ranked.iter().filter(|policy| policy.is_for(release, namespace));
+        let matched: Vec<_> =
+            self.ranked.iter().filter(|policy| policy.is_for(release, namespace)).cloned().collect();
         let mut policy = self.defaults.clone();
-        let mut resolution = Resolution { matching: &matching().collect::<Vec<_>>(), ties: Vec::new() };
-        let sources = &mut policy.sources;
-        resolution.take("spec.edits", &mut policy.edits, &mut sources.edits, |it| it.edits);
-        resolution.take("spec.drift", &mut policy.drift, &mut sources.drift, |it| it.drift);
-        let repair = &mut policy.repair;
-        resolution.take("spec.repair.rbac", &mut repair.rbac, &mut sources.rbac, |it| it.repair.rbac);
-        resolution.take(
-            "spec.repair.clusterScoped",
-            &mut repair.cluster_scoped,
-            &mut sources.cluster_scoped,
-            |it| it.repair.cluster_scoped,
-        );
-        let autoscalers = &mut policy.autoscalers;
-        resolution
-            .take("spec.autoscalers", autoscalers, &mut sources.autoscalers, |it| it.autoscalers.map(Some));
-        policy.ties = resolution.ties;
-        for compiled in matching() {
+        for compiled in matched.iter().rev() {
+            let DriftPolicySpec { edits, drift, repair, autoscalers, .. } = &compiled.spec;
+            if let Some(edits) = edits {
+                (policy.edits, policy.edits_by) = (*edits, Some(compiled.name.clone()));
+            }
+            if let Some(drift) = drift {
+                (policy.drift, policy.drift_by) = (*drift, Some(compiled.name.clone()));
+            }
+            if let Some(RepairSpec { rbac, cluster_scoped }) = repair {
+                policy.repair.rbac = rbac.unwrap_or(policy.repair.rbac);
+                policy.repair.cluster_scoped = cluster_scoped.unwrap_or(policy.repair.cluster_scoped);
+            }
+            policy.autoscalers = autoscalers.or(policy.autoscalers);
+        }
+        for compiled in &matched {
             extend(&mut policy.exempt, &compiled.exempt);
             extend(&mut policy.operators, &compiled.operators);
-            extend(&mut policy.notify, &compiled.notify);
-            policy.matched.push(Arc::clone(compiled));
+            extend(&mut policy.notify, &compiled.spec.notify);
         }
+        policy.matched = matched;
         policy
     }
 
@@ -131,7 +125,7 @@ impl Policies {
 
     /// Whether any policy reverts edits: only then the reverting webhook is registered.
     pub fn reverts(&self) -> bool {
-        let modes = self.ranked.iter().filter_map(|policy| policy.edits);
+        let modes = self.ranked.iter().filter_map(|policy| policy.spec.edits);
         modes.chain([self.defaults.edits]).any(|mode| mode == EditsMode::Revert)
     }
 }
@@ -247,27 +241,6 @@ impl PolicyResolver {
     }
 }
 
-impl Resolution<'_> {
-    fn take<T: Copy + PartialEq>(
-        &mut self,
-        field: &'static str,
-        value: &mut T,
-        source: &mut ValueSource,
-        says: impl Fn(&Compiled) -> Option<T>,
-    ) {
-        let mut saying = self.matching.iter().filter_map(|policy| Some((policy, says(policy)?)));
-        let Some((first, said)) = saying.next() else { return };
-        *value = said;
-        *source = ValueSource::Policy(first.name.clone());
-        for (other, said_too) in saying.take_while(|(other, _)| other.priority == first.priority) {
-            if said_too != said {
-                let (over, priority) = (other.name.clone(), first.priority);
-                self.ties.push(Tie { field, policy: first.name.clone(), over, priority });
-            }
-        }
-    }
-}
-
 fn extend<T: Clone + PartialEq>(list: &mut Vec<T>, more: &[T]) {
     for item in more {
         if !list.contains(item) {
@@ -301,15 +274,22 @@ pub enum Why {
 }
 
 /// A single value of a policy, and how it is written.
-type WrittenValue = (&'static str, fn(&Compiled) -> Option<String>);
+type WrittenValue = (&'static str, fn(&DriftPolicySpec) -> Option<String>);
 
-const VALUES: [WrittenValue; 5] = [
+pub(crate) const VALUES: [WrittenValue; 5] = [
     ("spec.edits", |it| it.edits.map(|mode| format!("{mode:?}"))),
     ("spec.drift", |it| it.drift.map(|mode| format!("{mode:?}"))),
-    ("spec.repair.rbac", |it| it.repair.rbac.map(|is_set| is_set.to_string())),
-    ("spec.repair.clusterScoped", |it| it.repair.cluster_scoped.map(|is_set| is_set.to_string())),
+    ("spec.repair.rbac", |it| it.repair.as_ref()?.rbac.map(|is_set| is_set.to_string())),
+    ("spec.repair.clusterScoped", |it| it.repair.as_ref()?.cluster_scoped.map(|is_set| is_set.to_string())),
     ("spec.autoscalers", |it| it.autoscalers.map(|which| format!("{which:?}"))),
 ];
+
+impl fmt::Display for PolicyConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, policy, over, why, .. } = self;
+        write!(f, "{field} of policy {policy} counts, not that of policy {over}: {why}")
+    }
+}
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -323,31 +303,42 @@ impl fmt::Display for Why {
     }
 }
 
+/// The policies of equal priority with different values, of which the first is in force. Like [`conflicts`], for policies
+/// that match one release and stand in order of precedence.
+pub(crate) fn ties(matching: &[Arc<Compiled>]) -> Vec<PolicyConflict> {
+    let mut found = Vec::new();
+    for value in &VALUES {
+        let mut setting = matching.iter().filter(|policy| (value.1)(&policy.spec).is_some());
+        let Some(first) = setting.next() else { continue };
+        found.extend(setting.filter_map(|second| value_conflict(value, first, second)));
+    }
+    found.retain(|conflict| matches!(conflict.why, Why::Name(_)));
+    found
+}
+
 /// The conflicts of each two of these policies, which match one release and stand in order of precedence.
-pub fn conflicts<'p>(matching: impl IntoIterator<Item = &'p Compiled>) -> Vec<PolicyConflict> {
-    let matching: Vec<&Compiled> = matching.into_iter().collect();
+pub(crate) fn conflicts(matching: &[Arc<Compiled>]) -> Vec<PolicyConflict> {
     let mut found = Vec::new();
     for (place, first) in matching.iter().enumerate() {
         for second in matching.iter().skip(place + 1) {
-            found.extend(VALUES.into_iter().filter_map(|(field, says)| of_value(field, says, first, second)));
-            found.extend(of_seals(first, second));
-            found.extend(of_seals(second, first));
+            found.extend(VALUES.iter().filter_map(|value| value_conflict(value, first, second)));
+            found.extend(seal_conflicts(first, second));
+            found.extend(seal_conflicts(second, first));
         }
     }
     found
 }
 
 /// The disagreement about a single value, of which that of `first` counts.
-fn of_value(
-    field: &'static str,
-    says: fn(&Compiled) -> Option<String>,
+fn value_conflict(
+    &(field, says): &WrittenValue,
     first: &Compiled,
     second: &Compiled,
 ) -> Option<PolicyConflict> {
-    let (own, other) = (says(first)?, says(second)?);
-    let why = match first.priority == second.priority {
-        true => Why::Name(first.priority),
-        false => Why::Priority(first.priority, second.priority),
+    let (own, other) = (says(&first.spec)?, says(&second.spec)?);
+    let why = match (first.spec.priority, second.spec.priority) {
+        (priority, same) if priority == same => Why::Name(priority),
+        (priority, lower) => Why::Priority(priority, lower),
     };
     (own != other).then(|| PolicyConflict {
         field,
@@ -360,7 +351,10 @@ fn of_value(
 }
 
 /// What `sealing` seals and `ignoring` ignores, one conflict for each sealed path.
-fn of_seals<'p>(ignoring: &'p Compiled, sealing: &'p Compiled) -> impl Iterator<Item = PolicyConflict> + 'p {
+fn seal_conflicts<'p>(
+    ignoring: &'p Compiled,
+    sealing: &'p Compiled,
+) -> impl Iterator<Item = PolicyConflict> + 'p {
     let sealed = sealing.seal.iter().flat_map(|(target, mask)| mask.0.iter().map(move |path| (target, path)));
     sealed.filter_map(|(target, path)| {
         let ignored = ignored(&ignoring.ignore, target, path)?;

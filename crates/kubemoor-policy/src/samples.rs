@@ -48,7 +48,7 @@ pub(crate) fn declared(yaml: &str) -> (ObjectId, DeclaredObject) {
     };
     let declared = DeclaredObject {
         packed: declare(&document, None).into(),
-        allow: AllowAnnotations::of(&document).map(Box::new),
+        allow: AllowAnnotations::from_document(&document).map(Box::new),
         version: gvk.version.as_str().into(),
         facts: None,
         keep: false,

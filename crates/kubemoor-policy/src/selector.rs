@@ -204,16 +204,11 @@ fn number(text: &str) -> Result<i64, SelectorError> {
 
 /// Names of which one must match.
 #[derive(Clone, Debug, Default)]
-pub struct Globs {
-    exact: Vec<String>,
-    patterns: Option<RegexSet>,
-}
+pub struct Globs(Option<RegexSet>);
 
 impl Globs {
     pub fn matches(&self, name: &str) -> bool {
-        let all = self.exact.is_empty() && self.patterns.is_none();
-        all || self.exact.iter().any(|exact| exact == name)
-            || self.patterns.as_ref().is_some_and(|patterns| patterns.is_match(name))
+        self.0.as_ref().is_none_or(|patterns| patterns.is_match(name))
     }
 
     /// Reads globs from outside a policy.
@@ -234,9 +229,8 @@ impl Globs {
     }
 
     pub(crate) fn compile(texts: &[String], at: &str, flaws: &mut Flaws) -> Self {
-        let mut globs = Self::default();
         if !flaws.within(at, texts.len(), MAX_RULES) {
-            return globs;
+            return Self::default();
         }
         let mut patterns = Vec::new();
         for (index, text) in texts.iter().enumerate() {
@@ -245,28 +239,21 @@ impl Globs {
                 let message =
                     format!("{text:?} matches no name: write small letters, digits, `-`, `.`, and * or ?");
                 flaws.add(&format!("{at}[{index}]"), FlawReason::InvalidGlob, message);
-            } else if text.contains(['*', '?']) {
-                let escaped = regex::escape(text).replace("\\*", ".*").replace("\\?", ".");
-                patterns.push(format!("^(?:{escaped})$"));
             } else {
-                globs.exact.push(text.clone());
+                let escaped = regex::escape(text).replace("\\*", ".*").replace("\\?", "[^*]");
+                patterns.push(format!("^(?:{escaped})$"));
             }
         }
-        if !patterns.is_empty() {
-            globs.patterns = flaws.take(at, FlawReason::TooMany, RegexSet::new(patterns));
-        }
-        globs
+        let is_some = !patterns.is_empty();
+        Self(is_some.then(|| flaws.take(at, FlawReason::TooMany, RegexSet::new(patterns))).flatten())
     }
 }
 
 /// The objects that a rule applies to; by default all of a release.
 #[derive(Clone, Debug, Default)]
 pub struct RuleTarget {
-    group: Matcher,
-    version: Matcher,
-    kind: Matcher,
-    namespace: Matcher,
-    name: Matcher,
+    /// Of its group, version, kind, namespace and name.
+    names: [Matcher; 5],
     labels: Selector,
     annotations: Selector,
 }
@@ -274,27 +261,19 @@ pub struct RuleTarget {
 impl RuleTarget {
     /// Whether the rule applies to this object, as the manifest declares it.
     pub fn selects(&self, object: &ObjectId, declared: &DeclaredObject) -> bool {
+        let ObjectId { group, kind, namespace, name } = object;
+        let namespace = namespace.as_deref().unwrap_or_default();
+        let names: [&str; 5] = [group, &declared.version, kind, namespace, name];
         let entry =
             |map: &'static str| move |key: &str| text(declared.fields().get(&["metadata", map, key])?);
-        self.kind.matches(&object.kind)
-            && self.name.matches(&object.name)
-            && self.group.matches(&object.group)
-            && self.namespace.matches(object.namespace.as_deref().unwrap_or_default())
-            && self.version.matches(&declared.version)
+        self.names.iter().zip(names).all(|(matcher, name)| matcher.matches(name))
             && self.labels.matches(entry("labels"))
             && self.annotations.matches(entry("annotations"))
     }
 
     /// Whether an object may be selected by both. "No" is certain.
     pub(crate) fn may_meet(&self, other: &Self) -> bool {
-        let pairs = [
-            (&self.group, &other.group),
-            (&self.version, &other.version),
-            (&self.kind, &other.kind),
-            (&self.namespace, &other.namespace),
-            (&self.name, &other.name),
-        ];
-        pairs.iter().all(|(own, other)| own.may_meet(other))
+        self.names.iter().zip(&other.names).all(|(own, other)| own.may_meet(other))
     }
 
     /// Whether it selects by labels or annotations.
@@ -309,25 +288,19 @@ impl RuleTarget {
         flaws: &mut Flaws,
     ) -> Self {
         let Some(spec) = spec else { return Self::default() };
-        let TargetSpec { group, version, kind, namespace, name, label_selector, annotation_selector } = spec;
-        let mut matcher = |field: &str, text: &Option<String>| {
-            let matcher = regexes.matcher(text.as_deref().unwrap_or_default());
-            flaws.take(&format!("{at}.{field}"), FlawReason::InvalidRegex, matcher).unwrap_or_default()
-        };
-        let [group, version, kind, namespace, name] = [
-            matcher("group", group),
-            matcher("version", version),
-            matcher("kind", kind),
-            matcher("namespace", namespace),
-            matcher("name", name),
-        ];
-        let mut selector = |field: &str, text: &Option<String>| {
-            let selector = Selector::parse(text.as_deref().unwrap_or_default());
-            flaws.take(&format!("{at}.{field}"), FlawReason::InvalidSelector, selector).unwrap_or_default()
-        };
-        let labels = selector("labelSelector", label_selector);
-        let annotations = selector("annotationSelector", annotation_selector);
-        Self { group, version, kind, namespace, name, labels, annotations }
+        let mut target = Self::default();
+        for (matcher, (field, text)) in target.names.iter_mut().zip(spec.parts()) {
+            let compiled = regexes.matcher(text.as_deref().unwrap_or_default());
+            let compiled = flaws.take(&format!("{at}.{field}"), FlawReason::InvalidRegex, compiled);
+            *matcher = compiled.unwrap_or_default();
+        }
+        let selectors = [&mut target.labels, &mut target.annotations];
+        for (selector, (field, text)) in selectors.into_iter().zip(spec.parts().into_iter().skip(5)) {
+            let compiled = Selector::parse(text.as_deref().unwrap_or_default());
+            let compiled = flaws.take(&format!("{at}.{field}"), FlawReason::InvalidSelector, compiled);
+            *selector = compiled.unwrap_or_default();
+        }
+        target
     }
 }
 

@@ -211,7 +211,7 @@ impl Ticket {
 impl OrderGrant {
     pub fn new(verb: Verb, object: &ObjectId, release: &ReleaseId) -> Self {
         let home = release.namespace.clone();
-        Self { verb, object: ObjectReference::of(object, &home), home: home.to_string() }
+        Self { verb, object: ObjectReference::new(object, &home), home: home.to_string() }
     }
 }
 

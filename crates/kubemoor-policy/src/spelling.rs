@@ -1,12 +1,12 @@
 //! Names that do not exist while a similar one does: fields and kinds in policies. A field is unknown only if the
 //! schema lists all fields; a custom kind and its fields are never reported.
 
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use strsim::damerau_levenshtein;
 
 use crate::allowance::DELETE;
+use crate::mask::Mask;
 use crate::pattern::{Pattern, PatternStep};
 use crate::resource::{DriftPolicySpec, TargetSpec};
 use kubemoor_declare::catalog::{Catalog, KindFacts};
@@ -15,71 +15,54 @@ use kubemoor_declare::path::Segment;
 use kubemoor_declare::schema::{KindSchema, Shape};
 
 /// A field that no object of a kind has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownField {
-    pub path: String,
-    pub instead: Instead,
+struct UnknownField {
+    message: String,
+    /// Whether it is clear what was intended.
+    is_slip: bool,
 }
 
-/// The name that was probably intended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Instead {
-    /// A field of almost this name.
-    Like(String),
-    /// An element of a list.
-    Element,
-    Nothing,
+impl Mask {
+    /// The paths whose fields objects of the kind cannot have, each as a clause.
+    pub fn unknown_fields(&self, schema: &KindSchema) -> Vec<String> {
+        self.0.iter().filter_map(|path| path.unknown_field(schema)).map(|unknown| unknown.message).collect()
+    }
 }
 
 impl Pattern {
     /// The first field of the path that objects of the kind cannot have.
-    pub fn unknown_field(&self, schema: &KindSchema) -> Option<UnknownField> {
+    fn unknown_field(&self, schema: &KindSchema) -> Option<UnknownField> {
         let mut ty = schema.root;
         for (place, step) in self.0.iter().enumerate() {
-            let unknown = |instead| {
-                let path = self.0.iter().take(place + 1).map(|step| Self([step.clone()].into()).to_string());
-                Some(UnknownField { path: path.collect(), instead })
+            let unknown = |advice: Option<String>| {
+                let path = Self(self.0.iter().take(place + 1).cloned().collect());
+                let is_slip = advice.is_some();
+                let advice = advice.map(|advice| format!(": {advice}")).unwrap_or_default();
+                Some(UnknownField { message: format!("there is no field {path}{advice}"), is_slip })
             };
             ty = match (schema.types.shape(ty), step) {
                 (Shape::Any, _) => return None,
-                (Shape::Scalar(_), _) => return unknown(Instead::Nothing),
+                (Shape::Scalar(_), _) => return unknown(None),
                 (Shape::Struct(_), PatternStep::Any) => return None,
                 (Shape::Struct(known), PatternStep::Only(Segment::Field(name))) => match known.field(name) {
                     Some(field) => field.ty,
                     None if known.open => return None,
                     None => {
                         let names = known.fields.iter().map(|field| &*field.name);
-                        let like = nearest(name, names).map(str::to_owned);
-                        return unknown(like.map_or(Instead::Nothing, Instead::Like));
+                        return unknown(nearest(name, names).map(|name| format!("did you mean {name}?")));
                     }
                 },
-                (Shape::Struct(_), PatternStep::Only(_)) => return unknown(Instead::Nothing),
+                (Shape::Struct(_), PatternStep::Only(_)) => return unknown(None),
                 (Shape::Map { value, .. }, _) => *value,
                 (Shape::List { .. }, PatternStep::Only(Segment::Field(name)))
                     if !name.bytes().all(|byte| byte.is_ascii_digit()) =>
                 {
-                    return unknown(Instead::Element);
+                    let advice = "a list is above it, so name an element, such as [name=app], or * for each";
+                    return unknown(Some(advice.to_owned()));
                 }
                 (Shape::List { item, .. }, _) => *item,
             };
         }
         None
-    }
-}
-
-impl fmt::Display for UnknownField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, instead } = self;
-        match instead {
-            Instead::Like(name) => write!(f, "there is no field {path}: did you mean {name}?"),
-            Instead::Element => {
-                write!(
-                    f,
-                    "there is no field {path}: a list is above it, so name an element, such as [name=app], or * for each"
-                )
-            }
-            Instead::Nothing => write!(f, "there is no field {path}"),
-        }
     }
 }
 
@@ -121,15 +104,16 @@ fn similar_kind(wanted: &str) -> Option<String> {
     meant.or_else(slipped).map(|facts| facts.kind.clone())
 }
 
-/// The kinds of a policy's targets that do not exist while a similar one does: the field, and both names. Regular
-/// expressions are not checked, except for their alternatives.
-pub(crate) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String, String)> {
+/// The kinds of a policy's targets that do not exist while a similar one does: where they stand, and what is wrong.
+/// Regular expressions are not checked, except for their alternatives.
+pub(crate) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (rule, target, _) in rules(spec) {
         let Some(TargetSpec { kind: Some(kinds), .. }) = target else { continue };
         for kind in kinds.trim_start_matches('(').trim_end_matches(')').split('|') {
             if let Some(meant) = similar_kind(kind) {
-                found.push((format!("{rule}.target.kind"), kind.to_owned(), meant));
+                let message = format!("{kind:?} is no kind of Kubernetes: did you mean {meant}?");
+                found.push((format!("{rule}.target.kind"), message));
             }
         }
     }
@@ -149,8 +133,8 @@ pub(crate) fn unknown_fields(spec: &DriftPolicySpec) -> Vec<(String, String)> {
             let unknown: Option<Vec<_>> =
                 schemas.iter().map(|schema| pattern.unknown_field(schema)).collect();
             let Some(unknown) = unknown.and_then(|unknown| unknown.into_iter().next()) else { continue };
-            if group.is_some() || matches!(unknown.instead, Instead::Like(_) | Instead::Element) {
-                found.push((format!("{rule}.paths[{index}]"), format!("in {kind} {unknown}")));
+            if group.is_some() || unknown.is_slip {
+                found.push((format!("{rule}.paths[{index}]"), format!("in {kind} {}", unknown.message)));
             }
         }
     }

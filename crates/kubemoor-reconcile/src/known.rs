@@ -27,16 +27,12 @@ pub(crate) struct LoopKnowledge {
 
 impl LoopKnowledge {
     pub(crate) fn set(&mut self, id: &ReleaseId, governed: Option<GovernedRelease>) {
-        match governed {
-            Some(governed) => {
-                self.claims.set(id, &governed.release);
-                self.releases.insert(id.clone(), governed);
-            }
-            None => {
-                self.claims.remove(id);
-                self.releases.remove(id);
-            }
-        }
+        let after = governed.as_ref().map(|governed| Arc::clone(&governed.release));
+        let before = match governed {
+            Some(governed) => self.releases.insert(id.clone(), governed),
+            None => self.releases.remove(id),
+        };
+        self.claims.replace(before.as_ref().map(|governed| &governed.release), after.as_ref());
     }
 
     pub(crate) fn set_policy(&mut self, id: &ReleaseId, policy: Arc<Policy>) {
@@ -64,7 +60,7 @@ impl LoopKnowledge {
 
     /// The releases that declare an object, in the order in which they came to do so.
     pub(crate) fn claims(&self, object: &ObjectId) -> ClaimingReleases<'_> {
-        self.claims.of(object)
+        self.claims.get(object)
     }
 
     /// Whether a release declares an object, in any of its records that count.
@@ -83,11 +79,11 @@ impl LoopKnowledge {
     pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let known =
             self.surroundings.get(object).map(|it| it.circumstances(release, object)).unwrap_or_default();
-        Circumstances { settled: self.settled.of(object), ..known }
+        Circumstances { settled: self.settled.get(object), ..known }
     }
 
     pub(crate) fn settled(&self, object: &ObjectId) -> Option<Arc<Settled>> {
-        self.settled.of(object)
+        self.settled.get(object)
     }
 
     /// Records values of a declared object that a dry run has settled, here or in an earlier guard. Returns whether

@@ -547,7 +547,7 @@ impl Reconciler {
         let declaration = Declaration { release: &task.id, object: &task.object, digest, seal: None };
         let settled = before.iter().filter(|doubt| left.iter().all(|it| it.path != doubt.path));
         let settled = settled.map(|doubt| (&doubt.path, doubt.new.as_ref()));
-        let settled = Settled::of(&self.settings.key, &declaration, settled);
+        let settled = Settled::mark(&self.settings.key, &declaration, settled);
         self.settle(&task.object, settled);
         stands
     }

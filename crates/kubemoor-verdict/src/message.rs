@@ -24,8 +24,8 @@ use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Segment;
 use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_helm::values::Candidate;
+use kubemoor_policy::Policy;
 use kubemoor_policy::flaw::Flaw;
-use kubemoor_policy::{Policy, ValueSource};
 
 /// Room for most denials, in bytes.
 const ROOM: usize = 2048;
@@ -117,10 +117,8 @@ impl MessageContext<'_> {
 
     /// The policy that made the verdict, where it is not the default.
     fn by_policy(&self) -> String {
-        match self.policy.map(|policy| &policy.sources.edits) {
-            Some(ValueSource::Policy(name)) => format!(" by policy {name:?}"),
-            Some(ValueSource::Default) | None => String::new(),
-        }
+        let name = self.policy.and_then(|policy| policy.edits_by.as_ref());
+        name.map(|name| format!(" by policy {name:?}")).unwrap_or_default()
     }
 }
 

@@ -325,11 +325,8 @@ fn describe(report: &CheckReport) -> String {
 
 /// The kinds and fields that a policy names and no object has, each as a sentence.
 fn doubts(policy: &Compiled) -> Vec<String> {
-    let kinds = policy.misspelled.iter().map(|(field, kind, meant)| {
-        format!("policy {}: {field}: {kind:?} is no kind of Kubernetes: did you mean {meant}?", policy.name)
-    });
-    let fields = policy.unknown_fields.iter();
-    kinds.chain(fields.map(|(field, what)| format!("policy {}: {field}: {what}", policy.name))).collect()
+    let doubts = policy.misspelled.iter().chain(&policy.unknown_fields);
+    doubts.map(|(field, what)| format!("policy {}: {field}: {what}", policy.name)).collect()
 }
 
 #[derive(Debug, Default, Deserialize)]

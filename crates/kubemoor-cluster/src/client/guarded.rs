@@ -169,7 +169,7 @@ pub async fn suspended(
     namespaces: &[String],
 ) -> Result<SuspendedReleases, ClusterError> {
     let listed = list_within(client, namespaces).await?;
-    Ok(listed.iter().filter_map(|it| Some((it.release()?, Suspension::of(&it.spec)?))).collect())
+    Ok(listed.iter().filter_map(|it| Some((it.release()?, Suspension::from_spec(&it.spec)?))).collect())
 }
 
 /// An object, also if its status is not one of this version. Without who wrote

@@ -210,7 +210,7 @@ fn interpret(text: String) -> Result<ReleaseFile, ReadError> {
         && is_record(object)
     {
         return Ok(ReleaseFile::Record(
-            unpack(&PackedRecord::of(object).ok_or(ReadError::NoPayload)?)?.into(),
+            unpack(&PackedRecord::from_object(object).ok_or(ReadError::NoPayload)?)?.into(),
         ));
     }
     match parsed.skipped.into_iter().next() {

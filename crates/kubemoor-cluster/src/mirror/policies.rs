@@ -31,7 +31,6 @@ use crate::mirror::reflect::{
 use crate::mirror::releases::Releases;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
-use kubemoor_policy::ValueSource;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::compile::{Compiled, compile, typed};
 use kubemoor_policy::flaw::Flaw;
@@ -114,7 +113,7 @@ impl InForce {
     /// The notifiers that a policy names and that are not defined.
     fn unknown_notifiers<'p>(&self, policy: &'p Compiled) -> Vec<&'p str> {
         let is_unknown = |name: &&str| self.notifiers.get().is_some_and(|known| !known.contains(*name));
-        policy.notify.iter().map(String::as_str).filter(is_unknown).collect()
+        policy.spec.notify.iter().map(String::as_str).filter(is_unknown).collect()
     }
 
     fn set(&self, source: impl FnOnce(&mut PolicySources) -> &mut Accepted, accepted: Accepted) {
@@ -427,13 +426,13 @@ fn survey(in_force: &InForce, index: &Index) -> Survey {
                 survey.matching.insert(name.to_owned());
             }
         }
-        for tie in &policy.ties {
+        for tie in policy.ties() {
             for name in [&tie.policy, &tie.over] {
                 survey.ties.entry(name.clone()).or_default().insert(tie.to_string());
             }
         }
-        if let (ValueSource::Policy(name), EditsMode::Deny, DriftMode::Report | DriftMode::Ignore) =
-            (&policy.sources.edits, policy.edits, policy.drift)
+        if let (Some(name), EditsMode::Deny, DriftMode::Report | DriftMode::Ignore) =
+            (&policy.edits_by, policy.edits, policy.drift)
         {
             survey.leaving.insert(name.clone());
         }
@@ -490,9 +489,7 @@ impl Assessment {
 fn ineffective(policy: &Compiled, in_force: &InForce) -> Option<(&'static str, String)> {
     let unknown = in_force.unknown_notifiers(policy);
     let (reason, message) = if !policy.misspelled.is_empty() {
-        let told = policy.misspelled.iter().map(|(field, kind, meant)| {
-            format!("{field} names {kind:?}, which is no kind of Kubernetes: did you mean {meant}?")
-        });
+        let told = policy.misspelled.iter().map(|(field, what)| format!("{field}: {what}"));
         ("UnknownKind", format!("In force, but {}", told.take(TOLD).collect::<Vec<_>>().join("; ")))
     } else if !policy.unknown_fields.is_empty() {
         let told = policy.unknown_fields.iter().map(|(field, what)| format!("{field}: {what}"));

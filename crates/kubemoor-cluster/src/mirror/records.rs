@@ -111,7 +111,7 @@ fn parse_version(version: &str) -> Option<u64> {
 /// The program that wrote the record's content, by its newest field manager.
 fn record_writer(touches: &[Managed]) -> RecordWriter {
     let newest = touches.iter().max_by_key(|entry| entry.time);
-    newest.and_then(|entry| entry.manager.as_deref()).map(RecordWriter::of).unwrap_or_default()
+    newest.and_then(|entry| entry.manager.as_deref()).map(RecordWriter::from_manager).unwrap_or_default()
 }
 
 impl KnownRecord {

@@ -215,7 +215,7 @@ impl Shell {
                     self.remember_surroundings(&object);
                 }
                 LoopAction::Settle(object, settled) => {
-                    self.guard.settled.learn(&object, settled);
+                    self.guard.settled.write().learn(&object, settled);
                 }
             }
         }
@@ -299,7 +299,8 @@ impl Shell {
             .filter(|object| is_new && !is_declared(object))
             .collect();
         if !dropped.is_empty() {
-            self.guard.settled.forget(&id, dropped);
+            let mut settled = self.guard.settled.write();
+            dropped.into_iter().for_each(|object| settled.forget(&id, object));
         }
         let governed = self.governed(&id);
         self.handle(LoopEvent::Release(id, governed));

@@ -169,14 +169,14 @@ impl Statuses {
         for seen in guarded.status.iter().flat_map(|status| &status.seen) {
             let Some(settled) = seen.settled(&self.key, release) else { continue };
             let object = seen.object.id(&release.namespace);
-            if self.settled.learn(&object, settled.clone()) {
+            if self.settled.write().learn(&object, settled.clone()) {
                 self.command(LoopOrder::Settled(object, settled)).await;
             }
         }
     }
 
     async fn obey(&self, known: &mut StatusKnowledge, release: &ReleaseId, guarded: &GuardedRelease) {
-        let suspension = Suspension::of(&guarded.spec);
+        let suspension = Suspension::from_spec(&guarded.spec);
         if suspension.as_ref() != known.suspended.get(release) {
             match &suspension {
                 Some(suspension) => known.suspended.insert(release.clone(), suspension.clone()),

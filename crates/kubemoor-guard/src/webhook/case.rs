@@ -602,7 +602,7 @@ impl HeldRecords {
 fn stored(object: &Value) -> Stored {
     let label = |name: &str| object.pointer("/metadata/labels")?.get(name)?.as_str().map(str::to_owned);
     // Its digest tells whether a manifest changes.
-    let payload = match PackedRecord::of(object) {
+    let payload = match PackedRecord::from_object(object) {
         Some(packed) => packed.decode(0).map(|(record, _)| record),
         None => Err(RecordError::Missing { field: "release" }),
     };

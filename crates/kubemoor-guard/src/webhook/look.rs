@@ -94,7 +94,8 @@ impl ReleaseSource {
                 }
             }
         }
-        let (autoscalers, settled) = (live.autoscalers.of_workload(object, &index), live.settled.of(object));
+        let (autoscalers, settled) =
+            (live.autoscalers.of_workload(object, &index), live.settled.read().get(object));
         Circumstances { allowances, autoscalers, departed: None, settled }
     }
 }

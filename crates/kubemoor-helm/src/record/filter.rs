@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read};
 
 use sha2::{Digest, Sha256};
 
-use super::{KeptManifest, RecordError};
+use super::{MANIFEST_CAP, RecordError, json_error};
 
 /// The key of the manifest, at the top of the JSON.
 const MANIFEST: &[u8] = b"manifest";
@@ -15,7 +15,7 @@ const MANIFEST: &[u8] = b"manifest";
 const VALUES: &[u8] = b"config";
 
 /// Helm's spellings of absent values, besides leaving the key out.
-const NO_VALUES: [&[u8]; 3] = [b"", b"{}", b"null"];
+const NO_VALUES: [&[u8]; 2] = [b"{}", b"null"];
 
 /// The maximum length of a text for the parser, in bytes. No name, time or word of a record is as long.
 const PASSING: usize = 1 << 12;
@@ -25,7 +25,7 @@ pub(super) struct RecordFilter<'t, R> {
     /// How many of the passing bytes the parser has read.
     read: usize,
     state: FilterState,
-    manifest: ManifestDigester<'t>,
+    manifest: &'t mut KeptManifest,
 }
 
 #[derive(Default)]
@@ -52,14 +52,16 @@ struct UserValues {
     are_coming: bool,
     /// The bytes that are not hashed yet: at most one buffer of the source.
     bytes: Vec<u8>,
-    /// Their first bytes, which show whether there are any values.
-    first: Vec<u8>,
     hash: Sha256,
 }
 
-struct ManifestDigester<'t> {
-    kept: &'t mut KeptManifest,
-    text: Unescape,
+/// Keeps a manifest that is no longer than it may be, and hashes it.
+pub(super) struct KeptManifest {
+    pub(super) text: String,
+    pub(super) length: usize,
+    keeps: usize,
+    /// The end of the last piece, which the next one continues.
+    held: Vec<u8>,
     hash: Sha256,
     failure: Option<RecordError>,
 }
@@ -79,18 +81,16 @@ enum FilterPlace {
 }
 
 impl<'t, R: BufRead> RecordFilter<'t, R> {
-    pub(super) fn new(source: R, kept: &'t mut KeptManifest) -> Self {
-        let manifest =
-            ManifestDigester { kept, text: Unescape::default(), hash: Sha256::new(), failure: None };
+    pub(super) fn new(source: R, manifest: &'t mut KeptManifest) -> Self {
         Self { source, read: 0, state: FilterState::default(), manifest }
     }
 
     /// Why the manifest was not taken, else the digests.
     pub(super) fn finish(self) -> Result<Digests, RecordError> {
-        match self.manifest.failure {
+        match self.manifest.failure.take() {
             Some(failure) => Err(failure),
             None => Ok(Digests {
-                manifest: self.manifest.hash.finalize().into(),
+                manifest: self.manifest.hash.finalize_reset().into(),
                 values: self.state.values.digest(),
             }),
         }
@@ -129,39 +129,51 @@ impl<R: BufRead> Read for RecordFilter<'_, R> {
     }
 }
 
-impl ManifestDigester<'_> {
+impl KeptManifest {
+    /// Keeps the text of a manifest of at most `keeps` bytes in the place of `text`.
+    pub(super) fn new(keeps: usize, text: String) -> Self {
+        Self { text, length: 0, keeps, held: Vec::new(), hash: Sha256::new(), failure: None }
+    }
+
     /// Takes in a piece of the manifest as JSON spells it; its end is an empty piece. Whether all is well.
     fn take(&mut self, piece: &[u8]) -> bool {
-        let Self { kept, text, hash, failure } = self;
-        let mut give = |text: &str| {
-            hash.update(text.as_bytes());
-            kept.take(text)
-        };
-        let taken = if piece.is_empty() { text.end() } else { text.take(piece, &mut give) };
-        if let Err(error) = taken {
-            failure.get_or_insert(error);
+        self.held.extend_from_slice(piece);
+        let end = if piece.is_empty() { self.held.len() } else { whole(&self.held) };
+        let json: Vec<u8> = std::iter::once(b'"').chain(self.held.drain(..end)).chain([b'"']).collect();
+        if let Err(error) = serde_json::from_slice(&json).map_err(json_error).and_then(|text| self.keep(text))
+        {
+            self.failure.get_or_insert(error);
         }
-        failure.is_none()
+        self.failure.is_none()
+    }
+
+    fn keep(&mut self, text: String) -> Result<(), RecordError> {
+        self.hash.update(text.as_bytes());
+        self.length += text.len();
+        if self.length > MANIFEST_CAP {
+            return Err(RecordError::LongManifest { cap: MANIFEST_CAP });
+        }
+        if self.length <= self.keeps {
+            self.text.push_str(&text);
+        } else {
+            self.text = String::new();
+        }
+        Ok(())
     }
 }
 
 impl UserValues {
     fn settle(&mut self) {
-        let Self { bytes, first, hash, .. } = self;
-        let longest = NO_VALUES.iter().map(|none| none.len()).max().unwrap_or_default();
-        // One more tells that there are others behind.
-        let room = (longest + 1).saturating_sub(first.len());
-        first.extend(bytes.iter().take(room));
-        hash.update(&*bytes);
-        bytes.clear();
+        self.hash.update(&self.bytes);
+        self.bytes.clear();
     }
 
     /// The same for all ways to say that there are none.
     fn digest(self) -> [u8; 32] {
-        match NO_VALUES.contains(&self.first.as_slice()) {
-            true => Sha256::digest(b"").into(),
-            false => self.hash.finalize().into(),
-        }
+        let digest = self.hash.finalize();
+        let is_none = NO_VALUES.iter().any(|none| Sha256::digest(none) == digest);
+        let digest = if is_none { Sha256::digest(b"") } else { digest };
+        digest.into()
     }
 }
 
@@ -252,122 +264,23 @@ impl FilterState {
     }
 }
 
-const PIECE: usize = 1 << 14;
-
-/// Takes the escapes out of a text that comes in pieces.
-#[derive(Default)]
-pub(super) struct Unescape {
-    /// The output that is not passed on yet.
-    held: Vec<u8>,
-    escape: Escape,
-    /// The first half of a letter that takes two escapes.
-    high: Option<u32>,
-}
-
-#[derive(Clone, Copy, Default)]
-enum Escape {
-    #[default]
-    None,
-    Begun,
-    /// The number of digits read, of four, and their value.
-    Digits(u8, u32),
-}
-
-impl Unescape {
-    /// Decodes a piece of the text and passes the result on.
-    pub(super) fn take(
-        &mut self,
-        piece: &[u8],
-        give: &mut impl FnMut(&str) -> Result<(), RecordError>,
-    ) -> Result<(), RecordError> {
-        for byte in piece {
-            self.byte(*byte).ok_or_else(syntax)?;
-            if self.held.len() >= PIECE {
-                self.give(give)?;
-            }
-        }
-        self.give(give)
-    }
-
-    pub(super) fn end(&mut self) -> Result<(), RecordError> {
-        let is_whole = self.held.is_empty() && matches!(self.escape, Escape::None) && self.high.is_none();
-        *self = Self::default();
-        if is_whole { Ok(()) } else { Err(syntax()) }
-    }
-
-    /// None where the text is no JSON.
-    fn byte(&mut self, byte: u8) -> Option<()> {
-        match self.escape {
-            Escape::None if byte == b'\\' => self.escape = Escape::Begun,
-            Escape::None => {
-                (byte >= 0x20 && self.high.is_none()).then_some(())?;
-                self.held.push(byte);
-            }
-            Escape::Begun => {
-                self.escape = Escape::None;
-                let letter = match byte {
-                    b'"' | b'\\' | b'/' => byte,
-                    b'b' => 8,
-                    b'f' => 12,
-                    b'n' => b'\n',
-                    b'r' => b'\r',
-                    b't' => b'\t',
-                    b'u' => {
-                        self.escape = Escape::Digits(0, 0);
-                        return Some(());
-                    }
-                    _ => return None,
-                };
-                self.high.is_none().then_some(())?;
-                self.held.push(letter);
-            }
-            Escape::Digits(count, sum) => {
-                let sum = sum * 16 + char::from(byte).to_digit(16)?;
-                self.escape = Escape::Digits(count + 1, sum);
-                if count == 3 {
-                    self.escape = Escape::None;
-                    self.unit(sum)?;
-                }
-            }
-        }
-        Some(())
-    }
-
-    /// Takes in a unit of UTF-16.
-    fn unit(&mut self, unit: u32) -> Option<()> {
-        let letter = match (self.high.take(), unit) {
-            (None, 0xd800..=0xdbff) => {
-                self.high = Some(unit);
-                return Some(());
-            }
-            (Some(high), 0xdc00..=0xdfff) => 0x1_0000 + ((high - 0xd800) << 10) + (unit - 0xdc00),
-            (Some(_), _) => return None,
-            (None, unit) => unit,
+/// How many bytes of a JSON text begin no escape or letter that goes on behind them.
+fn whole(text: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let length = match rest {
+            // The first half of a letter that takes two escapes.
+            [b'\\', b'u', b'd' | b'D', b'8' | b'9' | b'a' | b'b' | b'A' | b'B', ..] => 12,
+            [b'\\', b'u', ..] => 6,
+            [b'\\', ..] | [0xc0..=0xdf, ..] => 2,
+            [0xe0..=0xef, ..] => 3,
+            [0xf0..=0xff, ..] => 4,
+            _ => 1,
         };
-        let letter = char::from_u32(letter)?;
-        self.held.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
-        Some(())
-    }
-
-    /// Gives on all whole letters.
-    fn give(&mut self, give: &mut impl FnMut(&str) -> Result<(), RecordError>) -> Result<(), RecordError> {
-        let whole = match std::str::from_utf8(&self.held) {
-            Ok(text) => text,
-            Err(error) if error.error_len().is_none() => {
-                let whole = self.held.get(..error.valid_up_to()).unwrap_or_default();
-                std::str::from_utf8(whole).unwrap_or_default()
-            }
-            Err(_) => return Err(syntax()),
-        };
-        let count = whole.len();
-        if count > 0 {
-            give(whole)?;
+        if length > rest.len() {
+            break;
         }
-        self.held.drain(..count);
-        Ok(())
+        at += length;
     }
-}
-
-fn syntax() -> RecordError {
-    RecordError::Json { what: "a syntax error", at: 0 }
+    at
 }

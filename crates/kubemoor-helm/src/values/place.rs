@@ -1,19 +1,17 @@
-//! The lines of a template that render one field, compared with the rendered text. A line counts only where every key above
-//! it, and every literal beside it in a list element, are those of the rendered object; a value is named for a part of a
-//! text only where all other parts match.
+//! The places of a template that render one field, compared with the rendered object. A place counts only where every key
+//! above it, and every literal beside it in a list element, are those of the rendered object; a value is named for a part
+//! of a text only where all other parts match.
 
 use std::cmp::Reverse;
 
 use serde_json::Value;
 
-use super::template::{
-    ChartTemplate, Expression, HOLE, OutlineNode, OutlineStep, Ref, YamlOutline, unquoted,
-};
-use super::{TemplateContext, value_at, value_leaves, value_text};
+use super::template::{ChartTemplate, Expression, HOLE, Ref};
+use super::{TemplateContext, child, value_at, value_leaves, value_text};
 
 pub(super) struct WantedField<'a> {
-    pub(super) steps: &'a [OutlineStep],
-    pub(super) rendered: &'a YamlOutline,
+    pub(super) steps: &'a [String],
+    pub(super) object: &'a Value,
     pub(super) declared: &'a Value,
     pub(super) new: Option<&'a Value>,
 }
@@ -29,24 +27,19 @@ pub(super) fn printers(
     wanted: &WantedField<'_>,
     context: &TemplateContext<'_>,
 ) -> Vec<FoundPrinter> {
-    let count = template.outline.nodes.last().map_or(0, |node| node.document + 1);
-    let documents: Vec<bool> =
-        (0..count).map(|document| wanted.is_of_object(template, document, context)).collect();
-    let is_here = |node: &OutlineNode| documents.get(node.document).copied().unwrap_or_default();
-    let naming = names(template, &is_here, context);
+    let is_of_object = |document: &&Value| wanted.is_rendered_by(template, document, context);
+    let documents: Vec<&Value> = template.documents.iter().filter(is_of_object).collect();
+    let names = documents.iter().filter_map(|document| document.pointer("/metadata/name")?.as_str());
+    let naming = names.flat_map(|name| template.pieces(name)).filter_map(Result::err);
+    let naming: Vec<&Ref> = naming.flat_map(|action| context.helpers.refs(action)).collect();
+    // A value that renames the object does not change the field.
+    let renames =
+        |found: &FoundPrinter| naming.iter().any(|it| it.element.is_none() && it.path == found.printer.path);
     for length in (1..=wanted.steps.len()).rev() {
         let Some((steps, below)) = wanted.steps.split_at_checked(length) else { continue };
-        let node = wanted.rendered_at(steps);
-        let found: Vec<FoundPrinter> = template
-            .outline
-            .nodes
-            .iter()
-            .enumerate()
-            .filter(|(at, of)| is_here(of) && wanted.is_place(template, (*at, of), steps, node))
-            .flat_map(|(at, node)| wanted.at(template, (at, node), below, context))
-            // A value that renames the object does not change the field.
-            .filter(|found| !naming.contains(&found.printer.path))
-            .collect();
+        let places = documents.iter().flat_map(|document| places(document, Some(wanted.object), steps));
+        let found = places.flat_map(|place| wanted.printed_at(template, place, below, context));
+        let found: Vec<FoundPrinter> = found.filter(|found| !renames(found)).collect();
         if !found.is_empty() {
             return found;
         }
@@ -54,190 +47,131 @@ pub(super) fn printers(
     Vec::new()
 }
 
+/// A node of a template, and whether it is an element of a list.
+type Place<'t> = (&'t Value, bool);
+
+/// The nodes of a template at which the value at these steps of a rendered object may be printed.
+fn places<'t>(node: &'t Value, rendered: Option<&Value>, steps: &[String]) -> Vec<Place<'t>> {
+    let Some((step, rest)) = steps.split_first() else { return vec![(node, false)] };
+    let rendered = rendered.and_then(|rendered| child(rendered, step));
+    match node {
+        Value::Object(map) => {
+            let nodes = map.iter().filter(|(key, _)| *key == step || key.contains(HOLE));
+            nodes.flat_map(|(_, node)| places(node, rendered, rest)).collect()
+        }
+        Value::Array(items) => {
+            let items = items.iter().filter(|item| may_be(item, rendered));
+            items
+                .flat_map(|item| match rest.is_empty() {
+                    true => vec![(item, true)],
+                    false => places(item, rendered, rest),
+                })
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether an element of a template can be this rendered one: none of its literals contradicts it.
+fn may_be(item: &Value, rendered: Option<&Value>) -> bool {
+    let Some(rendered) = rendered.and_then(Value::as_object) else { return true };
+    rendered.iter().all(|(key, value)| match (item.get(key).and_then(value_text), value_text(value)) {
+        (Some(own), Some(value)) => own.contains(HOLE) || own == value,
+        _ => true,
+    })
+}
+
 impl WantedField<'_> {
-    /// The node of the rendered object at these steps.
-    fn rendered_at(&self, steps: &[OutlineStep]) -> Option<usize> {
-        let mut at: Option<usize> = None;
-        for step in steps {
-            let nodes = self.rendered.nodes.iter();
-            at = Some(nodes.enumerate().find(|(_, node)| node.parent == at && node.step == *step)?.0);
-        }
-        at
-    }
-
-    /// Whether a node of a template renders the value at these steps.
-    fn is_place(
-        &self,
-        template: &ChartTemplate,
-        (at, node): (usize, &OutlineNode),
-        steps: &[OutlineStep],
-        rendered: Option<usize>,
-    ) -> bool {
-        let last = steps.last().is_some_and(|step| is_step(&node.step, step));
-        if !last {
-            return false;
-        }
-        let above = template.outline.steps(at);
-        if above.len() != steps.len() || !above.iter().zip(steps).all(|(step, wanted)| is_step(step, wanted))
-        {
-            return false;
-        }
-        let Some(rendered) = rendered else { return true };
-        // Elements on the way are identified by their literal fields.
-        let mut pair = (Some(at), Some(rendered));
-        while let (Some(here), Some(there)) = pair {
-            let (Some(node), Some(other)) =
-                (template.outline.nodes.get(here), self.rendered.nodes.get(there))
-            else {
-                break;
-            };
-            if matches!(node.step, OutlineStep::Item(_))
-                && !may_be(&template.outline, here, self.rendered, there)
-            {
-                return false;
-            }
-            pair = (node.parent, other.parent);
-        }
-        true
-    }
-
     /// Whether a document of a template is of the object's kind and name.
-    fn is_of_object(&self, template: &ChartTemplate, document: usize, context: &TemplateContext<'_>) -> bool {
-        let Some(kind) = root(&template.outline, Some(document), "kind") else { return true };
-        let rendered = root(self.rendered, None, "kind");
-        let is_kind = kind.value.contains(HOLE)
-            || rendered.is_some_and(|rendered| unquoted(&rendered.value) == unquoted(&kind.value));
-        let names = (name(&template.outline, Some(document)), name(self.rendered, None));
-        let (Some(name), Some(rendered)) = names else { return is_kind };
-        let pieces =
-            Printed::pieces(unquoted(&name.value), template.actions(name.line, name.holes_before), context);
-        is_kind && can_print(&pieces, unquoted(&rendered.value))
-    }
-
-    /// The values that this node's line, and the lines below it, print into the field.
-    fn at(
+    fn is_rendered_by(
         &self,
         template: &ChartTemplate,
-        (at, node): (usize, &OutlineNode),
-        below: &[OutlineStep],
+        document: &Value,
+        context: &TemplateContext<'_>,
+    ) -> bool {
+        let is_same = |pointer: &str| {
+            let text = |value: &Value| value.pointer(pointer).and_then(value_text);
+            let (Some(own), Some(rendered)) = (text(document), text(self.object)) else { return true };
+            can_print(&Printed::pieces(&own, template, context), &rendered)
+        };
+        document.get("kind").is_none() || (is_same("/kind") && is_same("/metadata/name"))
+    }
+
+    /// The values that a node prints into the field.
+    fn printed_at(
+        &self,
+        template: &ChartTemplate,
+        (node, is_element): Place<'_>,
+        below: &[String],
         context: &TemplateContext<'_>,
     ) -> Vec<FoundPrinter> {
-        let line = node.line + 1;
-        let found = |printers: Vec<Printer>| {
-            printers.into_iter().map(|printer| FoundPrinter { printer, line }).collect()
-        };
         let (declared, new) = (value_text(self.declared), self.new.and_then(value_text));
-        let actions = template.actions(node.line, node.holes_before);
-        let is_block = node.value.starts_with(['|', '>']);
-        match (below.is_empty(), &declared) {
-            (true, Some(declared)) if node.value.contains(HOLE) && !is_block => {
-                let pieces = Printed::pieces(unquoted(&node.value), actions, context);
-                let mut printers = align(&pieces, declared, new.as_deref(), context).unwrap_or_default();
+        match (node, declared) {
+            (Value::String(text), Some(declared)) if below.is_empty() && text.contains(HOLE) => {
+                if text.contains('\n') {
+                    return self.printed_by_lines(template, text, (&declared, new.as_deref()), context);
+                }
+                let mut found = aligned(template, text, (&declared, new.as_deref()), context);
                 // Any element may be this one.
-                printers.retain(|printer| printer.is_equal || matches!(node.step, OutlineStep::Field(_)));
-                found(printers)
+                found.retain(|found| found.printer.is_equal || !is_element);
+                found
             }
-            (true, Some(declared)) if is_block => {
-                self.in_text(template, at, (declared, new.as_deref()), context)
+            (Value::String(text), _) => self.printed_by_block(template, text, below, context),
+            (Value::Object(map), _) => {
+                let holes = map.iter().filter(|(_, value)| value.is_null());
+                holes.flat_map(|(key, _)| self.printed_by_block(template, key, below, context)).collect()
             }
-            (false, Some(declared)) if node.value.starts_with('{') => {
-                found(self.in_braces(node, template, (declared, new.as_deref()), context))
-            }
-            _ => self.in_blocks(template, at, below, context),
+            _ => Vec::new(),
         }
     }
 
-    /// The values that a text block prints: all of it, or its first line that changes.
-    fn in_text(
+    /// The values that a text of several lines prints: all of it, or its first line that changes.
+    fn printed_by_lines(
         &self,
         template: &ChartTemplate,
-        at: usize,
+        text: &str,
         (declared, new): (&str, Option<&str>),
         context: &TemplateContext<'_>,
     ) -> Vec<FoundPrinter> {
-        let whole = self.in_blocks(template, at, &[], context);
-        let Some(new) = new.filter(|_| whole.is_empty()) else { return whole };
-        let Some((old, new)) = declared.lines().zip(new.lines()).find(|(old, new)| old != new) else {
-            return Vec::new();
+        let lines = || {
+            text.lines().map(str::trim).map(|line| {
+                line.strip_suffix(':').filter(|hole| template.action(hole).is_some()).unwrap_or(line)
+            })
         };
-        let lines = template.outline.blocks.iter().filter(|(_, node)| *node == at).map(|(line, _)| *line);
-        let printers = lines.flat_map(|line| {
-            let text = template.lines.get(line).map_or("", |line| line.text.trim());
-            let pieces = Printed::pieces(text, template.actions(line, 0), context);
-            let printers = align(&pieces, old.trim(), Some(new.trim()), context).unwrap_or_default();
-            printers.into_iter().map(move |printer| FoundPrinter { printer, line: line + 1 })
-        });
-        printers.collect()
+        let whole = lines().flat_map(|line| self.printed_by_block(template, line, &[], context));
+        let whole: Vec<_> = whole.collect();
+        let changed = new.and_then(|new| declared.lines().zip(new.lines()).find(|(old, new)| old != new));
+        let (true, Some((old, new))) = (whole.is_empty(), changed) else { return whole };
+        lines().flat_map(|line| aligned(template, line, (old.trim(), Some(new.trim())), context)).collect()
     }
 
-    /// The values that a map in braces prints after the field's own name.
-    fn in_braces(
-        &self,
-        node: &OutlineNode,
-        template: &ChartTemplate,
-        (declared, new): (&str, Option<&str>),
-        context: &TemplateContext<'_>,
-    ) -> Vec<Printer> {
-        let mut pieces = node.value.split(HOLE);
-        let mut before = pieces.next().unwrap_or_default();
-        for (number, after) in pieces.enumerate() {
-            let name = before.trim_end_matches(['"', '\'']).trim_end();
-            let name =
-                name.strip_suffix(':').map(|name| name.rsplit(['{', ',', ' ']).next().unwrap_or_default());
-            if name == Some(context.place)
-                && after.trim_start_matches(['"', '\'']).trim_start().starts_with([',', '}'])
-            {
-                let actions = template.actions(node.line, node.holes_before + number);
-                let pieces =
-                    Printed::pieces(&HOLE.to_string(), actions.get(..1).unwrap_or_default(), context);
-                return align(&pieces, declared, new, context).unwrap_or_default();
-            }
-            before = after;
-        }
-        Vec::new()
-    }
-
-    /// The values that actions below a key print there as whole blocks, which contain the field.
-    fn in_blocks(
+    /// The value that an action prints as a whole block, which contains the field.
+    fn printed_by_block(
         &self,
         template: &ChartTemplate,
-        at: usize,
-        below: &[OutlineStep],
+        text: &str,
+        below: &[String],
         context: &TemplateContext<'_>,
     ) -> Vec<FoundPrinter> {
-        let mut found = Vec::new();
-        let lines = template.outline.blocks.iter().filter(|(_, node)| *node == at).map(|(line, _)| *line);
-        let inline = template.outline.nodes.get(at).filter(|node| node.value.trim().chars().eq([HOLE]));
-        for (line, skipped) in
-            lines.map(|line| (line, 0)).chain(inline.map(|node| (node.line, node.holes_before)))
-        {
-            let [action] = template.actions(line, skipped) else { continue };
-            let values = action.refs.iter().filter(|_| action.is_plain);
-            let printers = values.filter_map(|value| match value.element {
-                None => self.printed_by(&value.path, below, context),
-                Some(_) => None,
-            });
-            found.extend(printers.map(|printer| FoundPrinter { printer, line: line + 1 }));
-        }
-        found
+        let Some(action) = template.action(text).filter(|action| action.is_plain) else { return Vec::new() };
+        let values = action.refs.iter().filter(|value| value.element.is_none());
+        let printers = values.filter_map(|value| self.printed_by(&value.path, below, context));
+        printers.map(|printer| FoundPrinter { printer, line: action.line }).collect()
     }
 
     /// The value at or below this path that is the field's.
     fn printed_by(
         &self,
         path: &[String],
-        below: &[OutlineStep],
+        below: &[String],
         TemplateContext { values, .. }: &TemplateContext<'_>,
     ) -> Option<Printer> {
         let (mut value, mut named, mut is_list) = (value_at(values, path)?, path.to_vec(), false);
         for step in below {
-            value = match step {
-                OutlineStep::Field(name) => value.get(name)?,
-                OutlineStep::Item(index) => value.get(index)?,
-            };
-            is_list |= matches!(step, OutlineStep::Item(_));
-            if let (OutlineStep::Field(name), false) = (step, is_list) {
-                named.push(name.clone());
+            is_list |= value.is_array();
+            value = child(value, step)?;
+            if !is_list {
+                named.push(step.clone());
             }
         }
         let is_equal = match (value_text(value), value_text(self.declared)) {
@@ -250,53 +184,18 @@ impl WantedField<'_> {
     }
 }
 
-/// The values by which a template names its object.
-fn names(
+/// The values that print `declared` by this text of a template, and what they must be for `new`.
+fn aligned(
     template: &ChartTemplate,
-    is_here: &dyn Fn(&OutlineNode) -> bool,
+    text: &str,
+    (declared, new): (&str, Option<&str>),
     context: &TemplateContext<'_>,
-) -> Vec<Vec<String>> {
-    let documents = template.outline.nodes.iter().filter(|node| is_here(node)).map(|node| node.document);
-    let mut documents: Vec<usize> = documents.collect();
-    documents.dedup();
-    let lines = documents.into_iter().filter_map(|document| name(&template.outline, Some(document)));
-    let actions = lines.flat_map(|node| template.actions(node.line, node.holes_before));
-    let refs = actions.flat_map(|action| context.helpers.refs(action));
-    refs.filter(|value| value.element.is_none()).map(|value| value.path.clone()).collect()
-}
-
-/// A key at the root of a document; of any document where none is named.
-fn root<'o>(outline: &'o YamlOutline, document: Option<usize>, key: &str) -> Option<&'o OutlineNode> {
-    let is = |node: &&OutlineNode| {
-        node.parent.is_none()
-            && document.is_none_or(|it| node.document == it)
-            && matches!(&node.step, OutlineStep::Field(name) if name == key)
+) -> Vec<FoundPrinter> {
+    let Some(line) = template.pieces(text).find_map(Result::err).map(|action| action.line) else {
+        return Vec::new();
     };
-    outline.nodes.iter().find(is)
-}
-
-fn name(outline: &YamlOutline, document: Option<usize>) -> Option<&OutlineNode> {
-    let metadata = root(outline, document, "metadata")?;
-    let at = outline.nodes.iter().position(|node| std::ptr::eq(node, metadata))?;
-    outline.below(at).find(|node| matches!(&node.step, OutlineStep::Field(name) if name == "name"))
-}
-
-/// Whether a step of a template can be this one of a rendered object.
-fn is_step(step: &OutlineStep, wanted: &OutlineStep) -> bool {
-    match (step, wanted) {
-        (OutlineStep::Field(name), OutlineStep::Field(wanted)) => name == wanted || name.contains(HOLE),
-        (OutlineStep::Item(_), OutlineStep::Item(_)) => true,
-        _ => false,
-    }
-}
-
-/// Whether an element of a template can be this rendered one: none of its literals contradicts it.
-fn may_be(template: &YamlOutline, here: usize, rendered: &YamlOutline, there: usize) -> bool {
-    rendered.below(there).filter(|other| !other.value.is_empty()).all(|other| {
-        let mut same = template.below(here).filter(|node| node.step == other.step).peekable();
-        same.peek().is_none()
-            || same.any(|node| node.value.contains(HOLE) || unquoted(&node.value) == unquoted(&other.value))
-    })
+    let printers = align(&Printed::pieces(text, template, context), declared, new, context);
+    printers.into_iter().flatten().map(|printer| FoundPrinter { printer, line }).collect()
 }
 
 /// The minimum length of a value that is searched in a function's output.
@@ -318,15 +217,15 @@ pub(super) struct Printer {
     pub(super) new: Option<String>,
 }
 
-struct TextPart {
-    text: String,
-    value: Option<Vec<String>>,
+/// A part of a text, and the value that prints it.
+pub(super) struct TextPart {
+    pub(super) text: String,
+    pub(super) value: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Printed<'a> {
-    Literal(String),
-    /// A known text, and the value that it is.
+enum Printed<'a> {
+    /// A text, and the value that it is.
     Known(String, Option<&'a Ref>),
     /// The result of functions that are not run, with their values.
     Unknown(Vec<&'a Ref>),
@@ -341,144 +240,108 @@ impl Printer {
 }
 
 impl<'a> Printed<'a> {
-    pub(super) fn pieces(
-        skeleton: &str,
-        actions: &'a [Expression],
-        context: &'a TemplateContext<'_>,
-    ) -> Vec<Self> {
-        let mut pieces = Vec::new();
-        let mut actions = actions.iter();
-        for (number, literal) in skeleton.split(HOLE).enumerate() {
-            if number > 0 {
-                pieces.extend(actions.next().map(|action| Self::of_action(action, context)));
-            }
-            if !literal.is_empty() {
-                pieces.push(Self::Literal(literal.to_owned()));
-            }
-        }
-        pieces
+    fn pieces(text: &str, template: &'a ChartTemplate, context: &'a TemplateContext<'_>) -> Vec<Self> {
+        let pieces = template.pieces(text).map(|piece| match piece {
+            Ok(literal) => Self::Known(literal.to_owned(), None),
+            Err(action) => Self::new(action, context),
+        });
+        pieces.collect()
     }
 
-    fn of_action(
+    fn new(
         action: &'a Expression,
         TemplateContext { values, helpers, chart, .. }: &'a TemplateContext<'_>,
     ) -> Self {
-        let unknown = || Self::Unknown(helpers.refs(action).collect());
-        if !action.is_plain {
-            return unknown();
+        let value = |value: &Ref| value_at(values, &value.path);
+        let is_open =
+            |it: &Ref| it.element.is_some() || value(it).is_some_and(|it| it.is_object() || it.is_array());
+        if !action.is_plain || action.refs.iter().any(is_open) {
+            return Self::Unknown(helpers.refs(action).collect());
         }
-        let scalar = |value: &'a Ref| {
-            let found = value_at(values, &value.path).filter(|_| value.element.is_none())?;
-            Some(Self::Known(value_text(found)?, Some(value)))
-        };
-        let of_default = || {
+        let scalar = action.refs.iter().find_map(|it| Some((value(it).and_then(value_text)?, Some(it))));
+        let default = || {
             let builtin = action.builtin.as_deref().and_then(|name| chart.builtin(name));
-            let text = builtin.or_else(|| action.fallback.clone())?;
-            Some(Self::Known(text, action.refs.first()))
+            Some((builtin.or_else(|| action.fallback.clone())?, action.refs.first()))
         };
-        let is_open = |value: &&Ref| {
-            value.element.is_some()
-                || value_at(values, &value.path).is_some_and(|it| it.is_object() || it.is_array())
-        };
-        if action.refs.iter().any(|value| is_open(&value)) {
-            return unknown();
+        match scalar.or_else(default) {
+            Some((text, value)) => Self::Known(text, value),
+            None => Self::Unknown(helpers.refs(action).collect()),
         }
-        action.refs.iter().find_map(scalar).or_else(of_default).unwrap_or_else(unknown)
     }
 
-    fn text(&self) -> Option<&str> {
+    fn text(&self) -> Option<String> {
         match self {
-            Self::Literal(text) | Self::Known(text, _) => Some(text),
+            Self::Known(text, _) => Some(text.clone()),
             Self::Unknown(_) => None,
         }
     }
 }
 
-/// The values that print `declared`, and what they must be for `new`.
-pub(super) fn align(
+/// The values that print `declared`, and what they must be for `new`. Of a new text these are the fewest values that make
+/// it; if none do, all values.
+fn align(
     pieces: &[Printed<'_>],
     declared: &str,
     new: Option<&str>,
     context: &TemplateContext<'_>,
 ) -> Option<Vec<Printer>> {
     let texts = complete(pieces, declared)?;
-    let mut found: Vec<(Printer, bool)> = Vec::new();
-    for (at, piece) in pieces.iter().enumerate() {
-        let around = |texts: Option<&[String]>| texts.unwrap_or_default().concat();
-        let (before, after) = (around(texts.get(..at)), around(texts.get(at + 1..)));
-        let wanted = new.and_then(|new| new.strip_prefix(&*before)?.strip_suffix(&*after));
-        let text = texts.get(at).map(String::as_str).unwrap_or_default();
-        let printers = match piece {
-            Printed::Literal(_) | Printed::Known(_, None) => Vec::new(),
-            Printed::Known(_, Some(value)) => {
-                vec![Printer::equal(value.path.clone(), wanted.filter(|wanted| *wanted != text))]
-            }
-            Printed::Unknown(refs) => hidden(refs, text, wanted, context),
-        };
-        let is_reached = new.is_none() || wanted.is_some();
-        found.extend(printers.into_iter().map(|printer| (printer, is_reached)));
-    }
-    // A value that cannot become the new text is a candidate only if no value can.
-    if found.iter().any(|(_, is_reached)| *is_reached) {
-        found.retain(|(_, is_reached)| *is_reached);
-    }
-    if found.iter().any(|(printer, _)| printer.new.is_some()) {
-        found.retain(|(printer, _)| printer.new.is_some());
-    } else if new.is_none() || found.iter().all(|(_, is_reached)| !is_reached) {
-        let parts = parts(pieces, &texts, context);
-        if let Some(together) = new.and_then(|new| together(&parts, new)) {
-            return Some(together);
-        }
-        let is_value = |path: &Vec<String>| parts.iter().any(|part| part.value.as_ref() == Some(path));
-        let several = parts.iter().filter(|part| part.value.is_some()).count() > 1;
-        found.iter_mut().for_each(|(printer, _)| printer.is_part = several && is_value(&printer.path));
-    }
-    Some(found.into_iter().map(|(printer, _)| printer).collect())
-}
-
-/// The text of a line, cut where one value ends and another begins. Of values at the same place the longest counts.
-fn parts(
-    pieces: &[Printed<'_>],
-    texts: &[String],
-    TemplateContext { values, .. }: &TemplateContext<'_>,
-) -> Vec<TextPart> {
-    let mut parts = Vec::new();
-    for (piece, text) in pieces.iter().zip(texts) {
+    let (mut parts, mut others) = (Vec::new(), Vec::new());
+    for (at, (piece, text)) in pieces.iter().zip(&texts).enumerate() {
         match piece {
-            Printed::Literal(_) => parts.push(TextPart { text: text.clone(), value: None }),
             Printed::Known(_, value) => {
                 parts.push(TextPart { text: text.clone(), value: value.map(|value| value.path.clone()) });
             }
             Printed::Unknown(refs) => {
-                let refs = refs.iter().filter(|value| value.element.is_none());
-                let mut leaves: Vec<_> = refs.flat_map(|value| value_leaves(values, &value.path)).collect();
-                leaves.sort_by_key(|leaf| Reverse(leaf.text.len()));
-                let mut within = vec![TextPart { text: text.clone(), value: None }];
-                for leaf in leaves {
-                    let free = within
-                        .iter()
-                        .position(|part| part.value.is_none() && around(&part.text, &leaf.text).is_some());
-                    let Some(at) = free else { continue };
-                    let part = within.remove(at);
-                    let Some((before, after)) = around(&part.text, &leaf.text) else { continue };
-                    let literal = |text: &str| TextPart { text: text.to_owned(), value: None };
-                    let value = TextPart { text: leaf.text, value: Some(leaf.path) };
-                    let cut = [literal(before), value, literal(after)];
-                    drop(within.splice(at..at, cut.into_iter().filter(|part| !part.text.is_empty())));
-                }
-                parts.append(&mut within);
+                let around = |texts: Option<&[String]>| texts.unwrap_or_default().concat();
+                let (before, after) = (around(texts.get(..at)), around(texts.get(at + 1..)));
+                let wanted = new.and_then(|new| new.strip_prefix(&*before)?.strip_suffix(&*after));
+                let cut = cut(refs, text, context);
+                let is_known = cut.iter().any(|part| part.value.is_some());
+                others.extend(elements(refs, (text, wanted), is_known, context));
+                parts.extend(cut);
             }
         }
+    }
+    if let Some(new) = new.filter(|new| *new != declared) {
+        let others = others.iter().filter(|printer| printer.new.is_some()).cloned();
+        let found: Vec<Printer> = fewest(&parts, new).into_iter().chain(others).collect();
+        if !found.is_empty() {
+            return Some(found);
+        }
+    }
+    let paths: Vec<_> = parts.into_iter().filter_map(|part| part.value).collect();
+    let is_part = paths.len() > 1;
+    let all = paths.into_iter().map(|path| Printer { is_part, ..Printer::equal(path, None) });
+    Some(all.chain(others.into_iter().map(|printer| Printer { new: None, ..printer })).collect())
+}
+
+/// The output of a function, cut where one of its values ends and another begins. Of values at the same place the longest
+/// counts.
+fn cut(refs: &[&Ref], text: &str, TemplateContext { values, .. }: &TemplateContext<'_>) -> Vec<TextPart> {
+    let refs = refs.iter().filter(|value| value.element.is_none());
+    let mut leaves: Vec<_> = refs.flat_map(|value| value_leaves(values, &value.path)).collect();
+    leaves.sort_by_key(|leaf| Reverse(leaf.text.len()));
+    let literal = |text: &str| TextPart { text: text.to_owned(), value: None };
+    let mut parts = vec![literal(text)];
+    for leaf in leaves {
+        let literals = parts.iter().enumerate().filter(|(_, part)| part.value.is_none());
+        let mut found = literals.filter_map(|(at, part)| Some((at, around(&part.text, &leaf.text)?)));
+        let Some((at, (before, after))) = found.next() else { continue };
+        let value = TextPart { text: leaf.text.clone(), value: Some(leaf.path) };
+        let cut = [literal(before), value, literal(after)];
+        drop(parts.splice(at..=at, cut.into_iter().filter(|part| !part.text.is_empty())));
     }
     parts
 }
 
-/// The fewest values that make a new text together, and what each of them must be.
-fn together(parts: &[TextPart], new: &str) -> Option<Vec<Printer>> {
+/// The fewest values that make a new text, and what each of them must be: all that do so alone, or those that do together.
+pub(super) fn fewest(parts: &[TextPart], new: &str) -> Vec<Printer> {
     let values: Vec<usize> =
         parts.iter().enumerate().filter(|(_, part)| part.value.is_some()).map(|(at, _)| at).collect();
-    if values.len() > PARTS {
-        return None;
+    let alone: Vec<Printer> = values.iter().filter_map(|at| changed(parts, &[*at], new)).flatten().collect();
+    if !alone.is_empty() || values.len() > PARTS {
+        return alone;
     }
     let subset = |bits: u32| -> Vec<usize> {
         let values = values.iter().enumerate().filter(|(bit, _)| (bits >> bit) & 1 == 1);
@@ -486,7 +349,7 @@ fn together(parts: &[TextPart], new: &str) -> Option<Vec<Printer>> {
     };
     let mut sets: Vec<_> = (0..1 << values.len()).map(subset).filter(|set| set.len() > 1).collect();
     sets.sort_by_key(Vec::len);
-    sets.iter().find_map(|set| changed(parts, set, new))
+    sets.iter().find_map(|set| changed(parts, set, new)).unwrap_or_default()
 }
 
 /// The texts that these parts must have for a new text, where the others stay. Where a text between two of them stands
@@ -516,7 +379,8 @@ fn changed(parts: &[TextPart], set: &[usize], new: &str) -> Option<Vec<Printer>>
     texts.push(rest);
     let printers = set.iter().zip(texts.into_iter().rev()).map(|(at, text)| {
         let path = parts.get(*at)?.value.clone()?;
-        (!text.is_empty()).then(|| Printer { is_part: true, ..Printer::equal(path, Some(text)) })
+        let printer = Printer { is_part: set.len() > 1, ..Printer::equal(path, Some(text)) };
+        (!text.is_empty()).then_some(printer)
     });
     let printers = printers.collect::<Option<Vec<_>>>()?;
     // One value at two places has one text.
@@ -526,62 +390,41 @@ fn changed(parts: &[TextPart], set: &[usize], new: &str) -> Option<Vec<Printer>>
 
 /// Whether these pieces can print this text. With more than one unknown piece this cannot be decided, and the
 /// answer is yes.
-pub(super) fn can_print(pieces: &[Printed<'_>], text: &str) -> bool {
+fn can_print(pieces: &[Printed<'_>], text: &str) -> bool {
     pieces.iter().filter(|piece| piece.text().is_none()).count() > 1 || complete(pieces, text).is_some()
 }
 
 /// The texts of all pieces, of which one may be unknown. `None` if they do not match `declared`.
 fn complete(pieces: &[Printed<'_>], declared: &str) -> Option<Vec<String>> {
-    let text = |piece: &Printed<'_>| piece.text().map(str::to_owned);
-    let mut unknown = pieces.iter().enumerate().filter(|(_, piece)| piece.text().is_none()).map(|(at, _)| at);
-    let (first, second) = (unknown.next(), unknown.next());
-    let Some(at) = first else {
-        let texts: Vec<String> = pieces.iter().filter_map(text).collect();
-        return (texts.concat() == declared).then_some(texts);
+    let texts = |pieces: &[Printed<'_>]| pieces.iter().map(Printed::text).collect::<Option<Vec<_>>>();
+    let Some(at) = pieces.iter().position(|piece| piece.text().is_none()) else {
+        return texts(pieces).filter(|texts| texts.concat() == declared);
     };
-    if second.is_some() {
-        return None;
-    }
-    let before: Vec<String> = pieces.iter().take(at).filter_map(text).collect();
-    let after: Vec<String> = pieces.iter().skip(at + 1).filter_map(text).collect();
+    let (before, after) = (texts(pieces.get(..at)?)?, texts(pieces.get(at + 1..)?)?);
     let middle = declared.strip_prefix(&*before.concat())?.strip_suffix(&*after.concat())?.to_owned();
     Some(before.into_iter().chain([middle]).chain(after).collect())
 }
 
-/// The values found in a function's text; if none is found, the function's only value.
-fn hidden(
+/// The elements of maps and lists that print a function's text; if nothing does, the function's only value.
+fn elements(
     refs: &[&Ref],
-    text: &str,
-    wanted: Option<&str>,
+    (text, wanted): (&str, Option<&str>),
+    is_known: bool,
     TemplateContext { values, place, .. }: &TemplateContext<'_>,
 ) -> Vec<Printer> {
-    let mut found = Vec::new();
-    for value in refs {
-        if let Some(element) = &value.element {
-            let container = value_at(values, &value.path);
-            found.extend(
-                container.and_then(|it| of_element(it, (&value.path, element), (text, wanted), place)),
-            );
-            continue;
+    let found = refs.iter().filter_map(|value| {
+        let element = value.element.as_ref()?;
+        of_element(value_at(values, &value.path)?, (&value.path, element), (text, wanted), place)
+    });
+    let found: Vec<Printer> = found.collect();
+    match refs {
+        [value] if found.is_empty() && !is_known && value.element.is_none() => {
+            let is_open = value_at(values, &value.path).is_some_and(|it| it.is_object() || it.is_array());
+            let only = Printer { is_equal: false, ..Printer::equal(value.path.clone(), None) };
+            Vec::from_iter((!is_open).then_some(only))
         }
-        for leaf in value_leaves(values, &value.path) {
-            if let Some((before, after)) = around(text, &leaf.text) {
-                let new = wanted.and_then(|wanted| wanted.strip_prefix(before)?.strip_suffix(after));
-                if wanted.is_none() || new.is_some() {
-                    found.push(Printer::equal(leaf.path, new.filter(|new| *new != leaf.text)));
-                }
-            }
-        }
+        _ => found,
     }
-    // Of an image it is the tag that changes.
-    found.sort_by_key(|printer| printer.path.last().is_none_or(|name| name != "tag"));
-    if let ([value], true) = (refs, found.is_empty())
-        && value.element.is_none()
-        && value_at(values, &value.path).is_none_or(|it| !it.is_object() && !it.is_array())
-    {
-        found.push(Printer { is_equal: false, ..Printer::equal(value.path.clone(), None) });
-    }
-    found
 }
 
 /// An element of a map or list that prints a text.

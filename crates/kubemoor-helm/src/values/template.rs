@@ -1,19 +1,36 @@
-//! A template by its lines, and the values that its actions print. Nothing is rendered: no function runs and no branch is
-//! evaluated, an action is represented by the values that it names, and the outline of a YAML text comes from indentation
-//! and keys alone, with [`HOLE`]s in place of actions. Linear in the text.
+//! A template as YAML documents with holes where its actions stand, and the values that the actions print. Nothing is
+//! rendered: no function runs, no branch is evaluated, and an action is represented by the values that it names. A line
+//! that YAML does not allow without the texts of actions is left out.
 
 use std::collections::HashMap;
 
+use serde_json::Value;
+
+use crate::yaml::{Budget, to_json};
+
 const LONGEST: usize = 256 << 10;
+
+/// The memory that a template's documents may take, in bytes.
+const MEMORY: usize = 16 << 20;
+
+/// The most lines of a template that are left out.
+const LEFT_OUT: usize = 16;
+
+/// The most columns by which an action's text is indented.
+const INDENT: usize = 100;
 
 const HELPER_REFS: usize = 32;
 
+/// The begin and end of a hole: between them is the number of its action.
+pub(super) const HOLE: char = '\u{fffc}';
+const HOLE_END: char = '\u{fffb}';
+
 #[derive(Debug, Default)]
 pub(super) struct ChartTemplate {
-    pub(super) outline: YamlOutline,
-    pub(super) lines: Vec<OutlineLine>,
-    /// Of each line the actions that print something.
-    actions: Vec<Vec<Expression>>,
+    /// A hole that is alone on its line is a key without a value, since it prints a part of what is above it.
+    pub(super) documents: Vec<Value>,
+    /// The actions that print something.
+    pub(super) actions: Vec<Expression>,
 }
 
 /// The values that named templates use.
@@ -23,52 +40,81 @@ pub(super) struct Helpers(HashMap<String, Vec<Ref>>);
 impl ChartTemplate {
     /// The template with this text; an empty one where that is too long.
     pub(super) fn parse(text: &str) -> Self {
-        if text.len() > LONGEST {
-            return Self::default();
-        }
         let mut template = Self::default();
+        if text.len() > LONGEST {
+            return template;
+        }
         let mut reader = ActionReader::default();
-        template.begin();
+        let (mut yaml, mut line) = (String::new(), 1);
         for (literal, action) in pieces(text) {
-            for (number, part) in literal.split('\n').enumerate() {
-                if number > 0 {
-                    template.begin();
-                }
-                template.print(part);
-            }
+            yaml.extend(literal.chars().filter(|c| !matches!(*c, HOLE | HOLE_END | '\r')));
+            line += literal.matches('\n').count();
             if let Some(expression) = action.and_then(|action| reader.read(action)) {
-                template.act(expression);
+                let hole = format!("{HOLE}{}{HOLE_END}", template.actions.len());
+                let (indent, is_alone) = yaml.rsplit('\n').next().map_or((0, true), |begun| {
+                    (begun.len() - begun.trim_start_matches(' ').len(), begun.trim().is_empty())
+                });
+                let shifted = expression.shift.filter(|_| is_alone).map(|shift| indent + shift.min(INDENT));
+                if let Some(column) = expression.column.map(|column| column.min(INDENT)).or(shifted) {
+                    yaml.push('\n');
+                    yaml.extend(std::iter::repeat_n(' ', column));
+                }
+                yaml.push_str(&hole);
+                template.actions.push(Expression { line, ..expression });
+            }
+            line += action.map_or(0, |action| action.matches('\n').count());
+        }
+        let mut document = Vec::new();
+        let mut budget = Budget::new(MEMORY);
+        for line in yaml.lines().chain(["---"]) {
+            if line.starts_with("---") {
+                template.documents.extend(document_value(std::mem::take(&mut document), &mut budget));
+            } else {
+                let is_alone = hole(line.trim()).is_some();
+                document.push(if is_alone { format!("{}:", line.trim_end()) } else { line.to_owned() });
             }
         }
-        template.outline = YamlOutline::new(&template.lines);
         template
     }
 
-    /// The actions of a line, from the one behind so many holes.
-    pub(super) fn actions(&self, line: usize, skipped: usize) -> &[Expression] {
-        self.actions.get(line).and_then(|actions| actions.get(skipped..)).unwrap_or_default()
+    /// The text of a scalar, cut into literals and actions.
+    pub(super) fn pieces<'s>(&self, text: &'s str) -> impl Iterator<Item = Result<&'s str, &Expression>> {
+        let mut parts = text.split(HOLE);
+        let first = parts.next().map(Ok).into_iter();
+        let holes = parts.flat_map(|part| {
+            let (number, literal) = part.split_once(HOLE_END).unwrap_or((part, ""));
+            let action = number.parse().ok().and_then(|number: usize| self.actions.get(number));
+            action.map(Err).into_iter().chain([Ok(literal)])
+        });
+        first.chain(holes).filter(|piece| *piece != Ok(""))
     }
 
-    fn begin(&mut self) {
-        self.lines.push(OutlineLine::default());
-        self.actions.push(Vec::new());
+    /// The action whose hole a text is.
+    pub(super) fn action(&self, text: &str) -> Option<&Expression> {
+        self.actions.get(hole(text)?)
     }
+}
 
-    fn print(&mut self, text: &str) {
-        if let Some(line) = self.lines.last_mut() {
-            line.text.extend(text.chars().filter(|c| *c != HOLE && *c != '\r'));
-        }
-    }
+/// The number of the action whose hole a text is.
+fn hole(text: &str) -> Option<usize> {
+    text.strip_prefix(HOLE)?.strip_suffix(HOLE_END)?.parse().ok()
+}
 
-    fn act(&mut self, expression: Expression) {
-        if let (Some(line), Some(actions)) = (self.lines.last_mut(), self.actions.last_mut()) {
-            let shifted =
-                expression.shift.map(|shift| line.text.chars().take_while(|c| *c == ' ').count() + shift);
-            line.column = expression.column.or(shifted);
-            line.text.push(HOLE);
-            actions.push(expression);
-        }
+/// The document of these lines, without those that YAML does not allow where they stand: most often a hole above the
+/// elements of a list.
+fn document_value(mut lines: Vec<String>, budget: &mut Budget) -> Option<Value> {
+    for _ in 0..LEFT_OUT {
+        let error = match to_json(&lines.join("\n"), budget) {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        let end = error.line().min(lines.len());
+        let mut before = lines.iter_mut().take(end).rev().filter(|line| !line.trim().is_empty());
+        let (wrong, above) = (before.next()?, before.next());
+        let is_hole = |line: &&mut String| hole(line.trim().trim_end_matches(':')).is_some();
+        above.filter(is_hole).unwrap_or(wrong).clear();
     }
+    None
 }
 
 impl Helpers {
@@ -140,7 +186,7 @@ pub(super) struct Ref {
     pub(super) element: Option<Vec<String>>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Expression {
     pub(super) refs: Vec<Ref>,
     /// Of `.Chart` and `.Release`: `Chart.AppVersion`.
@@ -151,16 +197,10 @@ pub(super) struct Expression {
     /// Whether only [`PASSING`] functions are between the values and the text.
     pub(super) is_plain: bool,
     /// The column that `nindent` names, or how far `indent` shifts.
-    pub(super) column: Option<usize>,
-    pub(super) shift: Option<usize>,
-}
-
-/// The meaning of `.`.
-#[derive(Clone, Debug)]
-enum Dot {
-    Root,
-    At(Ref),
-    Unknown,
+    column: Option<usize>,
+    shift: Option<usize>,
+    /// The line of the template that it begins on, from 1.
+    pub(super) line: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,7 +213,8 @@ enum Word<'t> {
 
 #[derive(Default)]
 pub(super) struct ActionReader {
-    dots: Vec<Dot>,
+    /// The values that `.` is in the open blocks, where that is one.
+    dots: Vec<Option<Ref>>,
     variables: HashMap<String, Ref>,
 }
 
@@ -190,10 +231,7 @@ impl ActionReader {
             Word::Name("end") => drop(self.dots.pop()),
             Word::Name("if" | "define" | "block") => self.dots.push(self.dot()),
             Word::Name("else") => {}
-            Word::Name("with") => {
-                let dot = self.one(&words).map_or(Dot::Unknown, Dot::At);
-                self.dots.push(dot);
-            }
+            Word::Name("with") => self.dots.push(self.one(&words)),
             Word::Name("range") => {
                 let element = self.one(&words).map(Ref::element);
                 for variable in declared(&words) {
@@ -201,7 +239,7 @@ impl ActionReader {
                         self.variables.insert(variable.to_owned(), element.clone());
                     }
                 }
-                self.dots.push(element.map_or(Dot::Unknown, Dot::At));
+                self.dots.push(element);
             }
             Word::Field(variable) if words.get(1) == Some(&Word::Mark('=')) => {
                 match self.one(&words).filter(|_| words.len() == 3) {
@@ -214,8 +252,8 @@ impl ActionReader {
         None
     }
 
-    fn dot(&self) -> Dot {
-        self.dots.last().cloned().unwrap_or(Dot::Root)
+    fn dot(&self) -> Option<Ref> {
+        self.dots.last().cloned().flatten()
     }
 
     /// The value that a block is about.
@@ -237,10 +275,7 @@ impl ActionReader {
             let (name, below) = rest.split_once('.').unwrap_or((rest, ""));
             return Some(self.variables.get(&format!("${name}"))?.below(names(below)));
         }
-        match self.dot() {
-            Dot::At(base) => Some(base.below(names(text))),
-            Dot::Root | Dot::Unknown => None,
-        }
+        Some(self.dot()?.below(names(text)))
     }
 
     fn expression(&self, words: &[Word<'_>]) -> Expression {
@@ -345,181 +380,4 @@ fn quoted(text: &str, quote: char) -> (&str, &str) {
         escaped = c == '\\' && !escaped && quote == '"';
     }
     (body, "")
-}
-
-/// The placeholder of an action.
-pub(super) const HOLE: char = '\u{fffc}';
-
-const LINES: usize = 20_000;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum OutlineStep {
-    Field(String),
-    Item(usize),
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct OutlineLine {
-    pub(super) text: String,
-    /// Where a line of holes alone puts its text, by its `nindent`.
-    pub(super) column: Option<usize>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct OutlineNode {
-    pub(super) parent: Option<usize>,
-    pub(super) step: OutlineStep,
-    /// The text after the key on its line.
-    pub(super) value: String,
-    pub(super) line: usize,
-    /// How many holes stand on the line before the value.
-    pub(super) holes_before: usize,
-    pub(super) document: usize,
-    indent: usize,
-    items: usize,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct YamlOutline {
-    pub(super) nodes: Vec<OutlineNode>,
-    /// Lines of holes alone, and lines of a text block, each with the node that they lie below.
-    pub(super) blocks: Vec<(usize, usize)>,
-    document: usize,
-    open: Vec<usize>,
-    /// The node whose text block goes on.
-    block: Option<usize>,
-}
-
-impl YamlOutline {
-    pub(super) fn new(lines: &[OutlineLine]) -> Self {
-        let mut outline = Self::default();
-        for (number, line) in lines.iter().enumerate().take(LINES) {
-            outline.take(number, line);
-        }
-        outline
-    }
-
-    /// The steps from the root to a node.
-    pub(super) fn steps(&self, node: usize) -> Vec<&OutlineStep> {
-        let mut steps: Vec<&OutlineStep> = self.above(node).map(|node| &node.step).collect();
-        steps.reverse();
-        steps
-    }
-
-    /// A node and those above it, up to the root.
-    pub(super) fn above(&self, node: usize) -> impl Iterator<Item = &OutlineNode> {
-        let first = self.nodes.get(node);
-        std::iter::successors(first, |node| node.parent.and_then(|parent| self.nodes.get(parent)))
-    }
-
-    pub(super) fn below(&self, node: usize) -> impl Iterator<Item = &OutlineNode> {
-        self.nodes.iter().filter(move |it| it.parent == Some(node))
-    }
-
-    fn take(&mut self, number: usize, line: &OutlineLine) {
-        let text = line.text.trim_end();
-        let body = text.trim_start();
-        let indent = text.len() - body.len();
-        if body.is_empty() || body.starts_with('#') {
-            return;
-        }
-        if let Some(block) = self.block {
-            if self.nodes.get(block).is_some_and(|node| indent > node.indent) {
-                return self.blocks.push((number, block));
-            }
-            self.block = None;
-        }
-        if body.starts_with("---") {
-            self.open.clear();
-            self.document += 1;
-            return;
-        }
-        if body.chars().all(|c| c == HOLE || c.is_whitespace()) {
-            let column = line.column.unwrap_or(indent);
-            let parent = self.open.iter().rev().find(|at| self.indent(**at) < column);
-            return self.blocks.extend(parent.map(|parent| (number, *parent)));
-        }
-        self.entry(number, indent, body, 0);
-    }
-
-    fn indent(&self, node: usize) -> usize {
-        self.nodes.get(node).map_or(0, |node| node.indent)
-    }
-
-    /// Adds a key or an element, with the number of holes before it.
-    fn entry(&mut self, number: usize, indent: usize, body: &str, holes: usize) {
-        let mut body = body;
-        let mut indent = indent;
-        while let Some(rest) = body.strip_prefix("- ").or_else(|| (body == "-").then_some("")) {
-            self.close(|node| {
-                node.indent > indent || (node.indent == indent && matches!(node.step, OutlineStep::Item(_)))
-            });
-            let parent = self.open.last().copied();
-            let item = parent.and_then(|parent| self.nodes.get_mut(parent)).map_or(0, |parent| {
-                parent.items += 1;
-                parent.items - 1
-            });
-            let (kept, before) = (rest.trim_start(), body.len());
-            let is_scalar = split(kept).is_none() && !kept.starts_with("- ");
-            self.push((number, indent), OutlineStep::Item(item), if is_scalar { kept } else { "" }, holes);
-            if is_scalar {
-                return;
-            }
-            indent += before - kept.len();
-            body = kept;
-        }
-        let Some((key, value)) = split(body) else { return };
-        self.close(|node| node.indent >= indent);
-        let holes = holes + key.matches(HOLE).count();
-        let value = value.trim();
-        self.push((number, indent), OutlineStep::Field(unquoted(key).to_owned()), value, holes);
-        if value.starts_with(['|', '>']) {
-            self.block = self.nodes.len().checked_sub(1);
-        }
-    }
-
-    fn close(&mut self, is_over: impl Fn(&OutlineNode) -> bool) {
-        while self.open.last().and_then(|at| self.nodes.get(*at)).is_some_and(&is_over) {
-            self.open.pop();
-        }
-    }
-
-    fn push(&mut self, (line, indent): (usize, usize), step: OutlineStep, value: &str, holes_before: usize) {
-        let parent = self.open.last().copied();
-        let (value, document) = (value.to_owned(), self.document);
-        self.open.push(self.nodes.len());
-        self.nodes.push(OutlineNode { parent, step, value, line, holes_before, document, indent, items: 0 });
-    }
-}
-
-/// A text without the quotes around it, and without a comment behind it.
-pub(super) fn unquoted(text: &str) -> &str {
-    let text = text.trim();
-    for quote in ['"', '\''] {
-        if let Some(inner) = text.strip_prefix(quote)
-            && let Some(end) = inner.rfind(quote)
-        {
-            return inner.get(..end).unwrap_or(inner);
-        }
-    }
-    text.split_once(" #").map_or(text, |(text, _)| text.trim_end())
-}
-
-fn split(body: &str) -> Option<(&str, &str)> {
-    if body.starts_with(['{', '[']) {
-        return None;
-    }
-    let quote = body.chars().next().filter(|c| matches!(c, '"' | '\''));
-    let from = quote.map_or(Some(0), |quote| body.get(1..)?.find(quote).map(|end| end + 2))?;
-    let at = body.get(from..)?.match_indices(':').map(|(at, _)| at + from).find(|at| {
-        let behind = body.get(at + 1..).unwrap_or_default();
-        let is_key = |key: &str| {
-            key.chars().all(|c| c.is_alphanumeric() || "-_./".contains(c)) && !key.starts_with('-')
-        };
-        // No space comes before an action that begins with a line break.
-        behind.is_empty()
-            || behind.starts_with(' ')
-            || (behind.starts_with(HOLE) && body.get(..*at).is_some_and(is_key))
-    })?;
-    Some((body.get(..at)?, body.get(at + 1..)?))
 }

@@ -41,7 +41,7 @@ fn told(r#type: &str, live: &str) -> DriftedObject {
         live: Some(json!([live]).to_string()),
     };
     DriftedObject {
-        object: ObjectReference::of(&database(), "shop"),
+        object: ObjectReference::new(&database(), "shop"),
         r#type: r#type.to_owned(),
         fields: vec![field],
         more_fields: 0,

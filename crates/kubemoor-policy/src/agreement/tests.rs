@@ -129,7 +129,8 @@ mod settled {
         let (one, two) = (Digest::new(&json!({"a": 1})).unwrap(), Digest::new(&json!({"a": 2})).unwrap());
         let (image, rewritten) = (path("/spec/image"), json!({"b": 1, "a": [2]}));
         let declaration = Declaration { release: &release, object: &web, digest: &one, seal: None };
-        let settled = Settled::of(&key(), &declaration, [(&image, Some(&rewritten)), (&path("/gone"), None)]);
+        let settled =
+            Settled::mark(&key(), &declaration, [(&image, Some(&rewritten)), (&path("/gone"), None)]);
         let check = |settled: &Settled| {
             assert!(settled.holds(&declaration, &image, Some(&json!({"a": [2], "b": 1}))));
             assert!(settled.holds(&declaration, &path("/gone"), None));
@@ -159,19 +160,19 @@ mod settled {
     fn settled_values_accumulate_until_the_declaration_changes() {
         let (release, web) = (release(), object("web"));
         let (one, two) = (Digest::new(&json!(1)).unwrap(), Digest::new(&json!(2)).unwrap());
-        let known = SettledValues::default();
-        let learn = |digest: &Digest, at: &str| {
+        let mut known = Settlements::default();
+        let mut learn = |digest: &Digest, at: &str| {
             let declaration = Declaration { release: &release, object: &web, digest, seal: None };
-            known.learn(&web, Settled::of(&key(), &declaration, [(&path(at), Some(&json!(1)))]));
-            format!("{:?}", known.of(&web).unwrap())
+            known.learn(&web, Settled::mark(&key(), &declaration, [(&path(at), Some(&json!(1)))]));
+            format!("{:?}", known.get(&web).unwrap())
         };
         assert_eq!(learn(&one, "/a"), r#"["/a"]"#);
         assert_eq!(learn(&one, "/b"), r#"["/a", "/b"]"#);
         assert_eq!(learn(&two, "/c"), r#"["/c"]"#);
         let other = ReleaseId { name: "other".into(), ..release.clone() };
-        known.forget(&other, [&web]);
-        assert!(known.of(&web).is_some(), "they are not the other release's");
-        known.forget(&release, [&web]);
-        assert_eq!(known.of(&web), None);
+        known.forget(&other, &web);
+        assert!(known.get(&web).is_some(), "they are not the other release's");
+        known.forget(&release, &web);
+        assert_eq!(known.get(&web), None);
     }
 }

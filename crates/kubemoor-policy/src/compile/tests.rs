@@ -2,6 +2,7 @@ use FlawReason::*;
 
 use crate::compile::*;
 use crate::samples::try_policy;
+use kubemoor_declare::model::{DriftMode, EditsMode};
 
 #[track_caller]
 fn check(spec: &str, field: &str, reason: FlawReason) {
@@ -107,8 +108,12 @@ storage: [{records: flux-system, releases: [shop]}]
 "#,
     )
     .unwrap();
-    assert_eq!((compiled.edits, compiled.drift), (Some(EditsMode::Revert), Some(DriftMode::Ignore)));
-    assert_eq!((compiled.repair.rbac, compiled.repair.cluster_scoped), (Some(false), Some(true)));
+    assert_eq!(
+        (compiled.spec.edits, compiled.spec.drift),
+        (Some(EditsMode::Revert), Some(DriftMode::Ignore))
+    );
+    let repair = compiled.spec.repair.as_ref().unwrap();
+    assert_eq!((repair.rbac, repair.cluster_scoped), (Some(false), Some(true)));
 }
 
 #[test]
@@ -193,7 +198,7 @@ mod read {
             &[("b.yaml", "p", "metadata.name", FlawReason::DuplicateName)],
         );
         let (policies, _) = read([("a.yaml", deny.as_str()), ("b.yaml", warn.as_str())]);
-        assert_eq!(policies[0].edits, Some(kubemoor_declare::model::EditsMode::Deny));
+        assert_eq!(policies[0].spec.edits, Some(kubemoor_declare::model::EditsMode::Deny));
     }
 
     #[test]

@@ -10,9 +10,9 @@ fn a_reference_names_its_object_again() {
     };
     for namespace in [Some("shop"), Some("other"), None] {
         let object = object(namespace);
-        assert_eq!(ObjectReference::of(&object, "shop").id("shop"), object);
+        assert_eq!(ObjectReference::new(&object, "shop").id("shop"), object);
     }
-    let own = serde_json::to_value(ObjectReference::of(&object(Some("shop")), "shop")).unwrap();
+    let own = serde_json::to_value(ObjectReference::new(&object(Some("shop")), "shop")).unwrap();
     assert_eq!(own, serde_json::json!({"group": "apps", "kind": "Deployment", "name": "web"}));
 }
 
@@ -26,7 +26,7 @@ mod suspension {
         let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
         let check = |spec: Value, expected: Option<bool>| {
             let parsed: GuardedReleaseSpec = serde_json::from_value(spec.clone()).unwrap();
-            assert_eq!(Suspension::of(&parsed).map(|it| it.is_over(now)), expected, "{spec}");
+            assert_eq!(Suspension::from_spec(&parsed).map(|it| it.is_over(now)), expected, "{spec}");
         };
         check(json!({}), None);
         check(json!({"suspend": true}), Some(false));

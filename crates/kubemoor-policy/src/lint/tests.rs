@@ -197,7 +197,7 @@ mod cover {
             ("a*b*c", "axxbyyc", true),
             ("a*b*c", "axxbyy", false),
         ] {
-            assert_eq!(glob(wide, narrow), expected, "{wide} {narrow}");
+            assert_eq!(globs(&[wide.to_owned()], &[narrow.to_owned()]), expected, "{wide} {narrow}");
         }
         let list = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect::<Vec<_>>();
         for (wide, narrow, expected) in [

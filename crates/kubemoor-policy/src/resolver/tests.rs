@@ -8,7 +8,7 @@ fn release(name: &str) -> ReleaseId {
     ReleaseId { namespace: "shop".into(), name: name.into() }
 }
 
-fn of(specs: &[(&str, &str)]) -> Policy {
+fn resolved(specs: &[(&str, &str)]) -> Policy {
     policies(specs.iter().map(|(name, spec)| policy(name, spec))).of(&release("web"), &Labels::new())
 }
 
@@ -17,9 +17,9 @@ fn single_values_come_from_the_highest_priority_that_sets_them() {
     use DriftMode::{Repair, Report};
     use EditsMode::{Allow, Deny, Record, Warn};
     let check = |specs: &[(&str, &str)], edits: EditsMode, drift: DriftMode| {
-        let policy = of(specs);
+        let policy = resolved(specs);
         assert_eq!((policy.edits, policy.drift), (edits, drift), "{specs:?}");
-        assert_eq!(policy.ties, [], "{specs:?}");
+        assert_eq!(policy.ties(), [], "{specs:?}");
     };
     check(&[], Warn, Report);
     check(&[("a", "{edits: Deny}")], Deny, Report);
@@ -32,42 +32,36 @@ fn single_values_come_from_the_highest_priority_that_sets_them() {
 
 #[test]
 fn a_tie_is_broken_by_name_and_named() {
-    let policy = of(&[
+    let policy = resolved(&[
         ("b", "{edits: Allow}"),
         ("a", "{edits: Deny}"),
         ("c", "{edits: Deny}"),
         ("d", "{priority: -1, edits: Warn}"),
     ]);
     assert_eq!(policy.edits, EditsMode::Deny);
-    let tie = Tie { field: "spec.edits", policy: "a".to_owned(), over: "b".to_owned(), priority: 0 };
-    assert_eq!(policy.ties, [tie]);
     assert_eq!(
-        policy.ties[0].to_string(),
-        "spec.edits of policy a counts, not that of policy b: both have priority 0, and a comes first by name"
+        policy.ties().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "spec.edits of policy a counts, not that of policy b: both have priority 0, and its name comes first"
+        ]
     );
 }
 
 #[test]
 fn every_value_says_where_it_comes_from() {
-    let policy = of(&[
+    let policy = resolved(&[
         ("a", "{edits: Deny, repair: {rbac: true}}"),
         ("b", "{priority: 1, repair: {clusterScoped: true}, autoscalers: Declared}"),
     ]);
-    let from = |name: &str| ValueSource::Policy(name.to_owned());
     assert_eq!((policy.repair.rbac, policy.repair.cluster_scoped), (true, true));
     assert_eq!(policy.autoscalers, Some(AllowedAutoscalers::Declared));
-    let sources = &policy.sources;
-    assert_eq!((&sources.edits, &sources.drift), (&from("a"), &ValueSource::Default));
-    assert_eq!(
-        (&sources.rbac, &sources.cluster_scoped, &sources.autoscalers),
-        (&from("a"), &from("b"), &from("b"))
-    );
+    assert_eq!((policy.edits_by.as_deref(), policy.drift_by.as_deref()), (Some("a"), None));
     assert_eq!(policy.matched().collect::<Vec<_>>(), ["b", "a"]);
 }
 
 #[test]
 fn lists_are_unions() {
-    let policy = of(&[
+    let policy = resolved(&[
         ("a", "{exempt: [{kind: Group, name: x}], notify: [oncall], ignore: [{paths: [/a]}]}"),
         (
             "b",
@@ -90,7 +84,7 @@ fn lists_are_unions() {
 
 #[test]
 fn a_place_in_a_list_is_that_in_the_manifest() {
-    let policy = of(&[(
+    let policy = resolved(&[(
         "a",
         "{ignore: [{paths: [/spec/template/spec/containers/1/image, /data/0]}], allow: [{name: port, paths: [/spec/template/spec/containers/0/ports/0/hostPort]}]}",
     )]);

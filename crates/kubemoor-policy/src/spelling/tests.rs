@@ -8,8 +8,8 @@ mod known {
         let gvk = Gvk { group: "apps".to_owned(), version: "v1".to_owned(), kind: "Deployment".to_owned() };
         let schema = Catalog::with_core().schema(&gvk).unwrap();
         let check = |path: &str, expected: Option<&str>| {
-            let unknown = Pattern::parse(path).unwrap().unknown_field(&schema);
-            assert_eq!(unknown.map(|it| it.to_string()).as_deref(), expected, "{path}");
+            let unknown = Mask(vec![Pattern::parse(path).unwrap()]).unknown_fields(&schema);
+            assert_eq!(unknown, Vec::from_iter(expected), "{path}");
         };
         for known in [
             "*",

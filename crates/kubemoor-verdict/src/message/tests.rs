@@ -84,7 +84,7 @@ fn values_are_hidden_from_who_may_not_read_the_object() {
 fn denial_names_the_policy_that_decided() {
     let web = object("apps", "Deployment");
     let mut policy = kubemoor_policy::Policy::clone(resolver(EditsMode::Deny).defaults());
-    policy.sources.edits = ValueSource::Policy("production".to_owned());
+    policy.edits_by = Some("production".to_owned());
     let fields = vec![finding(&web, "/spec/replicas", [json!(2), json!(2), json!(5)])];
     let context = MessageContext { policy: Some(&policy), ..context(&web, Operation::Update) };
     let denial = context.of_edit(&refused(VerdictReason::Drift, fields)).denial();

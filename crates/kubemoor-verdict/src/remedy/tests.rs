@@ -52,11 +52,11 @@ fn owner_is_told_from_the_last_field_manager() {
     // Flux and Argo CD write records and objects under their own names.
     let flux =
         r#"change spec.values of the HelmRelease of release "shop" (kubectl get helmreleases -A): Flux"#;
-    assert!(told(RecordWriter::of("helm-controller"), &none()).contains(flux));
+    assert!(told(RecordWriter::from_manager("helm-controller"), &none()).contains(flux));
     assert!(told(RecordWriter::Other, &live("helm-controller", after, none())).contains(flux));
     let argo = "change the Helm values of the Argo CD Application of this object (kubectl get applications";
     for manager in ["argocd-controller", "argocd-application-controller"] {
-        assert!(told(RecordWriter::of(manager), &none()).contains(argo));
+        assert!(told(RecordWriter::from_manager(manager), &none()).contains(argo));
         assert!(told(RecordWriter::Other, &live(manager, after, none())).contains(argo));
     }
     // What wrote before the last record has handed the release over.

@@ -54,7 +54,7 @@ pub(super) fn summary(
 ) -> GuardedReleaseStatus {
     let home = &report.release.namespace;
     let mut facts = report.facts();
-    let suspension = Suspension::of(context.spec).filter(|it| !it.is_over(context.now));
+    let suspension = Suspension::from_spec(context.spec).filter(|it| !it.is_over(context.now));
     let suspended = suspension.or_else(|| facts.control.suspended.take());
     facts.control = Control { drift: context.drift, open: context.open, suspended, ..facts.control };
     let health = ReleaseHealth::new(&facts);
@@ -145,7 +145,7 @@ impl StatusConditions<'_> {
 /// The remembered objects that were seen alive. If there is too little room, settled values are
 /// dropped first: dry runs can find them again.
 fn remembered(seen: &[SeenAlive], home: &str) -> Vec<SeenObject> {
-    let mut seen: Vec<SeenObject> = seen.iter().take(SEEN).map(|it| SeenObject::of(it, home)).collect();
+    let mut seen: Vec<SeenObject> = seen.iter().take(SEEN).map(|it| SeenObject::new(it, home)).collect();
     if bytes(&seen) > SEEN_BYTES {
         seen.iter_mut().for_each(|it| it.settled = None);
         let mut left = SEEN_BYTES;
@@ -177,7 +177,7 @@ fn shown(drifted: &Drifted, home: &str, since: Timestamp) -> DriftedObject {
         (None, _) => None,
     };
     DriftedObject {
-        object: ObjectReference::of(&drifted.object, home),
+        object: ObjectReference::new(&drifted.object, home),
         r#type: drifted.state().as_str().to_owned(),
         fields: drifted
             .findings

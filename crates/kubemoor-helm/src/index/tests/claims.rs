@@ -31,13 +31,12 @@ proptest! {
         steps in prop::collection::vec(step(), 0..20)
     ) {
         let (mut table, mut plain) = (ClaimTable::default(), BTreeMap::<&str, Vec<&str>>::new());
+        let mut before = BTreeMap::new();
         for (name, declares) in steps {
-            let id = ReleaseId { namespace: "shop".into(), name: name.into() };
             let declared = declares.as_deref().unwrap_or_default();
-            match &declares {
-                Some(declared) => table.set(&id, &release(name, declared)),
-                None => table.remove(&id),
-            }
+            let after = declares.as_ref().map(|declared| release(name, declared));
+            table.replace(before.remove(name).as_ref(), after.as_ref());
+            before.extend(after.map(|after| (name, after)));
             for object in OBJECTS {
                 let claims = plain.entry(object).or_default();
                 match (declared.contains(&object), claims.contains(&name)) {
@@ -45,7 +44,7 @@ proptest! {
                     (false, _) => claims.retain(|it| *it != name),
                     (true, true) => {}
                 }
-                let found: Vec<_> = table.of(&config(object)).iter().map(|it| it.id.name.to_string()).collect();
+                let found: Vec<_> = table.get(&config(object)).iter().map(|it| it.id.name.to_string()).collect();
                 prop_assert_eq!(&found, claims);
             }
             prop_assert_eq!(table.objects(), plain.values().filter(|claims| !claims.is_empty()).count());

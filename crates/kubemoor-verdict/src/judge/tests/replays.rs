@@ -207,7 +207,7 @@ fn values_settled_then_are_as_declared_under_all_policies() {
     let key = SigningKey::new([7; 32]);
     let digest = declared.digest.as_ref().unwrap();
     let declaration = Declaration { release: &release, object: &object, digest, seal: None };
-    let settled = Settled::of(&key, &declaration, [(&image, Some(&json!("app:1")))]);
+    let settled = Settled::mark(&key, &declaration, [(&image, Some(&json!("app:1")))]);
     let circumstances =
         || Circumstances { settled: Some(Arc::new(settled.clone())), ..Circumstances::default() };
     let before = live(&[("/spec/template/spec/containers", json!([{"name": "app", "image": "app:9"}]))]);
