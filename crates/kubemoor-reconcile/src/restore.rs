@@ -482,6 +482,10 @@ impl Reconciler {
         if !situation.confirms(changes) {
             return self.leave_unconfirmed(task, situation);
         }
+        // The pass may have begun for fields that others have taken, of which the repair waits for nothing.
+        if let Some(wait) = self.repairs.backoff.until(&task.object, self.now) {
+            return RepairStep::later(wait);
+        }
         self.send(task, *judged)
     }
 
