@@ -3,10 +3,11 @@
 #![no_main]
 
 use jiff::Timestamp;
-use kubemoor_cluster::client::guarded::Remembered;
+use kubemoor_cluster::client::guarded::remembered;
 use kubemoor_policy::agreement::LastAgreement;
 use kubemoor_policy::guarded::GuardedRelease;
 use kubemoor_policy::signing::{SigningKey, Ticket, TicketOrder};
+use kubemoor_reconcile::event::LoopOrder;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {
@@ -17,8 +18,8 @@ fuzz_target!(|text: &[u8]| {
     for ticket in guarded.metadata.annotations.iter().flatten().map(|(_, text)| text) {
         assert!(Ticket::read(ticket, &key, &order, Timestamp::UNIX_EPOCH).is_err(), "nobody has the key");
     }
-    let Some(remembered) = Remembered::from_status(&guarded, &key) else { return };
-    for agreement in remembered.seen.iter().filter_map(|seen| seen.agreement.as_ref()) {
+    let Some(LoopOrder::Remember { seen, .. }) = remembered(&guarded, &key) else { return };
+    for agreement in seen.iter().filter_map(|seen| seen.agreement.as_ref()) {
         let again = LastAgreement::read(&agreement.seal(), agreement.open());
         assert_eq!(again.as_ref(), Some(agreement));
     }

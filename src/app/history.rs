@@ -503,8 +503,7 @@ impl ScalingHistory {
                 workload = workloads.next() => vec![workload],
                 release = releases.next() => self.scaled_by(&release, &told),
             };
-            let rows: Vec<_> =
-                changed.iter().flat_map(|workload| self.rows(workload, &mut told)).collect();
+            let rows: Vec<_> = changed.iter().flat_map(|workload| self.rows(workload, &mut told)).collect();
             if !rows.is_empty() {
                 // Of equal rows the first counts, and that of a review names the user.
                 tokio::select! {

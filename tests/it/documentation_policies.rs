@@ -32,9 +32,12 @@ fn the_table_of_precedence_is_what_policies_come_to() {
         let policies = Policies::new(defaults, &Labels::new(), accepted);
         let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
         let policy = policies.of(&release, &Labels::new());
+        let by = |name: &Option<String>| {
+            name.as_ref().map_or("default".to_owned(), |name| format!("policy {name}"))
+        };
         let told = [
-            format!("`{:?}` by {}", policy.edits, policy.sources.edits),
-            format!("`{:?}` by {}", policy.drift, policy.sources.drift),
+            format!("`{:?}` by {}", policy.edits, by(&policy.edits_by)),
+            format!("`{:?}` by {}", policy.drift, by(&policy.drift_by)),
         ];
         assert_eq!(row[1..], told, "{row:?}");
     }

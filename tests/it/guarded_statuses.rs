@@ -283,8 +283,9 @@ async fn status_is_written_only_when_known_state_changes() {
 
     // What a guard that starts anew reads.
     let remembered = told.guarded.remembered(&SigningKey::new([7; 32])).await.unwrap();
-    assert_eq!((remembered[0].revision, remembered[0].digest), (1, [7; 32]));
-    assert_eq!(remembered[0].seen, [told.seen()]);
+    let LoopOrder::Remember { first, seen, .. } = &remembered[0] else { panic!("{remembered:?}") };
+    assert_eq!((first.revision, first.digest), (1, [7; 32]));
+    assert_eq!(*seen, [told.seen()]);
     told.stop.cancel();
 }
 

@@ -369,7 +369,7 @@ impl<'a> LiveWriters<'a> {
         let Some(metadata) = object.at(&["metadata"]) else { return Self::default() };
         let known = |entry: &Excerpt<'_>| {
             let [name, time, subresource] = entry.texts(&[], ["manager", "time", "subresource"]);
-            let writer = RecordWriter::of(&name?);
+            let writer = RecordWriter::from_manager(&name?);
             let counts = matches!(writer, RecordWriter::Flux | RecordWriter::Argo)
                 && subresource.is_none_or(|it| it.is_empty());
             if counts { Some((time?.parse().ok()?, writer)) } else { None }

@@ -453,7 +453,7 @@ fn read_guarded(object: Value) -> Option<(ReleaseId, Guarded)> {
     let release = object.release()?;
     let mut status = object.status.unwrap_or_default();
     status.seen = Vec::new();
-    let told = ReportedHealth::of(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
+    let told = ReportedHealth::new(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
     let row = Arc::new(ListedRelease::guarded(release.clone(), told));
     Some((release, Guarded { row, status }))
 }

@@ -301,7 +301,7 @@ impl Ground {
         let matched: Vec<&str> = policy.matched().collect();
         let idle = self.named.iter().filter(|name| !matched.contains(&name.as_str()));
         let idle = idle.map(|name| format!("policy {name} does not match release {release}"));
-        let ties = policy.ties.iter().map(ToString::to_string);
+        let ties = policy.ties().into_iter().map(|tie| tie.to_string());
         ties.chain(idle).chain(self.doubts.iter().cloned()).collect()
     }
 

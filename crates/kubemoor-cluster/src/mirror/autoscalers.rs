@@ -11,8 +11,6 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscalerSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
@@ -409,8 +407,7 @@ pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
         namespace: Some(metadata.namespace.clone().into()),
         name: reference.name.into(),
     };
-    let maker = owners.iter().find(|owner| owner.controller == Some(true));
-    let target = spec.scale_target_ref;
+    let maker = metadata.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(place);
     let scales = Scales {
         target: place(spec.scale_target_ref),
         minimum: spec.min_replicas.unwrap_or(if is_keda { 0 } else { 1 }),
@@ -491,10 +488,6 @@ const REMEMBERED: usize = 10_000;
 struct Departed(HashMap<ObjectId, Departure>);
 
 impl Departed {
-    fn get(&self, workload: &ObjectId) -> Option<&Departure> {
-        self.0.get(workload)
-    }
-
     /// An autoscaler of a workload went that these releases declared, with its range. Returns the workload that is
     /// forgotten for it.
     fn note(
@@ -512,7 +505,7 @@ impl Departed {
         let is_full = self.0.len() >= REMEMBERED;
         let oldest = self.0.iter().filter(|_| is_full).min_by_key(|(_, it)| it.last);
         let oldest = oldest.map(|(id, _)| id.clone());
-        oldest.iter().for_each(|oldest| self.forget(oldest));
+        oldest.iter().for_each(|oldest| drop(self.0.remove(oldest)));
         self.0.insert(workload.clone(), Departure { last: now, range, declared });
         oldest
     }

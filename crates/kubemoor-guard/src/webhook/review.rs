@@ -142,8 +142,8 @@ impl<'a> AdmissionRequest<'a> {
         let mut fields = fields(body)?;
         Ok(Self {
             actor: fields.author().unwrap_or_default(),
-            object: fields.object.map(|text| Excerpt::of(text.get())),
-            old_object: fields.old_object.map(|text| Excerpt::of(text.get())),
+            object: fields.object.map(|text| Excerpt::new(text.get())),
+            old_object: fields.old_object.map(|text| Excerpt::new(text.get())),
             dry_run: fields.dry_run.unwrap_or(false),
             field_manager: fields.options.take().and_then(|options| filled(options.field_manager)),
             head: fields.head()?,

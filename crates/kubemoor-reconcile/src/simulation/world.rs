@@ -984,7 +984,7 @@ impl World {
         let stored = self.objects.get(object).filter(|stored| stored.uid == uid);
         match (self.document(id, asked.revision, object), stored) {
             (WorkOutcome::Document(ManifestDocument { object: Some(Secret(document)), .. }), _)
-                if Digest::of(&document) != asked.digest =>
+                if Digest::new(&document) != asked.digest =>
             {
                 failed(Fault::Unanswered, "the record has changed")
             }

@@ -10,7 +10,6 @@ mod requests {
     use kubemoor_declare::model::ReleaseId;
     use kubemoor_declare::path::Path;
     use kubemoor_verdict::edit::{EditOutcome, Grounds, VerdictReason};
-    use kubemoor_verdict::shown::ShownValues;
 
     fn object(kind: &str) -> ObjectId {
         ObjectId::namespaced("", kind, "shop", "web")
