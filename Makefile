@@ -73,7 +73,7 @@ demo: ## show the guard at work on a real control plane, and end everything agai
 
 check: clippy ## check format, code, unit tests, 200 simulated clusters, policies and documentation: no cluster
 	cargo fmt --check
-	cargo test --locked --workspace --lib --bins --no-fail-fast
+	cargo test --locked --workspace --exclude kubemoor-fuzz --lib --bins --no-fail-fast
 	cargo test --locked --test it -- $(offline)
 
 test: ## run `check`, and a test of each promise of the documentation on real control planes

@@ -40,6 +40,13 @@ pub(crate) enum ObjectStanding {
     Taken(TakenFields, Option<AgreedDeclaration>),
 }
 
+impl ObjectStanding {
+    /// Whether the object's values are the declared ones.
+    pub(crate) fn agrees(&self) -> bool {
+        matches!(self, Self::AsDeclared { agreed: Some(_), .. } | Self::Taken(..))
+    }
+}
+
 /// Compares an object, which is absent without `live`, with the release's declarations of it. `None` if the state of the
 /// release's record declares no such object.
 pub(crate) fn compare<'r>(
@@ -225,6 +232,21 @@ pub(crate) fn writer(live: &LiveObject, changes: &[FieldChange], helms: &[HelmMa
     });
     let last = || live.sighting.updaters.iter().find(|name| !is_helm(name) && !is_controller(name));
     holds.or_else(last).cloned()
+}
+
+/// Whether a person or a program other than Helm set one of these fields last.
+pub(crate) fn is_set_by_another<'p>(
+    live: &LiveObject,
+    mut paths: impl Iterator<Item = &'p Path>,
+    is_helm: impl Fn(&str) -> bool,
+) -> bool {
+    let owners = live.whole().map(|whole| Owners::from_object(&whole)).unwrap_or_default();
+    let is_other = |manager: &&owners::FieldManager| {
+        manager.operation == ManagerOperation::Update
+            && !is_helm(&manager.name)
+            && !is_controller(&manager.name)
+    };
+    paths.any(|path| owners.of_path(path).iter().any(is_other))
 }
 
 /// The declared fields that have their declared values and belong to a manager other than Helm; see

@@ -15,7 +15,8 @@ use crate::event::{
     Sighting, WorkId,
 };
 use crate::judge::{
-    ObjectStanding, are_additions, as_declared_beside, compare, is_autoscaled, record, weigh,
+    ObjectStanding, are_additions, as_declared_beside, compare, is_autoscaled, is_set_by_another, record,
+    weigh,
 };
 use crate::known::{LoopKnowledge, RecentObjects};
 use crate::note_effort;
@@ -709,6 +710,9 @@ impl Reconciler {
         if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
             self.recent.keep((&release.id, object), version, value, now);
         }
+        if standing.agrees() {
+            self.note_put_right(release, live);
+        }
         // Additions do not prevent an agreement about the declared fields.
         let seen = match (&standing, &live.object) {
             (ObjectStanding::Drifts(DriftKind::Changed, changes), Some(value)) if are_additions(changes) => {
@@ -726,6 +730,26 @@ impl Reconciler {
         }
         // Objects of the first listing are published at its end.
         has_changed || is_confirmed && self.listed || is_new
+    }
+
+    /// Notes that an object agrees with its release. If somebody other than Helm put it right, nobody contests it any
+    /// more, and what they own by that goes back to Helm.
+    pub(crate) fn note_put_right(&mut self, release: &Release, live: &LiveObject) {
+        let object = &live.sighting.id;
+        let Some(drift) = self.drifts.get_mut(&release.id, object) else { return };
+        if drift.kind != DriftKind::Changed || drift.doubt {
+            return;
+        }
+        let paths: Vec<_> = drift.findings.iter().map(|finding| finding.path.clone()).collect();
+        let helm = self.drifts.manager(release, release.state.apply_method);
+        let life = self.drifts.life(object);
+        let is_helm = |name: &str| {
+            helm.as_deref() == Some(name)
+                || life.is_some_and(|life| life.managers.iter().any(|manager| manager.name == name))
+        };
+        if is_set_by_another(live, paths.iter(), is_helm) {
+            self.repairs.forgive(object, self.now);
+        }
     }
 
     /// An object is seen for the first time: the replicas that an autoscaler set while no guard ran, or before this one

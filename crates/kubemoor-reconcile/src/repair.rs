@@ -126,6 +126,13 @@ impl RecordNotes {
 }
 
 impl Repairs {
+    /// Ends the waits for an object that another writer put right, and lets them lose its fields to Helm once more.
+    pub(crate) fn forgive(&mut self, object: &ObjectId, now: Timestamp) {
+        if self.backoff.forgive(object, now) {
+            self.returned.forget(object);
+        }
+    }
+
     /// Forgets an object that a release has ceased to declare.
     pub(crate) fn forget(&mut self, object: &ObjectId) {
         self.fixed.forget(object);

@@ -573,6 +573,9 @@ impl Reconciler {
             self.drifts.suspect(&release.id, task.object.clone(), self.now);
             return;
         }
+        if standing.agrees() {
+            self.note_put_right(release, &seen.live);
+        }
         record(&mut self.drifts, release, &seen.live, standing, self.now);
     }
 

@@ -48,6 +48,7 @@ struct RepairAttempts {
     /// Those of them that had no answer, since the last answer.
     unanswered: u32,
     last: Timestamp,
+    forgiven: u32,
 }
 
 /// The wait after a number of failed tries: `first`, then twice as long each time, at most
@@ -82,6 +83,17 @@ impl Backoff {
         attempts.count = attempts.count.max(AT_ONCE.saturating_add(attempts.unanswered));
     }
 
+    /// Forgets earlier attempts, because another writer put the object right. Returns false if that happens again and
+    /// again: a writer that alternates must not decide how often the guard writes.
+    pub(crate) fn forgive(&mut self, object: &ObjectId, now: Timestamp) -> bool {
+        let attempts = self.recent(object, now);
+        let is_forgiven = attempts.forgiven < AT_ONCE;
+        if is_forgiven {
+            *attempts = RepairAttempts { forgiven: attempts.forgiven + 1, ..RepairAttempts::none(now) };
+        }
+        is_forgiven
+    }
+
     pub(crate) fn forget(&mut self, object: &ObjectId) {
         self.attempts.remove(object);
     }
@@ -89,7 +101,8 @@ impl Backoff {
     pub(crate) fn attempt(&mut self, object: &ObjectId, now: Timestamp) -> u32 {
         let attempts = self.recent(object, now);
         let answered = attempts.count.saturating_sub(attempts.unanswered);
-        *attempts = RepairAttempts { count: answered.saturating_add(1), unanswered: 0, last: now };
+        *attempts =
+            RepairAttempts { count: answered.saturating_add(1), unanswered: 0, last: now, ..*attempts };
         attempts.count
     }
 
@@ -122,7 +135,7 @@ impl Default for Backoff {
 
 impl RepairAttempts {
     fn none(now: Timestamp) -> Self {
-        Self { count: 0, unanswered: 0, last: now }
+        Self { count: 0, unanswered: 0, last: now, forgiven: 0 }
     }
 }
 

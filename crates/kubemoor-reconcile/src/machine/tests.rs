@@ -30,6 +30,7 @@ use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::guarded::Suspension;
 use kubemoor_verdict::health::{HealthReason, ObjectState};
 
+mod put_right;
 mod rest;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {k: v}\n";

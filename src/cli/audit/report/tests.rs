@@ -121,7 +121,7 @@ fn html_report_loads_no_external_resources_and_charts_each_table() {
     assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
     assert_eq!(page.matches("<svg").count(), 6, "{page}");
     for part in ["alice", "Deployment /spec/replicas", "INC-7", "1h 10m", "@media print"] {
-        assert!(page.contains(part), "{part}: {page}");
+        assert!(page.replace("&#x2f;", "/").contains(part), "{part}: {page}");
     }
     // Nothing is loaded: the only address is the name of SVG's namespace.
     for part in ["src=", "href=", "url(", "@import", "<script", "<link"] {

@@ -142,5 +142,5 @@ fn a_catalog_reads_back_as_it_was_written() {
 fn a_text_that_is_no_catalog_says_why() {
     assert!(decode("{").is_err());
     let error = decode(r#"{"kinds": [], "types": ["any", {"scalar": "odd"}]}"#).unwrap_err();
-    assert!(error.to_string().starts_with("cannot read the catalog: unknown variant `odd`"), "{error}");
+    assert!(error.to_string().starts_with("unknown variant `odd`"), "{error}");
 }
