@@ -1,12 +1,13 @@
 //! What the program itself keeps in the ledger: its start and end, emergencies, and how records, exceptions, policies and
 //! autoscalers change. Each row is stored once, whichever guard of the cluster sees its cause first, also after a restart.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use kubemoor_cluster::client::access;
@@ -497,22 +498,25 @@ impl ScalingHistory {
     pub(super) async fn run(self, stop: CancellationToken) {
         let (workloads, releases) = (self.autoscalers.changes(), self.releases.changes());
         let mut told = ToldScalings::default();
+        // Of equal rows the first counts, and that of a review names the user.
+        let mut waiting: VecDeque<(Instant, LedgerRow)> = VecDeque::new();
         loop {
+            let due = waiting.front().map_or_else(Instant::now, |(due, _)| *due);
             let changed = tokio::select! {
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => break,
+                () = sleep_until(due), if !waiting.is_empty() => {
+                    waiting.pop_front().into_iter().for_each(|(_, row)| self.ledger.record(row));
+                    continue;
+                }
                 workload = workloads.next() => vec![workload],
                 release = releases.next() => self.scaled_by(&release, &told),
             };
-            let rows: Vec<_> = changed.iter().flat_map(|workload| self.rows(workload, &mut told)).collect();
-            if !rows.is_empty() {
-                // Of equal rows the first counts, and that of a review names the user.
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(REVIEWED) => {}
-                }
+            let due = Instant::now() + REVIEWED;
+            for workload in &changed {
+                waiting.extend(self.rows(workload, &mut told).into_iter().map(|row| (due, row)));
             }
-            rows.into_iter().for_each(|row| self.ledger.record(row));
         }
+        waiting.into_iter().for_each(|(_, row)| self.ledger.record(row));
     }
 
     fn scaled_by(&self, release: &ReleaseId, told: &ToldScalings) -> Vec<ObjectId> {

@@ -35,9 +35,6 @@ use kubemoor_runtime::tls::Certificates;
 /// How long the version of the API server counts: it may be upgraded under a running guard.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
 
-/// The pause after it did not tell its version.
-const ASK_SOON: Duration = Duration::from_secs(60);
-
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The pause between looks at the labels of namespaces.
@@ -66,9 +63,11 @@ struct DesiredStates {
     mutating: watch::Sender<DesiredState<MutatingWebhookConfiguration>>,
 }
 
-/// The version of the API server, which decides what webhooks may have. One that does not tell it counts as an old one.
+/// The version of the API server, which decides what webhooks may have. One that does not tell it to the guard counts as an
+/// old one; nothing is registered while it does not answer.
 struct WatchedVersion {
     known: Option<(u32, u32)>,
+    is_forbidden: bool,
     ask_at: Instant,
 }
 
@@ -122,7 +121,7 @@ impl Registrar {
         let mut policies = self.in_force.changes();
         let mut callers = self.callers.changes();
         let (mut withdrawn, mut was_held) = (self.withdrawn.clone(), false);
-        let mut server = WatchedVersion { known: None, ask_at: Instant::now() };
+        let mut server = WatchedVersion { known: None, is_forbidden: false, ask_at: Instant::now() };
         let (mut was_open, mut clears) = (None, false);
         loop {
             let conditions = server.has_conditions(client).await;
@@ -146,8 +145,8 @@ impl Registrar {
             was_open = is_open.or(was_open);
             let is_armed = is_open == Some(false) && held.is_none();
             let armed = is_armed && !self.certificates.is_provisional();
-            match secret.registered() {
-                Some(token) if armed && leads => {
+            match (secret.registered(), conditions) {
+                (Some(token), Some(conditions)) if armed && leads => {
                     self.send_present(desired, bundle.as_deref(), token, conditions);
                 }
                 _ if clears && leads => desired.send(DesiredState::Absent, DesiredState::Absent),
@@ -198,14 +197,18 @@ impl Registrar {
 }
 
 impl WatchedVersion {
-    /// Asks for the version if that is due. Gives whether webhooks may have match conditions.
-    async fn has_conditions(&mut self, client: &kube::Client) -> bool {
+    /// Asks for the version if that is due. Gives whether webhooks may have match conditions; `None` if that is not known
+    /// yet.
+    async fn has_conditions(&mut self, client: &kube::Client) -> Option<bool> {
         if self.ask_at <= Instant::now() {
-            let told = discovery::version(client).await.ok();
-            self.ask_at = Instant::now() + if told.is_some() { ASK_AGAIN } else { ASK_SOON };
-            self.known = told.or(self.known);
+            match discovery::version(client).await {
+                Ok(version) => self.known = Some(version),
+                Err(error) => self.is_forbidden |= error.is_forbidden(),
+            }
+            let is_settled = self.known.is_some() || self.is_forbidden;
+            self.ask_at = Instant::now() + if is_settled { ASK_AGAIN } else { RETRY };
         }
-        self.known.is_some_and(|version| version >= CONDITIONS)
+        self.known.map(|version| version >= CONDITIONS).or(self.is_forbidden.then_some(false))
     }
 }
 

@@ -356,7 +356,11 @@ impl Reconciler {
             pass.unfinished.insert(object.clone());
         } else if let Some(order) = pass.order.as_mut().filter(|_| *asked && done == AttemptResult::Repaired)
         {
-            order.repaired.insert(object.clone());
+            let is_first = order.repaired.insert(object.clone());
+            if is_first && task.towards.is_some() {
+                // Other managers may own fields of it that have their declared values.
+                pass.queue.push_back(object.clone());
+            }
         }
         if let Some(wait) = wait {
             pass.put_off(wait);

@@ -401,6 +401,7 @@ impl Reconciler {
         }
         match start.purpose {
             Purpose::Restoring if situation.plan != RepairPlan::Repair => return RepairStep::again(AGAIN),
+            Purpose::ReturningFields if situation.plan != RepairPlan::Repair => return RepairStep::settled(),
             Purpose::ReturningFields => {
                 // Ownership is part of the declaration for a user who orders a repair.
                 let mut policy = Policy::clone(&situation.policy);

@@ -6,6 +6,7 @@
 //! policies can judge it later; only additions are searched just where a policy seals. The values may include those
 //! of Secrets and must not be logged.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -148,11 +149,12 @@ impl EditFacts {
     /// findings come.
     pub fn diff(&self, Grounds { release, fields, .. }: &Grounds) -> Option<&Diff> {
         let diffs = self.claims.iter().filter(|it| it.release == *release).flat_map(|it| &it.alternatives);
-        let is_found =
-            |diff: &Diff, path: &Path| diff.changes.iter().any(|changed| changed.change.path == *path);
-        diffs
-            .filter(|diff| fields.iter().all(|finding| is_found(diff, &finding.path)))
-            .min_by_key(|diff| diff.changes.len())
+        let findings: HashSet<&Path> = fields.iter().map(|finding| &finding.path).collect();
+        let holds_all = |diff: &&Diff| {
+            let changed: HashSet<&Path> = diff.changes.iter().map(|changed| &changed.change.path).collect();
+            findings.is_subset(&changed)
+        };
+        diffs.filter(holds_all).min_by_key(|diff| diff.changes.len())
     }
 }
 

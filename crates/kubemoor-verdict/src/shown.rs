@@ -279,7 +279,7 @@ fn holds_token(object: &ObjectId, value: &Value) -> bool {
         let known = |letter: &char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
         rest.chars().take_while(known).count() >= TOKEN
     };
-    ["/validate/", "/mutate/"].into_iter().any(|base| text.split(base).skip(1).any(is_token))
+    ["/validate/", "/mutate/", "/observe/"].into_iter().any(|base| text.split(base).skip(1).any(is_token))
 }
 
 fn is_helms(path: &Path) -> bool {

@@ -112,6 +112,9 @@ fn counted(
     (matched, conflicts)
 }
 
+/// Disagreements on a page: each is of two policies and a field.
+const SHOWN: usize = 200;
+
 fn disagreements(cluster: &VisitedCluster, conflicts: &BTreeMap<PolicyConflict, usize>) -> Markup {
     let releases = |policies: [&String; 2]| {
         let link = PageLink::to("releases").with("cluster", &cluster.name);
@@ -121,7 +124,7 @@ fn disagreements(cluster: &VisitedCluster, conflicts: &BTreeMap<PolicyConflict, 
         h2 { "Where policies disagree" }
         @let columns = heads(&["Field", "This counts", "This does not", "Why", "Releases of both"]);
         @let lines = html! {
-            @for (it, count) in conflicts {
+            @for (it, count) in conflicts.iter().take(SHOWN) {
                 tr {
                     th scope="row" { code { (it.field) } }
                     td { strong { (it.policy) } ": " (it.says) }
@@ -132,6 +135,7 @@ fn disagreements(cluster: &VisitedCluster, conflicts: &BTreeMap<PolicyConflict, 
             }
         };
         (write::table(&format!("Where policies of {} disagree", cluster.name), &columns, &lines))
+        @if conflicts.len() > SHOWN { p.quiet { "The first " (SHOWN) " of " (conflicts.len()) " are shown." } }
     }
 }
 

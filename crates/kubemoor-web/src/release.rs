@@ -415,9 +415,10 @@ fn matching(release: &Release, report: &ReleaseDiff) -> Markup {
                     (matching.len())
                     @if matching.len() == 1 { " object matches its release" } @else { " objects match their release" }
                 }
-                ul.objects { @for object in matching {
+                ul.objects { @for object in matching.iter().take(OBJECTS) {
                     li { code { (object.kind) "/" (object.name) } (elsewhere(&release.id, object)) }
                 } }
+                @if matching.len() > OBJECTS { p.quiet { "The first " (OBJECTS) " are shown." } }
             }
         }
     }

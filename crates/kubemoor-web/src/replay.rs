@@ -24,7 +24,7 @@ use kubemoor_inspect::failure::{InspectError, failed};
 use kubemoor_inspect::ledger::{add_new, place};
 use kubemoor_inspect::reading::OPERATION_TIMEOUT;
 use kubemoor_inspect::replay::{ChangedVerdict, REFUSED, ReplayReport, ReplayRun};
-use kubemoor_ledger::query::{self, EntryPage, Filter, PAGE};
+use kubemoor_ledger::query::{self, EDITS, EntryPage, Filter, PAGE};
 use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::{Policy, compile};
 
@@ -97,6 +97,7 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, In
         release: asked.get("release").map(str::to_owned),
         since: Some(since),
         until: asked.time("until", None, now)?,
+        verdicts: EDITS.map(str::to_owned).into(),
         facts: true,
         limit: Some(PAGE),
         ..Filter::default()

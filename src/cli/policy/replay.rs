@@ -12,7 +12,7 @@ use kubemoor_declare::model::{DriftMode, EditsMode};
 use kubemoor_inspect::replay::{ChangedVerdict, REFUSED, ReplayReport, ReplayRun, VerdictKey};
 use kubemoor_inspect::report::Sheet;
 use kubemoor_inspect::times::AgeOrTime;
-use kubemoor_ledger::query::Filter;
+use kubemoor_ledger::query::{EDITS, Filter};
 use kubemoor_policy::Policy;
 
 const HEAD: [&str; 8] = ["RELEASE", "USER", "FIELD", "WAS", "NOW", "RULE", "CHANGES", "LAST"];
@@ -79,6 +79,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<CommandOutcome> {
         release,
         since: Some(since),
         until: until.map(|until| until.time(now)),
+        verdicts: EDITS.map(str::to_owned).into(),
         facts: true,
         ..Filter::default()
     };

@@ -377,7 +377,11 @@ impl RetryPace {
 
     fn next(&mut self) -> Duration {
         let pause = self.pauses.next().unwrap_or(SOON);
-        if self.outage.is_some_and(|last| last.elapsed() < RETURNING) { pause.min(SOON) } else { pause }
+        if self.outage.is_none_or(|last| last.elapsed() >= RETURNING) {
+            return pause;
+        }
+        // By chance, so that the watches of all guards do not ask at the same moment.
+        pause.min(SOON) + Duration::from_millis(RandomState::new().hash_one(()) % 1000)
     }
 }
 

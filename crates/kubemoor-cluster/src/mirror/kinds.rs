@@ -418,6 +418,9 @@ const REDISCOVERY: Duration = Duration::from_secs(10);
 /// The longest pause between attempts to learn of a kind.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
+/// The same for a kind that is no longer found: as long as that lasts, objects are not guarded that were.
+const LONGEST_DOUBT: Duration = Duration::from_secs(60);
+
 /// When to try again to learn of kinds. No hot loop, however many are never served; and these never delay a new kind.
 #[derive(Debug)]
 pub(super) struct LearningAttempts {
@@ -475,7 +478,7 @@ impl Discovery {
 
     /// Whether to list them again, for a kind among them that is not found.
     fn is_due_again(&self, now: Instant) -> bool {
-        let pause = REDISCOVERY.saturating_mul(1 << self.fruitless.min(10)).min(LONGEST_PAUSE);
+        let pause = REDISCOVERY.saturating_mul(1 << self.fruitless.min(10)).min(LONGEST_DOUBT);
         now.duration_since(self.at) > pause
     }
 }

@@ -4,7 +4,7 @@
 //! state of a release to an older one. Records are addressed by their place, which may be another namespace than the
 //! release's ([`Releases::trust`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -256,7 +256,7 @@ const OF_ONE: usize = 4;
 #[derive(Default)]
 struct Turns {
     running: HashMap<String, usize>,
-    waiting: BTreeSet<ReleaseId>,
+    waiting: VecDeque<ReleaseId>,
 }
 
 impl Turns {
@@ -266,18 +266,21 @@ impl Turns {
             *running += 1;
             return Some(release);
         }
-        self.waiting.insert(release);
+        if !self.waiting.contains(&release) {
+            self.waiting.push_back(release);
+        }
         None
     }
 
-    /// The release was read: one of its namespace that waits.
+    /// The release was read: the one of its namespace that has waited longest.
     fn end(&mut self, release: &ReleaseId) -> Option<ReleaseId> {
         let namespace = &release.namespace;
-        let first = ReleaseId { namespace: namespace.clone(), name: "".into() };
-        let next = self.waiting.range(first..).next().filter(|it| it.namespace == *namespace).cloned();
-        if let Some(next) = &next {
-            self.waiting.remove(next);
-        } else if let Some(running) = self.running.get_mut(namespace.as_str()) {
+        let next = self.waiting.iter().position(|it| it.namespace == *namespace);
+        let next = next.and_then(|next| self.waiting.remove(next));
+        if next.is_some() {
+            return next;
+        }
+        if let Some(running) = self.running.get_mut(namespace.as_str()) {
             *running -= 1;
             if *running == 0 {
                 self.running.remove(namespace.as_str());

@@ -60,7 +60,8 @@ impl FleetWriter {
         let (mut leading, mut failures) = (self.leadership.watch(), FailureLog::default());
         while leading.wait_for(|leads| *leads).await.is_ok() {
             tokio::select! {
-                ended = async { leading.wait_for(|leads| !*leads).await.is_err() } => if ended {
+                // The end may be told together with the next beginning, and another guard have written in between.
+                changed = leading.changed() => if changed.is_err() {
                     return;
                 },
                 () = self.lead(&mut failures) => {}

@@ -2,6 +2,8 @@
 //! declares, with the user. The webhook for these refuses nothing.
 
 use jiff::Timestamp;
+use parking_lot::RwLock;
+use serde_json::Value;
 
 use super::review::{self, AdmissionRequest};
 use kubemoor_cluster::mirror::autoscalers::{self, Scaling};
@@ -21,15 +23,17 @@ pub type ScalingChange = (Act, Scaling, Option<(i32, i32)>);
 /// The rows for a review of an autoscaler. Changes of a declared one are judged.
 pub(super) fn rows(
     request: &AdmissionRequest<'_>,
-    index: &Index,
+    index: &RwLock<Index>,
     resolver: &PolicyResolver,
 ) -> Vec<LedgerRow> {
-    let read = |text: &Option<Excerpt<'_>>| {
-        let (id, workload, scaling) =
-            autoscalers::scaling(&review::object(text.as_ref()?.get()).ok()?, index)?;
+    let parse = |text: &Option<Excerpt<'_>>| review::object(text.as_ref()?.get()).ok();
+    let (old, new) = (parse(&request.old_object), parse(&request.object));
+    let index = &index.read();
+    let read = |object: Option<Value>| {
+        let (id, workload, scaling) = autoscalers::scaling(&object?, index)?;
         index.claims(&id).is_empty().then_some((workload, scaling))
     };
-    let changes = match (read(&request.old_object), read(&request.object)) {
+    let changes = match (read(old), read(new)) {
         (Some((before, old)), Some((workload, new))) if before == workload => {
             let changed = (old.range != new.range).then_some((Act::ChangeAutoscaling, new, Some(old.range)));
             changed.map(|change| (workload, change)).into_iter().collect()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::case::{Aspect, Judgement, ReviewCase};
 use super::look::Looker;
@@ -86,7 +86,7 @@ const AT_ONCE: usize = 32;
 
 pub(super) struct UserRights {
     /// The answers, by user and right; none where the API server gave none.
-    known: Cache<u64, (Instant, Option<bool>)>,
+    known: Cache<u64, Option<bool>>,
     asking: Arc<Semaphore>,
     keys: RandomState,
 }
@@ -104,7 +104,7 @@ struct AskedRight {
 impl Default for UserRights {
     fn default() -> Self {
         Self {
-            known: Cache::new(REMEMBERED),
+            known: Cache::builder().max_capacity(REMEMBERED).time_to_live(FRESH).build(),
             asking: Arc::new(Semaphore::new(AT_ONCE)),
             keys: RandomState::new(),
         }
@@ -173,9 +173,7 @@ impl UserRights {
     ) -> Option<bool> {
         let Actor { user, groups, uid, extra } = actor;
         let key = self.keys.hash_one((user, groups, uid, extra, &asked));
-        if let Some((at, may)) = self.known.get(&key)
-            && at.elapsed() < FRESH
-        {
+        if let Some(may) = self.known.get(&key) {
             return may;
         }
         let turn = Arc::clone(&self.asking).try_acquire_owned().ok()?;
@@ -189,7 +187,7 @@ impl UserRights {
             drop(turn);
             // Who cannot be asked is not asked again at once.
             let may = answer.ok().and_then(Result::ok);
-            known.insert(key, (Instant::now(), may));
+            known.insert(key, may);
             may
         });
         timeout(budget, asking).await.ok()?.ok()?

@@ -5,6 +5,7 @@
 //! confirms that the user who orders it may write these objects; a ticket records that, which the leader, perhaps another
 //! replica, can check. A dry run makes no ticket.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -137,25 +138,54 @@ async fn ask_grants(
     let mut open = (orders.unconfirmed)(&release.id);
     let beyond = open.split_off(open.len().min(OBJECTS));
     let within = deadline.saturating_duration_since(Instant::now());
-    let ask = |(verb, object): (Verb, ObjectId)| async move {
-        let refused = |why| Err(of_order(&object, &release.id, why));
-        let target = release.declared(&object).and_then(|it| live.kinds.target(&object, &it.version));
-        let Some(ObjectTarget { resource, namespace, .. }) = target.filter(|_| object.group != ESCALATING)
-        else {
-            return refused(Unwritten::OnlyHelm);
-        };
-        let (group, namespace) = (&*resource.group, namespace.as_deref());
+    let target = |object: &ObjectId| {
+        let declared = release.declared(object).filter(|_| object.group != ESCALATING)?;
+        live.kinds.target(object, &declared.version)
+    };
+    let open: Vec<_> = open
+        .into_iter()
+        .map(|(verb, object)| {
+            let target = target(&object);
+            (verb, object, target)
+        })
+        .collect();
+    let may = async |verb: Verb, target: &ObjectTarget, name: Option<&str>| {
         let right = Right {
             verb: word(verb),
-            group,
-            resource: &resource.plural,
-            namespace,
-            name: Some(&object.name),
+            group: &target.resource.group,
+            resource: &target.resource.plural,
+            namespace: target.namespace.as_deref(),
+            name,
         };
         let asked = timeout_at(deadline, access::may(&live.client, user, &right)).await;
-        let (user, verb_word) = (&*user.user, word(verb));
-        match asked.unwrap_or(Err(ClusterError::Late { within })) {
-            Ok(true) => Ok(OrderGrant::new(verb, &object, &release.id)),
+        asked.unwrap_or(Err(ClusterError::Late { within }))
+    };
+    // Most people who may write one object of a kind may write them all: these need one question for each kind.
+    let kind = |verb: Verb, target: &ObjectTarget| {
+        (word(verb), target.resource.group.clone(), target.resource.plural.clone(), target.namespace.clone())
+    };
+    let kinds: BTreeMap<_, _> = open
+        .iter()
+        .filter_map(|(verb, _, target)| target.as_ref().map(|target| (kind(*verb, target), (*verb, target))))
+        .collect();
+    let whole: BTreeSet<_> = futures::stream::iter(kinds)
+        .map(async |(kind, (verb, target))| {
+            may(verb, target, None).await.is_ok_and(|may| may).then_some(kind)
+        })
+        .buffered(AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    let ask = async |(verb, object, target): &(Verb, ObjectId, Option<ObjectTarget>)| {
+        let refused = |why| Err(of_order(object, &release.id, why));
+        let Some(target) = target else { return refused(Unwritten::OnlyHelm) };
+        let answer = match whole.contains(&kind(*verb, target)) {
+            true => Ok(true),
+            false => may(*verb, target, Some(&object.name)).await,
+        };
+        let (user, verb_word) = (&*user.user, word(*verb));
+        match answer {
+            Ok(true) => Ok(OrderGrant::new(*verb, object, &release.id)),
             Ok(false) => refused(Unwritten::NoRight { user, verb: verb_word }),
             Err(error) => {
                 let (reason, is_outage) = (error.to_string(), error.is_outage());
@@ -163,7 +193,7 @@ async fn ask_grants(
             }
         }
     };
-    let answers: Vec<_> = futures::stream::iter(open.into_iter().map(ask)).buffered(AT_ONCE).collect().await;
+    let answers: Vec<_> = futures::stream::iter(open.iter().map(ask)).buffered(AT_ONCE).collect().await;
     let (mut granted, mut refused) = (Vec::new(), Vec::new());
     for answer in answers {
         match answer {

@@ -287,11 +287,15 @@ impl Validator {
     }
 
     fn observe(&self, body: &Received) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
-        if let Received::Whole(bytes) = body {
+        // The watch leaves a row about a larger one, without the user.
+        if let Received::Whole(bytes) = body
+            && bytes.len() <= LARGE
+        {
             let request = AdmissionRequest::parse(bytes)?;
-            let index = self.setup.source.index().read();
-            let rows = autoscaling::rows(&request, &index, &self.setup.resolver).into_iter();
-            rows.filter(|_| !request.dry_run).for_each(|row| self.setup.ledger.record(row));
+            if !request.dry_run {
+                let rows = autoscaling::rows(&request, self.setup.source.index(), &self.setup.resolver);
+                rows.into_iter().for_each(|row| self.setup.ledger.record(row));
+            }
         }
         Ok((AdmissionResponse::allow(), Verdict::allow(VerdictReason::NotDeclared)))
     }

@@ -133,7 +133,7 @@ fn a_webhooks_address_shows_no_token_of_a_caller() {
         let path = "/webhooks".parse().unwrap();
         Shown::new(&object(group, "ValidatingWebhookConfiguration"), &path, &value).to_string()
     };
-    for base in ["validate", "mutate"] {
+    for base in ["validate", "mutate", "observe"] {
         let address = json!({"clientConfig": {"service": {"path": format!("/{base}/{token}")}}});
         assert_eq!(shown("admissionregistration.k8s.io", address.clone()), "(redacted)");
         assert!(shown("example.org", address).contains(&token));

@@ -39,7 +39,7 @@ spec: {scaleTargetRef: {name: web}}
     let record = SampleRecord { manifest, namespace: "shop", name: "web", ..SampleRecord::default() };
     let mut index = Index::default();
     index.set(assembled(record, None));
-    let resolver = resolver(EditsMode::Deny);
+    let (index, resolver) = (RwLock::new(index), resolver(EditsMode::Deny));
     for (old, new, expected) in [
         (
             Value::Null,
