@@ -112,6 +112,8 @@ mod loop_kinds;
 mod loop_orders;
 mod loop_races;
 mod loop_restores;
+mod loop_rollouts;
+mod loop_stalls;
 mod loop_told;
 mod loop_watches;
 mod match_conditions;

@@ -18,6 +18,7 @@ mod recreate;
 mod repair;
 pub mod report;
 mod restore;
+mod rollout;
 pub mod scopes;
 pub mod waits;
 

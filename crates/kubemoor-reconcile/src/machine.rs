@@ -613,8 +613,11 @@ impl Reconciler {
         if let (true, Some(release)) = (before.is_none_or(|before| !before.alive), &release) {
             self.inherit_replicas(release, live);
         }
+        // Others of its release may have waited for this one's new pods.
+        let rollouts = &mut self.repairs.rollouts;
+        let is_rolled_out = live.object.as_ref().is_some_and(|it| rollouts.see(object, it, self.now));
         if let Some(release) = release
-            && self.judge(&release, live, version, is_answer, is_new)
+            && (self.judge(&release, live, version, is_answer, is_new) || is_rolled_out)
         {
             concerned.push(release.id.clone());
         }

@@ -20,6 +20,7 @@ use crate::plan::{NOT_SERVED, PlanInput, RepairPlan, never, plan};
 use crate::recreate::Recreate;
 use crate::report::DriftKind;
 use crate::restore::{JudgedObject, Purpose, Restore, Towards};
+use crate::rollout::Rollouts;
 use crate::waits::Backoff;
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
@@ -51,6 +52,7 @@ const SLIPPING: Duration = Duration::from_secs(1);
 pub(crate) struct Repairs {
     pub(crate) brake: Brake,
     pub(crate) backoff: Backoff,
+    pub(crate) rollouts: Rollouts,
     /// The fields of objects that the API server refuses to set.
     fixed: RecordNotes,
     pub(crate) returned: RecordNotes,
@@ -138,6 +140,7 @@ impl Repairs {
         self.fixed.forget(object);
         self.returned.forget(object);
         self.backoff.forget(object);
+        self.rollouts.forget(object);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::machine::Reconciler;
 use crate::plan::RepairPlan;
 use crate::repair::{AGAIN, AttemptResult, ObjectRead, RETRY, RepairStep, Situation, Task};
 use crate::report::DriftKind;
+use crate::rollout::touches_template;
 use kubemoor_declare::compare::Move;
 use kubemoor_declare::declare::{Digest, prepare};
 use kubemoor_declare::equality::FieldAgreement;
@@ -487,6 +488,14 @@ impl Reconciler {
         if let Some(wait) = self.repairs.backoff.until(&task.object, self.now) {
             return RepairStep::later(wait);
         }
+        if !task.asked
+            && changes.iter().any(|change| touches_template(&task.object, &change.path))
+            && let Some((wait, other)) = self.repairs.rollouts.of_another(&task.id, &task.object, self.now)
+        {
+            let why = format!("{other} of its release is still being rolled out");
+            self.keep(task, &why);
+            return RepairStep::later(wait);
+        }
         self.send(task, *judged)
     }
 
@@ -822,6 +831,9 @@ impl Reconciler {
         outdated: Option<String>,
     ) -> RepairStep {
         let JudgedObject { situation, seen, changes, answer, .. } = &sending.judged;
+        if changes.iter().any(|change| touches_template(&task.object, &change.path)) {
+            self.repairs.rollouts.begin(&task.id, &task.object, now, self.now);
+        }
         let evidence = answer.canonical().map_or(DryRunEvidence::None, DryRunEvidence::Canonical);
         let (release, governed) = (&situation.release, (&*situation.policy, &situation.circumstances));
         let mut left = match judge::compare(release, &task.object, Some(now), governed, self.now, evidence) {

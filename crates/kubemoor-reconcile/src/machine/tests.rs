@@ -902,3 +902,164 @@ fn recreated_object_that_a_replica_without_the_lead_cannot_delete_is_told() {
         |told: &Occurrence| matches!(told, Occurrence::Object { fate: ObjectFate::CannotTakeBack(_), .. });
     assert!(scene.told.iter().any(is_told));
 }
+
+const WORKLOADS: [&str; 2] = ["one", "two"];
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
+
+/// The release with two Deployments, both as Helm made them.
+struct Workloads {
+    scene: Scene,
+    manifest: String,
+    live: [Value; 2],
+}
+
+impl Workloads {
+    fn new() -> Self {
+        let live = WORKLOADS.map(|name| {
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+                "spec": {
+                    "replicas": 2, "selector": {"matchLabels": {"app": name}},
+                    "template": {
+                        "metadata": {"labels": {"app": name}},
+                        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+                    },
+                },
+            })
+        });
+        let manifest = live.each_ref().map(|object| format!("---\n{object}\n")).concat();
+        let mut it = Self { scene: Scene::new(DriftMode::Repair, settings()), manifest, live };
+        it.scene.record(Arc::new(second(ReleaseStatus::Deployed, &it.manifest, MANIFEST)));
+        let wanted = BTreeSet::from([deployments()]);
+        it.scene.tell(LoopEvent::Scopes { wanted, unserved: BTreeSet::new() });
+        it.scene.tell(LoopEvent::Watch(deployments(), ObjectNews::Relisting));
+        for number in 0..2 {
+            let metadata = json!({
+                "name": WORKLOADS[number], "namespace": "shop", "uid": "1", "generation": 1,
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
+            });
+            let status = json!({"observedGeneration": 1, "updatedReplicas": 2, "replicas": 2});
+            it.live[number]["metadata"] = metadata;
+            it.change(number, "/status", status);
+        }
+        it.scene.tell(LoopEvent::Watch(deployments(), ObjectNews::Listed));
+        it.work();
+        it
+    }
+
+    /// Somebody writes that, and the watch tells.
+    fn change(&mut self, number: usize, pointer: &str, value: Value) {
+        self.write(number, pointer, value);
+        let live = Box::new(self.read(number));
+        self.scene.tell(LoopEvent::Watch(deployments(), ObjectNews::Object { live, is_listed: false }));
+    }
+
+    fn write(&mut self, number: usize, pointer: &str, value: Value) {
+        self.scene.version += 1;
+        let object = &mut self.live[number];
+        object["metadata"]["resourceVersion"] = json!(self.scene.version.to_string());
+        if pointer == "/status" {
+            object["status"] = value;
+        } else {
+            *object.pointer_mut(pointer).unwrap() = value;
+            let generation = object["metadata"]["generation"].as_i64().unwrap();
+            object["metadata"]["generation"] = json!(generation + 1);
+        }
+    }
+
+    fn read(&self, number: usize) -> LiveObject {
+        let mut live = self.scene.live().unwrap();
+        live.sighting.id = ObjectId::namespaced("apps", "Deployment", "shop", WORKLOADS[number]);
+        live.sighting.resource_version =
+            self.live[number]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        live.object = Some(self.live[number].clone());
+        live
+    }
+
+    fn work(&mut self) {
+        while let Some((errand, work)) = self.scene.work.pop_front() {
+            let number = |object: &ObjectId| usize::from(object.name == WORKLOADS[1]);
+            let outcome = match work {
+                ApiWork::ReadObject { object, .. } => {
+                    let live = Some(Box::new(self.read(number(&object))));
+                    WorkOutcome::Object { live, version: "v1".to_owned() }
+                }
+                ApiWork::ReadDocument { object, .. } => WorkOutcome::Document(ManifestDocument {
+                    status: ReleaseStatus::Deployed,
+                    apply_method: ApplyMethod::ServerSide,
+                    digest: self.scene.release.state.digest,
+                    object: document(&self.scene.release.id, &self.manifest, &object, &Catalog::with_core())
+                        .map(Secret),
+                }),
+                ApiWork::Write { object, write: Write::Apply { document: Secret(document), .. }, .. } => {
+                    let spec = document["spec"].clone();
+                    self.write(number(&object), "/spec", spec);
+                    WorkOutcome::Written(Secret(self.live[number(&object)].clone()))
+                }
+                other => self.scene.outcome(other),
+            };
+            self.scene.tell(LoopEvent::Outcome(errand, outcome));
+        }
+    }
+
+    fn images(&self) -> [&str; 2] {
+        self.live.each_ref().map(|object| object.pointer(IMAGE).unwrap().as_str().unwrap())
+    }
+}
+
+fn deployments() -> WatchScope {
+    WatchScope { group: "apps".to_owned(), kind: "Deployment".to_owned(), ..scope() }
+}
+
+impl Workloads {
+    /// These fields of both are changed while nobody leads, and then repaired.
+    fn repaired(fields: [(&str, Value); 2]) -> Self {
+        let mut it = Self::new();
+        it.scene.tell(LoopEvent::Leads(false));
+        for (number, (pointer, value)) in fields.into_iter().enumerate() {
+            it.change(number, pointer, value);
+        }
+        it.work();
+        it.scene.tell(LoopEvent::Leads(true));
+        it.work();
+        it
+    }
+}
+
+#[test]
+fn pod_template_repair_waits_while_another_workload_rolls_out() {
+    let status = |updated: i64| json!({"observedGeneration": 3, "updatedReplicas": updated, "replicas": 2});
+    let order = |it: &mut Workloads| {
+        let (release, at) = (it.scene.release.id.clone(), "1".to_owned());
+        it.scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at, ticket: None }));
+    };
+    let cases: [(&str, &dyn Fn(&mut Workloads), &str); 4] = [
+        ("a step of the rollout", &|it| it.change(0, "/status", status(1)), "mine"),
+        ("its end", &|it| it.change(0, "/status", status(2)), "app:1"),
+        ("30 seconds without a step", &|it| assert_eq!(it.scene.wait().as_secs(), 30), "app:1"),
+        ("an order", &order, "app:1"),
+    ];
+    for (what, happens, expected) in cases {
+        let mut it = Workloads::repaired([(IMAGE, json!("mine")), (IMAGE, json!("mine"))]);
+        assert_eq!(it.images(), ["app:1", "mine"], "{what}");
+        let drifted = &it.scene.report.as_ref().unwrap().drifted;
+        let why = drifted[0].kept.as_deref().unwrap_or_default();
+        assert!(why.contains("is still being rolled out"), "{what}: {why}");
+        happens(&mut it);
+        it.work();
+        assert_eq!(it.images(), ["app:1", expected], "{what}");
+    }
+}
+
+#[test]
+fn repair_without_new_pods_waits_for_no_rollout() {
+    let replicas = "/spec/replicas";
+    for fields in
+        [[(IMAGE, json!("mine")), (replicas, json!(5))], [(replicas, json!(5)), (IMAGE, json!("mine"))]]
+    {
+        let it = Workloads::repaired(fields);
+        assert_eq!(it.scene.reason(), Some(HealthReason::InSync));
+        assert_eq!((it.images(), &it.live[1]["spec"]["replicas"]), (["app:1", "app:1"], &json!(2)));
+    }
+}
