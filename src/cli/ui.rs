@@ -16,6 +16,7 @@ use anyhow::{Context, bail};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -246,7 +247,9 @@ async fn show(settings: LoopbackSettings, port: u16, no_browser: bool) -> anyhow
         format!("The page is at {address}\nWhoever has this address acts as you. Ctrl-C ends the page.\n");
     output::write(&told)?;
     let mut signals = Signals::new()?;
-    // The file goes with the page.
+    let hangup = || signal(SignalKind::hangup()).context("cannot listen for signals");
+    let mut hangup = if is_hangup_ignored() { None } else { Some(hangup()?) };
+    // The file goes with the page, however that is told to end.
     let _redirect = match no_browser {
         true => None,
         false => RedirectPage::open(&address).map_err(|error| warn(&format!("{error:#}"))).ok(),
@@ -254,11 +257,23 @@ async fn show(settings: LoopbackSettings, port: u16, no_browser: bool) -> anyhow
     let stop = CancellationToken::new();
     let ended = stop.clone();
     tokio::spawn(async move {
-        signals.next().await;
+        tokio::select! {
+            _ = signals.next() => {}
+            Some(_) = async { hangup.as_mut()?.recv().await } => {}
+        }
         ended.cancel();
     });
     page.serve(stop).await?;
     Ok(CommandOutcome::Clean)
+}
+
+/// Whether the caller has this process ignore that its terminal closes, as `nohup` does. Where the system does not tell,
+/// it is not ignored.
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // The lowest bit is that of signal 1.
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);

@@ -325,8 +325,16 @@ fn the_built_in_identities_are_those_of_the_program() {
 #[test]
 fn the_reasons_are_those_of_the_program() {
     let source = fs::read_to_string(root().join("crates/kubemoor-verdict/src/edit.rs")).unwrap();
-    let code = source.split("\nimpl VerdictReason {").nth(1).unwrap().split("\n}").next().unwrap();
-    let real: Vec<_> = code.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let code = source.split("\npub enum VerdictReason {").nth(1).unwrap().split("\n}").next().unwrap();
+    let variants = code.lines().filter_map(|line| line.trim().strip_suffix(','));
+    let kebab = |variant: &str| {
+        let letters = variant.char_indices().flat_map(|(at, letter)| {
+            let dash = (at > 0 && letter.is_uppercase()).then_some('-');
+            dash.into_iter().chain(letter.to_lowercase())
+        });
+        letters.collect::<String>()
+    };
+    let real: Vec<String> = variants.filter(|line| !line.starts_with("//")).map(kebab).collect();
     assert!(real.len() > 10, "{real:?}");
     let rows = Document::named("docs/verdict.md").table("## Reasons");
     let told: Vec<_> = rows.iter().flat_map(|row| names(&row[0])).collect();

@@ -811,7 +811,10 @@ impl Reconciler {
             Err(failure) => failure,
         };
         match failure.fault {
-            Fault::Conflict => RepairStep::again(AGAIN),
+            Fault::Conflict => {
+                self.repairs.backoff.retract(&task.object);
+                RepairStep::again(AGAIN)
+            }
             Fault::Invalid { .. } if let Some(reason) = outdated => self.fail(task, &reason),
             Fault::Invalid { said, .. } if !sending.fixed.is_empty() => {
                 self.learn_fixed(task, &sending.judged, &sending.immutable());

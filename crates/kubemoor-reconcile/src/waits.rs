@@ -106,6 +106,13 @@ impl Backoff {
         attempts.count
     }
 
+    /// The last attempt wrote nothing, because somebody else had just written the object: it does not count.
+    pub(crate) fn retract(&mut self, object: &ObjectId) {
+        if let Some(attempts) = self.attempts.get_mut(object) {
+            attempts.count = attempts.count.saturating_sub(1);
+        }
+    }
+
     /// Records an attempt that had no answer: an API server that is away is asked more and more seldom.
     pub(crate) fn attempt_unanswered(&mut self, object: &ObjectId, now: Timestamp) {
         let attempts = self.recent(object, now);

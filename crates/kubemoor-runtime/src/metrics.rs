@@ -140,7 +140,7 @@ fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
 }
 
 /// A metric of times, registered.
-fn registered_seconds<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+fn add_seconds<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
     metric
 }
@@ -198,7 +198,7 @@ impl AdmissionMetrics {
         let duration = Family::new_with_constructor(request_seconds as fn() -> Histogram);
         let metrics = Self {
             verdicts: new(registry, "verdicts", "Reviews by decision and reason"),
-            duration: registered_seconds(
+            duration: add_seconds(
                 registry,
                 "admission_duration",
                 "Time from a review's arrival to its answer",
@@ -472,8 +472,8 @@ impl GuardMetrics {
         let metrics = Self {
             found: new(registry, "drift_found", "Declared objects found drifted"),
             repairs: new(registry, "repairs", "Drifted objects by outcome"),
-            delay: registered_seconds(registry, "repair_delay", repair, delay),
-            detection: registered_seconds(registry, "drift_detection_delay", detection, drift_seconds()),
+            delay: add_seconds(registry, "repair_delay", repair, delay),
+            detection: add_seconds(registry, "drift_detection_delay", detection, drift_seconds()),
             oldest: Arc::default(),
         };
         // An alert sees the first failure if it has seen none before.

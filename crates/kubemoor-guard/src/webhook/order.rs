@@ -149,43 +149,49 @@ async fn ask_grants(
             (verb, object, target)
         })
         .collect();
-    let may = async |verb: Verb, target: &ObjectTarget, name: Option<&str>| {
+    let may = |verb: Verb, target: ObjectTarget, name: Option<String>| async move {
         let right = Right {
             verb: word(verb),
             group: &target.resource.group,
             resource: &target.resource.plural,
             namespace: target.namespace.as_deref(),
-            name,
+            name: name.as_deref(),
         };
         let asked = timeout_at(deadline, access::may(&live.client, user, &right)).await;
         asked.unwrap_or(Err(ClusterError::Late { within }))
     };
     // Most people who may write one object of a kind may write them all: these need one question for each kind.
     let kind = |verb: Verb, target: &ObjectTarget| {
-        (word(verb), target.resource.group.clone(), target.resource.plural.clone(), target.namespace.clone())
+        (
+            word(verb).to_owned(),
+            target.resource.group.clone(),
+            target.resource.plural.clone(),
+            target.namespace.clone(),
+        )
     };
     let kinds: BTreeMap<_, _> = open
         .iter()
-        .filter_map(|(verb, _, target)| target.as_ref().map(|target| (kind(*verb, target), (*verb, target))))
+        .filter_map(|(verb, _, target)| Some((kind(*verb, target.as_ref()?), (*verb, target.clone()?))))
         .collect();
     let whole: BTreeSet<_> = futures::stream::iter(kinds)
-        .map(async |(kind, (verb, target))| {
+        .map(|(kind, (verb, target))| async move {
             may(verb, target, None).await.is_ok_and(|may| may).then_some(kind)
         })
         .buffered(AT_ONCE)
         .filter_map(std::future::ready)
         .collect()
         .await;
-    let ask = async |(verb, object, target): &(Verb, ObjectId, Option<ObjectTarget>)| {
-        let refused = |why| Err(of_order(object, &release.id, why));
+    let whole = &whole;
+    let ask = |(verb, object, target): (Verb, ObjectId, Option<ObjectTarget>)| async move {
+        let refused = |why| Err(of_order(&object, &release.id, why));
         let Some(target) = target else { return refused(Unwritten::OnlyHelm) };
-        let answer = match whole.contains(&kind(*verb, target)) {
+        let answer = match whole.contains(&kind(verb, &target)) {
             true => Ok(true),
-            false => may(*verb, target, Some(&object.name)).await,
+            false => may(verb, target, Some(object.name.to_string())).await,
         };
-        let (user, verb_word) = (&*user.user, word(*verb));
+        let (user, verb_word) = (&*user.user, word(verb));
         match answer {
-            Ok(true) => Ok(OrderGrant::new(*verb, object, &release.id)),
+            Ok(true) => Ok(OrderGrant::new(verb, &object, &release.id)),
             Ok(false) => refused(Unwritten::NoRight { user, verb: verb_word }),
             Err(error) => {
                 let (reason, is_outage) = (error.to_string(), error.is_outage());
@@ -193,7 +199,7 @@ async fn ask_grants(
             }
         }
     };
-    let answers: Vec<_> = futures::stream::iter(open.iter().map(ask)).buffered(AT_ONCE).collect().await;
+    let answers: Vec<_> = futures::stream::iter(open.into_iter().map(ask)).buffered(AT_ONCE).collect().await;
     let (mut granted, mut refused) = (Vec::new(), Vec::new());
     for answer in answers {
         match answer {
