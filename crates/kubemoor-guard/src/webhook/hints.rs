@@ -11,7 +11,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::case::{Aspect, Judgement, ReviewCase};
 use super::look::Looker;
@@ -86,7 +86,7 @@ const AT_ONCE: usize = 32;
 
 pub(super) struct UserRights {
     /// The answers, by user and right; none where the API server gave none.
-    known: Cache<u64, Option<bool>>,
+    known: Cache<u64, (Instant, Option<bool>)>,
     asking: Arc<Semaphore>,
     keys: RandomState,
 }
@@ -173,7 +173,9 @@ impl UserRights {
     ) -> Option<bool> {
         let Actor { user, groups, uid, extra } = actor;
         let key = self.keys.hash_one((user, groups, uid, extra, &asked));
-        if let Some(may) = self.known.get(&key) {
+        if let Some((at, may)) = self.known.get(&key)
+            && at.elapsed() < FRESH
+        {
             return may;
         }
         let turn = Arc::clone(&self.asking).try_acquire_owned().ok()?;
@@ -187,7 +189,7 @@ impl UserRights {
             drop(turn);
             // Who cannot be asked is not asked again at once.
             let may = answer.ok().and_then(Result::ok);
-            known.insert(key, may);
+            known.insert(key, (Instant::now(), may));
             may
         });
         timeout(budget, asking).await.ok()?.ok()?

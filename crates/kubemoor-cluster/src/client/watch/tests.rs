@@ -334,7 +334,8 @@ async fn watch_resumes_soon_when_restarted_api_server_first_answers_forbidden() 
     let client = kube::Client::new(service, "default");
     let mut watch = MetadataWatch::new(client, &ApiResource::new("", "v1", "Secret", "secrets"), None, None);
     while !matches!(watch.next().await, ObjectEvent::Listed(_)) {}
-    assert!(knows.elapsed() <= SOON, "{:?} after it knew", knows.elapsed());
+    let longest = SOON + Duration::from_secs(1);
+    assert!(knows.elapsed() <= longest, "{:?} after it knew", knows.elapsed());
 }
 
 /// How long after its return a server that answers with `code` for a minute is asked, and how often it is asked before.
