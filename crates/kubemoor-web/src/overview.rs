@@ -179,7 +179,7 @@ async fn glance(
 /// The releases by state, those that need somebody first.
 fn tiles(place: LinkScope<'_>, clusters: &[ClusterRow]) -> Markup {
     let states = fleet::states(clusters).into_iter().map(|(state, count)| {
-        let reason = HealthReason::ALL.into_iter().enumerate().find(|(_, it)| it.as_str() == state);
+        let reason = HealthReason::ALL.iter().enumerate().find(|(_, it)| it.as_str() == state);
         let (rank, class) = match reason.map(|(_, it)| it.ready()) {
             Some(Ready::False) => (0, "tile bad"),
             Some(Ready::True) => (2, "tile good"),

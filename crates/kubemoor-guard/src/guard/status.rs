@@ -592,7 +592,7 @@ impl DueStatuses {
         let at = Instant::now() + pause;
         if let Some((was_first, due)) = self.times.get(&release).copied() {
             // Agreements are collected, also where something else is due before; their write serves that too.
-            if was_first > is_first || (was_first == is_first && due <= at) {
+            if (was_first && !is_first) || (was_first == is_first && due <= at) {
                 return;
             }
             self.queue(was_first).remove(&(due, release.clone()));
