@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 pub(super) use self::checks::CheckResult;
 use self::checks::{
-    CheckState, DeclaredKinds, Observation, Problem, ReleaseState, Seen, Workload, live_driver,
+    CheckState, DeclaredKinds, Observation, Problem, ReleaseReadiness, Seen, Workload, live_driver,
 };
 use super::CommandOutcome;
 use super::connect::{self, ClusterArgs, GuardArgs, failed};
@@ -240,7 +240,7 @@ async fn probe(client: &kube::Client, place: &LeasePlace) -> Seen<bool> {
 }
 
 /// The states of the GuardedReleases; none where the definition is absent.
-async fn releases(client: &kube::Client) -> Seen<Option<Vec<ReleaseState>>> {
+async fn releases(client: &kube::Client) -> Seen<Option<Vec<ReleaseReadiness>>> {
     let listed = guarded::list(client, None).await;
     let listed = listed.map_err(|error| unread("list guardedreleases.kubemoor.dev", &error))?;
     let Some(listed) = listed else { return Ok(None) };
@@ -249,7 +249,7 @@ async fn releases(client: &kube::Client) -> Seen<Option<Vec<ReleaseState>>> {
         if let Some(release) = guarded.release() {
             let health = pulses.reported(guarded.status.unwrap_or_default()).await;
             let reason = health.reason.unwrap_or_default();
-            states.push(ReleaseState { release, reason, edits: health.edits });
+            states.push(ReleaseReadiness { release, reason, edits: health.edits });
         }
     }
     Ok(Some(states))
@@ -312,7 +312,7 @@ async fn missing_rights(
     client: &kube::Client,
     place: &LeasePlace,
     workload: &Seen<Option<Workload>>,
-    releases: &Seen<Option<Vec<ReleaseState>>>,
+    releases: &Seen<Option<Vec<ReleaseReadiness>>>,
 ) -> Seen<Vec<String>> {
     let workload = workload.as_ref().ok().and_then(Option::as_ref);
     let (home, account) = (&place.namespace, workload.map_or(&place.name, |workload| &workload.account));

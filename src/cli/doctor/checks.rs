@@ -86,7 +86,7 @@ pub(super) struct Observation {
     /// The rights that the guard lacks.
     pub(super) rights: Seen<Vec<String>>,
     pub(super) policies: Seen<Vec<ListedPolicy>>,
-    pub(super) releases: Seen<Option<Vec<ReleaseState>>>,
+    pub(super) releases: Seen<Option<Vec<ReleaseReadiness>>>,
     /// Sentences about replicas whose rows are missing from the ledger's answer.
     pub(super) ledger: Seen<Vec<String>>,
     /// The metrics of each pod that answered.
@@ -109,16 +109,16 @@ pub(super) struct DeclaredKinds {
     pub(super) unread: usize,
 }
 
-pub(super) struct ReleaseState {
+pub(super) struct ReleaseReadiness {
     pub(super) release: ReleaseId,
     /// The reason of its condition Ready; may be empty.
     pub(super) reason: String,
     pub(super) edits: String,
 }
 
-type Check = fn(&Observation) -> Seen<String>;
+type CheckFunction = fn(&Observation) -> Seen<String>;
 
-const CHECKS: [(&str, Check); 13] = [
+const CHECKS: [(&str, CheckFunction); 13] = [
     ("versions", versions),
     ("emergency", emergency),
     ("replicas", replicas),
@@ -135,7 +135,7 @@ const CHECKS: [(&str, Check); 13] = [
 ];
 
 pub(super) fn all(observation: &Observation) -> Vec<CheckResult> {
-    let result = |(check, judge): (&'static str, Check)| {
+    let result = |(check, judge): (&'static str, CheckFunction)| {
         let (state, message) = match judge(observation) {
             Ok(message) => (CheckState::Ok, message),
             Err(Problem::Attention(message)) => (CheckState::Attention, message),

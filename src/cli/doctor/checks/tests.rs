@@ -82,9 +82,9 @@ fn policy(accepted: &str, reason: &str) -> ListedPolicy {
     }))
 }
 
-fn state(reason: &str, edits: &str) -> ReleaseState {
+fn state(reason: &str, edits: &str) -> ReleaseReadiness {
     let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
-    ReleaseState { release, reason: reason.to_owned(), edits: edits.to_owned() }
+    ReleaseReadiness { release, reason: reason.to_owned(), edits: edits.to_owned() }
 }
 
 fn first(observation: &mut Observation) -> &mut ValidatingWebhook {
