@@ -149,7 +149,7 @@ build-fuzz:
 
 fuzz-%: build-fuzz
 	mkdir -p fuzz/corpus/$* fuzz/artifacts
-	target/$(host)/debug/$* -max_total_time=$(fuzz_seconds) -timeout=10 -rss_limit_mb=1024 -max_len=32768 \
+	$(or $(CARGO_TARGET_DIR),target)/$(host)/debug/$* -max_total_time=$(fuzz_seconds) -timeout=10 -rss_limit_mb=1024 -max_len=32768 \
 	  -verbosity=0 -print_final_stats=1 -artifact_prefix=fuzz/artifacts/$*- fuzz/corpus/$* fuzz/seeds/$*
 
 bench: ## measure: ratios and medians, on a control plane where it takes one

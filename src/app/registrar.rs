@@ -124,7 +124,7 @@ impl Registrar {
         let mut server = WatchedVersion { known: None, is_forbidden: false, ask_at: Instant::now() };
         let (mut was_open, mut clears) = (None, false);
         loop {
-            let conditions = server.has_conditions(client).await;
+            let conditions = server.ask_for_conditions(client).await;
             let (bundle, secret) =
                 (authority.borrow_and_update().clone(), callers.borrow_and_update().clone());
             let (is_open, leads) = (*open.borrow_and_update(), *leading.borrow_and_update());
@@ -199,7 +199,7 @@ impl Registrar {
 impl WatchedVersion {
     /// Asks for the version if that is due. Gives whether webhooks may have match conditions; `None` if that is not known
     /// yet.
-    async fn has_conditions(&mut self, client: &kube::Client) -> Option<bool> {
+    async fn ask_for_conditions(&mut self, client: &kube::Client) -> Option<bool> {
         if self.ask_at <= Instant::now() {
             match discovery::version(client).await {
                 Ok(version) => self.known = Some(version),

@@ -74,10 +74,6 @@ fn replicas<'r>(release: &'r Release, workload: &ObjectId) -> Option<&'r Path> {
     declared.fields().leaves().iter().any(|(leaf, _)| leaf == path).then_some(path)
 }
 
-pub fn ended_scaling(kind: &str, name: &str, replicas: &Path) -> String {
-    format!("{kind} {name:?} no longer sets {replicas}")
-}
-
 /// The row about a change of an autoscaler of a workload. A review and a watch of one state make one row.
 pub fn scaling_row(
     workload: ReviewedEdit,
@@ -88,7 +84,7 @@ pub fn scaling_row(
     let Scaling { kind, name, uid, range, written: (manager, time), .. } = scaling;
     let (from, to) = range;
     let what = match (act, before) {
-        (Act::StopAutoscaling, _) => ended_scaling(&kind, &name, replicas),
+        (Act::StopAutoscaling, _) => format!("{kind} {name:?} no longer sets {replicas}"),
         (_, Some((least, most))) => {
             format!("{kind} {name:?} sets {replicas} from {from} to {to} (before: from {least} to {most})")
         }

@@ -600,7 +600,7 @@ impl Validator {
     }
 }
 
-/// The strictest policy that leaves records in a namespace to operators, of whom `actor` is none.
+/// The strictest policy in a namespace whose `operators` leave `actor` out.
 fn kept_from_others(
     resolver: &PolicyResolver,
     index: &Index,
