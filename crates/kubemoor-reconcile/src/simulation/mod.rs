@@ -14,7 +14,7 @@ use jiff::SignedDuration;
 
 use self::helm::{Helm, bystander, clean, guess, insist, meddle};
 use self::process::Guard;
-use self::world::{NAMESPACE, Stored, World, denying};
+use self::world::{NAMESPACE, StoredObject, World, denying};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_verdict::health::HealthReason;
@@ -642,7 +642,7 @@ impl Run {
     /// What Helm dropped is not there again by a guard's hand, unless the guard ended before it looked.
     pub(super) fn check_nothing_dropped_is_back(&mut self, when: &str) {
         let runs = |process: &usize| self.guards.iter().any(|guard| guard.process == *process);
-        let is_made = |stored: &&Stored| self.world.made.get(&stored.uid).is_some_and(runs);
+        let is_made = |stored: &&StoredObject| self.world.made.get(&stored.uid).is_some_and(runs);
         let made: Vec<_> = self.world.objects.values().filter(is_made).cloned().collect();
         for stored in made {
             let Some(id) = stored.release().filter(|id| !self.world.unsure.contains(id)) else { continue };

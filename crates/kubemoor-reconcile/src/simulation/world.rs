@@ -44,7 +44,7 @@ pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(Catalog::with_core)
 /// Something that watches tell of.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    Object { object: ObjectId, version: u64, stored: Option<Box<Stored>> },
+    Object { object: ObjectId, version: u64, stored: Option<Box<StoredObject>> },
     Record(ReleaseId),
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Lease {
 pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) version: u64,
-    pub(super) objects: BTreeMap<ObjectId, Stored>,
+    pub(super) objects: BTreeMap<ObjectId, StoredObject>,
     pub(super) records: BTreeMap<ReleaseId, Vec<Revision>>,
     pub(super) log: Vec<Change>,
     pub(super) lease: Lease,
@@ -215,14 +215,14 @@ impl World {
         if self.rewrites && value == "v0" { "w0" } else { value }
     }
 
-    pub(super) fn admit(&self, stored: &mut Stored) {
+    pub(super) fn admit(&self, stored: &mut StoredObject) {
         for value in stored.fields.values_mut() {
             *value = self.admitted(value).to_owned();
         }
     }
 
     /// Stores an object as it is now, and tells of it.
-    pub(super) fn store(&mut self, mut stored: Stored) -> Value {
+    pub(super) fn store(&mut self, mut stored: StoredObject) -> Value {
         stored.version = self.next_version();
         let (object, version, value) = (stored.id.clone(), stored.version, stored.value());
         self.objects.insert(object.clone(), stored.clone());
@@ -244,11 +244,11 @@ impl World {
         &mut self,
         object: &ObjectId,
         by: &str,
-        change: impl FnOnce(&mut Stored, Timestamp),
+        change: impl FnOnce(&mut StoredObject, Timestamp),
     ) {
         let mut stored = match self.objects.get(object) {
             Some(stored) => stored.clone(),
-            None => Stored::new(object.clone(), format!("u{}", self.version + 1)),
+            None => StoredObject::new(object.clone(), format!("u{}", self.version + 1)),
         };
         let (before, owners) = (stored.fields.clone(), stored.owners());
         change(&mut stored, self.now);
@@ -395,7 +395,7 @@ pub(super) type Field = (&'static str, String);
 pub(super) type Fields = BTreeMap<Field, String>;
 
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredObject {
     pub(super) id: ObjectId,
     pub(super) uid: String,
     pub(super) version: u64,
@@ -411,7 +411,7 @@ struct Entry {
     time: Timestamp,
 }
 
-impl Stored {
+impl StoredObject {
     pub(super) fn new(id: ObjectId, uid: String) -> Self {
         Self { id, uid, version: 0, fields: Fields::new(), entries: Vec::new() }
     }
@@ -689,7 +689,7 @@ impl World {
     fn is_right(
         &self,
         object: &ObjectId,
-        live: Option<&Stored>,
+        live: Option<&StoredObject>,
         declared: &[Rc<Documents>],
         view: &View<'_>,
     ) -> bool {
@@ -700,14 +700,14 @@ impl World {
     }
 
     /// How an object was from a place of the log on; none while it was not there.
-    fn states_of(&self, object: &ObjectId, from: usize) -> Vec<Option<&Stored>> {
+    fn states_of(&self, object: &ObjectId, from: usize) -> Vec<Option<&StoredObject>> {
         let (before, since) = self.log.split_at(from.min(self.log.len()));
         let at_first = before.iter().rev().find_map(|change| state_after(change, object)).flatten();
         let since = since.iter().filter_map(|change| state_after(change, object));
         std::iter::once(at_first).chain(since).collect()
     }
 
-    fn is_as_declared(&self, declared: &Fields, live: Option<&Stored>, view: &View<'_>) -> bool {
+    fn is_as_declared(&self, declared: &Fields, live: Option<&StoredObject>, view: &View<'_>) -> bool {
         if !view.is_lenient {
             return self.faults(declared, live).is_empty();
         }
@@ -720,7 +720,7 @@ impl World {
     }
 
     /// What of an object is not as declared.
-    fn faults(&self, declared: &Fields, live: Option<&Stored>) -> Vec<String> {
+    fn faults(&self, declared: &Fields, live: Option<&StoredObject>) -> Vec<String> {
         let Some(live) = live else { return vec!["is missing".to_owned()] };
         let differs = |(field, value): &(&Field, &String)| {
             live.fields.get(*field).map(String::as_str) != Some(self.admitted(value))
@@ -739,7 +739,7 @@ pub(super) fn ignored() -> Field {
 }
 
 /// How an object is after a change; none if the change is of something else.
-fn state_after<'c>(change: &'c Change, of: &ObjectId) -> Option<Option<&'c Stored>> {
+fn state_after<'c>(change: &'c Change, of: &ObjectId) -> Option<Option<&'c StoredObject>> {
     match change {
         Change::Object { object, stored, .. } if object == of => Some(stored.as_deref()),
         _ => None,
@@ -792,7 +792,7 @@ impl World {
                 before.clone()
             }
             (Some(before), _) => before.clone(),
-            (None, _) => Stored::new(object.clone(), format!("u{}", self.version + 1)),
+            (None, _) => StoredObject::new(object.clone(), format!("u{}", self.version + 1)),
         };
         match write {
             Write::Apply { .. } => after.apply(manager, &fields(body), self.now),
@@ -836,7 +836,13 @@ impl World {
 
     /// Nothing is written that was not declared and seen in the object while it was; nothing is taken away but
     /// what a release dropped, or somebody added where that is sealed.
-    fn check(&mut self, guard: usize, object: &ObjectId, before: Option<&Stored>, after: &Stored) {
+    fn check(
+        &mut self,
+        guard: usize,
+        object: &ObjectId,
+        before: Option<&StoredObject>,
+        after: &StoredObject,
+    ) {
         let none = Fields::new();
         let fields = before.map_or(&none, |before| &before.fields);
         let changed = after.fields.iter().filter(|(field, value)| fields.get(*field) != Some(*value));
@@ -1019,7 +1025,12 @@ pub(super) fn denying(is_sealed: bool) -> PolicyResolver {
 
 impl World {
     /// Whether the webhook lets somebody else than a guard leave the object like this; none: gone.
-    pub(super) fn ask_admission(&mut self, by: &str, object: &ObjectId, after: Option<&Stored>) -> bool {
+    pub(super) fn ask_admission(
+        &mut self,
+        by: &str,
+        object: &ObjectId,
+        after: Option<&StoredObject>,
+    ) -> bool {
         if self.admission.is_none() {
             return true;
         }
@@ -1040,17 +1051,19 @@ impl World {
         !is_refused
     }
 
-    fn verdict(&self, by: &str, object: &ObjectId, after: Option<&Stored>) -> Option<Verdict> {
+    fn verdict(&self, by: &str, object: &ObjectId, after: Option<&StoredObject>) -> Option<Verdict> {
         let resolver = self.admission.as_ref()?;
         let before = self.objects.get(object);
-        let (old, new) = (before.map(Stored::value), after.map(Stored::value));
+        let (old, new) = (before.map(StoredObject::value), after.map(StoredObject::value));
         let operation = match (&old, &new) {
             (_, None) => Operation::Delete,
             (None, Some(_)) => Operation::Create,
             (Some(_), Some(_)) => Operation::Update,
         };
-        let owner =
-            before.or(after).and_then(Stored::release).map_or(ObjectOwner::Nobody, ObjectOwner::Release);
+        let owner = before
+            .or(after)
+            .and_then(StoredObject::release)
+            .map_or(ObjectOwner::Nobody, ObjectOwner::Release);
         let edit = Edit {
             operation,
             actor: &Actor { user: by.to_owned(), ..Actor::default() },
@@ -1103,7 +1116,7 @@ impl World {
             return None;
         };
         let Secret(document) = document.object?;
-        let new = || Stored::new(object.clone(), String::new());
+        let new = || StoredObject::new(object.clone(), String::new());
         let mut stored = self.objects.get(object).cloned().unwrap_or_else(new);
         stored.apply(PROBE_MANAGER, &fields(&document), self.now);
         self.admit(&mut stored);
