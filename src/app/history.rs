@@ -32,7 +32,6 @@ use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::{self, CallerProof, ReleaseLocation, Serve, WebhookRegistration};
 use kubemoor_runtime::metrics::EmergencyMetrics;
 use kubemoor_runtime::tls::CertificateSource;
-use kubemoor_verdict::edit::ObjectDeclaration;
 use kubemoor_verdict::exceptions::may_scale;
 
 /// Records the start of a guard with these `settings`, and the policy files that it read. No row holds a token, a password
@@ -531,15 +530,12 @@ impl ScalingHistory {
 
     fn rows(&self, workload: &ObjectId, told: &mut ToldScalings) -> Vec<LedgerRow> {
         let index = self.releases.index().read();
-        let found = declaring_release(&index, workload)
-            .and_then(|(release, replicas)| Some((release, release.declared(workload)?, replicas)));
-        let Some((release, declared, replicas)) = found else {
+        let Some((release, declared, replicas)) = declaring_release(&index, workload) else {
             // What is not declared is not enforced, and the release's own rows tell when that began.
             told.0.remove(workload);
             return Vec::new();
         };
         let policy = self.resolver.of(&release.id);
-        let declared = ObjectDeclaration { object: workload, release: &release.id, declared };
         // A release may come to declare its autoscaler after that appeared.
         let mut counting = self.autoscalers.scalings(workload, &index);
         counting.retain(|it| may_scale(&policy, declared, &it.declared_by, it.range));

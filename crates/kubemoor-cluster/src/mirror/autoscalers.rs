@@ -107,7 +107,7 @@ impl AutoscalerMirror {
             let is_known = known.targets.contains_key(workload) || known.departed.0.contains_key(workload);
             match is_known {
                 true => None,
-                false => known.departed.note(workload, (Vec::new(), None), Timestamp::now()),
+                false => known.departed.note(workload, Vec::new(), None, Timestamp::now()),
             }
         };
         forgotten.iter().for_each(|workload| self.changed.announce(workload));
@@ -301,7 +301,7 @@ impl AutoscalerIndex {
             }
         }
         let range = Some((scales.minimum, scales.maximum));
-        let forgotten = self.departed.note(&scales.target, (declared_by, range), Timestamp::now());
+        let forgotten = self.departed.note(&scales.target, declared_by, range, Timestamp::now());
         [Some(scales.target), forgotten].into_iter().flatten().collect()
     }
 }
@@ -493,7 +493,8 @@ impl Departed {
     fn note(
         &mut self,
         workload: &ObjectId,
-        (declared_by, range): (Vec<ReleaseId>, Option<(i32, i32)>),
+        declared_by: Vec<ReleaseId>,
+        range: Option<(i32, i32)>,
         now: Timestamp,
     ) -> Option<ObjectId> {
         let declared = (!declared_by.is_empty()).then_some((now, declared_by));

@@ -282,7 +282,9 @@ impl PendingRows {
     fn written(&mut self, states: &[FleetReleaseState], gone: &[ReleaseId]) {
         self.failing = None;
         self.rows.extend(states.iter().map(|state| (state.release.clone(), hash(state))));
-        self.rows.retain(|release, _| !gone.contains(release));
+        for release in gone {
+            self.rows.remove(release);
+        }
     }
 
     fn fail(&mut self, work: DueRows, now: Instant) {

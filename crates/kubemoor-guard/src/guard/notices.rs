@@ -141,22 +141,18 @@ impl OpenConditions {
         let about = |subject, (_, object): &ReleaseCondition, revision| {
             message_about(subject, release, revision, object.as_deref(), now)
         };
-        let ended: Vec<_> =
-            known.open.extract_if(.., |condition, _| !lasting.contains_key(condition)).collect();
+        let ended: Vec<ReleaseCondition> =
+            known.open.keys().filter(|condition| !lasting.contains_key(*condition)).cloned().collect();
         let mut messages = Vec::new();
-        for (index, (condition, since)) in ended.iter().enumerate() {
-            let (kind, subject) = match condition.0 {
-                kind @ ConditionKind::Contest => (kind, NotificationSubject::ContestEnded),
-                kind @ ConditionKind::Drift => (kind, NotificationSubject::DriftEnded),
-                kind @ ConditionKind::Stuck => (kind, NotificationSubject::OperationEnded),
+        for condition in ended {
+            let Some(since) = known.open.remove(&condition) else { continue };
+            let subject = match condition.0 {
+                ConditionKind::Contest => NotificationSubject::ContestEnded,
+                ConditionKind::Drift => NotificationSubject::DriftEnded,
+                ConditionKind::Stuck => NotificationSubject::OperationEnded,
             };
-            let later = ended.iter().skip(index + 1).filter(|(other, _)| other.0 == kind).count();
-            let remaining = known.count(kind) + later;
-            messages.push(Notification {
-                since: *since,
-                remaining,
-                ..about(subject, condition, known.revision)
-            });
+            let remaining = known.count(condition.0);
+            messages.push(Notification { since, remaining, ..about(subject, &condition, known.revision) });
         }
         for (condition, by) in lasting {
             let subject = match condition.0 {

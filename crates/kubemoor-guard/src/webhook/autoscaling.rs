@@ -45,13 +45,8 @@ pub(super) fn rows(
         }
     };
     let row = |(workload, change): (ObjectId, ScalingChange)| {
-        let (release, replicas) = declaring_release(index, &workload)?;
-        let of = ObjectDeclaration {
-            object: &workload,
-            release: &release.id,
-            declared: release.declared(&workload)?,
-        };
-        let counts = may_scale(&resolver.of(&release.id), of, &change.1.declared_by, change.1.range);
+        let (release, declared, replicas) = declaring_release(index, &workload)?;
+        let counts = may_scale(&resolver.of(&release.id), declared, &change.1.declared_by, change.1.range);
         let (actor, uid) = (request.actor.clone(), request.head.uid.to_string());
         let edit = ReviewedEdit { actor, uid, ..ReviewedEdit::watched(workload.clone(), None) };
         let row = scaling_row(edit, Some((release.id.clone(), release.state.revision)), replicas, change);
@@ -63,15 +58,18 @@ pub(super) fn rows(
     changes.into_iter().filter_map(row).collect()
 }
 
-pub fn declaring_release<'i>(index: &'i Index, workload: &ObjectId) -> Option<(&'i Release, &'i Path)> {
-    let claims = index.claims(workload);
-    claims.into_iter().find_map(|release| Some((&**release, replicas(release, workload)?)))
-}
-
-fn replicas<'r>(release: &'r Release, workload: &ObjectId) -> Option<&'r Path> {
-    let declared = release.declared(workload)?;
-    let path = declared.scale()?;
-    declared.fields().leaves().iter().any(|(leaf, _)| leaf == path).then_some(path)
+/// The release that declares the replicas of a workload, its declaration of that, and the path of the replicas.
+pub fn declaring_release<'i>(
+    index: &'i Index,
+    workload: &'i ObjectId,
+) -> Option<(&'i Release, ObjectDeclaration<'i>, &'i Path)> {
+    index.claims(workload).into_iter().find_map(|release| {
+        let declared = release.declared(workload)?;
+        let replicas = declared.scale()?;
+        let is_declared = declared.fields().leaves().iter().any(|(leaf, _)| leaf == replicas);
+        let declaration = ObjectDeclaration { object: workload, release: &release.id, declared };
+        is_declared.then_some((&**release, declaration, replicas))
+    })
 }
 
 /// The row about a change of an autoscaler of a workload. A review and a watch of one state make one row.

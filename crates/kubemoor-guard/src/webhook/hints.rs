@@ -85,7 +85,8 @@ const REMEMBERED: u64 = 1000;
 const AT_ONCE: usize = 32;
 
 pub(super) struct UserRights {
-    /// The answers, by user and right; none where the API server gave none.
+    /// The answers, by user and right, with their times; none where the API server gave none. Stale ones leave their room
+    /// to others by themselves, though by a clock of the cache's own.
     known: Cache<u64, (Instant, Option<bool>)>,
     asking: Arc<Semaphore>,
     keys: RandomState,
@@ -206,6 +207,9 @@ pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &
     }
     let [old, new] = case.texts();
     let [old, new] = [labels(old?.get())?, labels(new?.get())?];
+    if old == new {
+        return None;
+    }
     let here =
         index.releases().map(|release| &release.id).filter(|id| id.namespace.as_str() == &*object.name);
     let mut milder: Vec<_> = here.filter(|id| is_milder(policies, id, &old, &new)).collect();

@@ -145,12 +145,12 @@ impl Validator {
         };
         span.note(&head);
         let uid = head.uid.clone();
-        let subject = self.subject(&head, stage, matches!(body, Received::Whole(_)));
         let (webhook, decided) = if stage == ReviewStage::Observe {
             (Webhook::Autoscalers, self.observe(body))
         } else if stage == ReviewStage::Mutate && order::is_order(&head) {
             (Webhook::Orders, self.answer_order(body, *deadline).await)
         } else {
+            let subject = self.subject(&head, stage, matches!(body, Received::Whole(_)));
             let webhook = match (&subject, stage) {
                 (_, ReviewStage::Mutate) => Webhook::Reverts,
                 (Ok(subject), _) => subject.webhook(),

@@ -150,7 +150,7 @@ mod departed {
         let mut departed = Departed::default();
         let room = i64::try_from(REMEMBERED).unwrap();
         for number in 0..room + 3 {
-            let forgotten = departed.note(&workload(&number.to_string()), (Vec::new(), None), at(number));
+            let forgotten = departed.note(&workload(&number.to_string()), Vec::new(), None, at(number));
             let oldest = number.checked_sub(room).filter(|oldest| *oldest >= 0);
             assert_eq!(forgotten, oldest.map(|oldest| workload(&oldest.to_string())), "{number}");
         }
@@ -165,11 +165,11 @@ mod departed {
             let departure = departed.0.get(&workload("web")).unwrap().since(at(second));
             departure.map(|it| it.declared_by)
         };
-        departed.note(&workload("web"), (shop(), None), at(10));
+        departed.note(&workload("web"), shop(), None, at(10));
         assert_eq!(since(&departed, 9), Some(shop()));
         assert_eq!(since(&departed, 10), None);
         // Somebody's own goes later, beside the memory of the declared one.
-        departed.note(&workload("web"), (Vec::new(), None), at(20));
+        departed.note(&workload("web"), Vec::new(), None, at(20));
         assert_eq!(since(&departed, 9), Some(shop()));
         assert_eq!(since(&departed, 10), Some(Vec::new()));
         assert_eq!(since(&departed, 20), None);
@@ -178,12 +178,12 @@ mod departed {
     #[test]
     fn somebodys_own_autoscaler_is_no_successor_of_a_declared_one() {
         let mut departed = Departed::default();
-        departed.note(&workload("web"), (shop(), None), at(10));
+        departed.note(&workload("web"), shop(), None, at(10));
         departed.succeed(&workload("web"), false);
         assert!(departed.0.contains_key(&workload("web")));
         departed.succeed(&workload("web"), true);
         assert!(!departed.0.contains_key(&workload("web")));
-        departed.note(&workload("web"), (Vec::new(), None), at(30));
+        departed.note(&workload("web"), Vec::new(), None, at(30));
         departed.succeed(&workload("web"), false);
         assert!(!departed.0.contains_key(&workload("web")));
     }

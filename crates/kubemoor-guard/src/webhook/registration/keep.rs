@@ -383,7 +383,7 @@ fn with_settings(new: ValidatingWebhook, old: &ValidatingWebhook) -> ValidatingW
         namespace_selector: old.namespace_selector.clone(),
         object_selector: new
             .object_selector
-            .or_else(|| old.object_selector.clone().map(|_| LabelSelector::default())),
+            .or_else(|| old.object_selector.is_some().then(LabelSelector::default)),
         match_conditions: (!conditions.is_empty()).then_some(conditions),
         ..new
     }
