@@ -57,8 +57,8 @@ impl EntryPage {
         }
         let mut more = pages.iter().any(|page| page.next.is_some());
         let mut items: Vec<_> = pages.into_iter().flat_map(|page| page.items).collect();
-        // Ids order rows by time, and every guard gives the same one to what all of them see.
-        items.sort_by_key(|entry| std::cmp::Reverse(entry.id));
+        // Ids order rows by time, and every guard gives the same one to what all of them see. One may know the user.
+        items.sort_by_key(|entry| (std::cmp::Reverse(entry.id), entry.user.is_empty()));
         items.dedup_by_key(|entry| entry.id);
         let size = usize::try_from(filter.size()).unwrap_or(usize::MAX);
         more |= items.len() > size;

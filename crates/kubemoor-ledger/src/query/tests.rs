@@ -35,6 +35,17 @@ fn pages_of_several_ledgers_become_one_in_the_order_of_time() {
 }
 
 #[test]
+fn of_one_row_in_several_ledgers_the_one_with_the_user_is_shown() {
+    let filter = Filter::default();
+    let mut known = page(&[7], None);
+    known.items[0].user = "alice".to_owned();
+    for pages in [vec![known.clone(), page(&[7], None)], vec![page(&[7], None), known]] {
+        let merged = EntryPage::merge(pages, &filter);
+        assert_eq!(merged.items.iter().map(|entry| &*entry.user).collect::<Vec<_>>(), ["alice"]);
+    }
+}
+
+#[test]
 fn an_object_is_named_as_kubectl_users_name_it() {
     for (text, kind) in [
         ("Deployment/web", "deployment"),
