@@ -99,7 +99,7 @@ impl<'a> Excerpt<'a> {
     /// not texts. Names match only in the API server's spelling, without escapes.
     pub fn texts<const N: usize>(&self, path: &[&str], names: [&str; N]) -> [Option<String>; N] {
         let map = path.iter().try_fold(self.part(), |map, name| map.entry(name));
-        let entries = map.filter(|map| map.is_map()).and_then(JsonPart::entries).unwrap_or_default();
+        let entries = map.and_then(JsonPart::fields).unwrap_or_default();
         names.map(|name| {
             let entry = entries.iter().rev().find(|entry| entry.name == name)?;
             serde_json::from_str(entry.value.text()).ok()
@@ -259,12 +259,17 @@ impl<'t, 'o> JsonPart<'t, 'o> {
 
     /// The value of `name`, in exactly this spelling; the last one if the name occurs twice.
     pub(super) fn entry(self, name: &str) -> Option<Self> {
-        let entries = Some(self).filter(|part| part.is_map())?.entries()?;
+        let entries = self.fields()?;
         entries.iter().rev().find(|entry| entry.name == name).map(|entry| entry.value)
     }
 
     fn first(self) -> Option<u8> {
         self.whole.as_bytes().get(self.start).copied()
+    }
+
+    /// The entries of a map; `None` of anything else.
+    pub(super) fn fields(self) -> Option<Vec<MapEntry<'t, 'o>>> {
+        if self.is_map() { self.entries() } else { None }
     }
 
     /// The entries of a map in their order, where a name may occur twice; the items of a list as entries without a name.

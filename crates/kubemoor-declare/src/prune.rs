@@ -424,7 +424,7 @@ fn spelled<'t>(element: JsonPart<'t, '_>, keys: &'t [ListKey]) -> Option<Spelled
     if keys.len() > found.len() {
         return None;
     }
-    for entry in Some(element).filter(|element| element.is_map())?.entries()? {
+    for entry in element.fields()? {
         if entry.name.contains('\\') {
             return None;
         }

@@ -504,6 +504,10 @@ fn value_at<'v>(values: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(values, |value, name| value.get(name))
 }
 
+fn is_open(value: &Value) -> bool {
+    value.is_object() || value.is_array()
+}
+
 /// A scalar as a template prints it; `None` for maps, lists, null and the empty text.
 fn value_text(value: &Value) -> Option<String> {
     match value {

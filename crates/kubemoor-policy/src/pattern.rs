@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::path::{Path, PathError, Segment};
 
@@ -248,11 +246,12 @@ impl PatternTrie {
 /// The texts by which places are found for a segment: a field's name, an element's value, or each of its keys. Values are
 /// spelled as text, since `80` and `"80"` may name the same.
 fn names(segment: &Segment) -> Vec<String> {
-    let spelled = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match segment {
         Segment::Field(name) => vec![name.clone()],
-        Segment::Element(value) => vec![format!("[={}]", spelled(value))],
-        Segment::Key(keys) => keys.iter().map(|(key, value)| format!("[{key}={}]", spelled(value))).collect(),
+        Segment::Element(value) => vec![format!("[={}]", Segment::spelled(value))],
+        Segment::Key(keys) => {
+            keys.iter().map(|(key, value)| format!("[{key}={}]", Segment::spelled(value))).collect()
+        }
     }
 }
 

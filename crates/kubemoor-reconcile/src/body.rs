@@ -48,7 +48,7 @@ impl Restoration<'_> {
             |change: &&FieldChange| !is_sealed(object, change) && !change.agreement.is_addition();
         let paths = changes.iter().filter(is_declared).map(|change| &change.path);
         fields.restore(paths, canonical.unwrap_or(&Value::Null), &mut restored);
-        take_away(object, changes, &mut restored);
+        restored = take_away(object, changes, &restored);
         // A part of a value that is restored as a whole may be masked.
         masked.carry(live, &mut restored);
         let mut patch = difference(live, &restored)?;
@@ -112,9 +112,7 @@ fn without_masked_texts(document: &Value, masked: &Mask) -> Value {
 /// The merge patch that removes those `changes` that are sealed fields or additions below sealed paths; `None` if there
 /// are no such changes.
 pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value) -> Option<Value> {
-    let mut restored = live.clone();
-    take_away(object, changes, &mut restored);
-    let mut patch = difference(live, &restored)?;
+    let mut patch = difference(live, &take_away(object, changes, live))?;
     set_version(&mut patch, live);
     Some(patch)
 }
@@ -134,7 +132,7 @@ pub(crate) fn set_version(body: &mut Value, live: &Value) {
     }
 }
 
-fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
+fn take_away(object: &ObjectId, changes: &[FieldChange], from: &Value) -> Value {
     // A change within an addition stays: without it, the addition of a webhook may not even be
     // valid.
     let is_taken = |change: &&FieldChange| match change.agreement {
@@ -142,7 +140,7 @@ fn take_away(object: &ObjectId, changes: &[FieldChange], from: &mut Value) {
         FieldAgreement::Within => false,
         _ => is_sealed(object, change),
     };
-    additions::take_away(changes.iter().filter(is_taken).map(|change| &change.path), from);
+    additions::take_away(changes.iter().filter(is_taken).map(|change| &change.path), from)
 }
 
 fn is_sealed(object: &ObjectId, change: &FieldChange) -> bool {

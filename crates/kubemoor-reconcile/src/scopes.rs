@@ -155,7 +155,11 @@ impl Scopes {
         unwatched
     }
 
-    fn holding(&self, object: &ObjectId) -> impl Iterator<Item = (&WatchScope, &Watched)> {
-        self.open.iter().filter(move |(scope, _)| scope.holds(object))
+    /// Those of the object's group stand beside each other: with many namespaces there are thousands of scopes.
+    fn holding<'s>(&'s self, object: &'s ObjectId) -> impl Iterator<Item = (&'s WatchScope, &'s Watched)> {
+        let (version, kind) = (String::new(), String::new());
+        let first = WatchScope { group: object.group.to_string(), version, kind, namespace: None };
+        let of_group = self.open.range(first..).take_while(|(scope, _)| *object.group == *scope.group);
+        of_group.filter(|(scope, _)| scope.holds(object))
     }
 }

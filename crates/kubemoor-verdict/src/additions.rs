@@ -247,11 +247,12 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
     }
 }
 
-/// Removes the values at these paths from `object`.
-pub fn take_away<'p>(paths: impl IntoIterator<Item = &'p Path>, object: &mut Value) {
+/// A copy of `object` without the values at these paths.
+#[must_use]
+pub fn take_away<'p>(paths: impl IntoIterator<Item = &'p Path>, object: &Value) -> Value {
     let mut lookup = PathLookup::new(object);
     let taken: HashSet<usize> = paths.into_iter().flat_map(|path| lookup.get(path)).map(place).collect();
-    *object = without(object, &taken);
+    without(object, &taken)
 }
 
 /// A copy of a value without those of its parts that are at these places.

@@ -214,14 +214,13 @@ impl Replay {
             }
             alternatives.push((diff, exceptions));
         }
-        let (id, weighed) = (release.clone(), Vec::new());
         let facts = ClaimFacts {
-            release: id,
+            release: release.clone(),
             revision,
             pending,
             authorised,
             evidence,
-            alternatives: weighed,
+            alternatives: Vec::new(),
             unweighed: 0,
         };
         let judged = Claim { facts, policy: &policy }.judge(edit, alternatives.into_iter());

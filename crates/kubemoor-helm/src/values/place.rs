@@ -253,8 +253,7 @@ impl<'a> Printed<'a> {
         TemplateContext { values, helpers, chart, .. }: &'a TemplateContext<'_>,
     ) -> Self {
         let value = |value: &Ref| value_at(values, &value.path);
-        let is_open =
-            |it: &Ref| it.element.is_some() || value(it).is_some_and(|it| it.is_object() || it.is_array());
+        let is_open = |it: &Ref| it.element.is_some() || value(it).is_some_and(super::is_open);
         if !action.is_plain || action.refs.iter().any(is_open) {
             return Self::Unknown(helpers.refs(action).collect());
         }
@@ -419,7 +418,7 @@ fn elements(
     let found: Vec<Printer> = found.collect();
     match refs {
         [value] if found.is_empty() && !is_known && value.element.is_none() => {
-            let is_open = value_at(values, &value.path).is_some_and(|it| it.is_object() || it.is_array());
+            let is_open = value_at(values, &value.path).is_some_and(super::is_open);
             let only = Printer { is_equal: false, ..Printer::equal(value.path.clone(), None) };
             Vec::from_iter((!is_open).then_some(only))
         }

@@ -211,7 +211,7 @@ fn undone_addition_leaves_no_trace() {
         let path: Path = path.parse().unwrap();
         match &old {
             Some(old) => undo(&path, old, &mut result),
-            None => take_away([&path], &mut result),
+            None => result = take_away([&path], &result),
         }
         assert_eq!(result, wanted, "{path} of {object}");
     };
