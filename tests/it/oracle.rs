@@ -109,9 +109,9 @@ async fn repaired_objects_are_upgraded_as_if_nobody_had_edited_them() {
     let scene = Scene::start(&["--drift", "Repair"]).await;
     scene.install_bystanders(BYSTANDERS).await;
     let mut findings = Findings::default();
-    for batch in 0..releases.div_ceil(BATCH) {
-        let first = seed + batch * BATCH;
-        findings.add(scene.repair_releases(first..first + BATCH).await);
+    let end = seed + releases;
+    for first in (seed..end).step_by(usize::try_from(BATCH).unwrap()) {
+        findings.add(scene.repair_releases(first..end.min(first + BATCH)).await);
     }
     let Findings { repaired, harmless, unjudged, failures } = findings;
     let summary = format!(

@@ -32,7 +32,7 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: web}
-data: {level: info}
+data: {level: {{ .Values.level | default "info" }}}
 ---
 apiVersion: networking.k8s.io/v1
 kind: Ingress
@@ -52,7 +52,8 @@ spec:
       containers:
       - name: app
         image: registry.example/shop:one
-        securityContext: {allowPrivilegeEscalation: false}
+        imagePullPolicy: {{ .Values.pull | default "Always" }}
+        securityContext: {allowPrivilegeEscalation: {{ .Values.escalates | default false }}}
 ---
 apiVersion: v1
 kind: Service
@@ -73,6 +74,13 @@ spec:
       - name: app
         image: registry.example/shop:one
         env: [{name: A, value: "1"}, {name: B, value: "2"}, {name: A, value: "3"}]
+"#;
+
+const SECRETS: &str = r#"
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: web, labels: {level: {{ .Values.level | default "info" }}}}
+secrets: [{name: one}, {name: two}, {name: {{ .Values.last | default "three" }}}]
 "#;
 
 const CLAIMS: &str = r#"
@@ -222,7 +230,11 @@ async fn fields_that_the_api_server_names_in_its_refusal_make_room_for_declared_
         let security = json!({"capabilities": {"add": ["CAP_SYS_ADMIN"]}, "runAsUser": 1000});
         let path = format!("{web}?fieldManager=kubectl-edit");
         let at = format!("{container}/securityContext");
-        scene.alice.patch(&path, "replace", &at, &security).await.done().unwrap();
+        let edit = json!([
+            {"op": "replace", "path": at, "value": security},
+            {"op": "replace", "path": format!("{container}/imagePullPolicy"), "value": "Never"},
+        ]);
+        scene.alice.patch_all(&path, &edit).await.done().unwrap();
         let restored = json!({"allowPrivilegeEscalation": false, "runAsUser": 1000});
         scene.wait_for_value(&web, &at, restored).await;
 
@@ -232,6 +244,9 @@ async fn fields_that_the_api_server_names_in_its_refusal_make_room_for_declared_
         let now = scene.wait_for_value(&service, "/spec/type", json!("ClusterIP")).await;
         assert_eq!(now["spec"].get("loadBalancerSourceRanges"), None, "{now}");
         scene.wait_for_reason("InSync").await;
+        let values = json!({"escalates": true, "pull": "IfNotPresent"});
+        let options = json!({"server_side_apply": server_side.to_string(), "values": values});
+        scene.upgrade_to(EXCLUSIVE, options).await.unwrap();
     }
 }
 
@@ -252,6 +267,33 @@ async fn list_that_holds_a_key_twice_is_restored_as_declared() {
         scene.wait_for_value(&web, at, &declared).await;
         scene.wait_for_reason("InSync").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn declared_element_that_an_editor_doubles_is_there_once_and_upgrade_passes() {
+    let scene = scene("doubled-by-hand", SECRETS, true).await;
+    let account = scene.at("api/v1", "serviceaccounts/web");
+    let edit = json!([
+        {"op": "replace", "path": "/secrets", "value": [
+            {"name": "one"}, {"name": "one"}, {"name": "other"}, {"name": "three"},
+        ]},
+        {"op": "replace", "path": "/metadata/labels/level", "value": "debug"},
+    ]);
+    scene.alice.patch_all(&format!("{account}?fieldManager=kubectl-edit"), &edit).await.done().unwrap();
+    let declared = json!([{"name": "one"}, {"name": "three"}, {"name": "two"}]);
+    eventually("each element is there once", SOON, || async {
+        let now = scene.get(&account).await;
+        let mut names = now["secrets"].clone();
+        // Old servers add a token of their own.
+        names.as_array_mut().unwrap().retain(|it| declared.as_array().unwrap().contains(it));
+        names.as_array_mut().unwrap().sort_by_key(|it| it["name"].to_string());
+        if names == declared && now["metadata"]["labels"]["level"] == "info" { Ok(()) } else { Err(now) }
+    })
+    .await;
+    scene.wait_for_reason("InSync").await;
+    let options = json!({"server_side_apply": "true", "values": {"level": "warn", "last": "four"}});
+    scene.upgrade_to(SECRETS, options).await.unwrap();
+    scene.wait_for_reason("InSync").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

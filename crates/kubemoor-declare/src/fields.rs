@@ -36,6 +36,13 @@ pub struct FieldChange {
     pub agreement: FieldAgreement,
 }
 
+impl FieldChange {
+    /// Whether a declared list element is there more than once.
+    pub fn is_doubled(&self) -> bool {
+        matches!(self.path.0.last(), Some(Segment::Key(_))) && matches!(self.new, Some(Value::Array(_)))
+    }
+}
+
 #[derive(Clone, PartialEq)]
 pub(super) enum FieldNode {
     /// Compared as one value.

@@ -80,13 +80,16 @@ pub(crate) enum Purpose {
 
 /// The write that waits for an answer.
 pub(crate) enum WriteStage {
-    /// The patch that restores what was moved; the body to apply afterwards.
-    PutBack(Value),
-    /// The apply; whether something was moved before it.
-    Applied {
-        moved: bool,
+    /// The patch that makes room for the apply, and the fields that it restores.
+    PutBack {
+        body: Value,
+        restored: Vec<Path>,
     },
-    /// The fields that the patch wrote are assigned to Helm's apply manager.
+    /// The apply, and the fields that a patch before it has restored.
+    Applied {
+        restored: Vec<Path>,
+    },
+    /// The fields that the patch restored are assigned to Helm's apply manager.
     Owned,
     Last,
 }
@@ -652,30 +655,27 @@ impl Reconciler {
             return RepairStep::again(AGAIN);
         }
         match stage {
-            WriteStage::PutBack(mut body) => {
+            WriteStage::PutBack { mut body, restored } => {
                 body::set_version(&mut body, &now);
                 let write = Write::Apply { document: Secret(body), manager: sending.manager.clone() };
-                sending.write(task, write, WriteStage::Applied { moved: true })
+                sending.write(task, write, WriteStage::Applied { restored })
             }
-            WriteStage::Applied { moved: true } => {
+            WriteStage::Applied { restored } => {
                 let name = sending.manager.clone();
                 let helm = owners::FieldManager {
                     name,
                     operation: ManagerOperation::Apply,
                     subresource: String::new(),
                 };
-                let Some(live) = &sending.judged.seen.live.object else {
-                    return self.conclude_nothing(task);
-                };
-                let mask = sending.judged.situation.exceptions(&task.object, self.now).mask(live);
-                let paths: Vec<Path> = sending.moved(&mask).into_iter().map(|it| it.declared).collect();
-                match returned(&now, &helm, &paths) {
+                // Of an apply alone there is nothing to assign.
+                let patch = if restored.is_empty() { None } else { returned(&now, &helm, &restored) };
+                match patch {
                     Some(patch) => sending.merge(task, patch, WriteStage::Owned),
                     None => self.unseal(task, sending, now),
                 }
             }
-            WriteStage::Applied { moved: false } | WriteStage::Owned => self.unseal(task, sending, now),
-            _ => self.finish_sending(task, sending, Ok(now)),
+            WriteStage::Owned => self.unseal(task, sending, now),
+            WriteStage::Last => self.finish_sending(task, sending, Ok(now)),
         }
     }
 
@@ -721,17 +721,25 @@ impl Reconciler {
         }
         let changes = &sending.open();
         let restoration = Restoration { object: &task.object, fields: &fields, changes, moved: &moved };
-        // What is only suspected goes with everything that the patch restores, or not at all.
+        // What is only suspected goes with everything that the patch restores, or not at all. And old API servers apply
+        // nothing to an object that holds an element twice.
+        let is_whole = !sending.suspected.is_empty() || changes.iter().any(FieldChange::is_doubled);
         let canonical = sending.judged.answer.canonical();
-        let room = match sending.suspected.is_empty() {
-            true => restoration.making_room(live, canonical, &mask),
-            false => restoration.merged(live, canonical, &mask),
+        let room = match is_whole {
+            true => restoration.merged(live, canonical, &mask),
+            false => restoration.making_room(live, canonical, &mask),
         };
         match room {
-            Some(patch) => sending.merge(task, patch, WriteStage::PutBack(body)),
+            Some(patch) => {
+                let mut restored: Vec<Path> = moved.into_iter().map(|it| it.declared).collect();
+                if is_whole {
+                    restored.extend(changes.iter().map(|change| change.path.clone()));
+                }
+                sending.merge(task, patch, WriteStage::PutBack { body, restored })
+            }
             None => {
                 let write = Write::Apply { document: Secret(body), manager: sending.manager.clone() };
-                sending.write(task, write, WriteStage::Applied { moved: false })
+                sending.write(task, write, WriteStage::Applied { restored: Vec::new() })
             }
         }
     }
@@ -862,7 +870,7 @@ impl Reconciler {
             judge::seen(&seen.live, changes, &helms, drift)
         };
         let attempts = sending.attempts;
-        let told = ObjectDrift { contested, ..drift(changes) };
+        let told = ObjectDrift { contested, ..drift(&sending.open()) };
         if known.is_empty() && added.is_empty() {
             self.note_repaired(task, situation, told, ObjectFate::Repaired { attempts });
             self.note_restored(task, situation, ResourceVersion::written(now));

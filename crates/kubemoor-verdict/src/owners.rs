@@ -394,7 +394,9 @@ fn remove(tree: &mut Tree, path: &[Segment]) {
         return;
     }
     remove(child, below);
-    if child.is_empty() {
+    // Without anything below it, the API server would take the rest as ownership of the whole, and give the entry
+    // everything that is there.
+    if child.keys().all(|left| left == ITSELF) {
         tree.remove(&name);
     }
 }

@@ -253,8 +253,11 @@ pub fn set_beside(
         let is_editor = |it: &&FieldManager| {
             it.operation == ManagerOperation::Update && it.subresource.is_empty() && !is_controller(&it.name)
         };
-        let are_editors = managers.iter().all(is_editor);
-        let by = managers.into_iter().find(|it| Some(it.name.as_str()) != helm)?.clone();
+        // Helm may own the value around it, of which a repair has left out every declared field.
+        let mut others = managers.into_iter().filter(|it| Some(it.name.as_str()) != helm);
+        let by = others.next()?;
+        let are_editors = is_editor(&by) && others.all(|it| is_editor(&it));
+        let by = by.clone();
         are_editors.then_some(Replacement { found, by: Some(by), is_removable: true })
     };
     let undeclared = map.keys().filter(|name| *name != own && !fields.declares(&above.of_field(name)));

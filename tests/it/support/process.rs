@@ -189,7 +189,8 @@ impl Process {
     /// The end of its log under a headline, for the messages of failures.
     pub(crate) fn tail(&self) -> String {
         let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
+        // The watches' own, as the control plane ends.
+        let lines: Vec<&str> = log.lines().filter(|line| !line.contains("eof in poll")).collect();
         let skipped = lines.len().saturating_sub(60);
         format!("\n--- last lines of {} ---\n{}\n---", self.log.display(), lines[skipped..].join("\n"))
     }

@@ -116,7 +116,7 @@ fn publish_object(
             guard.metrics.repaired_after(kind, Timestamp::now().duration_since(drift.since));
             publish_incident(guard, release, object, drift);
             trace(release, object, drift, if is_whole { "repaired" } else { "partly" });
-            log_repair(release, object, drift, attempts);
+            log_repair(release, object, drift, attempts, is_whole);
         }
         ObjectFate::Failed => {
             guard.metrics.repaired(kind, RepairResult::Failed);
@@ -207,7 +207,7 @@ fn complain(guard: &Guard, report: &LoopReport) {
     );
 }
 
-fn log_repair(release: &Release, object: &ObjectId, drift: &ObjectDrift, attempts: u32) {
+fn log_repair(release: &Release, object: &ObjectId, drift: &ObjectDrift, attempts: u32, is_whole: bool) {
     tracing::info!(
         release.id = %release.id, release.revision = release.state.revision, drift.object = %object,
         drift.kind = drift.kind.as_str(), drift.by = drift.by.as_deref().unwrap_or_default(), attempts,
@@ -216,7 +216,8 @@ fn log_repair(release: &Release, object: &ObjectId, drift: &ObjectDrift, attempt
         match drift.kind {
             DriftKind::Missing => "was missing and is re-created",
             DriftKind::Ownership => "belonged to another field manager and belongs to Helm again",
-            _ => "was changed and matches the release again",
+            _ if is_whole => "was changed and matches the release again",
+            _ => "was changed and matches the release again in part",
         },
         field_list(&drift.findings)
     );

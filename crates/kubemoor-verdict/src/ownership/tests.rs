@@ -173,6 +173,30 @@ fn returned_fields_leave_update_managers_but_stay_with_apply_managers() {
     assert_eq!(returned(&after, &helm, &[path(IMAGE)]), None);
 }
 
+// The API server reads a map that an entry owns without anything below it as one that was owned as a whole, and gives
+// the entry everything below it.
+#[test]
+fn map_goes_with_the_last_field_below_it() {
+    let helm = manager("helm", ManagerOperation::Apply);
+    let check = |owned: Value, left: Option<Value>| {
+        let by_editor = |fields| entry("kubectl-edit", "Update", &fields);
+        let map = json!({
+            "metadata": {"managedFields": [entry("helm", "Apply", &json!({"f:data": {"f:a": {}}})), by_editor(owned)]},
+            "data": {"a": "x", "b": "y"},
+        });
+        let value = returned(&map, &helm, &[path("/data/a")]).unwrap();
+        let mut wanted = vec![entry("helm", "Apply", &json!({"f:data": {"f:a": {}}}))];
+        wanted.extend(left.map(by_editor));
+        assert_eq!(value, json!(wanted));
+    };
+    check(json!({"f:data": {".": {}, "f:a": {}}}), None);
+    check(json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}}), Some(json!({"f:data": {".": {}, "f:b": {}}})));
+    check(
+        json!({"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:labels": {".": {}}}}),
+        Some(json!({"f:metadata": {"f:labels": {".": {}}}})),
+    );
+}
+
 #[test]
 fn fields_helm_would_drop_and_missing_fields_are_not_returned() {
     let helm = manager("helm", ManagerOperation::Apply);

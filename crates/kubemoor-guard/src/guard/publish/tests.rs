@@ -47,7 +47,7 @@ fn every_line_names_object_release_and_fields() {
     let (changed, missing) = (drift(DriftKind::Changed), drift(DriftKind::Missing));
     let failed = ObjectDrift { repaired: Some(Err("no right: try again".to_owned())), ..changed.clone() };
     let lines: [(String, &[&str]); 9] = [
-        (logged(|| log_repair(&release, &web, &changed, 1)), &["replicas"]),
+        (logged(|| log_repair(&release, &web, &changed, 1, true)), &["replicas"]),
         (logged(|| log_report(&release, &web, &missing)), &[]),
         (logged(|| log_report(&release, &web, &changed)), &["replicas"]),
         (logged(|| log_failure(&release, &web, &failed)), &[]),

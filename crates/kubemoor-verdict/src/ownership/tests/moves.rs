@@ -60,3 +60,22 @@ fn excluding_field_may_be_removed_unless_another_manager_applies_it() {
     check(&[], None, true);
     check(&[("flux", "Apply")], Some("flux"), false);
 }
+
+#[test]
+fn fields_of_editors_beside_a_declared_one_are_found_though_helm_owns_the_value_around_them() {
+    let fields = fields(&live(&[]));
+    let check = |managers: &[(&str, &str, Value)], by: Option<&str>| {
+        let entries: Vec<Value> =
+            managers.iter().map(|(name, operation, owned)| entry(name, operation, &image(owned))).collect();
+        let mut live = live(&entries);
+        live["spec"]["template"]["spec"]["containers"][0]["tty"] = json!(true);
+        let found = set_beside(&fields, &live, &Owners::from_object(&live), Some("helm"), &path(IMAGE));
+        let found: Vec<_> = found.iter().flat_map(|it| &it.by).map(|by| by.name.as_str()).collect();
+        assert_eq!(found, by.into_iter().collect::<Vec<_>>(), "{managers:?}");
+    };
+    let (tty, whole) = (json!({"f:tty": {}}), json!({}));
+    check(&[("kubectl-edit", "Update", tty.clone())], Some("kubectl-edit"));
+    check(&[("helm", "Apply", whole.clone()), ("kubectl-edit", "Update", tty.clone())], Some("kubectl-edit"));
+    check(&[("flux", "Apply", whole.clone()), ("kubectl-edit", "Update", tty)], None);
+    check(&[("helm", "Apply", whole)], None);
+}
