@@ -139,7 +139,7 @@ host = $(shell rustc -vV | sed -n 's/^host: //p')
 coverage = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Ccodegen-units=1
-fuzz_targets = autoscaler definition manifest openapi policy record review status template
+fuzz_targets = autoscaler definition manifest openapi policy record review row status template values
 fuzz_seconds = 60
 
 fuzz: $(addprefix fuzz-,$(fuzz_targets)) ## try hostile input, a minute for each target: fuzz_seconds=3600 for longer, fuzz_targets=record for one
