@@ -722,8 +722,9 @@ impl Reconciler {
         let changes = &sending.open();
         let restoration = Restoration { object: &task.object, fields: &fields, changes, moved: &moved };
         // What is only suspected goes with everything that the patch restores, or not at all. And old API servers apply
-        // nothing to an object that holds an element twice.
-        let is_whole = !sending.suspected.is_empty() || changes.iter().any(FieldChange::is_doubled);
+        // nothing to an object that holds an element twice, and know no owners of it.
+        let is_doubled = changes.iter().any(FieldChange::is_doubled);
+        let is_whole = is_doubled || !sending.suspected.is_empty();
         let canonical = sending.judged.answer.canonical();
         let room = match is_whole {
             true => restoration.merged(live, canonical, &mask),
@@ -734,6 +735,10 @@ impl Reconciler {
                 let mut restored: Vec<Path> = moved.into_iter().map(|it| it.declared).collect();
                 if is_whole {
                     restored.extend(changes.iter().map(|change| change.path.clone()));
+                }
+                if is_doubled {
+                    let leaves = fields.leaves().into_iter().map(|(path, _)| path);
+                    restored.extend(leaves.filter(|path| !mask.covers(path)));
                 }
                 sending.merge(task, patch, WriteStage::PutBack { body, restored })
             }

@@ -168,7 +168,7 @@ impl Owners {
                     entry.owned.add(path);
                 }
             } else if entry.manager.operation == ManagerOperation::Update {
-                entry.owned.remove(path);
+                entry.owned.give_up(path);
             }
         }
     }
@@ -305,6 +305,17 @@ impl FieldSet {
 
     pub(crate) fn remove(&mut self, path: &Path) {
         remove(&mut self.0, &path.0);
+    }
+
+    /// Removes a declared `path`, or what is owned around it as if it was one value: an apply by force takes what is
+    /// below away and leaves that, and with the next write the API server gives it everything below again.
+    fn give_up(&mut self, path: &Path) {
+        let is_one_value = |length: &usize| {
+            let above = Path(path.0.iter().take(*length).cloned().collect());
+            self.at(&above).is_some_and(|owned| owned.as_object().is_some_and(Map::is_empty))
+        };
+        let length = (1..path.0.len()).find(is_one_value).unwrap_or(path.0.len());
+        remove(&mut self.0, path.0.get(..length).unwrap_or_default());
     }
 
     pub(crate) fn add(&mut self, path: &Path) {

@@ -51,6 +51,8 @@ enum Drift {
     Some,
     /// Server-side apply fails.
     Unknown,
+    /// It fails because of what nobody declares: an old API server applies nothing to an object with such an element.
+    Unappliable,
 }
 
 impl Findings {
@@ -78,7 +80,7 @@ impl Scene {
                 (Err(said), _) => findings.failures.push(patient.describe(&said)),
                 (Ok(()), Drift::None) => findings.harmless += 1,
                 (Ok(()), Drift::Some) => findings.repaired += 1,
-                (Ok(()), Drift::Unknown) => findings.unjudged += 1,
+                (Ok(()), Drift::Unknown | Drift::Unappliable) => findings.unjudged += 1,
             }
         }
         for patient in &patients {
@@ -149,6 +151,7 @@ impl Patient {
         let twin = &self.object().twin;
         let edited = scene.alice.get(&twin.path).await.done().unwrap();
         self.drifts = match scene.apply(twin, "").await {
+            Err(said) if is_of_undeclared_element(&said, &self.object().manifest) => Drift::Unappliable,
             Err(_) => Drift::Unknown,
             Ok(applied) if is_same(&content(&edited), &content(&applied)) => Drift::None,
             Ok(_) => Drift::Some,
@@ -160,6 +163,9 @@ impl Patient {
     async fn discharge(&self, scene: &Scene) -> Result<(), String> {
         if let Some(fault) = &self.fault {
             return Err(format!("it is not in sync after its installation: {fault}"));
+        }
+        if self.drifts == Drift::Unappliable {
+            return Ok(());
         }
         let (object, release) = (self.object(), &self.release);
         let document = release.document(object, &self.upgraded);
@@ -229,6 +235,15 @@ impl Patient {
             self.upgraded,
         )
     }
+}
+
+/// Whether a failure of server-side apply is of a list element without its key, or twice there, that the manifest does
+/// not declare.
+fn is_of_undeclared_element(said: &str, manifest: &Value) -> bool {
+    let doubled =
+        said.split_once("duplicate entries for key [name=").and_then(|(_, key)| key.split(']').next());
+    let is_declared = |key: &str| manifest.to_string().contains(&format!("\"name\":{key}"));
+    said.contains("omits key field") || doubled.is_some_and(|key| !is_declared(key))
 }
 
 /// Whether an edit sets what a custom resource declares null. The webhook sees the null that goes; of a live object nobody

@@ -1,9 +1,10 @@
 //! Declared list elements and fields whose place something undeclared has taken, and the fields of the core kinds that
 //! exclude one another.
 //!
-//! An undeclared element counts as a moved declared one in two cases: it holds a value that no two elements of the list
-//! may share, or it is at the position of the missing element and differs from it only in its keys. Each element is
-//! matched with at most one other, and work is linear in the list.
+//! An undeclared element counts as a moved declared one in three cases: it holds a value that no two elements of the list
+//! may share, it is at the position of the missing element and differs from it only in its keys, or it is a Service's port
+//! without a name, beside which the API server takes no other. Each element is matched with at most one other, and work is
+//! linear in the list.
 //!
 //! The API server refuses an object with two fields that exclude one another, so a declared field cannot be set while an
 //! undeclared one stands in its place. OpenAPI documents do not tell which fields these are. Custom kinds have no rows: a
@@ -170,6 +171,10 @@ impl Search<'_> {
                     .filter_map(move |(place, item)| Some((item.get(field)?.as_str()?, place)))
             })
             .collect();
+        // A Service's port without a name takes no other beside it.
+        let is_of_service = unique.is_some() && keys.iter().any(|key| &*key.name == "port");
+        let is_nameless = |item: &Value| item.get("name").is_none_or(|name| name.is_null() || name == "");
+        let nameless = list.iter().position(is_nameless).filter(|_| is_of_service);
         for Missing { item, gap } in missing {
             let own = unique.and_then(|(_, field)| match item.node.entry(field) {
                 Some(FieldNode::Leaf(leaf)) => leaf.value.as_str().map(str::to_owned),
@@ -181,7 +186,8 @@ impl Search<'_> {
                 list.get(*place).is_some_and(|stray| self.walk.is_but_for_keys(item, keys, stray))
             };
             let alike = || gap.clone().filter(is_free).take(MAX_TRIED).find(is_alike);
-            let Some(place) = shares.filter(is_free).or_else(alike) else { continue };
+            let place = shares.filter(is_free).or_else(alike);
+            let Some(place) = place.or_else(|| nameless.filter(is_free)) else { continue };
             let stray = list.get(place).and_then(|stray| values(stray, keys));
             let is_only =
                 |stray: &Vec<Value>| list.iter().filter(|it| has_keys(it, keys, stray)).count() == 1;

@@ -191,6 +191,8 @@ fn map_goes_with_the_last_field_below_it() {
     };
     check(json!({"f:data": {".": {}, "f:a": {}}}), None);
     check(json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}}), Some(json!({"f:data": {".": {}, "f:b": {}}})));
+    // What an apply by force leaves of it.
+    check(json!({"f:data": {}}), None);
     check(
         json!({"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:labels": {".": {}}}}),
         Some(json!({"f:metadata": {"f:labels": {".": {}}}})),
@@ -212,9 +214,6 @@ fn fields_helm_would_drop_and_missing_fields_are_not_returned() {
     assert_eq!(returned(&secret, &helm, &[path("/data/a")]), Some(json!([texts])));
     // A field that is absent is nobody's.
     assert_eq!(returned(&live(&[self::helm()]), &helm, &[path("/spec/paused")]), None);
-    // One value as a whole cannot be divided.
-    let whole = live(&[self::helm(), entry("whole", "Update", &json!({"f:spec": {}}))]);
-    assert_eq!(returned(&whole, &helm, &[path(IMAGE)]), None);
 }
 
 #[test]
