@@ -167,7 +167,7 @@ fn scrape() -> String {
 
 #[test]
 fn every_warning_of_the_log_is_explained() {
-    let explained = Document::named("docs/troubleshooting.md").text.replace('\n', " ");
+    let explained = Document::named("docs/log-messages.md").text.replace('\n', " ");
     let (mut seen, mut silent) = (0, Vec::new());
     for (path, text) in program() {
         for (mark, end) in [("warn!(", ");"), ("error!(", ");"), ("const UNWATCHED: &'static str = ", ";")] {
@@ -186,7 +186,7 @@ fn every_warning_of_the_log_is_explained() {
             }
         }
     }
-    assert!(silent.is_empty(), "docs/troubleshooting.md does not explain {silent:#?}");
+    assert!(silent.is_empty(), "docs/log-messages.md does not explain {silent:#?}");
     assert!(seen > 20, "only {seen} log lines were found");
 }
 
