@@ -35,11 +35,11 @@ pub(super) const FIRST_WEEK: &[&str] = &[
     "## Old changes and the next upgrade",
 ];
 pub(super) const BAD_DAYS: &[&str] = &["## failurePolicy", "### Everything must be open"];
-pub(super) const OPERATIONS: &[&str] =
-    &["## The emergency switch", "### Stale statuses", "### Orders", "## The next upgrade"];
+pub(super) const OPERATIONS: &[&str] = &["## The emergency switch"];
+pub(super) const GUARDED_RELEASES: &[&str] = &["## Orders", "## The next upgrade"];
 
 /// The pages, each with the headings whose commands a test runs: here, and those of backups in `ledger_backup.rs`.
-const FOLLOWED: [(&str, &[&str]); 10] = [
+const FOLLOWED: [(&str, &[&str]); 11] = [
     ("docs/install.md", WITH_HELM),
     ("docs/install.md", TWO_COMMANDS),
     ("README.md", README),
@@ -49,18 +49,21 @@ const FOLLOWED: [(&str, &[&str]); 10] = [
     ("docs/first-week.md", FIRST_WEEK),
     ("docs/production.md", BAD_DAYS),
     ("docs/operations.md", OPERATIONS),
+    ("docs/guarded-releases.md", GUARDED_RELEASES),
     ("docs/ledger.md", &["### A file of SQLite", "### PostgreSQL"]),
 ];
 
 /// The same, for commands that need no order, on a cluster whose guard denies and repairs.
-pub(super) const OTHERS: [(&str, &[&str]); 9] = [
+pub(super) const OTHERS: [(&str, &[&str]); 11] = [
     ("docs/allowances.md", &["## Making one", "## Asking by annotation", "## In the middle of the night"]),
     (
         "docs/install.md",
         &["## What you need", "### The ledger in PostgreSQL", "### A certificate of your own"],
     ),
     ("docs/ledger.md", &["### Through the API server", "### Who may read"]),
-    ("docs/operations.md", &["### A token of yours", "## GuardedReleases", "## Certificates"]),
+    ("docs/guard-security.md", &["### A token of yours"]),
+    ("docs/guarded-releases.md", &["# GuardedReleases"]),
+    ("docs/operations.md", &["## Certificates"]),
     ("docs/policies.md", &["## Trying a policy", "## Checking policies"]),
     ("docs/production.md", &["### The guard is down"]),
     ("docs/troubleshooting.md", &["## A release is Unconfirmed"]),
