@@ -107,14 +107,14 @@ async fn named_chart_value_sets_the_field() {
     assert!(total.right * 100 >= total.named * PRECISION, "{}\n{}", total.text(), total.wrong);
     assert!(total.right * 100 >= total.settable * COVERAGE, "{}\n{}", total.text(), total.wrong);
     assert_eq!(total.fulfilled, total.commands, "{}", total.wrong);
-    let page = std::fs::read_to_string("docs/verdict.md").unwrap();
+    let page = std::fs::read_to_string("docs/troubleshooting.md").unwrap();
     let said = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let Tally { settable, named, right, commands, .. } = &total;
     let percent = right * 100 / named;
     let sentence = format!(
         "Of {settable} fields that a value sets it names the right one for {right}; of the {named} that it names, {right} are right ({percent} %). All {commands} commands"
     );
-    assert!(said.contains(&sentence), "docs/verdict.md does not say: {sentence}");
+    assert!(said.contains(&sentence), "docs/troubleshooting.md does not say: {sentence}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

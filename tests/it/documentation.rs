@@ -109,7 +109,7 @@ fn the_metrics_and_their_labels_are_those_of_the_program() {
 
 #[test]
 fn documented_ledger_verdicts_match_the_audit_filter() {
-    let rows = Document::named("docs/ledger.md").table("## What is in it");
+    let rows = Document::named("docs/ledger-rows.md").table("# The rows of the ledger");
     let words: BTreeSet<_> = rows.iter().flat_map(|row| names(&row[2])).collect();
     // What else the cells name.
     let told: BTreeSet<_> =
@@ -167,7 +167,7 @@ fn scrape() -> String {
 
 #[test]
 fn every_warning_of_the_log_is_explained() {
-    let explained = Document::named("docs/troubleshooting.md").text.replace('\n', " ");
+    let explained = Document::named("docs/log-messages.md").text.replace('\n', " ");
     let (mut seen, mut silent) = (0, Vec::new());
     for (path, text) in program() {
         for (mark, end) in [("warn!(", ");"), ("error!(", ");"), ("const UNWATCHED: &'static str = ", ";")] {
@@ -186,7 +186,7 @@ fn every_warning_of_the_log_is_explained() {
             }
         }
     }
-    assert!(silent.is_empty(), "docs/troubleshooting.md does not explain {silent:#?}");
+    assert!(silent.is_empty(), "docs/log-messages.md does not explain {silent:#?}");
     assert!(seen > 20, "only {seen} log lines were found");
 }
 

@@ -8,8 +8,8 @@ mod followed;
 use serde_json::json;
 
 use self::followed::{
-    BAD_DAYS, FIRST_WEEK, MANIFESTS, OPERATIONS, OTHERS, README, TUTORIAL, TWO_COMMANDS, WITH_HELM,
-    WITHOUT_HELM, exception,
+    BAD_DAYS, FIRST_WEEK, GUARDED_RELEASES, MANIFESTS, OPERATIONS, OTHERS, README, TUTORIAL, TWO_COMMANDS,
+    WITH_HELM, WITHOUT_HELM, exception,
 };
 
 use crate::support::{
@@ -268,6 +268,10 @@ async fn troubleshooting_commands_work_and_leave_the_guard_running() {
     }
     reader.page = Document::named("docs/operations.md");
     for heading in OPERATIONS {
+        reader.follow(heading).await;
+    }
+    reader.page = Document::named("docs/guarded-releases.md");
+    for heading in GUARDED_RELEASES {
         reader.follow(heading).await;
     }
     assert!(reader.ran > 10, "only {} commands ran", reader.ran);

@@ -45,7 +45,7 @@ fn the_table_of_precedence_is_what_policies_come_to() {
 
 #[test]
 fn every_reason_why_a_policy_is_refused_is_explained() {
-    let document = Document::named("docs/policies.md");
+    let document = Document::named("docs/policy-checks.md");
     let rows = document.table("## What is wrong with a policy");
     let told: Vec<_> = rows.iter().map(|row| names(&row[0])[0].to_owned()).collect();
     let known: Vec<_> = FlawReason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();

@@ -35,11 +35,11 @@ pub(super) const FIRST_WEEK: &[&str] = &[
     "## Old changes and the next upgrade",
 ];
 pub(super) const BAD_DAYS: &[&str] = &["## failurePolicy", "### Everything must be open"];
-pub(super) const OPERATIONS: &[&str] =
-    &["## The emergency switch", "### Stale statuses", "### Orders", "## The next upgrade"];
+pub(super) const OPERATIONS: &[&str] = &["## The emergency switch"];
+pub(super) const GUARDED_RELEASES: &[&str] = &["## Orders", "## The next upgrade"];
 
 /// The pages, each with the headings whose commands a test runs: here, and those of backups in `ledger_backup.rs`.
-const FOLLOWED: [(&str, &[&str]); 10] = [
+const FOLLOWED: [(&str, &[&str]); 11] = [
     ("docs/install.md", WITH_HELM),
     ("docs/install.md", TWO_COMMANDS),
     ("README.md", README),
@@ -49,19 +49,22 @@ const FOLLOWED: [(&str, &[&str]); 10] = [
     ("docs/first-week.md", FIRST_WEEK),
     ("docs/production.md", BAD_DAYS),
     ("docs/operations.md", OPERATIONS),
+    ("docs/guarded-releases.md", GUARDED_RELEASES),
     ("docs/ledger.md", &["### A file of SQLite", "### PostgreSQL"]),
 ];
 
 /// The same, for commands that need no order, on a cluster whose guard denies and repairs.
-pub(super) const OTHERS: [(&str, &[&str]); 9] = [
+pub(super) const OTHERS: [(&str, &[&str]); 11] = [
     ("docs/allowances.md", &["## Making one", "## Asking by annotation", "## In the middle of the night"]),
     (
         "docs/install.md",
         &["## What you need", "### The ledger in PostgreSQL", "### A certificate of your own"],
     ),
     ("docs/ledger.md", &["### Through the API server", "### Who may read"]),
-    ("docs/operations.md", &["### A token of yours", "## GuardedReleases", "## Certificates"]),
-    ("docs/policies.md", &["## Trying a policy", "## Checking policies"]),
+    ("docs/guard-security.md", &["### A token of yours"]),
+    ("docs/guarded-releases.md", &["# GuardedReleases"]),
+    ("docs/operations.md", &["## Certificates"]),
+    ("docs/policy-checks.md", &["## Trying a policy", "## Checking policies"]),
     ("docs/production.md", &["### The guard is down"]),
     ("docs/troubleshooting.md", &["## A release is Unconfirmed"]),
     ("docs/ui.md", &["## In a cluster"]),
@@ -111,8 +114,16 @@ const EXCEPTIONS: [(&str, &str, &str); 39] = [
         "it needs a receiver, as tests/it/notify_command.rs has",
     ),
     ("docs/operations.md", "kubemoor manifests webhook", "tests/it/installation.rs applies it"),
-    ("docs/policies.md", "kubemoor policy import flux", "it needs Flux, as tests/it/policy_import.rs has"),
-    ("docs/policies.md", "kubemoor policy replay", "tests/it/policy_replay.rs replays rows that it has made"),
+    (
+        "docs/policy-checks.md",
+        "kubemoor policy import flux",
+        "it needs Flux, as tests/it/policy_import.rs has",
+    ),
+    (
+        "docs/policy-checks.md",
+        "kubemoor policy replay",
+        "tests/it/policy_replay.rs replays rows that it has made",
+    ),
     ("docs/production.md", "kubectl -n kubemoor-system logs", "no kubelet runs here"),
     ("docs/production.md", "kubectl -n kubemoor-system describe certificate", CERT_MANAGER),
     ("docs/releases.md", "cosign", PUBLISHED),

@@ -236,7 +236,7 @@ fn disagreement(seed: u64, object: &Object, edit: &Edit, opinions: &Opinions) ->
 }
 
 /// Whether an edit is of what the API server derives a value from that is declared empty: it does so anew only with the
-/// next write of Helm, and docs/verdict.md says so, also that a service account is held to nevertheless.
+/// next write of Helm, and docs/equality.md says so, also that a service account is held to nevertheless.
 fn is_derived_from(manifest: &Value, patch: &Value) -> bool {
     let spec = &manifest["spec"];
     let edits = |field: &str| {

@@ -247,7 +247,7 @@ fn is_of_undeclared_element(said: &str, manifest: &Value) -> bool {
 }
 
 /// Whether an edit sets what a custom resource declares null. The webhook sees the null that goes; of a live object nobody
-/// can tell, and docs/verdict.md says so.
+/// can tell, and docs/equality.md says so.
 fn is_of_stored_null(manifest: &Value, edit: &Edit) -> bool {
     let is_null = |pointer: &str| manifest.pointer(pointer).is_some_and(Value::is_null);
     manifest["kind"] == "Gadget" && edit.pointers().iter().any(|pointer| is_null(pointer))
