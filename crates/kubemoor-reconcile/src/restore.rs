@@ -721,8 +721,8 @@ impl Reconciler {
         }
         let changes = &sending.open();
         let restoration = Restoration { object: &task.object, fields: &fields, changes, moved: &moved };
-        // What is only suspected goes with everything that the patch restores, or not at all. And old API servers apply
-        // nothing to an object that holds an element twice, and know no owners of it.
+        // What is only suspected goes with everything that the patch restores, or not at all. And API servers before
+        // Kubernetes 1.29 apply nothing to an object that holds an element twice, and know no owners of it.
         let is_doubled = changes.iter().any(FieldChange::is_doubled);
         let is_whole = is_doubled || !sending.suspected.is_empty();
         let canonical = sending.judged.answer.canonical();
