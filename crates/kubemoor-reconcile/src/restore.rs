@@ -879,6 +879,10 @@ impl Reconciler {
         if known.is_empty() && added.is_empty() {
             self.note_repaired(task, situation, told, ObjectFate::Repaired { attempts });
             self.note_restored(task, situation, ResourceVersion::written(now));
+            if changes.iter().any(|change| sending.stays(change)) {
+                // The dry run was refused, perhaps only because of what is repaired now.
+                self.drifts.suspect(&task.id, task.object.clone(), self.now);
+            }
             return RepairStep::Done(AttemptResult::Repaired);
         }
         let rest = drift(&[known.as_slice(), &added].concat());
