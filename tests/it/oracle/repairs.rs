@@ -213,7 +213,7 @@ impl Patient {
 
     /// How many edits may have renamed an element.
     fn changes(&self) -> usize {
-        let renames = |way: &str| ["change", "move", "reorder"].contains(&way);
+        let renames = |way: &str| ["change", "move", "reorder", "empty"].contains(&way);
         self.edits.iter().flat_map(|edit| &edit.steps).filter(|(way, _)| renames(way)).count()
     }
 
