@@ -167,8 +167,10 @@ impl Owners {
                 if texts.as_ref().is_none_or(|texts| !entry.owned.owns(texts)) {
                     entry.owned.add(path);
                 }
-            } else if entry.manager.operation == ManagerOperation::Update {
+            } else if entry.manager.name == BEFORE_FIRST_APPLY {
                 entry.owned.give_up(path);
+            } else if entry.manager.operation == ManagerOperation::Update {
+                entry.owned.remove(path);
             }
         }
     }
@@ -232,6 +234,9 @@ fn annotation() -> Path {
 
 /// The child that marks an entry with children as owned itself.
 const ITSELF: &str = ".";
+
+/// The name under which the API server keeps what an object without owners holds when it is first applied to.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Keys of one element of which other spellings are tried.
 const MAX_SPELLED: usize = 3;

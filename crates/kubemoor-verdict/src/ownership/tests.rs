@@ -191,12 +191,20 @@ fn map_goes_with_the_last_field_below_it() {
     };
     check(json!({"f:data": {".": {}, "f:a": {}}}), None);
     check(json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}}), Some(json!({"f:data": {".": {}, "f:b": {}}})));
-    // What an apply by force leaves of it.
-    check(json!({"f:data": {}}), None);
     check(
         json!({"f:data": {".": {}, "f:a": {}}, "f:metadata": {"f:labels": {".": {}}}}),
         Some(json!({"f:metadata": {"f:labels": {".": {}}}})),
     );
+}
+
+#[test]
+fn what_an_object_without_owners_held_is_returned_with_the_map_around_it() {
+    let helm = manager("helm", ManagerOperation::Apply);
+    for (name, is_returned) in [("before-first-apply", true), ("kubectl-edit", false)] {
+        let whole = live(&[self::helm(), entry(name, "Update", &json!({"f:spec": {}}))]);
+        let wanted = is_returned.then(|| json!([self::helm()]));
+        assert_eq!(returned(&whole, &helm, &[path(IMAGE)]), wanted, "{name}");
+    }
 }
 
 #[test]
