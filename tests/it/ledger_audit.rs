@@ -90,7 +90,13 @@ async fn audit_finds_denied_change_in_database_and_through_guard() {
     ]
     .concat();
     let told = rows(&audit(&[&guard[..], &asked, &denied.filter()].concat()));
-    assert!(told.contains(&row), "{told:?}");
+    // Kubernetes 1.20 may ask about one update twice, and the row counts the second denial when it comes.
+    let without_repeats = |row: &Value| {
+        let mut row = row.clone();
+        row.as_object_mut().unwrap().remove("repeats");
+        row
+    };
+    assert!(told.iter().any(|it| without_repeats(it) == without_repeats(&row)), "{told:?} lacks {row}");
     let none = rows(&audit(&[&guard[..], &asked, &denied.filter(), &["--until", "1h"]].concat()));
     assert_eq!(none, Vec::<Value>::new());
     // As a spreadsheet, from the guard and from the database.
