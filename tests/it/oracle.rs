@@ -119,7 +119,8 @@ async fn repaired_objects_are_upgraded_as_if_nobody_had_edited_them() {
         failures.len()
     );
     assert!(failures.is_empty(), "{summary}\n{}", failures.join("\n"));
-    assert!(repaired * 2 > harmless + unjudged, "{summary}");
+    // A single seed may be any of them.
+    assert!(releases < BATCH || repaired * 2 > harmless + unjudged, "{summary}");
 }
 
 #[tokio::test]
