@@ -1,5 +1,5 @@
-//! The values, a template and the manifest of a chart's two last revisions, each before the next NUL: which values the
-//! guard names for the fields of an object.
+//! A chart's values, a template, and the manifest, each before the next NUL; then what the revision before has for values
+//! and both have for helpers. The guard names the values that set the fields of an object.
 #![no_main]
 
 use base64::Engine;

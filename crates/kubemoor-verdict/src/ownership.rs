@@ -254,11 +254,9 @@ pub fn set_beside(
             it.operation == ManagerOperation::Update && it.subresource.is_empty() && !is_controller(&it.name)
         };
         // Helm may own the value around it, of which a repair has left out every declared field.
-        let mut others = managers.into_iter().filter(|it| Some(it.name.as_str()) != helm);
-        let by = others.next()?;
-        let are_editors = is_editor(&by) && others.all(|it| is_editor(&it));
-        let by = by.clone();
-        are_editors.then_some(Replacement { found, by: Some(by), is_removable: true })
+        let others: Vec<_> = managers.into_iter().filter(|it| Some(it.name.as_str()) != helm).collect();
+        let by = FieldManager::clone(others.first()?);
+        others.iter().all(is_editor).then_some(Replacement { found, by: Some(by), is_removable: true })
     };
     let undeclared = map.keys().filter(|name| *name != own && !fields.declares(&above.of_field(name)));
     undeclared.filter_map(set).collect()

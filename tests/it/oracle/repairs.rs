@@ -54,7 +54,7 @@ enum Drift {
     Some,
     /// Server-side apply fails.
     Unknown,
-    /// It fails because of what nobody declares: an old API server applies nothing to an object with such an element.
+    /// It fails because of an element that nobody declares, and so does an upgrade.
     Unappliable,
 }
 

@@ -16,6 +16,9 @@ struct Row {
     /// The paths of declared elements and fields with those of the live ones in their places.
     #[serde(default)]
     moved: BTreeMap<String, String>,
+    /// What of a moved element differs besides its keys, and stays for the apply.
+    #[serde(default)]
+    differs: Vec<String>,
 }
 
 fn check(row: &Row) {
@@ -30,10 +33,13 @@ fn check(row: &Row) {
         excluded.filter(|path| moves.iter().any(|it| it.is_of_field() && it.concerns(path))).collect();
     fields.restore(&excluded, &Value::Null, &mut live);
     let left = fields.drift(&live);
+    let paths: Vec<String> = left.iter().map(|change| change.path.to_string()).collect();
+    let differs = &row.differs;
+    assert!(differs.iter().all(|path| paths.contains(path)), "{differs:?} in {paths:?}");
     for it in &moves {
         assert!(
             left.iter()
-                .all(|change| change.path != it.declared && !(it.is_of_field() && it.concerns(&change.path))),
+                .all(|change| !it.concerns(&change.path) || differs.contains(&change.path.to_string())),
             "{} is still missing in {live}",
             it.declared
         );
