@@ -32,20 +32,21 @@ fn autoscaler(name: &str, target: &str, most: u32) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn autoscaler_of_declared_workload_leaves_rows_while_it_covers() {
+async fn autoscaler_of_declared_workload_leaves_rows_with_the_user_while_it_covers() {
     let scene = Scene::own().install("scaled-rows", charts::DEPLOYMENT).await;
-    let mut guard = scene.start_guard(&["--edits", "Deny"]).await;
+    let mut guard = scene.start_guard(&["--register", "--edits", "Deny"]).await;
+    scene.wait_until_guarded(&scene.deployment("web")).await;
     scene.wait_for_confirmed(1).await;
     let path = scene.at("apis/autoscaling/v1", "horizontalpodautoscalers");
     for (name, target) in [("other", "undeclared"), ("web", "web")] {
         let path = format!("{path}?fieldManager=oncall");
-        scene.admin.post(&path, &autoscaler(name, target, 9)).await.done().unwrap();
+        scene.alice.post(&path, &autoscaler(name, target, 9)).await.done().unwrap();
     }
     let started = acts(&guard, 1).await;
     let (act, row) = &started[0];
     assert_eq!(
-        (act.as_str(), &row["release"], &row["object"]["name"]),
-        ("StartAutoscaling", &json!(RELEASE), &json!("web"))
+        (act.as_str(), &row["release"], &row["object"]["name"], &row["user"]),
+        ("StartAutoscaling", &json!(RELEASE), &json!("web"), &json!("alice"))
     );
     assert_eq!(
         row["detail"],
@@ -54,16 +55,19 @@ async fn autoscaler_of_declared_workload_leaves_rows_while_it_covers() {
 
     // Neither labels nor another guard are a change.
     let web = format!("{path}/web");
-    scene.admin.merge(&web, &json!({"metadata": {"labels": {"a": "b"}}})).await.done().unwrap();
+    scene.alice.merge(&web, &json!({"metadata": {"labels": {"a": "b"}}})).await.done().unwrap();
     assert!(guard.terminate().success());
     guard.start_again().await;
-    scene.admin.merge(&web, &json!({"spec": {"maxReplicas": 12}})).await.done().unwrap();
+    scene.wait_until_guarded(&scene.deployment("web")).await;
+    scene.alice.merge(&web, &json!({"spec": {"maxReplicas": 12}})).await.done().unwrap();
     let changed = acts(&guard, 2).await;
     let (act, row) = changed.iter().find(|(act, _)| act != "StartAutoscaling").unwrap();
     let detail = row["detail"].as_str().unwrap();
     assert!(act == "ChangeAutoscaling" && detail.contains("from 2 to 12 (before: from 2 to 9)"), "{row}");
+    assert_eq!(row["user"], "alice");
     scene.admin.delete(&web).await.done().unwrap();
     let stopped = acts(&guard, 3).await;
     let row = &stopped.iter().find(|(act, _)| act == "StopAutoscaling").unwrap().1;
     assert_eq!(row["detail"], "HorizontalPodAutoscaler \"web\" no longer sets /spec/replicas");
+    assert_eq!(row["user"], "admin");
 }
