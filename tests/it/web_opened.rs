@@ -84,7 +84,8 @@ async fn assert_lets_in(address: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn browser_is_led_in_by_a_private_file_that_goes_with_the_page() {
     for signal in ["INT", "TERM", "HUP"] {
-        let mut opened = Opened::start(&[]);
+        // Under nohup programs begin with SIGHUP ignored.
+        let mut opened = Opened::start(&["env", "--default-signal=HUP"]);
         let words =
             eventually("a browser is opened", SOON, || async { opened.told("words").ok_or("not yet") }).await;
         let address = opened.address().await;
