@@ -13,6 +13,7 @@ mod attacks_agreement;
 mod attacks_authorities;
 mod attacks_claims;
 mod attacks_door;
+mod attacks_encodings;
 mod attacks_fidelity;
 mod attacks_load;
 mod attacks_ports;
