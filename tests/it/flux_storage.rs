@@ -305,6 +305,40 @@ async fn records_elsewhere_are_protected_by_policy_of_their_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn record_of_another_name_in_storage_namespace_is_refused_beside_operators() {
+    let flux = Flux::guarded("flux-names").await;
+    let operators = json!({
+        "releases": {"namespaces": [flux.namespace]},
+        "operators": [{"kind": "User", "name": Identity::Deployer.user()}],
+    });
+    flux.policy_as_is("operators", operators).await;
+    let deployer = Caller::new(POLICED.control_plane(), Identity::Deployer).await;
+    // Helm reads it for the release that the labels name, whatever its name is and its content says.
+    for namespace in [flux.storage.as_str(), &flux.namespace, "elsewhere"] {
+        let record = |label: &str| {
+            let record = forged(namespace, "other", 9, "pending-upgrade", "");
+            let mut record = serde_json::to_value(record).unwrap();
+            record["metadata"]["namespace"] = json!(flux.storage);
+            record["metadata"]["labels"]["name"] = json!(label);
+            record
+        };
+        let said = flux.alice.post(&flux.records(), &record(RELEASE)).await.refusal().unwrap();
+        assert!(said.contains("a policy names the operators"), "{namespace}: {said}");
+        let path = format!("{}/{}", flux.records(), record_name("other", 9));
+        deployer.post(&flux.records(), &record("other")).await.done().unwrap();
+        let relabelled = json!({"metadata": {"labels": {"name": RELEASE}}});
+        let said = flux.alice.merge(&path, &relabelled).await.refusal().unwrap();
+        assert!(said.contains("a policy names the operators"), "{namespace}: {said}");
+        deployer.delete(&path).await.done().unwrap();
+    }
+    // A release of its own in that namespace is none of these operators' business.
+    let own = forged(&flux.storage, "own", 1, "deployed", "");
+    flux.forge(&flux.alice, &flux.storage, &own).await;
+    flux.upgrade(json!({"level": "debug"})).await;
+    flux.edit().await.refused(RELEASE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn second_history_of_a_release_blocks_repairs_but_not_helm() {
     let flux = Flux::guarded("flux-twice").await;

@@ -32,9 +32,15 @@ impl Storage {
         self.pairs.get(releases).into_iter().flatten().map(String::as_str)
     }
 
+    /// The other namespaces whose releases may have records in `records`.
+    pub fn namespaces_in(&self, records: &str) -> impl Iterator<Item = &str> {
+        let trusting = self.pairs.iter().filter(move |(_, others)| others.contains(records));
+        trusting.map(|(releases, _)| releases.as_str())
+    }
+
     /// Whether the namespace `records` may hold records of releases in others.
     pub fn is_shared(&self, records: &str) -> bool {
-        self.pairs.values().any(|others| others.contains(records))
+        self.namespaces_in(records).next().is_some()
     }
 
     /// The pairs of which both namespaces are among `namespaces` (empty: all).

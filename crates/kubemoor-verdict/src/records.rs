@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::edit::{Grounds, Rules, Verdict, VerdictReason};
 use crate::identities;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
+use kubemoor_helm::index::Index;
 use kubemoor_helm::record::{Record, RecordError, ReleaseStatus, parse_record_name};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
@@ -75,7 +76,7 @@ pub fn names(object: &ObjectId) -> Option<(ReleaseId, u64)> {
 
 /// The places of the releases for which Helm reads the object, by its name or by its labels; that of its name comes
 /// first. None for an object that Helm reads for no release.
-pub fn places(object: &ObjectId, labelled: &[String]) -> Vec<ReleaseId> {
+fn places(object: &ObjectId, labelled: &[String]) -> Vec<ReleaseId> {
     let Some(namespace) = &object.namespace else { return Vec::new() };
     let mut places: Vec<_> = names(object).into_iter().map(|(release, _)| release).collect();
     for name in labelled {
@@ -86,15 +87,10 @@ pub fn places(object: &ObjectId, labelled: &[String]) -> Vec<ReleaseId> {
     places
 }
 
-/// Judges one edit of a record; `release` is the release that these records describe now. The policies of all
-/// releases that the record describes, before or after, apply to the edit. Also returns the falsified part, and
-/// whether the verdict depends on the request alone.
-pub fn judge(
-    edit: &RecordEdit<'_>,
-    release: Option<&Release>,
-    rules: &Rules<'_>,
-) -> (Verdict, Option<Falsified>) {
-    match facts(edit, release, rules) {
+/// Judges one edit of a record. The policies of all releases for which Helm reads the record, before or after, apply to
+/// the edit. Also returns the falsified part.
+pub fn judge(edit: &RecordEdit<'_>, index: &Index, rules: &Rules<'_>) -> (Verdict, Option<Falsified>) {
+    match facts(edit, index, rules) {
         Ok(facts) => decide(edit.actor, &facts, |release| rules.resolver.of(release)),
         Err(reason) => (Verdict::allow(reason), None),
     }
@@ -104,11 +100,7 @@ pub fn judge(
 ///
 /// # Errors
 /// Why the edit passes whatever the policies say.
-pub fn facts(
-    edit: &RecordEdit<'_>,
-    release: Option<&Release>,
-    rules: &Rules<'_>,
-) -> Result<RecordFacts, VerdictReason> {
+pub fn facts(edit: &RecordEdit<'_>, index: &Index, rules: &Rules<'_>) -> Result<RecordFacts, VerdictReason> {
     let places = places(edit.object, edit.labelled);
     if places.is_empty() {
         return Err(VerdictReason::NotDeclared);
@@ -120,6 +112,7 @@ pub fn facts(
         return Err(VerdictReason::Identity);
     }
     let named = names(edit.object);
+    let release = named.as_ref().and_then(|(id, _)| index.uncontested(id)).map(Arc::as_ref);
     let falsified = match (&named, edit.operation) {
         // It never agreed with its name, so there is nothing to keep.
         (None, _) => None,
@@ -130,8 +123,9 @@ pub fn facts(
         }
     };
     let held = [edit.old, edit.new].into_iter().flatten().find_map(|it| it.payload.as_ref().ok());
-    let revision = named.map(|(_, revision)| revision).or(held.map(|record| record.revision));
-    let releases = spoken_for(edit, &places, release, rules);
+    let (named, revision) = named.unzip();
+    let revision = revision.or(held.map(|record| record.revision));
+    let releases = read_for(edit, named.as_ref(), &places, index, rules);
     Ok(RecordFacts { revision: revision.unwrap_or_default(), releases, falsified })
 }
 
@@ -161,38 +155,46 @@ pub fn decide(
 /// they always may. None where all hangs on what the record holds.
 pub fn judge_unread(
     edit: &RecordEdit<'_>,
-    release: Option<&Release>,
+    index: &Index,
     rules: &Rules<'_>,
 ) -> Option<(Verdict, Option<Falsified>)> {
-    match judge(edit, release, rules) {
+    match judge(edit, index, rules) {
         stranger @ (_, Some(Falsified::Stranger)) => Some(stranger),
         (verdict, None) if verdict.reason != VerdictReason::RecordIntact => Some((verdict, None)),
         _ => None,
     }
 }
 
-/// The releases that the record at `places` describes, before and after the edit: those of its own names and
-/// namespace; the first of them only if it is not trusted for another.
-fn spoken_for(
+/// The releases for which Helm reads the record at `places`, before and after the edit. Helm ignores the namespace in a
+/// record's content. The name of the record, `named`, counts for the release whose records lie there and for that of
+/// its content, as releases of several namespaces may keep their records in one; without either, for that namespace
+/// itself. Helm writes no label with another name, so such a label counts for all releases of that name whose records
+/// may lie there.
+fn read_for(
     edit: &RecordEdit<'_>,
+    named: Option<&ReleaseId>,
     places: &[ReleaseId],
-    release: Option<&Release>,
+    index: &Index,
     rules: &Rules<'_>,
 ) -> Vec<ReleaseId> {
-    let Some((stored, others)) = places.split_first() else { return Vec::new() };
     let policies = rules.resolver.policies();
+    let storage = policies.storage();
+    let within =
+        |namespace: &str, place: &ReleaseId| ReleaseId { namespace: namespace.into(), ..place.clone() };
     let records = [edit.old, edit.new].into_iter().flatten().filter_map(|it| it.payload.as_ref().ok());
-    let trusted = records.filter(|it| policies.storage().holds(&stored.namespace, &it.namespace));
-    let told = trusted.flat_map(|it| {
-        let told =
-            move |place: &ReleaseId| ReleaseId { namespace: it.namespace.clone().into(), ..place.clone() };
-        places.iter().map(told)
+    let told = records.flat_map(|record| {
+        let trusted = places.iter().filter(move |place| storage.holds(&place.namespace, &record.namespace));
+        trusted.map(move |place| within(&record.namespace, place))
     });
-    let mut releases: Vec<_> = release.map(|release| release.id.clone()).into_iter().chain(told).collect();
+    let known = named.and_then(|place| index.stored(place)).map(|release| release.id.clone());
+    let mut releases: Vec<_> = known.into_iter().chain(told).collect();
     if releases.is_empty() {
-        releases.push(stored.clone());
+        releases.extend(named.cloned());
     }
-    releases.extend_from_slice(others);
+    for place in places.iter().filter(|place| Some(*place) != named) {
+        releases.push(place.clone());
+        releases.extend(storage.namespaces_in(&place.namespace).map(|namespace| within(namespace, place)));
+    }
     releases.sort();
     releases.dedup();
     releases

@@ -71,8 +71,19 @@ impl Caller {
 
     async fn send(&self, method: &str, path: &str, content_type: &str, body: Option<&Value>) -> Answer {
         let body = body.map(Value::to_string).unwrap_or_default();
+        self.send_bytes(method, path, content_type, body.into_bytes()).await
+    }
+
+    /// Sends a body of any type; the answer is in JSON.
+    pub(crate) async fn send_bytes(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Answer {
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content_type);
-        let answer = self.client.send(request.body(Body::from(body.into_bytes())).unwrap()).await.unwrap();
+        let answer = self.client.send(request.body(Body::from(body)).unwrap()).await.unwrap();
         let code = answer.status().as_u16();
         let bytes = answer.into_body().collect_bytes().await.unwrap();
         Answer { code, body: serde_json::from_slice(&bytes).unwrap_or_default() }

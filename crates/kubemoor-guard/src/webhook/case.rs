@@ -331,10 +331,6 @@ impl<'a> ReviewCase<'a> {
     /// would be deleted, also by the garbage collector.
     fn judge_record(&self, index: &RwLock<Index>, rules: &Rules<'_>) -> Judgement {
         let object = &self.subject.object;
-        let Some(id) = records::places(object, &self.labelled).into_iter().next() else {
-            return Judgement::new(Verdict::allow(VerdictReason::NotDeclared));
-        };
-        let release = index.read().uncontested(&id).cloned();
         let read;
         let held = match &self.held {
             Some(held) => held,
@@ -353,7 +349,8 @@ impl<'a> ReviewCase<'a> {
             adds_owner: self.operation == Operation::Update && self.adds_owner(),
             being_deleted: self.only_ends(),
         };
-        let facts = match records::facts(&edit, release.as_deref(), rules) {
+        let index = index.read();
+        let facts = match records::facts(&edit, &index, rules) {
             Ok(facts) => facts,
             Err(reason) => return Judgement::new(Verdict::allow(reason)),
         };
@@ -361,7 +358,10 @@ impl<'a> ReviewCase<'a> {
         let (verdict, falsified) = records::decide(&self.actor, &facts, policy);
         let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
         let rests_on = match falsified {
-            Some(records::Falsified::LastDeployed) => vec![release.map_or(id, |release| release.id.clone())],
+            Some(records::Falsified::LastDeployed) => records::names(object)
+                .map(|(stored, _)| index.release_stored_as(stored))
+                .into_iter()
+                .collect(),
             _ => Vec::new(),
         };
         Judgement { message, rests_on, facts: Some(JudgedFacts::Record(facts)), ..Judgement::new(verdict) }

@@ -427,11 +427,9 @@ impl Validator {
             being_deleted: false,
         };
         let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
-        let stored = records::places(object, &case.labelled).into_iter().next();
-        let judged = stored.filter(|_| !case.actor.user.is_empty()).and_then(|stored| {
-            let release = self.setup.source.index().read().uncontested(&stored).cloned();
-            records::judge_unread(&edit, release.as_deref(), &rules)
-        });
+        let index = self.setup.source.index().read();
+        let judged =
+            (!case.actor.user.is_empty()).then(|| records::judge_unread(&edit, &index, &rules)).flatten();
         match judged {
             Some((verdict, falsified)) => {
                 let message = falsified.map(|falsified| message::of_record(object, falsified));

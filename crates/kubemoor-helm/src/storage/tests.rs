@@ -22,6 +22,7 @@ fn records_are_trusted_in_own_namespace_and_for_configured_pairs() {
     check(&storage, "shop", "flux-system", false);
     check(&storage, "flux-system", "billing", false);
     check(&storage, "shop", "web", false);
+    assert_eq!(storage.namespaces_in("flux-system").collect::<Vec<_>>(), ["shop", "web"]);
     assert!(storage.is_shared("flux-system") && storage.is_shared("ci") && !storage.is_shared("shop"));
 }
 

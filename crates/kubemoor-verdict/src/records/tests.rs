@@ -77,6 +77,12 @@ impl Default for Case<'_> {
     }
 }
 
+fn index(release: Option<Release>) -> Index {
+    let mut index = Index::default();
+    release.into_iter().for_each(|release| index.set(release));
+    index
+}
+
 /// What becomes of the case, as `Outcome reason` and what would be falsified.
 #[track_caller]
 fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
@@ -94,7 +100,7 @@ fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
     };
     let resolver = resolver(case.mode);
     let rules = Rules { resolver: &resolver, own_account: None };
-    let (verdict, found) = judge(&edit, case.release.as_ref(), &rules);
+    let (verdict, found) = judge(&edit, &index(case.release), &rules);
     let told = format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str());
     assert_eq!((told.as_str(), found), (wanted, falsified));
     assert_eq!(verdict.grounds.is_some(), falsified.is_some());
@@ -233,12 +239,7 @@ fn the_mode_says_what_becomes_of_a_falsified_record() {
 }
 
 /// A policy for the namespace of the records, and one for the release's.
-fn paired(
-    actor: &str,
-    operation: Operation,
-    old: Option<Stored>,
-    new: Option<Stored>,
-) -> (Verdict, Option<Falsified>) {
+fn pair() -> PolicyResolver {
     let policies = [
         policy("here", "{releases: {namespaces: [flux-system]}, edits: Record}"),
         policy(
@@ -249,7 +250,15 @@ fn paired(
     ];
     let defaults =
         Policy::new(EditsMode::Warn, kubemoor_declare::model::DriftMode::Report, Duration::from_secs(60));
-    let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), policies));
+    PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), policies))
+}
+
+fn paired(
+    actor: &str,
+    operation: Operation,
+    old: Option<Stored>,
+    new: Option<Stored>,
+) -> (Verdict, Option<Falsified>) {
     let object = ObjectId { namespace: Some("flux-system".into()), ..secret("sh.helm.release.v1.web.v1") };
     let actor = Actor { user: actor.to_owned(), ..Actor::default() };
     let edit = RecordEdit {
@@ -262,7 +271,7 @@ fn paired(
         adds_owner: false,
         being_deleted: false,
     };
-    judge(&edit, None, &Rules { resolver: &resolver, own_account: None })
+    judge(&edit, &Index::default(), &Rules { resolver: &pair(), own_account: None })
 }
 
 #[track_caller]
@@ -303,6 +312,62 @@ fn record_in_another_namespace_follows_policies_of_its_trusted_release() {
 }
 
 #[test]
+fn records_elsewhere_are_written_only_by_operators_whatever_their_names() {
+    let resolver = pair();
+    let rules = Rules { resolver: &resolver, own_account: None };
+    let speaking_for = |namespace: &str| changed(|record| record.namespace = namespace.to_owned());
+    let here = || assembled(SampleRecord::default(), None);
+    let there = || Release { storage: "flux-system".to_owned(), ..here() };
+    let mut contested = index(Some(there()));
+    contested.set(here());
+    let (unknown, known) = (index(None), index(Some(there())));
+    let (other, web) = ("sh.helm.release.v1.other.v1", "sh.helm.release.v1.web.v9");
+    for (object, labels, record, index, is_strangers) in [
+        // Helm asks for the labels, and never for the namespace in the content.
+        (other, "web", speaking_for("shop"), &unknown, true),
+        (other, "web", speaking_for("flux-system"), &unknown, true),
+        (other, "web", speaking_for("billing"), &unknown, true),
+        (other, "web", undecodable(), &unknown, true),
+        (other, "other web", speaking_for("flux-system"), &unknown, true),
+        ("backup", "web", speaking_for("flux-system"), &unknown, true),
+        (other, "other", speaking_for("shop"), &unknown, true),
+        // Another release than those of the pair.
+        (other, "other", speaking_for("flux-system"), &known, false),
+        (other, "other", speaking_for("billing"), &known, false),
+        // By its name a record counts for the release whose records lie there, in one place or in two.
+        (web, "web", speaking_for("flux-system"), &known, true),
+        (web, "web", speaking_for("billing"), &known, true),
+        (web, "", undecodable(), &known, true),
+        (web, "web", speaking_for("flux-system"), &contested, true),
+        (web, "web", speaking_for("flux-system"), &unknown, false),
+    ] {
+        let object = ObjectId { namespace: Some("flux-system".into()), ..secret(object) };
+        let labelled: Vec<_> = labels.split_whitespace().map(str::to_owned).collect();
+        for (user, falsified) in [("flux", None), ("mallory", is_strangers.then_some(Falsified::Stranger))] {
+            let actor = Actor { user: user.to_owned(), ..Actor::default() };
+            let edit = RecordEdit {
+                operation: Operation::Create,
+                actor: &actor,
+                object: &object,
+                old: None,
+                new: Some(&record),
+                labelled: &labelled,
+                adds_owner: false,
+                being_deleted: false,
+            };
+            let (_, found) = judge(&edit, index, &rules);
+            let namespace = record.payload.as_ref().ok().map(|record| &record.namespace);
+            assert_eq!(found, falsified, "{user} {object} {labels:?} {namespace:?}");
+            // Nor by a review that nobody could read in time.
+            let unread = judge_unread(&RecordEdit { new: None, ..edit }, index, &rules);
+            let hangs_on_content = labels == "other";
+            let wanted = falsified.filter(|_| !hangs_on_content);
+            assert_eq!(unread.and_then(|(_, found)| found), wanted, "{user} {object} {labels:?}, unread");
+        }
+    }
+}
+
+#[test]
 fn what_helm_reads_by_name_or_by_label_is_written_only_by_operators() {
     let policies = vec![policy(
         "narrow",
@@ -333,7 +398,7 @@ fn what_helm_reads_by_name_or_by_label_is_written_only_by_operators() {
                 adds_owner: false,
                 being_deleted: false,
             };
-            let (_, found) = judge(&edit, None, &rules);
+            let (_, found) = judge(&edit, &Index::default(), &rules);
             assert_eq!(found, falsified, "{user} {operation:?} {object} {labelled:?}");
         }
     };
@@ -373,7 +438,8 @@ fn unreadable_record_is_judged_only_by_its_writer() {
                 adds_owner: false,
                 being_deleted: false,
             };
-            let told = judge_unread(&edit, None, &Rules { resolver: &resolver, own_account: None });
+            let told =
+                judge_unread(&edit, &Index::default(), &Rules { resolver: &resolver, own_account: None });
             let told = told.map(|(verdict, falsified)| (verdict.outcome.as_str(), falsified));
             assert_eq!(told, wanted, "{user} {operation:?} {record}");
         };
