@@ -195,8 +195,11 @@ source = https://git.example/kubemoor
 registry = registry.example
 builder = $(source)/tree/v$(VERSION)/deploy/release
 
-release: $(cargo_cyclonedx) ## make every file of a release in target/release-VERSION: VERSION=0.1.0 source=https://... registry=...
-	@SOURCE='$(source)' REGISTRY='$(registry)' BUILDER='$(builder)' \
+# For which machines: without it for all, and `make release` fails where it cannot build for one of them.
+platforms =
+
+release: $(cargo_cyclonedx) ## make every file of a release in target/release-VERSION: VERSION=0.1.0 source=https://... registry=... platforms=amd64
+	@SOURCE='$(source)' REGISTRY='$(registry)' BUILDER='$(builder)' PLATFORMS='$(platforms)' \
 	  deploy/release '$(VERSION)' 'target/release-$(VERSION)' $(cargo_cyclonedx)
 
 plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
