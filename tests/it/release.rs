@@ -66,7 +66,7 @@ fn every_file_names_the_version_of_the_program() {
 fn pipelines_use_pinned_actions_and_the_toolchain_of_the_project() {
     let toolchain = read("rust-toolchain.toml");
     let channel = toolchain.split("channel = \"").nth(1).unwrap().split('"').next().unwrap();
-    let mut seen = 0;
+    let (mut seen, mut images) = (0, BTreeSet::new());
     for (file, text) in workflows() {
         assert_eq!(yaml(&text)["permissions"], json!({}), "{file}: jobs ask for their rights");
         for line in text.lines().filter_map(|line| line.trim().strip_prefix("- uses: ")) {
@@ -77,10 +77,14 @@ fn pipelines_use_pinned_actions_and_the_toolchain_of_the_project() {
             seen += 1;
         }
         for image in text.lines().filter_map(|line| line.trim().strip_prefix("container: ")) {
-            assert_eq!(image, format!("rust:{channel}-bookworm"), "{file}");
+            let digest = image.strip_prefix(&format!("rust:{channel}-bookworm@sha256:"));
+            let digest = digest.unwrap_or_else(|| panic!("{file}: {image}"));
+            assert!(digest.len() == 64 && digest.chars().all(|it| it.is_ascii_hexdigit()), "{file}: {image}");
+            images.insert(image.to_owned());
         }
     }
     assert!(seen > 8, "only {seen} actions were found");
+    assert_eq!(images.len(), 1, "all jobs run in one image: {images:?}");
 }
 
 /// What needs the forge, a registry or a network is a step with a name.
