@@ -62,6 +62,22 @@ fn every_file_names_the_version_of_the_program() {
     }
 }
 
+/// `tests/it/chart_installed.rs` upgrades from that chart, and rolls back to it.
+#[test]
+fn upgrades_are_tested_from_the_release_before() {
+    let chart = yaml(&read("tests/it/chart/previous/Chart.yaml"));
+    let changes = read("CHANGELOG.md");
+    let mut released = changes.lines().filter_map(|line| line.strip_prefix("## [")?.split(']').next());
+    assert_eq!(released.next(), Some(VERSION));
+    // An earlier build stands for a release before the first one.
+    assert_eq!(
+        chart["version"],
+        released.next().unwrap_or("0.0.1"),
+        "docs/releases.md says how to replace it"
+    );
+    assert_eq!(chart["version"], chart["appVersion"]);
+}
+
 #[test]
 fn pipelines_use_pinned_actions_and_the_toolchain_of_the_project() {
     let toolchain = read("rust-toolchain.toml");
