@@ -15,6 +15,9 @@ inferno_version := 0.12.4
 inferno := $(tools)/inferno-$(inferno_version)/bin/inferno-flamegraph
 cargo_machete := $(tools)/cargo-machete-$(machete_version)/bin/cargo-machete
 cargo_cyclonedx := $(tools)/cargo-cyclonedx-$(cyclonedx_version)/bin/cargo-cyclonedx
+check_jsonschema_version := 0.39.0
+zizmor_version := 1.32.0
+workflow_tools := $(tools)/workflows-$(check_jsonschema_version)-$(zizmor_version)
 
 # A tool is built once per machine and runs for a second: compile time counts, not speed.
 install_tool := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
@@ -38,7 +41,7 @@ beside := $(MAKE) --jobs=3 --no-print-directory
 # cargo would take make's job slots, which it shares with what is built beside it, and compile with one of two cores.
 cargo := MAKEFLAGS= CARGO_MAKEFLAGS= cargo
 
-.PHONY: help provide provided provided-demo build-demo build-tests clippy demo check test test-all test-part oracle forecasts lint audit docs fuzz build-fuzz bench profile image release sbom test-image plugin krew manifests reference man
+.PHONY: help provide provided provided-demo build-demo build-tests clippy demo check test test-all test-part oracle forecasts lint audit workflows docs fuzz build-fuzz bench profile image release sbom test-image plugin krew manifests reference man
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile
@@ -131,6 +134,11 @@ lint: ## check format, code, documentation and dependencies
 audit: $(cargo_deny) ## look for known vulnerabilities of the dependencies: downloads their list
 	$(cargo_deny) --locked check advisories
 
+workflows: $(workflow_tools)/bin/zizmor ## check the pipelines of .github: their form, and what an attacker could make of them
+	$(workflow_tools)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(workflow_tools)/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(workflow_tools)/bin/zizmor --offline --no-progress .github
+
 docs: $(mdbook) ## build the documentation as a site in target/site
 	@SOURCE='$(source)' docs/site/build target/site $(mdbook)
 
@@ -195,8 +203,11 @@ source = https://git.example/kubemoor
 registry = registry.example
 builder = $(source)/tree/v$(VERSION)/deploy/release
 
-release: $(cargo_cyclonedx) ## make every file of a release in target/release-VERSION: VERSION=0.1.0 source=https://... registry=...
-	@SOURCE='$(source)' REGISTRY='$(registry)' BUILDER='$(builder)' \
+# For which machines: without it for all, and `make release` fails where it cannot build for one of them.
+platforms =
+
+release: $(cargo_cyclonedx) ## make every file of a release in target/release-VERSION: VERSION=0.1.0 source=https://... registry=... platforms=amd64
+	@SOURCE='$(source)' REGISTRY='$(registry)' BUILDER='$(builder)' PLATFORMS='$(platforms)' \
 	  deploy/release '$(VERSION)' 'target/release-$(VERSION)' $(cargo_cyclonedx)
 
 plugin: ## install kubemoor, and link it as a plugin of kubectl: kubectl moor
@@ -233,6 +244,12 @@ $(cargo_cyclonedx):
 
 $(cargo_machete):
 	$(install_tool) --root $(tools)/cargo-machete-$(machete_version) cargo-machete@$(machete_version)
+
+# Its last step makes the program that the target names.
+$(workflow_tools)/bin/zizmor:
+	python3 -m venv --clear $(workflow_tools)
+	$(workflow_tools)/bin/pip install --quiet check-jsonschema==$(check_jsonschema_version)
+	$(workflow_tools)/bin/pip install --quiet zizmor==$(zizmor_version)
 
 $(mdbook):
 	$(install_tool) --root $(tools)/mdbook-$(mdbook_version) --no-default-features --features search mdbook@$(mdbook_version)

@@ -12,7 +12,7 @@ use crate::support::{Chart, HOME, Helm, folder, helm_python};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Helm, which needs no cluster here.
-fn offline() -> (Helm, Chart) {
+pub(crate) fn offline() -> (Helm, Chart) {
     (Helm::with(Path::new("/nonexistent")), Chart::shipped("deploy/chart"))
 }
 
@@ -25,12 +25,12 @@ fn read(file: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-fn cases(file: &str) -> Vec<Value> {
+pub(crate) fn cases(file: &str) -> Vec<Value> {
     serde_saphyr::from_str(&read(&format!("tests/it/chart/{file}"))).unwrap()
 }
 
 /// The values that a case has at `path`, over `given`.
-fn with(given: &Value, path: &str, value: &Value) -> Value {
+pub(crate) fn with(given: &Value, path: &str, value: &Value) -> Value {
     let mut values = given.clone();
     let mut place = &mut values;
     for name in path.split('.') {

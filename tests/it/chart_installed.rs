@@ -2,18 +2,23 @@
 //! arguments, environment, files and account of the Deployment.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::chart::{cases, offline, with};
 use crate::support::{
     Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, Pod, Postgres, RELEASE, SOON,
-    eventually, moor, run, wait_until_guarded,
+    eventually, folder, moor, root, run, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 const STATUS: &str = "/apis/kubemoor.dev/v1alpha1/namespaces/kubemoor-system/guardedreleases/kubemoor";
 const DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/guardedreleases.kubemoor.dev";
+
+/// The chart of the release before: docs/releases.md says when it is replaced.
+const PREVIOUS: &str = "tests/it/chart/previous";
 
 /// Installs a release to guard, and says where its ConfigMap is.
 pub(crate) async fn shop(control_plane: &ControlPlane) -> String {
@@ -185,13 +190,88 @@ async fn wait_until_in_sync(chart: &Installed<'_>, revision: u64) {
     .await;
 }
 
-/// `tests/it/chart/previous` is an earlier chart, whose definitions differ, without what this test does not need.
+/// Kinds of others, whose definitions this control plane lacks, and kinds that its version may lack.
+const NOT_SERVED: [&str; 6] = [
+    "Certificate",
+    "Issuer",
+    "PrometheusRule",
+    "ServiceMonitor",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+];
+
+/// kubectl refuses unknown fields: of itself by the schemas of an old API server, else by asking a new one to be strict.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_value_renders_objects_that_fit_the_schemas_of_this_kubernetes() {
+    let control_plane = ControlPlane::start();
+    let admin = Caller::new(&control_plane, Identity::Admin).await;
+    for namespace in [HOME, "shop", "billing"] {
+        let named = json!({"metadata": {"name": namespace}});
+        admin.post("/api/v1/namespaces", &named).await.done().unwrap();
+    }
+    let (helm, chart) = offline();
+    let version = format!("v1.{}.0", control_plane.minor());
+    let mut objects = BTreeSet::new();
+    for case in cases("values.yaml") {
+        let values = with(&case["given"], case["path"].as_str().unwrap(), &case["value"]);
+        let options = json!({"values": values, "kube_version": version});
+        let files = helm.template(HOME, "kubemoor", &chart, options).await.unwrap();
+        for (_, text) in files.as_object().unwrap().iter().filter(|(file, _)| !file.ends_with(".txt")) {
+            let mut text = text.as_str().unwrap().to_owned();
+            if control_plane.minor() < 21 {
+                // Helm knows by discovery what a cluster serves; without a cluster it takes what its own library knows.
+                text = text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n");
+            }
+            let rendered: Vec<Value> = serde_saphyr::from_multiple(text.as_str()).unwrap();
+            objects.extend(rendered.iter().filter(|it| !it.is_null()).map(Value::to_string));
+        }
+    }
+    assert!(objects.len() > 100, "{}", objects.len());
+
+    let place = folder("rendered").join("objects.yaml");
+    let errors = |text: String| -> Vec<String> {
+        fs::write(&place, text).unwrap();
+        let dry_run = if control_plane.minor() < 27 { "--dry-run=client" } else { "--dry-run=server" };
+        let file = place.to_str().unwrap();
+        let ran = control_plane.kubectl(Identity::Admin, &["create", dry_run, "--validate=true", "-f", file]);
+        let lines = String::from_utf8(ran.stderr).unwrap();
+        let is_served =
+            |line: &&str| !NOT_SERVED.iter().any(|kind| line.contains(&format!("kind \"{kind}\"")));
+        // No account is there for the pod of the chart's test.
+        let is_of_object = |line: &&str| is_served(line) && !line.contains("service account");
+        lines
+            .lines()
+            .filter(|line| !line.starts_with("Warning"))
+            .filter(is_of_object)
+            .map(str::to_owned)
+            .collect()
+    };
+    let found = errors(objects.into_iter().collect::<Vec<_>>().join("\n"));
+    assert!(found.is_empty(), "{found:#?}");
+    let wrong =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"prots": []}});
+    let found = errors(wrong.to_string());
+    assert!(found.iter().any(|line| line.contains("prots")), "{found:?}");
+}
+
+/// Whether the upgrade from the previous chart changes the definition that these tests look at.
+fn definition_differs() -> bool {
+    let declared = |chart: &str| {
+        let text = fs::read_to_string(root().join(chart).join("files/crds.yaml")).unwrap();
+        let all: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        all.into_iter()
+            .find(|it| DEFINITION.ends_with(it["metadata"]["name"].as_str().unwrap_or("/")))
+            .unwrap()
+    };
+    declared(PREVIOUS) != declared("deploy/chart")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn previous_chart_is_upgraded_under_fail_and_rolled_back() {
     let control_plane = ControlPlane::start();
     let mut chart = Installed::new(&control_plane).await;
     let (values, current) = (json!({"edits": "Deny", "drift": "Repair"}), chart.chart.clone());
-    chart.chart = Chart::shipped("tests/it/chart/previous");
+    chart.chart = Chart::shipped(PREVIOUS);
     chart.install(values.clone()).await.unwrap();
     let alice = Caller::new(&control_plane, Identity::Alice).await;
     // As docs/production.md says for Kubernetes 1.20. Later versions do it themselves.
@@ -213,7 +293,7 @@ async fn previous_chart_is_upgraded_under_fail_and_rolled_back() {
         answer.refused(RELEASE).unwrap_or_else(|error| panic!("{error}\n{}", pods[0].log()));
     };
     chart.helm.upgrade(HOME, "kubemoor", &current, json!({"values": values})).await.unwrap();
-    assert_ne!(defined().await, before, "the definitions are the same");
+    assert_eq!(defined().await != before, definition_differs());
     let old = std::mem::take(&mut pods);
     pods = chart.start(2).await;
     drop(old);
@@ -278,8 +358,8 @@ async fn stopped_guard_can_start_and_upgrade_under_failure_policy_fail() {
     let control_plane = ControlPlane::start();
     let mut chart = Installed::new(&control_plane).await;
     let values = json!({"edits": "Deny", "drift": "Repair"});
-    // The upgrade brings other definitions as well.
-    let current = std::mem::replace(&mut chart.chart, Chart::shipped("tests/it/chart/previous"));
+    // The upgrade brings other definitions too, where they have changed since.
+    let current = std::mem::replace(&mut chart.chart, Chart::shipped(PREVIOUS));
     chart.install(values.clone()).await.unwrap();
     let pods = chart.start(1).await;
     let settings = shop(&control_plane).await;
@@ -319,11 +399,8 @@ async fn stopped_guard_can_start_and_upgrade_under_failure_policy_fail() {
         chart.admin.delete(&path).await.done().unwrap();
     }
     eventually("Helm upgrades the guard", SOON, || async { chart.upgrade(values.clone()).await }).await;
-    assert_ne!(
-        chart.admin.get(DEFINITION).await.done().unwrap()["spec"],
-        before,
-        "the definitions are the same"
-    );
+    let after = chart.admin.get(DEFINITION).await.done().unwrap()["spec"].take();
+    assert_eq!(after != before, definition_differs());
     let pods = chart.start(2).await;
     wait_until_guarded(&alice, RELEASE, &settings).await;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
@@ -62,11 +62,27 @@ fn every_file_names_the_version_of_the_program() {
     }
 }
 
+/// `tests/it/chart_installed.rs` upgrades from that chart, and rolls back to it.
+#[test]
+fn upgrades_are_tested_from_the_release_before() {
+    let chart = yaml(&read("tests/it/chart/previous/Chart.yaml"));
+    let changes = read("CHANGELOG.md");
+    let mut released = changes.lines().filter_map(|line| line.strip_prefix("## [")?.split(']').next());
+    assert_eq!(released.next(), Some(VERSION));
+    // An earlier build stands for a release before the first one.
+    assert_eq!(
+        chart["version"],
+        released.next().unwrap_or("0.0.1"),
+        "docs/releases.md says how to replace it"
+    );
+    assert_eq!(chart["version"], chart["appVersion"]);
+}
+
 #[test]
 fn pipelines_use_pinned_actions_and_the_toolchain_of_the_project() {
     let toolchain = read("rust-toolchain.toml");
     let channel = toolchain.split("channel = \"").nth(1).unwrap().split('"').next().unwrap();
-    let mut seen = 0;
+    let (mut seen, mut images) = (0, BTreeSet::new());
     for (file, text) in workflows() {
         assert_eq!(yaml(&text)["permissions"], json!({}), "{file}: jobs ask for their rights");
         for line in text.lines().filter_map(|line| line.trim().strip_prefix("- uses: ")) {
@@ -77,10 +93,14 @@ fn pipelines_use_pinned_actions_and_the_toolchain_of_the_project() {
             seen += 1;
         }
         for image in text.lines().filter_map(|line| line.trim().strip_prefix("container: ")) {
-            assert_eq!(image, format!("rust:{channel}-bookworm"), "{file}");
+            let digest = image.strip_prefix(&format!("rust:{channel}-bookworm@sha256:"));
+            let digest = digest.unwrap_or_else(|| panic!("{file}: {image}"));
+            assert!(digest.len() == 64 && digest.chars().all(|it| it.is_ascii_hexdigit()), "{file}: {image}");
+            images.insert(image.to_owned());
         }
     }
     assert!(seen > 8, "only {seen} actions were found");
+    assert_eq!(images.len(), 1, "all jobs run in one image: {images:?}");
 }
 
 /// What needs the forge, a registry or a network is a step with a name.
@@ -220,36 +240,58 @@ fn copied_checkout() -> PathBuf {
 }
 
 /// Makes a release of programs that stand in for real ones; what is packed is small.
-fn release(checkout: &Path, version: &str, tools: &Path, mask: &str) -> std::process::Output {
+fn release(checkout: &Path, version: &str, tools: &Path, mask: &str) -> Output {
     let program = tools.join("program");
-    Command::new("bash")
+    let mut command = release_command(checkout, version, tools, mask);
+    command.envs([("BINARY_AMD64", &program), ("BINARY_ARM64", &program)]).output().unwrap()
+}
+
+fn release_command(checkout: &Path, version: &str, tools: &Path, mask: &str) -> Command {
+    let mut command = Command::new("bash");
+    command
         .args(["-c", "umask \"$0\"; exec deploy/release \"$@\"", mask, version, "target/release"])
         .arg(tools.join("cyclonedx"))
         .current_dir(checkout)
-        .envs([("BINARY_AMD64", &program), ("BINARY_ARM64", &program)])
         .envs([
             ("SOURCE", "https://git.example/kubemoor"),
             ("REGISTRY", "registry.example"),
             ("BUILDER", "https://git.example/builder"),
-        ])
-        .output()
-        .unwrap()
+        ]);
+    command
 }
 
-#[test]
-#[ignore = "slow: make test-all"]
-fn release_is_complete_and_the_same_each_time() {
-    let (checkout, tools) = (copied_checkout(), folder("tools"));
+/// A program that the release packs, and a cargo-cyclonedx that writes beside each Cargo.toml as the real one does.
+fn release_tools() -> PathBuf {
+    let tools = folder("tools");
     write_program(
         &tools.join("program"),
         "#!/bin/sh\ncase $1 in man) mkdir -p \"$2\"; echo page >\"$2/kubemoor.1\" ;; *) echo \"$@\" ;; esac\n",
     );
     write_program(
         &tools.join("cyclonedx"),
-        "#!/bin/sh\nfor word; do if [ \"$last\" = --override-filename ]; then echo {} >\"$word.json\"; fi; last=$word; done\n",
+        r#"#!/bin/sh
+for word; do
+  case $last in --override-filename) name=$word ;; --manifest-path) root=${word%/*} ;; esac
+  last=$word
+done
+for manifest in "$root"/Cargo.toml "$root"/*/Cargo.toml "$root"/crates/*/Cargo.toml; do
+  echo {} >"${manifest%/*}/$name.json"
+done
+"#,
     );
+    tools
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+#[ignore = "slow: make test-all"]
+fn release_is_complete_and_the_same_each_time() {
+    let (checkout, tools) = (copied_checkout(), release_tools());
     let made = release(&checkout, VERSION, &tools, "022");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(made.status.success(), "{}", told(&made));
     let out = checkout.join("target/release");
     let files = || {
         let mut files: Vec<_> = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -257,7 +299,8 @@ fn release_is_complete_and_the_same_each_time() {
         files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect::<Vec<_>>()
     };
     let first = files();
-    assert!(release(&checkout, VERSION, &tools, "077").status.success());
+    let again = release(&checkout, VERSION, &tools, "077");
+    assert!(again.status.success(), "{}", told(&again));
     assert!(first == files(), "two releases of one commit differ");
 
     let named: BTreeSet<_> =
@@ -279,10 +322,59 @@ fn release_is_complete_and_the_same_each_time() {
     assert_eq!(statement["subject"].as_array().unwrap().len(), named.len() - 1);
 
     let other = release(&checkout, "9.9.9", &tools, "022");
-    let said = String::from_utf8_lossy(&other.stderr);
+    let said = told(&other);
     assert!(!other.status.success() && said.contains("not 9.9.9"), "{said}");
     fs::write(checkout.join("README.md"), "changed").unwrap();
     let changed = release(&checkout, VERSION, &tools, "022");
-    let said = String::from_utf8_lossy(&changed.stderr);
+    let said = told(&changed);
     assert!(!changed.status.success() && said.contains("commit these changes"), "{said}");
+}
+
+#[test]
+#[ignore = "slow: make test-all"]
+fn release_leaves_out_no_platform_that_was_not_named() {
+    let (checkout, tools) = (copied_checkout(), release_tools());
+    // A toolchain that has no standard library for anything.
+    write_program(&tools.join("rustc"), "#!/bin/sh\necho /nonexistent\n");
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let program = tools.join("program");
+    let mut both = release_command(&checkout, VERSION, &tools, "022");
+    let refused = both.env("BINARY_AMD64", &program).env("PATH", path).output().unwrap();
+    let said = told(&refused);
+    assert!(!refused.status.success() && said.contains("cannot build for arm64"), "{said}");
+    assert!(said.contains("rustup target add aarch64-unknown-linux-gnu"), "{said}");
+    assert!(said.contains("platforms=amd64"), "{said}");
+    let out = checkout.join("target/release");
+    assert!(!out.exists(), "it found out before it built");
+
+    let mut unknown = release_command(&checkout, VERSION, &tools, "022");
+    let refused = unknown.env("PLATFORMS", "amd64 riscv64").output().unwrap();
+    assert!(!refused.status.success() && told(&refused).contains("riscv64"), "{}", told(&refused));
+
+    let (host, other) = if cfg!(target_arch = "aarch64") { ("arm64", "amd64") } else { ("amd64", "arm64") };
+    let mut one = release_command(&checkout, VERSION, &tools, "022");
+    one.env("PLATFORMS", host).env(format!("BINARY_{}", host.to_uppercase()), &program);
+    let made = one.output().unwrap();
+    assert!(made.status.success(), "{}", told(&made));
+    let named = |folder: &Path| -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.to_string_lossy().into_owned()).collect()
+    };
+    let files = named(&out);
+    assert!(files.iter().any(|name| name.contains(host)), "{files:?}");
+    assert!(files.iter().all(|name| !name.contains(other)), "{files:?}");
+    let unpack = |archive: &str| {
+        let mut tar = Command::new("tar");
+        tar.arg("--extract").arg("--file").arg(out.join(archive)).arg("--directory").arg(&out);
+        assert!(tar.status().unwrap().success(), "{archive}");
+    };
+    unpack(&format!("kubemoor-{VERSION}.tgz"));
+    let chart = fs::read_to_string(out.join("kubemoor/Chart.yaml")).unwrap();
+    assert!(chart.contains(&format!("platforms: [linux/{host}]")), "{chart}");
+    let plugin = fs::read_to_string(out.join("moor.yaml")).unwrap();
+    assert_eq!(yaml(&plugin)["spec"]["platforms"].as_array().unwrap().len(), 1, "{plugin}");
+    let statement: Value = serde_json::from_slice(&fs::read(out.join("provenance.json")).unwrap()).unwrap();
+    let definition = &statement["predicate"]["buildDefinition"];
+    assert_eq!(definition["externalParameters"]["platforms"], json!([host]));
+    assert_eq!(definition["internalParameters"]["targets"].as_array().unwrap().len(), 1);
 }
