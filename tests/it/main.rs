@@ -15,6 +15,7 @@ mod attacks_claims;
 mod attacks_door;
 mod attacks_encodings;
 mod attacks_fidelity;
+mod attacks_lag;
 mod attacks_load;
 mod attacks_ports;
 mod attacks_records;

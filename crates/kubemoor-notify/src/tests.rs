@@ -214,6 +214,25 @@ async fn unreachable_receiver_blocks_no_other_and_has_a_bounded_queue() {
     drop(setup.metrics);
 }
 
+#[tokio::test]
+async fn template_that_fails_at_a_message_costs_no_other_message() {
+    let (broken, whole) = (Inbox::default(), Inbox::default());
+    let source = "{% if by == 'bomb' %}{{ by.a }}{% else %}{{ by }}{% endif %}";
+    let format = Format::template(source.to_owned()).unwrap();
+    let setup = start(vec![
+        Notifier { format, ..notifier("broken", &broken.open().await) },
+        notifier("whole", &whole.open().await),
+    ]);
+    let told =
+        |by: &str| Notification { by: Some(by.to_owned()), ..message(by, NotificationSubject::Drifted) };
+    setup.notifiers.send(&[], told("bomb"));
+    setup.notifiers.send(&[], told("alice"));
+    assert_eq!(whole.holds(2).await.len(), 2);
+    assert_eq!(broken.holds(1).await[0].1, "alice");
+    setup.counts("failed", 1).await;
+    setup.counts("delivered", 3).await;
+}
+
 fn denial(user: &str, object: &str) -> Notification {
     let by = Some(user.to_owned());
     Notification {

@@ -1,7 +1,7 @@
 //! Reads policies from text and compiles them. Everything that can be decided once is decided here, so that a verdict
 //! compiles nothing; a policy with a flaw is not compiled at all, and does not affect others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use sha2::{Digest, Sha256};
 use crate::allowance::{self, AllowanceOrigin, Grant, Schedule, StandingAllowance};
 use crate::flaw::{Flaw, FlawReason, Flaws};
 use crate::mask::{self, Mask};
+use crate::pattern::Pattern;
 use crate::resource::{
-    AllowRule, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_PATHS, MAX_RULES, SealRule,
-    StoragePair, TargetSpec,
+    AllowRule, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_ALL_PATHS, MAX_CRON, MAX_PATHS,
+    MAX_REGEX, MAX_REGEXES, MAX_RULES, MAX_SELECTOR, SealRule, StoragePair, TargetSpec,
 };
-use crate::selector::{Globs, PolicySubject, Regexes, RuleTarget, Selector, compile_subjects};
+use crate::selector::{Globs, PolicySubject, Regexes, RuleTarget, Selector, compile_subjects, is_plain_text};
 use crate::spelling;
 use kubemoor_declare::model::{ReleaseId, is_dns_label};
 use kubemoor_helm::manifest;
@@ -59,7 +60,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     if name.is_empty() {
         flaws_of.add("metadata.name", FlawReason::Missing, "a policy has a name");
     }
-    if !are_short(spec, flaws_of) {
+    if !is_within_bounds(spec, flaws_of) {
         return flaws.or(()).and(Err(Vec::new()));
     }
     let releases = spec.releases.clone().unwrap_or_default();
@@ -95,8 +96,8 @@ fn selector(spec: Option<&LabelSelector>, at: &str, flaws: &mut Flaws) -> Select
     spec.map(|spec| Selector::compile(spec, at, flaws)).unwrap_or_default()
 }
 
-/// Whether all lists are within the limits.
-fn are_short(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
+/// Whether lists and texts are within the limits. Nothing is compiled or compared before that is known.
+fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     let lists = [
         ("spec.ignore", spec.ignore.len()),
         ("spec.allow", spec.allow.len()),
@@ -106,7 +107,42 @@ fn are_short(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
         ("spec.notify", spec.notify.len()),
         ("spec.storage", spec.storage.len()),
     ];
-    lists.into_iter().filter(|(field, count)| !flaws.within(field, *count, MAX_RULES)).count() == 0
+    let mut is_within = true;
+    for (field, count) in lists {
+        is_within &= flaws.within(field, count, MAX_RULES);
+    }
+    let (mut all_paths, mut regexes) = (0, BTreeSet::new());
+    for (rule, target, paths) in spelling::rules(spec) {
+        all_paths += paths.len();
+        let parts = target.into_iter().flat_map(TargetSpec::parts);
+        for (number, (part, text)) in parts.enumerate() {
+            let text = text.as_deref().unwrap_or_default();
+            let (reason, limit) = match number {
+                0..5 => (FlawReason::InvalidRegex, MAX_REGEX),
+                _ => (FlawReason::InvalidSelector, MAX_SELECTOR),
+            };
+            is_within &= flaws.is_short(&format!("{rule}.target.{part}"), reason, text, limit);
+            if number < 5 && !is_plain_text(text) {
+                regexes.insert(text);
+            }
+        }
+    }
+    for (index, rule) in spec.allow.iter().enumerate() {
+        let cron = rule.schedule.as_ref().map(|schedule| schedule.cron.as_str()).unwrap_or_default();
+        let field = format!("spec.allow[{index}].schedule.cron");
+        is_within &= flaws.is_short(&field, FlawReason::InvalidSchedule, cron, MAX_CRON);
+    }
+    for (what, count, limit) in
+        [("paths", all_paths, MAX_ALL_PATHS), ("different regular expressions", regexes.len(), MAX_REGEXES)]
+    {
+        if count > limit {
+            let message =
+                format!("the policy has {count} {what}, and at most {limit} are taken: split it up");
+            flaws.add("spec", FlawReason::TooMany, message);
+            is_within = false;
+        }
+    }
+    is_within
 }
 
 impl Compiled {
@@ -124,6 +160,13 @@ impl Compiled {
     /// Whether it has rules for single objects.
     pub(crate) fn has_object_rules(&self) -> bool {
         !(self.ignore.is_empty() && self.allow.is_empty() && self.seal.is_empty())
+    }
+
+    /// Whether a path names an element by its position in a manifest's list.
+    pub(crate) fn has_places(&self) -> bool {
+        let masks = self.ignore.iter().chain(&self.seal).map(|(_, mask)| mask);
+        let masks = masks.chain(self.allow.iter().map(|(_, standing)| &standing.grant.mask));
+        masks.flat_map(|mask| &mask.0).any(Pattern::has_places)
     }
 
     pub(crate) fn targets(&self) -> impl Iterator<Item = &RuleTarget> {

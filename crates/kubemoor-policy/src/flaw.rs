@@ -95,6 +95,14 @@ impl Flaws {
         count <= limit
     }
 
+    /// Records a text that is longer than the limit; returns whether it is within the limit.
+    pub(crate) fn is_short(&mut self, field: &str, reason: FlawReason, text: &str, limit: usize) -> bool {
+        if text.len() > limit {
+            self.add(field, reason, format_args!("{} bytes, at most {limit} are taken", text.len()));
+        }
+        text.len() <= limit
+    }
+
     pub(crate) fn or<T>(self, value: T) -> Result<T, Vec<Flaw>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }

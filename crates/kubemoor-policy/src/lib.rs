@@ -95,6 +95,9 @@ type RulesOf = (Weak<DeclaredObject>, Arc<ObjectRules>);
 #[derive(Debug, Default)]
 struct RuleCache {
     kept: RwLock<HashMap<usize, RulesOf>>,
+    /// Those of all objects that the same targets select, by the numbers of these targets: a policy with many paths and
+    /// no target costs no more for many objects.
+    shared: RwLock<HashMap<Vec<usize>, Arc<ObjectRules>>>,
     /// The empty rules, which most objects have.
     empty: Arc<ObjectRules>,
 }
@@ -123,7 +126,7 @@ impl Policy {
         let may_have_rules =
             declared.allow.is_some() || self.matched.iter().any(|policy| policy.has_object_rules());
         match may_have_rules {
-            true => self.rules.get(declared, || self.resolve(object, declared)),
+            true => self.rules.get(declared, || self.shared_rules(object, declared)),
             false => Arc::clone(&self.rules.empty),
         }
     }
@@ -160,6 +163,24 @@ impl Policy {
         };
         let masks: Vec<_> = self.matched.iter().map(|policy| (policy.name.as_str(), mask(policy))).collect();
         masks.into_iter().filter(|(_, mask)| !mask.is_empty())
+    }
+
+    /// The same rules as those of other objects, unless they hang on more than the targets that select the object.
+    fn shared_rules(&self, object: &ObjectId, declared: &DeclaredObject) -> Arc<ObjectRules> {
+        if declared.allow.is_some() || self.matched.iter().any(|policy| policy.has_places()) {
+            return Arc::new(self.resolve(object, declared));
+        }
+        let targets = self.matched.iter().flat_map(|policy| policy.targets()).enumerate();
+        let selecting: Vec<usize> = targets
+            .filter(|(_, target)| target.selects(object, declared))
+            .map(|(number, _)| number)
+            .collect();
+        let known = self.rules.shared.read().get(&selecting).cloned();
+        known.unwrap_or_else(|| {
+            let rules = Arc::new(self.resolve(object, declared));
+            self.rules.shared.write().insert(selecting, Arc::clone(&rules));
+            rules
+        })
     }
 
     fn resolve(&self, object: &ObjectId, declared: &DeclaredObject) -> ObjectRules {
@@ -216,7 +237,11 @@ impl ObjectRules {
 }
 
 impl RuleCache {
-    fn get(&self, declared: &Arc<DeclaredObject>, resolve: impl FnOnce() -> ObjectRules) -> Arc<ObjectRules> {
+    fn get(
+        &self,
+        declared: &Arc<DeclaredObject>,
+        resolve: impl FnOnce() -> Arc<ObjectRules>,
+    ) -> Arc<ObjectRules> {
         let key = Arc::as_ptr(declared).addr();
         let known =
             self.kept.read().get(&key).filter(|(of, _)| of.as_ptr() == Arc::as_ptr(declared)).cloned();
@@ -224,7 +249,7 @@ impl RuleCache {
             return rules;
         }
         let resolved = resolve();
-        let rules = if resolved.is_empty() { Arc::clone(&self.empty) } else { Arc::new(resolved) };
+        let rules = if resolved.is_empty() { Arc::clone(&self.empty) } else { resolved };
         let mut kept = self.kept.write();
         if kept.len() >= MANY && kept.len() == kept.capacity() {
             kept.retain(|_, (declared, _)| declared.strong_count() > 0);

@@ -2,6 +2,7 @@
 //! the releases that exist ([`unmatched`]) and by their objects ([`aimless`]). A finding is certain for what it was
 //! given.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -47,6 +48,8 @@ pub enum Check {
     UnknownField,
     /// No release matches, or no object.
     MatchesNothing,
+    /// There is too much to compare each part with each other one.
+    TooMany,
 }
 
 /// The groups that include every user, with their descriptions.
@@ -56,7 +59,11 @@ const EVERYBODY: [(&str, &str); 3] = [
     ("system:serviceaccounts", "every service account of the cluster"),
 ];
 
-pub(crate) type Ranked<'p> = [&'p DriftPolicy];
+/// What all policies together may have, so that each can be compared with each other one: many times what a cluster
+/// needs.
+const MAX_POLICIES: usize = 1000;
+const MAX_COMPARED_PATHS: usize = 5000;
+const MAX_GLOB_BYTES: usize = 20_000;
 
 impl Check {
     pub fn as_str(self) -> &'static str {
@@ -68,11 +75,18 @@ impl Check {
 pub fn lint(policies: &[DriftPolicy]) -> Vec<LintFinding> {
     let mut ranked: Vec<&DriftPolicy> = policies.iter().collect();
     ranked.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| name(a).cmp(name(b))));
-    let mut findings = Vec::new();
+    let mut findings = Vec::from_iter(too_many(policies));
+    let mut numbers = StepNumbers::default();
+    let ranked: Vec<_> = match findings.is_empty() {
+        true => ranked.into_iter().map(|policy| RankedPolicy::new(policy, &mut numbers)).collect(),
+        false => Vec::new(),
+    };
     for policy in policies {
         exempt(policy, &mut findings);
-        overridden(policy, &ranked, &mut findings);
-        check_rules(policy, &ranked, &mut findings);
+        if let Some(place) = ranked.iter().position(|it| name(it.policy) == name(policy)) {
+            overridden(policy, ranked.get(..place).unwrap_or_default(), &mut findings);
+            check_rules(place, &ranked, &mut findings);
+        }
         for (field, message) in misspelled(&policy.spec) {
             findings.push(finding(policy, field, Check::UnknownKind, message));
         }
@@ -81,6 +95,26 @@ pub fn lint(policies: &[DriftPolicy]) -> Vec<LintFinding> {
         }
     }
     findings
+}
+
+/// The finding that these policies are not compared with each other, of the largest one.
+fn too_many(policies: &[DriftPolicy]) -> Option<LintFinding> {
+    let paths = |policy: &&DriftPolicy| rules(&policy.spec).map(|(.., paths)| paths.len()).sum::<usize>();
+    let globs = |policy: &&DriftPolicy| {
+        let releases = policy.spec.releases.iter();
+        releases.flat_map(|it| it.names.iter().chain(&it.namespaces)).map(String::len).sum::<usize>()
+    };
+    let largest = policies.iter().max_by_key(|policy| (paths(policy), globs(policy)))?;
+    let counts = [
+        ("policies", policies.len(), MAX_POLICIES),
+        ("paths", policies.iter().map(|policy| paths(&policy)).sum(), MAX_COMPARED_PATHS),
+        ("bytes of globs", policies.iter().map(|policy| globs(&policy)).sum(), MAX_GLOB_BYTES),
+    ];
+    let (what, count, limit) = counts.into_iter().find(|(_, count, limit)| count > limit)?;
+    let message = format!(
+        "there are {count} {what} together, and at most {limit} are compared with each other: check fewer policies at once"
+    );
+    Some(finding(largest, "spec".to_owned(), Check::TooMany, message))
 }
 
 /// The globs of these policies that match none of these releases.
@@ -139,8 +173,8 @@ fn exempt(policy: &DriftPolicy, findings: &mut Vec<LintFinding>) {
 }
 
 /// Single values that another policy always sets.
-fn overridden(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<LintFinding>) {
-    let stronger = ranked.iter().take_while(|other| name(other) != name(policy));
+fn overridden(policy: &DriftPolicy, stronger: &[RankedPolicy<'_>], findings: &mut Vec<LintFinding>) {
+    let stronger = stronger.iter().map(|other| other.policy);
     let stronger: Vec<_> = stronger.filter(|other| is_for_all_of(&other.spec, &policy.spec)).collect();
     for (field, says) in VALUES {
         if says(&policy.spec).is_none() {
@@ -182,10 +216,30 @@ fn takes_in(wide: Option<&TargetSpec>, narrow: Option<&TargetSpec>) -> bool {
     })
 }
 
+/// Numbers for the steps of patterns, the same for equal ones: each path is compared with each other one.
+#[derive(Default)]
+struct StepNumbers(HashMap<String, usize>);
+
+/// The steps of a pattern by their numbers, of which 0 is that of `*`.
+type NumberedSteps = Vec<usize>;
+
+impl StepNumbers {
+    fn number(&mut self, pattern: &Pattern) -> NumberedSteps {
+        let number = |step: &PatternStep| match step {
+            PatternStep::Any => 0,
+            PatternStep::Only(segment) => {
+                let next = self.0.len() + 1;
+                *self.0.entry(segment.to_string()).or_insert(next)
+            }
+        };
+        pattern.0.iter().map(number).collect()
+    }
+}
+
 /// Whether a pattern covers every path that the other one covers.
-fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
-    let takes = |(wide, narrow): (&PatternStep, &PatternStep)| *wide == PatternStep::Any || wide == narrow;
-    wide.0.len() <= narrow.0.len() && wide.0.iter().zip(&*narrow.0).all(takes)
+fn covers(wide: &NumberedSteps, narrow: &NumberedSteps) -> bool {
+    let takes = |(wide, narrow): (&usize, &usize)| *wide == 0 || wide == narrow;
+    wide.len() <= narrow.len() && wide.iter().zip(narrow).all(takes)
 }
 
 /// Whether globs match every name that the others match: as a text, where only `*` matches a `*`.
@@ -193,6 +247,14 @@ fn globs(wide: &[String], narrow: &[String]) -> bool {
     let is_all = |globs: &[String]| globs.is_empty() || globs.iter().any(|glob| glob == "*");
     is_all(wide)
         || !narrow.is_empty() && Globs::parse(wide).is_ok_and(|wide| narrow.iter().all(|it| wide.matches(it)))
+}
+
+/// A policy in its order of precedence, and the paths of its rules.
+struct RankedPolicy<'p> {
+    policy: &'p DriftPolicy,
+    ignore: Vec<RulePath<'p>>,
+    allow: Vec<RulePath<'p>>,
+    seal: Vec<RulePath<'p>>,
 }
 
 /// One path of one rule.
@@ -204,80 +266,87 @@ struct RulePath<'p> {
     /// `spec.ignore[0].paths[1]`.
     field: String,
     path: &'p str,
+    /// None for `delete`.
+    steps: Option<NumberedSteps>,
+    /// Whether it names Helm's own label or annotations alone.
+    is_helms: bool,
     /// The place of the rule, and of the path in it.
     at: (usize, usize),
     /// Whether the rule applies to every user and at all times.
     is_unconditional: bool,
 }
 
-/// Finds the rules of a policy that have no effect because of the others.
-fn check_rules(policy: &DriftPolicy, ranked: &Ranked<'_>, findings: &mut Vec<LintFinding>) {
-    let others = others(policy, ranked);
-    let ignoring = || others.iter().flat_map(|other| paths_of(other, "ignore"));
-    for place in paths_of(policy, "ignore") {
-        if is_helms(place.path) {
+impl<'p> RankedPolicy<'p> {
+    fn new(policy: &'p DriftPolicy, numbers: &mut StepNumbers) -> Self {
+        let mut paths = |list| paths_of(policy, list, numbers);
+        Self { policy, ignore: paths("ignore"), allow: paths("allow"), seal: paths("seal") }
+    }
+}
+
+/// Finds the rules of the policy at `place` that have no effect because of the others.
+fn check_rules(place: usize, ranked: &[RankedPolicy<'_>], findings: &mut Vec<LintFinding>) {
+    let Some(RankedPolicy { policy, ignore, allow, seal }) = ranked.get(place) else { return };
+    let others = others(place, ranked);
+    let ignoring = || others.iter().flat_map(|other| &other.ignore);
+    for path in ignore {
+        if path.is_helms {
             let message = "no rule covers Helm's own label and annotations: remove the path".to_owned();
-            findings.push(finding(policy, place.field, Check::Ineffective, message));
+            findings.push(finding(policy, path.field.clone(), Check::Ineffective, message));
             continue;
         }
-        let own = paths_of(policy, "ignore").filter(|it| it.stays_beside(&place));
-        if let Some(other) = ignoring().chain(own).find(|other| other.decides(&place)) {
-            findings.push(place.shadowed(&other, "already ignores these fields: remove this path"));
+        let own = ignore.iter().filter(|it| it.stays_beside(path));
+        if let Some(other) = ignoring().chain(own).find(|other| other.decides(path)) {
+            findings.push(path.shadowed(other, "already ignores these fields: remove this path"));
         }
     }
-    for place in paths_of(policy, "allow") {
-        if let Some(other) = ignoring().chain(paths_of(policy, "ignore")).find(|other| other.decides(&place))
-        {
+    for path in allow {
+        if let Some(other) = ignoring().chain(ignore).find(|other| other.decides(path)) {
             let what = "ignores these fields, so nobody needs an exception: remove one of the two";
-            findings.push(place.shadowed(&other, what));
+            findings.push(path.shadowed(other, what));
             continue;
         }
-        let standing = others.iter().flat_map(|other| paths_of(other, "allow"));
-        let own = paths_of(policy, "allow").filter(|it| it.stays_beside(&place));
+        let standing = others.iter().flat_map(|other| &other.allow);
+        let own = allow.iter().filter(|it| it.stays_beside(path));
         let mut standing = standing.chain(own).filter(|it| it.is_unconditional);
-        if let Some(other) = standing.find(|other| other.decides(&place)) {
+        if let Some(other) = standing.find(|other| other.decides(path)) {
             let what = "allows the same to everybody at all times: remove one of the two";
-            findings.push(place.shadowed(&other, what));
+            findings.push(path.shadowed(other, what));
         }
     }
-    for place in paths_of(policy, "seal") {
-        if let Some(other) = ignoring().chain(paths_of(policy, "ignore")).find(|other| other.decides(&place))
-        {
+    for path in seal {
+        if let Some(other) = ignoring().chain(ignore).find(|other| other.decides(path)) {
             let what = "ignores these fields, so the seal has no effect: remove one of the two";
-            findings.push(place.shadowed(&other, what));
+            findings.push(path.shadowed(other, what));
         }
     }
 }
 
-/// The other policies whose rules are in force wherever those of `policy` are. Of two policies with the same
+/// The other policies whose rules are in force wherever those of the policy at `own` are. Of two policies with the same
 /// releases, only the one with lower precedence is compared with the other.
-fn others<'p>(policy: &DriftPolicy, ranked: &Ranked<'p>) -> Vec<&'p DriftPolicy> {
-    let own = ranked.iter().position(|it| name(it) == name(policy));
-    let is_beside = |(place, other): &(usize, &&'p DriftPolicy)| {
-        Some(*place) != own
-            && is_for_all_of(&other.spec, &policy.spec)
-            && (!is_for_all_of(&policy.spec, &other.spec) || own.is_some_and(|own| *place < own))
+fn others<'r, 'p>(own: usize, ranked: &'r [RankedPolicy<'p>]) -> Vec<&'r RankedPolicy<'p>> {
+    let Some(RankedPolicy { policy, .. }) = ranked.get(own) else { return Vec::new() };
+    let is_beside = |(place, other): &(usize, &RankedPolicy<'_>)| {
+        *place != own
+            && is_for_all_of(&other.policy.spec, &policy.spec)
+            && (*place < own || !is_for_all_of(&policy.spec, &other.policy.spec))
     };
-    ranked.iter().enumerate().filter(is_beside).map(|(_, other)| *other).collect()
+    ranked.iter().enumerate().filter(is_beside).map(|(_, other)| other).collect()
 }
 
 impl RulePath<'_> {
     /// Whether this place decides everything that the other one covers.
     fn decides(&self, other: &RulePath<'_>) -> bool {
-        let is_covered = match (self.path, other.path) {
-            (DELETE, path) | (path, DELETE) => path == DELETE && self.path == other.path,
-            (wide, narrow) => match (Pattern::parse(wide), Pattern::parse(narrow)) {
-                (Ok(wide), Ok(narrow)) => covers(&wide, &narrow),
-                _ => false,
-            },
+        let is_covered = match (&self.steps, &other.steps) {
+            (Some(wide), Some(narrow)) => covers(wide, narrow),
+            _ => self.path == DELETE && other.path == DELETE,
         };
         is_covered && takes_in(self.target, other.target)
     }
 
     /// Whether it is another place of the policy, and not the redundant one of two equal places, which is the later.
     fn stays_beside(&self, other: &RulePath<'_>) -> bool {
-        let is_equal = other.is_unconditional && other.decides(self);
-        self.at != other.at && (!is_equal || self.at < other.at)
+        let is_equal = || other.is_unconditional && other.decides(self);
+        self.at < other.at || self.at > other.at && !is_equal()
     }
 
     fn shadowed(&self, by: &RulePath<'_>, what: &str) -> LintFinding {
@@ -291,21 +360,29 @@ impl RulePath<'_> {
 }
 
 /// Each path of the rules of one list: `ignore`, `allow` or `seal`.
-fn paths_of<'p>(policy: &'p DriftPolicy, list: &'static str) -> impl Iterator<Item = RulePath<'p>> {
+fn paths_of<'p>(policy: &'p DriftPolicy, list: &str, numbers: &mut StepNumbers) -> Vec<RulePath<'p>> {
     let prefix = format!("spec.{list}[");
-    let of_list = rules(&policy.spec).filter(move |(rule, ..)| rule.starts_with(&prefix));
-    of_list.enumerate().flat_map(move |(number, (rule, target, paths))| {
+    let of_list = rules(&policy.spec).filter(|(rule, ..)| rule.starts_with(&prefix));
+    let mut found = Vec::new();
+    for (number, (rule, target, paths)) in of_list.enumerate() {
         let is_always = |it: &AllowRule| it.schedule.is_none() && it.subjects.is_empty();
         let is_unconditional = list != "allow" || policy.spec.allow.get(number).is_some_and(is_always);
-        paths.iter().enumerate().map(move |(index, path)| {
-            let (rule, field, at) = (rule.clone(), format!("{rule}.paths[{index}]"), (number, index));
-            RulePath { policy, rule, target, field, path, at, is_unconditional }
-        })
-    })
-}
-
-fn is_helms(path: &str) -> bool {
-    Pattern::parse(path).is_ok_and(|pattern| Mask(vec![pattern]).names_helms().next().is_some())
+        for (index, path) in paths.iter().enumerate() {
+            let mask = Mask(Vec::from_iter(Pattern::parse(path)));
+            found.push(RulePath {
+                policy,
+                field: format!("{rule}.paths[{index}]"),
+                rule: rule.clone(),
+                target,
+                path,
+                steps: mask.0.first().map(|pattern| numbers.number(pattern)),
+                is_helms: mask.names_helms().next().is_some(),
+                at: (number, index),
+                is_unconditional,
+            });
+        }
+    }
+    found
 }
 
 /// Of these releases those whose objects the targets of policies may select.
@@ -326,15 +403,17 @@ pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Rele
         // Without releases there is another finding, and what was not read may hold the object.
         let Some(here) = here.collect::<Option<Vec<_>>>().filter(|here| !here.is_empty()) else { continue };
         let unknown: Vec<_> = misspelled(&policy.spec).into_iter().map(|(field, _)| field).collect();
+        let mut regexes = Regexes::default();
         for (rule, target, _) in rules(&policy.spec) {
             let Some(target) = target.filter(|_| !unknown.contains(&format!("{rule}.target.kind"))) else {
                 continue;
             };
-            if selects(target, &here) {
+            if selects(target, &here, &mut regexes) {
                 continue;
             }
             let parts = target.parts().map(|(part, _)| part).into_iter();
-            let wrong: Vec<_> = parts.filter(|part| !selects(&only(target, part), &here)).collect();
+            let wrong: Vec<_> =
+                parts.filter(|part| !selects(&only(target, part), &here, &mut regexes)).collect();
             let mut told = |field: String, what: &str| {
                 let message = format!(
                     "{what} no object that a release of this policy declares now: correct or remove it"
@@ -374,9 +453,9 @@ fn may_match(policy: &DriftPolicy, release: &ReleaseId) -> bool {
 }
 
 /// Whether a target selects an object of these releases. One that is not valid has another finding.
-fn selects(target: &TargetSpec, releases: &[&Arc<Release>]) -> bool {
+fn selects(target: &TargetSpec, releases: &[&Arc<Release>], regexes: &mut Regexes) -> bool {
     let mut flaws = Flaws::default();
-    let compiled = RuleTarget::compile(Some(target), "target", &mut Regexes::default(), &mut flaws);
+    let compiled = RuleTarget::compile(Some(target), "target", regexes, &mut flaws);
     let Ok(compiled) = flaws.or(compiled) else { return true };
     releases.iter().any(|release| {
         let mut objects = release.objects.keys();

@@ -106,6 +106,9 @@ impl Pattern {
 
     /// The pattern with keys in place of positions in the manifest's lists, as in `/containers/0/image`.
     pub(crate) fn placed(&self, fields: &DeclaredFields) -> Self {
+        if !self.has_places() {
+            return self.clone();
+        }
         let mut above: Option<Vec<Segment>> = Some(Vec::new());
         let steps = self.0.iter().map(|step| {
             let place = above.as_ref().and_then(|above| fields.element_at(above, step.index()?));

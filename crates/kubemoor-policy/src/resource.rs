@@ -18,6 +18,18 @@ pub const MAX_RULES: usize = 100;
 /// The most paths of one rule.
 pub const MAX_PATHS: usize = 64;
 
+/// The most paths of all rules of one policy. They are compared with each other, and kept for each object.
+pub const MAX_ALL_PATHS: usize = 1000;
+
+/// The most different regular expressions of one policy: each takes a quarter of a MiB, and milliseconds to compile.
+pub const MAX_REGEXES: usize = 100;
+
+/// The longest part of a target that is a regular expression, the longest selector and the longest cron expression, in
+/// bytes.
+pub const MAX_REGEX: usize = 256;
+pub const MAX_SELECTOR: usize = 4096;
+pub const MAX_CRON: usize = 256;
+
 /// What a path of a rule looks like, as far as a schema can say.
 const PATH: &str = r"^(\*|(/[^/]+)+)$";
 
@@ -221,31 +233,31 @@ pub struct SealRule {
 pub struct TargetSpec {
     /// The API group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = MAX_REGEX))]
     pub group: Option<String>,
     /// The API version in the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = MAX_REGEX))]
     pub version: Option<String>,
     /// The kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = MAX_REGEX))]
     pub kind: Option<String>,
     /// The object's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = MAX_REGEX))]
     pub namespace: Option<String>,
     /// The object's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = MAX_REGEX))]
     pub name: Option<String>,
     /// A selector over the labels of the manifest, such as key=value,key in (a,b),!key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 4096))]
+    #[schemars(length(max = MAX_SELECTOR))]
     pub label_selector: Option<String>,
     /// A selector over the annotations of the manifest, written in the same way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 4096))]
+    #[schemars(length(max = MAX_SELECTOR))]
     pub annotation_selector: Option<String>,
 }
 
@@ -291,7 +303,7 @@ pub struct AllowRule {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// When a window opens, in cron syntax: minute, hour, day of month, month, day of week.
-    #[schemars(length(min = 9, max = 256))]
+    #[schemars(length(min = 9, max = MAX_CRON))]
     pub cron: String,
     /// How long the window stays open, such as 10h or 1h30m; at most 744h.
     #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+h)?([0-9]+m)?([0-9]+s)?$"))]

@@ -6,11 +6,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use regex::{Regex, RegexBuilder, RegexSet};
+use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use crate::flaw::{Flaw, FlawReason, Flaws};
-use crate::resource::{LabelSelector, MAX_RULES, SelectorOperator, SubjectKind, SubjectSpec, TargetSpec};
+use crate::resource::{
+    LabelSelector, MAX_REGEX, MAX_RULES, SelectorOperator, SubjectKind, SubjectSpec, TargetSpec,
+};
 use kubemoor_declare::model::{Actor, ObjectId};
 use kubemoor_helm::release::DeclaredObject;
 
@@ -82,6 +84,9 @@ impl Selector {
         }
         for (index, expression) in spec.match_expressions.iter().enumerate() {
             let field = format!("{at}.matchExpressions[{index}]");
+            if !flaws.within(&field, expression.values.len(), MAX_REQUIREMENTS) {
+                continue;
+            }
             let values = expression.values.clone();
             let test = match (expression.operator, values.is_empty()) {
                 (SelectorOperator::In, false) => Ok(LabelTest::In(values)),
@@ -204,11 +209,12 @@ fn number(text: &str) -> Result<i64, SelectorError> {
 
 /// Names of which one must match.
 #[derive(Clone, Debug, Default)]
-pub struct Globs(Option<RegexSet>);
+pub struct Globs(Vec<String>);
 
 impl Globs {
     pub fn matches(&self, name: &str) -> bool {
-        self.0.as_ref().is_none_or(|patterns| patterns.is_match(name))
+        let name: Vec<char> = name.chars().collect();
+        self.0.is_empty() || self.0.iter().any(|glob| glob_matches(glob.as_bytes(), &name))
     }
 
     /// Reads globs from outside a policy.
@@ -232,7 +238,7 @@ impl Globs {
         if !flaws.within(at, texts.len(), MAX_RULES) {
             return Self::default();
         }
-        let mut patterns = Vec::new();
+        let mut globs = Vec::new();
         for (index, text) in texts.iter().enumerate() {
             let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.*?".contains(c);
             if text.is_empty() || text.len() > 253 || !text.chars().all(letter) {
@@ -240,13 +246,37 @@ impl Globs {
                     format!("{text:?} matches no name: write small letters, digits, `-`, `.`, and * or ?");
                 flaws.add(&format!("{at}[{index}]"), FlawReason::InvalidGlob, message);
             } else {
-                let escaped = regex::escape(text).replace("\\*", ".*").replace("\\?", "[^*]");
-                patterns.push(format!("^(?:{escaped})$"));
+                globs.push(text.clone());
             }
         }
-        let is_some = !patterns.is_empty();
-        Self(is_some.then(|| flaws.take(at, FlawReason::TooMany, RegexSet::new(patterns))).flatten())
+        Self(globs)
     }
+}
+
+/// Whether a glob matches a whole name, in which `?` takes no `*`. Only what follows the last `*` is ever tried again,
+/// so this takes no more steps than the product of both lengths.
+fn glob_matches(glob: &[u8], name: &[char]) -> bool {
+    let (mut at, mut place) = (0, 0);
+    // Where the glob goes on after its last `*`, and where in the name that is tried.
+    let mut retry: Option<(usize, usize)> = None;
+    while let Some(letter) = name.get(place) {
+        match glob.get(at) {
+            Some(b'*') => {
+                at += 1;
+                retry = Some((at, place));
+            }
+            Some(expected) if char::from(*expected) == *letter || *expected == b'?' && *letter != '*' => {
+                at += 1;
+                place += 1;
+            }
+            _ => {
+                let Some((after, tried)) = retry else { return false };
+                retry = Some((after, tried + 1));
+                (at, place) = (after, tried + 1);
+            }
+        }
+    }
+    glob.iter().skip(at).all(|rest| *rest == b'*')
 }
 
 /// The objects that a rule applies to; by default all of a release.
@@ -313,9 +343,6 @@ fn text(value: Value) -> Option<Cow<'static, str>> {
     }
 }
 
-/// The longest regular expression, in bytes.
-const MAX_REGEX: usize = 256;
-
 /// The most memory of one compiled regular expression, in bytes.
 const REGEX_MEMORY: usize = 256 << 10;
 
@@ -355,7 +382,7 @@ impl Regexes {
         if text.is_empty() {
             return Ok(Matcher::Any);
         }
-        if !text.contains(|c: char| regex_syntax_character(c)) {
+        if is_plain_text(text) {
             return Ok(Matcher::Exactly(text.to_owned()));
         }
         if text.len() > MAX_REGEX {
@@ -380,8 +407,9 @@ impl Regexes {
     }
 }
 
-fn regex_syntax_character(c: char) -> bool {
-    matches!(c, '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$')
+/// Whether a part of a target matches itself alone.
+pub(crate) fn is_plain_text(text: &str) -> bool {
+    !text.contains(['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$'])
 }
 
 /// The last line of the parser's message; the others draw the position.

@@ -79,11 +79,14 @@ pub(crate) fn schemas(group: Option<&str>, kind: &str) -> Vec<Arc<KindSchema>> {
     CORE.kinds().filter(is_meant).filter_map(|facts| CORE.schema(&gvk(facts))).collect()
 }
 
-/// The name that is most similar to `wanted`, if at most a third of the letters differ.
+/// The name that is most similar to `wanted`, if at most a third of the letters differ. Names whose lengths differ by
+/// more are not compared, so that a long text costs no more than a name.
 fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let wanted = wanted.to_lowercase();
-    let most = (wanted.chars().count() / 3).max(1);
-    let scored = names.into_iter().map(|name| (damerau_levenshtein(&wanted, &name.to_lowercase()), name));
+    let letters = wanted.chars().count();
+    let most = (letters / 3).max(1);
+    let near = names.into_iter().filter(|name| name.chars().count().abs_diff(letters) <= most);
+    let scored = near.map(|name| (damerau_levenshtein(&wanted, &name.to_lowercase()), name));
     scored.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
 }
 
@@ -96,7 +99,8 @@ fn similar_kind(wanted: &str) -> Option<String> {
     }
     let meant = CORE.kinds().find(|facts| is(&facts.kind.as_str()) || is(&facts.plural.as_str()));
     let slipped = || {
-        let like = |kind: &str| kind.len() >= 7 && damerau_levenshtein(kind, wanted) == 1;
+        let is_near = |kind: &str| kind.len() >= 7 && kind.len().abs_diff(wanted.len()) <= 4;
+        let like = |kind: &str| is_near(kind) && damerau_levenshtein(kind, wanted) == 1;
         let mut like: Vec<_> = CORE.kinds().filter(|facts| like(&facts.kind)).collect();
         like.sort_by(|a, b| a.kind.cmp(&b.kind));
         like.into_iter().next()

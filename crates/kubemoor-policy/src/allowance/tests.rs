@@ -317,7 +317,7 @@ mod schedule {
         let all_day = compile("0 0,12 * * *", "12h", "").unwrap();
         assert!(all_day.open(at("2026-11-21T12:00:00Z")) && all_day.open(at("2026-11-21T11:59:59Z")));
         let change = all_day.next_change(at("2026-11-21T12:00:00Z")).unwrap();
-        assert!(change > at("2027-11-21T00:00:00Z"), "{change}");
+        assert!(change > at("2027-06-21T00:00:00Z"), "{change}");
         let working_days = compile("0 0 * * MON-FRI", "24h", "").unwrap();
         assert_eq!(working_days.next_change(at("2026-11-18T10:00:00Z")), Some(at("2026-11-21T00:00:00Z")));
         assert_eq!(working_days.next_change(at("2026-11-21T10:00:00Z")), Some(at("2026-11-23T00:00:00Z")));
@@ -340,6 +340,7 @@ mod schedule {
         check(("", "1h", ""), "at.cron", InvalidSchedule);
         check(("@daily", "1h", ""), "at.cron", InvalidSchedule);
         check(("x 7 * * *", "1h", ""), "at.cron", InvalidSchedule);
+        check(("0,30 1,2,3 30 2 *", "1h", ""), "at.cron", NeverFires);
         check(("0 0 30 2 *", "1h", ""), "at.cron", NeverFires);
         check(("0 0 31 4,6 *", "1h", ""), "at.cron", NeverFires);
         check(("0 0 * * *", "", ""), "at.duration", InvalidSchedule);

@@ -53,6 +53,75 @@ fn invalid_policy_is_rejected_with_field_and_reason() {
     check(&format!("{{ignore: [{{paths: [{}]}}]}}", "/a,".repeat(65)), "spec.ignore[0].paths", TooMany);
 }
 
+/// So many rules of so many paths each.
+fn ignoring(rules: usize, paths: usize) -> String {
+    let rule = format!("{{paths: [{}]}},", "/spec/replicas,".repeat(paths));
+    format!("{{ignore: [{}]}}", rule.repeat(rules))
+}
+
+/// A rule for each of these kinds.
+fn ignoring_kinds(kinds: impl Iterator<Item = String>) -> String {
+    let rules: String = kinds.map(|kind| format!("{{target: {{kind: '{kind}'}}, paths: [/a]}},")).collect();
+    format!("{{ignore: [{rules}]}}")
+}
+
+#[test]
+fn policy_above_its_bounds_is_rejected_before_it_is_compiled() {
+    let refusal = |spec: &str| {
+        let flaws = try_policy("p", spec).unwrap_err();
+        assert_eq!(flaws.len(), 1, "{flaws:?}");
+        flaws[0].to_string()
+    };
+    assert!(try_policy("p", &ignoring(50, 20)).is_ok());
+    assert_eq!(
+        refusal(&ignoring(100, 64)),
+        "spec: TooMany: the policy has 6400 paths, and at most 1000 are taken: split it up"
+    );
+    let part = |part: &str, number: usize| format!("{part}: '{part}-{number}-.{{1,100}}'");
+    let rule = |number: usize| {
+        let parts = ["group", "version", "kind", "namespace", "name"].map(|name| part(name, number));
+        format!("{{target: {{{}}}, paths: [/a]}},", parts.join(", "))
+    };
+    let rules = |count: usize| format!("{{seal: [{}]}}", (0..count).map(rule).collect::<String>());
+    assert!(try_policy("p", &rules(20)).is_ok());
+    assert_eq!(
+        refusal(&rules(100)),
+        "spec: TooMany: the policy has 500 different regular expressions, and at most 100 are taken: split it up"
+    );
+    assert!(try_policy("p", &ignoring_kinds((0..100).map(|_| ".*Set".to_owned()))).is_ok());
+    assert!(try_policy("p", &ignoring_kinds((0..100).map(|number| format!("Kind{number}")))).is_ok());
+}
+
+#[test]
+fn text_above_its_bound_is_rejected() {
+    check(
+        &ignoring_kinds([format!("{}Set", "a".repeat(254))].into_iter()),
+        "spec.ignore[0].target.kind",
+        InvalidRegex,
+    );
+    check(
+        &ignoring_kinds([format!("{}.", "a".repeat(256))].into_iter()),
+        "spec.ignore[0].target.kind",
+        InvalidRegex,
+    );
+    let selector = format!("{{labelSelector: 'a in ({})'}}", "b,".repeat(2048));
+    check(
+        &format!("{{seal: [{{target: {selector}, paths: [/a]}}]}}"),
+        "spec.seal[0].target.labelSelector",
+        InvalidSelector,
+    );
+    let schedule = format!("{{cron: '{}0 0 1 1 *', duration: 1h}}", "0,".repeat(128));
+    check(
+        &format!("{{allow: [{{name: a, paths: [/a], schedule: {schedule}}}]}}"),
+        "spec.allow[0].schedule.cron",
+        InvalidSchedule,
+    );
+    let values = format!("{{matchExpressions: [{{key: a, operator: In, values: [{}]}}]}}", "a,".repeat(65));
+    check(&format!("{{clusterSelector: {values}}}"), "spec.clusterSelector.matchExpressions[0]", TooMany);
+    let path = format!("/{}", "a".repeat(1024));
+    check(&format!("{{ignore: [{{paths: ['{path}']}}]}}"), "spec.ignore[0].paths[0]", InvalidPath);
+}
+
 #[test]
 fn invalid_storage_is_rejected_with_field_and_reason() {
     check("{storage: [{records: flux-system}]}", "spec.storage[0]", Missing);

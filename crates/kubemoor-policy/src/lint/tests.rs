@@ -101,6 +101,37 @@ fn rule_that_another_one_makes_useless_is_found_once() {
 }
 
 #[test]
+fn policies_with_too_many_paths_are_not_compared() {
+    let ignore = |paths: usize| {
+        let rule = |number: usize| json!({"paths": vec![format!("/spec/{number}"); 50]});
+        json!({"ignore": (0..paths / 50).map(rule).collect::<Vec<_>>()})
+    };
+    let large =
+        |count: usize| (0..count).map(|it| policy(&format!("p{it}"), ignore(1000))).collect::<Vec<_>>();
+    let found = lint(&large(6));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        found[0].message,
+        "there are 6000 paths together, and at most 5000 are compared with each other: check fewer policies at once"
+    );
+    assert_eq!(lint(&large(1)).len(), 980);
+    let globs = json!({"releases": {"names": vec!["a*".repeat(100); 100]}, "edits": "Deny"});
+    let found = lint(&[policy("a", globs.clone()), policy("b", globs)]);
+    assert_eq!((found.len(), found[0].check), (1, Check::TooMany), "{found:?}");
+}
+
+#[test]
+fn long_unknown_names_are_found_without_a_suggestion() {
+    let paths: Vec<_> = (0..64).map(|it| format!("/spec/{}{it}", "a".repeat(1000))).collect();
+    let target = json!({"kind": "Deployment", "group": "apps"});
+    let rules: Vec<_> = (0..15).map(|_| json!({"target": target, "paths": paths})).collect();
+    let found = lint(&[policy("a", json!({"ignore": rules}))]);
+    let unknown: Vec<_> = found.iter().filter(|it| it.check == Check::UnknownField).collect();
+    assert_eq!(unknown.len(), 960);
+    assert!(unknown.iter().all(|it| !it.message.contains("did you mean")));
+}
+
+#[test]
 fn kinds_that_are_almost_kinds_of_kubernetes_are_found() {
     let ignore = |kind: &str| json!({"ignore": [{"target": {"kind": kind}, "paths": ["/spec"]}]});
     check(&[("a", ignore("deployment"))], &["a spec.ignore[0].target.kind UnknownKind"]);
@@ -223,8 +254,10 @@ mod cover {
             ("/spec/containers/[name=app]", "/spec/containers/[name=app]/image", true),
             ("/spec/containers/[name=app]", "/spec/containers/[name=web]/image", false),
         ] {
-            let pattern = |text| Pattern::parse(text).unwrap();
-            assert_eq!(covers(&pattern(wide), &pattern(narrow)), expected, "{wide} {narrow}");
+            let mut numbers = StepNumbers::default();
+            let [wide_steps, narrow_steps] =
+                [wide, narrow].map(|text| numbers.number(&Pattern::parse(text).unwrap()));
+            assert_eq!(covers(&wide_steps, &narrow_steps), expected, "{wide} {narrow}");
         }
     }
 }

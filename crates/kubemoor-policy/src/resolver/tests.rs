@@ -1,3 +1,4 @@
+use crate::ObjectRules;
 use crate::resolver::*;
 use crate::resource::AllowedAutoscalers;
 use crate::samples::{declared, policies, policy};
@@ -80,6 +81,32 @@ fn lists_are_unions() {
         assert!(rules.ignored.covers(&path.parse().unwrap()), "{path}");
     }
     assert_eq!(rules.standing.len(), 1);
+}
+
+#[test]
+fn objects_that_the_same_targets_select_share_their_rules() {
+    let object = |kind: &str, name: &str, more: &str| {
+        let (object, declared) = declared(&format!(
+            "{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}, namespace: shop{more}}}, data: {{a: b}}}}"
+        ));
+        (object, Arc::new(declared))
+    };
+    let config_maps = ["a", "b", "c"].map(|name| object("ConfigMap", name, ""));
+    let secret = object("Secret", "a", "");
+    let allowing = object("ConfigMap", "d", ", annotations: {kubemoor.dev/allow: /data/b}");
+    let check = |spec: &str, are_shared: bool| {
+        let policy = resolved(&[("a", spec)]);
+        let rules = |(object, declared): &(_, _)| policy.rules(object, declared);
+        let [first, second, third] = config_maps.each_ref().map(rules);
+        assert_eq!(Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first, &third), are_shared, "{spec}");
+        let is_covered = |rules: &ObjectRules| rules.ignored.covers(&"/data/a".parse().unwrap());
+        assert!(is_covered(&first) && is_covered(&third) && is_covered(&rules(&allowing)), "{spec}");
+        assert_eq!((first.standing.len(), rules(&allowing).standing.len()), (0, 1), "{spec}");
+        assert!(!is_covered(&rules(&secret)), "{spec}");
+    };
+    check("{ignore: [{target: {kind: ConfigMap}, paths: [/data]}]}", true);
+    check("{ignore: [{target: {kind: ConfigMap}, paths: [/data, /spec/list/0]}]}", false);
+    check("{ignore: [{target: {kind: ConfigMap}, paths: [/data]}, {target: {name: b}, paths: [/b]}]}", false);
 }
 
 #[test]

@@ -103,6 +103,22 @@ mod glob {
         check(&["a?c"], "abbc", false);
         check(&["a.c"], "abc", false);
         check(&["shop", "prod-*"], "prod-eu", true);
+        check(&["a*b*c"], "axbxbxc", true);
+        check(&["*-eu"], "prod-eu-eu", true);
+        check(&["*a?c"], "aacbc-abc", true);
+        check(&["**"], "", true);
+        check(&["?"], "", false);
+        check(&["?"], "é", true);
+        check(&["?"], "*", false);
+    }
+
+    #[test]
+    fn glob_of_many_stars_is_matched_without_a_search_tree() {
+        // By backtracking this would not end.
+        let glob = format!("{}b", "*a".repeat(126));
+        let globs = Globs::parse(&[glob]).unwrap();
+        assert!(!globs.matches(&"a".repeat(253)));
+        assert!(globs.matches(&format!("{}b", "a".repeat(252))));
     }
 
     #[test]
