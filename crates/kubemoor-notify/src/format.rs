@@ -3,13 +3,11 @@
 //! Each format is a template: one of `templates/`, or the user's own. Every value that it prints is written as JSON, so
 //! that no text from the cluster can end a string. Sentences for people come first from `templates/words.j2`, whose
 //! values are disarmed, so that no chat reads them as markup, links or mentions. Bodies are JSON of a bounded size,
-//! and rendering takes a bounded number of steps. What the engine itself does not bound, [`check`] refuses.
+//! and rendering takes a bounded number of steps.
 
-use std::fmt;
+use std::{fmt, thread};
 
 use jiff::{SignedDuration, Timestamp};
-use minijinja::machinery::{Token, tokenize};
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value, ValueKind};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 use secrecy::{ExposeSecret, SecretString};
@@ -26,10 +24,9 @@ use kubemoor_verdict::shown::Shown;
 const SOURCE: usize = 16 << 10;
 const RESULT: usize = 256 << 10;
 
-/// The most tags of a template, and the most tokens of a tag: the engine's parser and compiler call themselves for each
-/// operator and each `elif`, on the stack of a thread.
-const TAGS: usize = 400;
-const TOKENS: usize = 150;
+/// The stack on which a template is parsed, in bytes: minijinja's parser and compiler call themselves for each operator and
+/// each `elif`.
+const STACK: usize = 256 << 20;
 
 /// The steps that a template may take.
 const FUEL: u64 = 200_000;
@@ -112,7 +109,12 @@ impl Format {
         if source.len() > SOURCE {
             return Err(format!("its template has more than {SOURCE} bytes"));
         }
-        check(&source)?;
+        let read = thread::Builder::new().stack_size(STACK).spawn(|| Self::tried(source));
+        let read = read.map_err(|error| format!("its template cannot be read: {error}"))?;
+        read.join().map_err(|_| "its template cannot be read".to_owned())?
+    }
+
+    fn tried(source: String) -> Result<Self, String> {
         let format = Self::new(FormatName::Template, source, None)?;
         if format.body.get_template(NAME).is_ok_and(|it| it.undeclared_variables(false).contains("count")) {
             return Err("`count` is no longer supported in a template: each message tells of one event, and the ledger counts denied changes (`kubemoor audit --verdict Deny`)".to_owned());
@@ -264,83 +266,6 @@ fn environment<E: fmt::Display>(
     environment.add_filter("upper", upper);
     environment.add_template_owned(NAME, source).map_err(|error| place(&error))?;
     Ok(environment)
-}
-
-/// What an opening bracket begins.
-#[derive(Clone, Copy, PartialEq)]
-enum Bracket {
-    /// A list or a map.
-    Literal,
-    Group,
-    /// Arguments, or what follows a value in brackets.
-    Access,
-}
-
-/// Refuses a template that would overflow the stack when it is parsed, or that names a list or a map which it has made.
-/// Lists of such lists double with each name, and fuel does not count what becomes of them when they are compared or
-/// made text.
-fn check(source: &str) -> Result<(), String> {
-    let (mut tags, mut tokens, mut keyword) = (0, 0, None);
-    let (mut before, mut brackets) = (None, Vec::new());
-    for token in tokenize(source, false, SyntaxConfig::default()) {
-        let (token, span) = token.map_err(|error| place(&error))?;
-        let refuse = |what: &str| Err(format!("{what} (line {})", span.start_line));
-        match &token {
-            Token::TemplateData(_) => continue,
-            Token::VariableStart | Token::BlockStart => {
-                (tags, tokens, keyword) = (tags + 1, 0, None);
-                brackets.clear();
-            }
-            Token::Ident(name @ ("set" | "with" | "for")) if matches!(before, Some(Token::BlockStart)) => {
-                keyword = Some(*name);
-            }
-            Token::BracketOpen if follows_value(before.as_ref()) => brackets.push(Bracket::Access),
-            Token::ParenOpen if follows_value(before.as_ref()) => brackets.push(Bracket::Access),
-            Token::BracketOpen | Token::BraceOpen => brackets.push(Bracket::Literal),
-            Token::ParenOpen => brackets.push(Bracket::Group),
-            Token::BracketClose | Token::BraceClose | Token::ParenClose => {
-                brackets.pop();
-            }
-            _ => {}
-        }
-        tokens += 1;
-        if tags > TAGS {
-            return refuse(&format!("its template has more than {TAGS} tags"));
-        }
-        if tokens > TOKENS {
-            return refuse(&format!("a tag of its template has more than {TOKENS} names, values and signs"));
-        }
-        let makes_list = match (&token, keyword) {
-            (Token::Mul, _) => {
-                return refuse("its template has a `*`, which could repeat a text or a list without end");
-            }
-            (_, None) => false,
-            (Token::Plus, _) => true,
-            (Token::Ident(_), _) => brackets.contains(&Bracket::Literal),
-            (Token::Comma, Some(keyword)) => match brackets.last() {
-                Some(bracket) => *bracket == Bracket::Group,
-                None => keyword == "set",
-            },
-            _ => false,
-        };
-        if makes_list {
-            return refuse(
-                "in its template `set`, `with` and `for` take no list or map with values in it, and no `+`",
-            );
-        }
-        before = Some(token);
-    }
-    Ok(())
-}
-
-/// Whether a bracket after this token belongs to a value before it.
-fn follows_value(before: Option<&Token<'_>>) -> bool {
-    match before {
-        Some(Token::Ident(name)) => !["and", "else", "if", "in", "is", "not", "or"].contains(name),
-        Some(Token::Str(_) | Token::String(_)) => true,
-        Some(Token::BracketClose | Token::BraceClose | Token::ParenClose) => true,
-        _ => false,
-    }
 }
 
 /// The facts of a message by the names of docs/notifications.md. All are there: a template may use a field that a

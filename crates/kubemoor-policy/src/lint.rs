@@ -2,7 +2,6 @@
 //! the releases that exist ([`unmatched`]) and by their objects ([`aimless`]). A finding is certain for what it was
 //! given.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -76,9 +75,8 @@ pub fn lint(policies: &[DriftPolicy]) -> Vec<LintFinding> {
     let mut ranked: Vec<&DriftPolicy> = policies.iter().collect();
     ranked.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| name(a).cmp(name(b))));
     let mut findings = Vec::from_iter(too_many(policies));
-    let mut numbers = StepNumbers::default();
     let ranked: Vec<_> = match findings.is_empty() {
-        true => ranked.into_iter().map(|policy| RankedPolicy::new(policy, &mut numbers)).collect(),
+        true => ranked.into_iter().map(RankedPolicy::new).collect(),
         false => Vec::new(),
     };
     for policy in policies {
@@ -216,30 +214,10 @@ fn takes_in(wide: Option<&TargetSpec>, narrow: Option<&TargetSpec>) -> bool {
     })
 }
 
-/// Numbers for the steps of patterns, the same for equal ones: each path is compared with each other one.
-#[derive(Default)]
-struct StepNumbers(HashMap<String, usize>);
-
-/// The steps of a pattern by their numbers, of which 0 is that of `*`.
-type NumberedSteps = Vec<usize>;
-
-impl StepNumbers {
-    fn number(&mut self, pattern: &Pattern) -> NumberedSteps {
-        let number = |step: &PatternStep| match step {
-            PatternStep::Any => 0,
-            PatternStep::Only(segment) => {
-                let next = self.0.len() + 1;
-                *self.0.entry(segment.to_string()).or_insert(next)
-            }
-        };
-        pattern.0.iter().map(number).collect()
-    }
-}
-
 /// Whether a pattern covers every path that the other one covers.
-fn covers(wide: &NumberedSteps, narrow: &NumberedSteps) -> bool {
-    let takes = |(wide, narrow): (&usize, &usize)| *wide == 0 || wide == narrow;
-    wide.len() <= narrow.len() && wide.iter().zip(narrow).all(takes)
+fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
+    let takes = |(wide, narrow): (&PatternStep, &PatternStep)| *wide == PatternStep::Any || wide == narrow;
+    wide.0.len() <= narrow.0.len() && wide.0.iter().zip(&*narrow.0).all(takes)
 }
 
 /// Whether globs match every name that the others match: as a text, where only `*` matches a `*`.
@@ -267,7 +245,7 @@ struct RulePath<'p> {
     field: String,
     path: &'p str,
     /// None for `delete`.
-    steps: Option<NumberedSteps>,
+    pattern: Option<Pattern>,
     /// Whether it names Helm's own label or annotations alone.
     is_helms: bool,
     /// The place of the rule, and of the path in it.
@@ -277,8 +255,8 @@ struct RulePath<'p> {
 }
 
 impl<'p> RankedPolicy<'p> {
-    fn new(policy: &'p DriftPolicy, numbers: &mut StepNumbers) -> Self {
-        let mut paths = |list| paths_of(policy, list, numbers);
+    fn new(policy: &'p DriftPolicy) -> Self {
+        let paths = |list| paths_of(policy, list);
         Self { policy, ignore: paths("ignore"), allow: paths("allow"), seal: paths("seal") }
     }
 }
@@ -336,7 +314,7 @@ fn others<'r, 'p>(own: usize, ranked: &'r [RankedPolicy<'p>]) -> Vec<&'r RankedP
 impl RulePath<'_> {
     /// Whether this place decides everything that the other one covers.
     fn decides(&self, other: &RulePath<'_>) -> bool {
-        let is_covered = match (&self.steps, &other.steps) {
+        let is_covered = match (&self.pattern, &other.pattern) {
             (Some(wide), Some(narrow)) => covers(wide, narrow),
             _ => self.path == DELETE && other.path == DELETE,
         };
@@ -360,7 +338,7 @@ impl RulePath<'_> {
 }
 
 /// Each path of the rules of one list: `ignore`, `allow` or `seal`.
-fn paths_of<'p>(policy: &'p DriftPolicy, list: &str, numbers: &mut StepNumbers) -> Vec<RulePath<'p>> {
+fn paths_of<'p>(policy: &'p DriftPolicy, list: &str) -> Vec<RulePath<'p>> {
     let prefix = format!("spec.{list}[");
     let of_list = rules(&policy.spec).filter(|(rule, ..)| rule.starts_with(&prefix));
     let mut found = Vec::new();
@@ -368,14 +346,15 @@ fn paths_of<'p>(policy: &'p DriftPolicy, list: &str, numbers: &mut StepNumbers) 
         let is_always = |it: &AllowRule| it.schedule.is_none() && it.subjects.is_empty();
         let is_unconditional = list != "allow" || policy.spec.allow.get(number).is_some_and(is_always);
         for (index, path) in paths.iter().enumerate() {
-            let mask = Mask(Vec::from_iter(Pattern::parse(path)));
+            let pattern = Pattern::parse(path).ok();
+            let mask = Mask(Vec::from_iter(pattern.clone()));
             found.push(RulePath {
                 policy,
                 field: format!("{rule}.paths[{index}]"),
                 rule: rule.clone(),
                 target,
                 path,
-                steps: mask.0.first().map(|pattern| numbers.number(pattern)),
+                pattern,
                 is_helms: mask.names_helms().next().is_some(),
                 at: (number, index),
                 is_unconditional,
