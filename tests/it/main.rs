@@ -18,6 +18,7 @@ mod attacks_fidelity;
 mod attacks_load;
 mod attacks_ports;
 mod attacks_records;
+mod attacks_rewriters;
 mod attacks_versions;
 mod bad_input;
 mod break_glass;

@@ -1,4 +1,7 @@
-//! A mutating webhook like those of registry mirrors and policy engines: it rewrites what is written to an object.
+//! Mutating webhooks like those of registry mirrors and policy engines: they rewrite what is written to an object.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -16,25 +19,46 @@ use super::identity::Identity;
 /// Where images come from once it has rewritten them.
 const MIRROR: &str = "mirror.example/";
 
-/// Rewrites the images of Deployments and adds a toleration, on creation and on update. Dropping it ends it, and the
-/// API server refuses all writes of Deployments then.
+/// Patches objects of one resource on creation and on update. Dropping it ends it, and the API server refuses all
+/// writes of them then.
 pub(crate) struct Rewriter {
     server: JoinHandle<()>,
+    calls: Arc<AtomicUsize>,
 }
 
 impl Rewriter {
-    /// Starts it and has the API server call it.
+    /// Starts one that rewrites the images of Deployments and adds a toleration.
     pub(crate) async fn start(control_plane: &ControlPlane) -> Self {
-        let (server, client_config) = serve_hook(Router::new().fallback(rewrite)).await;
+        let patch = |object: &Value, _| mirror(object);
+        Self::serve(control_plane, "mirror", ["apps", "deployments"], "Never", patch).await
+    }
+
+    /// Starts one and has the API server call it, before or after others by its name. Its patch depends on the object
+    /// and on the number of calls before.
+    pub(crate) async fn serve(
+        control_plane: &ControlPlane,
+        name: &str,
+        [group, resource]: [&str; 2],
+        reinvocation: &str,
+        patch: impl Fn(&Value, usize) -> Vec<Value> + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let calls = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&calls);
+        let answer = move |body: Bytes| {
+            let review: Value = serde_json::from_slice(&body).unwrap();
+            let patch = patch(&review["request"]["object"], counted.fetch_add(1, Ordering::Relaxed));
+            async move { patched(&review, patch) }
+        };
+        let (server, client_config) = serve_hook(Router::new().fallback(answer)).await;
         let configuration = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "mirror"},
+            "metadata": {"name": name},
             "webhooks": [{
-                "name": "mirror.example.org", "sideEffects": "None", "admissionReviewVersions": ["v1"],
-                "failurePolicy": "Fail", "matchPolicy": "Equivalent",
+                "name": format!("{name}.example.org"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                "failurePolicy": "Fail", "matchPolicy": "Equivalent", "reinvocationPolicy": reinvocation,
                 "clientConfig": client_config,
                 "rules": [{
-                    "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"],
+                    "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
                     "operations": ["CREATE", "UPDATE"],
                 }],
             }],
@@ -42,7 +66,12 @@ impl Rewriter {
         let admin = Caller::new(control_plane, Identity::Admin).await;
         let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
         admin.post(path, &configuration).await.done().unwrap();
-        Self { server }
+        Self { server, calls }
+    }
+
+    /// How often the API server has called it.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
     }
 }
 
@@ -52,10 +81,7 @@ impl Drop for Rewriter {
     }
 }
 
-/// Answers one review.
-async fn rewrite(body: Bytes) -> Json<Value> {
-    let review: Value = serde_json::from_slice(&body).unwrap();
-    let object = &review["request"]["object"];
+fn mirror(object: &Value) -> Vec<Value> {
     let mut patch = Vec::new();
     let containers = object.pointer("/spec/template/spec/containers").and_then(Value::as_array);
     for (index, container) in containers.into_iter().flatten().enumerate() {
@@ -72,6 +98,11 @@ async fn rewrite(body: Bytes) -> Json<Value> {
             patch.push(json!({"op": "add", "path": path, "value": spot}));
         }
     }
+    patch
+}
+
+/// The answer to a review.
+fn patched(review: &Value, patch: Vec<Value>) -> Json<Value> {
     Json(json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "response": {
