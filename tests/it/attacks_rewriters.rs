@@ -146,4 +146,10 @@ async fn annotation_that_steers_a_webhook_stops_upgrades_unless_it_is_sealed() {
     scene.alice.merge(&scene.config_map(name), &removed).await.done().unwrap();
     scene.upgrade(json!({"values": {"level": "trace"}})).await.unwrap();
     assert_eq!(shop.stored(name).await["data"]["level"], "trace");
+
+    // A webhook that answers the same each time is believed, as one that makes the declared value of the manifest.
+    shop.steer(name, "mine").await.done().unwrap();
+    assert_eq!(shop.stored(name).await["data"]["level"], "trace");
+    scene.upgrade(json!({"values": {"level": "warn"}})).await.unwrap();
+    assert_eq!(shop.stored(name).await["data"]["level"], "mine");
 }
