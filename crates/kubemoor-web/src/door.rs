@@ -118,6 +118,10 @@ pub(super) async fn admit(
         }
         AccessMethod::InCluster(visitors) => match visitors.identify(headers, Timestamp::now()).await {
             Ok(visitor) => visitor,
+            // No page lies deeper: a relative address there would lead to itself without end.
+            Err(Refused::Unknown) if request.uri().path().rfind('/') != Some(0) => {
+                return html::no_such_page();
+            }
             Err(Refused::Unknown) => {
                 return (StatusCode::UNAUTHORIZED, html::redirect_page("login", "Log in")).into_response();
             }
