@@ -151,15 +151,18 @@ async fn orders_are_given_once_they_are_confirmed() {
     assert_eq!(shop.page.confirm(&act("resume")).await.status, StatusCode::OK);
     scene.wait_for_value(&scene.deployment("web"), "/spec/replicas", &json!(2)).await;
 
+    // Browsers end a line by CRLF. The mark in the reason is that of a text from right to left.
     let wish = format!(
-        "act?do=allow&namespace={}&object=deployment/web&path=/spec/replicas%0A/spec/paused&for=2h&reason=INC-7",
+        "act?do=allow&namespace={}&object=deployment/web&path=/spec/replicas%0D%0A/spec/paused&for=2h&reason=INC-7%E2%80%8F",
         scene.namespace
     );
     assert_holds(&shop.page.text(&wish).await, &["kind: DriftAllowance", "INC-7"]);
     let made = shop.page.confirm(&wish).await;
     assert_holds(&made.text, &["/spec/replicas, /spec/paused of Deployment/web"]);
     let path = scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
-    let name = scene.get(&path).await["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let made = scene.get(&path).await["items"][0].clone();
+    assert_eq!(made["spec"]["reason"], "INC-7\u{200f}", "what was confirmed");
+    let name = made["metadata"]["name"].as_str().unwrap().to_owned();
     let end = format!("act?do=revoke&namespace={}&name={name}", scene.namespace);
     let asked = shop.page.text(&end).await;
     assert_holds(&asked, &["Deployment/web", "/spec/replicas", "/spec/paused", "Would end", "INC-7"]);

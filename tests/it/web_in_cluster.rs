@@ -119,6 +119,7 @@ async fn page_requires_a_token_that_the_cluster_accepts() {
         ("nothing", get(""), 401),
         ("the stream", get("stream"), 401),
         ("an export", get("ledger.csv"), 401),
+        ("a page that would lead to itself", get("releases/"), 404),
         ("a password", get("").header(AUTHORIZATION, "Basic YWxpY2U6c2VjcmV0"), 401),
         ("no token", get("").header(AUTHORIZATION, "Bearer "), 401),
         ("a wrong token", get("").header(AUTHORIZATION, format!("Bearer {changed}")), 401),
@@ -303,6 +304,33 @@ async fn releases_that_one_visitor_reads_are_shown_to_no_other() {
             assert!(text.contains("no permission") && !text.contains(">shop<"), "{path}: {text}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_visitor_opens_only_so_many_streams_and_holds_up_no_other() {
+    let control_plane = ControlPlane::get();
+    let page = ClusterPage::start(control_plane, &[]).await;
+    let (greedy, other) = (Member::new(control_plane).await, Member::new(control_plane).await);
+    let open = async |member: &Member| {
+        let request = page.request(Method::GET, "stream");
+        request.header(AUTHORIZATION, format!("Bearer {}", member.token())).send().await.unwrap()
+    };
+    let mut streams = Vec::new();
+    for _ in 0..32 {
+        streams.push(open(&greedy).await);
+    }
+    assert!(streams.iter().all(|stream| stream.status() == StatusCode::OK));
+    assert_eq!(open(&greedy).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(open(&other).await.status(), StatusCode::OK);
+    for member in [&greedy, &other] {
+        assert_eq!(page.proxied(&member.token(), "policies").await.status, StatusCode::OK);
+    }
+    drop(streams);
+    eventually("a place is free again", SOON, || async {
+        let status = open(&greedy).await.status();
+        if status == StatusCode::OK { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -107,6 +107,7 @@ async fn replay_page_matches_replay_command_and_links_its_rows() {
     let fields = [("token", token.as_str()), ("since", "1h"), ("namespace", namespace), ("policies", POLICY)];
     let shown = page.post("replay", &fields).await;
     assert_eq!(shown.status, StatusCode::OK, "{}", shown.text);
+    assert!(shown.text.contains(POLICY.trim()), "the form holds what was pasted: {}", shown.text);
     for (name, expected) in [
         ("Changes", &told["edits"]),
         ("Judged", &told["replayed"]),

@@ -57,6 +57,7 @@ const LIMITS: Limits = Limits {
     connections: 128,
     handshake: Duration::from_secs(5),
     idle: Duration::from_secs(30),
+    unread: Duration::from_secs(30),
     drain: Duration::from_secs(1),
 };
 

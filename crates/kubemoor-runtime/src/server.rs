@@ -25,6 +25,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
@@ -81,6 +82,8 @@ pub struct Limits {
     /// From the handshake or the last answer to the end of the next request's head. Longer than the 90 seconds after
     /// which the API server drops an idle connection, because one that is closed under its hands can cost it a request.
     pub idle: Duration,
+    /// How long a client may take nothing of what it is sent.
+    pub unread: Duration,
     /// How long requests in flight may take after the stop signal.
     pub drain: Duration,
 }
@@ -136,6 +139,7 @@ impl Default for Limits {
             connections: 1024,
             handshake: Duration::from_secs(5),
             idle: Duration::from_secs(120),
+            unread: Duration::from_secs(30),
             drain: Duration::from_secs(20),
         }
     }
@@ -247,6 +251,10 @@ where
     ) -> ConnectionEnd {
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "small writes may be delayed");
+        }
+        let unread = u32::try_from(self.limits.unread.as_millis()).unwrap_or(u32::MAX);
+        if let Err(error) = set_tcp_user_timeout(&stream, unread) {
+            debug!(%error, "the client may take as long as it likes to read an answer");
         }
         let stream = match self.handshake(stream, connection).await {
             Ok(stream) => stream,

@@ -117,8 +117,8 @@ async fn confirmation(visitor: &Visitor, asked: &PageQuery) -> Result<Response, 
         form.sheet method="post" action="act" {
             (write::token(visitor))
             input type="hidden" name="do" value=(asked.get("do").unwrap_or_default());
-            @for name in kept { @for value in asked.all(name) { input type="hidden" name=(name) value=(value); } }
-            @for (name, value) in &fields { input type="hidden" name=(name) value=(value); }
+            @for name in kept { @for value in asked.all(name) { (write::hidden_field(name, value)) } }
+            @for (name, value) in &fields { (write::hidden_field(name, value)) }
             p.actions {
                 button autofocus { (title) }
                 a href=(back(order, cluster, asked)) { "Cancel" }

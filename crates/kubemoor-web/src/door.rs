@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use axum::Form;
+use axum::body::Body;
 use axum::extract::{FromRequest, Query, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Form};
+use futures::StreamExt as _;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use jiff::Timestamp;
+use tokio::sync::Semaphore;
 
 use super::html::{self, PageQuery};
 use super::in_cluster::{Refused, Visitors, cookies};
@@ -118,6 +121,10 @@ pub(super) async fn admit(
         }
         AccessMethod::InCluster(visitors) => match visitors.identify(headers, Timestamp::now()).await {
             Ok(visitor) => visitor,
+            // No page lies deeper: a relative address there would lead to itself without end.
+            Err(Refused::Unknown) if request.uri().path().rfind('/') != Some(0) => {
+                return html::no_such_page();
+            }
             Err(Refused::Unknown) => {
                 return (StatusCode::UNAUTHORIZED, html::redirect_page("login", "Log in")).into_response();
             }
@@ -129,6 +136,28 @@ pub(super) async fn admit(
     };
     request.extensions_mut().insert(visitor);
     next.run(request).await
+}
+
+/// The pages that are made at one time, for all visitors. Each of a large release takes tens of megabytes meanwhile.
+static MAKING: Semaphore = Semaphore::const_new(8);
+
+/// Answers a visitor once they have room for one more answer, which is free again when all of it was sent.
+pub(super) async fn take_turn(
+    Extension(visitor): Extension<Arc<Visitor>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    // Neither is ever closed.
+    let turn = Arc::clone(&visitor.answers).acquire_owned().await;
+    let making = MAKING.acquire().await;
+    let response = next.run(request).await;
+    drop(making);
+    response.map(|body| {
+        Body::from_stream(body.into_data_stream().map(move |data| {
+            let _turn = &turn;
+            data
+        }))
+    })
 }
 
 impl<S: Send + Sync> FromRequest<S> for SentForm {

@@ -1,6 +1,7 @@
 //! The writing of pages, and of their addresses. Text becomes text, and a page is whole without its script. What is
 //! asked for stands in the query, so that every view can be linked to: whatever a name holds, it stays one value of it.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
@@ -9,12 +10,12 @@ use axum::response::{Html, IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
 use jiff::{SignedDuration, Timestamp};
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::visitor::{LoginMethod, VisitedCluster, Visitor};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_declare::model::text::escaped_but;
+use kubemoor_declare::model::text::{escaped_but, is_unprintable};
 use kubemoor_inspect::failure::InspectError;
 use kubemoor_inspect::times::AgeOrTime;
 
@@ -106,6 +107,10 @@ pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &InspectErro
 /// Why somebody is not let in, or nothing was done.
 pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
     (status, plain("Not let in", &html! { h1 { "Kubemoor" } p { (why) } })).into_response()
+}
+
+pub(super) fn no_such_page() -> Response {
+    refusal(StatusCode::NOT_FOUND, "There is no such page.")
 }
 
 /// A page for a visitor who is not let in yet.
@@ -201,6 +206,20 @@ pub(super) fn cluster_choice(visitor: &Visitor, asked: &PageQuery, all: bool) ->
 /// The field of a form for a text, with what is asked for by its name.
 pub(super) fn text_field(asked: &PageQuery, label: &str, name: &str, placeholder: &str) -> Markup {
     html! { label { (label) input name=(name) value=[asked.get(name)] placeholder=(placeholder); } }
+}
+
+/// A field of a form that brings back exactly this value, and that nobody sees: references stand in it for the characters
+/// that [`sent`] would replace.
+pub(super) fn hidden_field(name: &str, value: &str) -> Markup {
+    let mut text = String::new();
+    for letter in html! { (value) }.into_string().chars() {
+        match is_unprintable(letter) {
+            // Writing to a String cannot fail.
+            true => drop(write!(text, "&#{};", u32::from(letter))),
+            false => text.push(letter),
+        }
+    }
+    html! { input type="hidden" name=(name) value=(PreEscaped(text)); }
 }
 
 pub(super) fn heads(names: &[&str]) -> Markup {
@@ -351,9 +370,10 @@ impl LinkScope<'_> {
 
 impl PageQuery {
     /// What the pairs of a query or of a form ask for. Empty values ask for nothing.
-    pub(super) fn new(mut pairs: Vec<(String, String)>) -> Self {
-        pairs.retain(|(_, value)| !value.trim().is_empty());
-        Self(pairs)
+    pub(super) fn new(pairs: Vec<(String, String)>) -> Self {
+        let asked = pairs.into_iter().filter(|(_, value)| !value.trim().is_empty());
+        // Browsers end the lines of a field with CRLF.
+        Self(asked.map(|(name, value)| (name, value.replace("\r\n", "\n"))).collect())
     }
 
     /// The value of a name; the first, where there are several.

@@ -95,8 +95,7 @@ fn router(door: Arc<AccessCheck>, path: &str, has_objects: bool, own: Router, op
         .route(&at("ledger"), get(ledger::page))
         .route(&at("ledger.csv"), get(ledger::csv))
         .route(&at("ledger.json"), get(ledger::json))
-        .route(&at("replay"), get(replay::page).post(replay::pasted))
-        .route(&at("stream"), get(visitor::change_stream));
+        .route(&at("replay"), get(replay::page).post(replay::pasted));
     let pages = match has_objects {
         true => pages
             .route(&at("exceptions"), get(act::list))
@@ -107,7 +106,9 @@ fn router(door: Arc<AccessCheck>, path: &str, has_objects: bool, own: Router, op
         false => pages,
     };
     let pages = pages
-        .fallback(async || html::refusal(StatusCode::NOT_FOUND, "There is no such page."))
+        .layer(middleware::from_fn(door::take_turn))
+        .route(&at("stream"), get(visitor::change_stream))
+        .fallback(async || html::no_such_page())
         .layer(middleware::from_fn_with_state(Arc::clone(&door), door::admit));
     pages
         .merge(open)

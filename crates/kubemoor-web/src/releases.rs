@@ -28,6 +28,9 @@ const PAGES: usize = 100;
 /// The most characters of a message in the list.
 const MESSAGE: usize = 160;
 
+/// The words of a search that count. Each is looked for in all releases.
+const WORDS: usize = 16;
+
 /// What the list can be sorted by, and how its head calls it.
 const COLUMNS: [(&str, &str); 6] = [
     ("cluster", "Cluster"),
@@ -133,7 +136,7 @@ async fn search(shared: &SharedLedger, asked: &PageQuery) -> FoundReleases {
         "name" => FleetOrder::Name,
         _ => FleetOrder::State(HealthReason::ALL.iter().map(|reason| reason.as_str()).collect()),
     };
-    let words = asked.get("q").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let words = words(asked).map(str::to_owned).collect();
     let wanted = shared::wanted(asked);
     let filter = FleetFilter { clusters: wanted.clusters, namespace: wanted.namespace, release: None };
     let (page, _) = asked.page("page", PAGE * PAGES, PAGE);
@@ -193,6 +196,10 @@ async fn find(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> FoundRele
     found
 }
 
+fn words(asked: &PageQuery) -> impl Iterator<Item = &str> {
+    asked.get("q").unwrap_or_default().split_whitespace().take(WORDS)
+}
+
 fn wanted_states(asked: &PageQuery) -> Vec<ReleaseFilter> {
     asked.all("state").filter_map(|state| parse_state(state).ok()).collect()
 }
@@ -200,8 +207,7 @@ fn wanted_states(asked: &PageQuery) -> Vec<ReleaseFilter> {
 fn wanted(asked: &PageQuery, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&ListedRelease) -> bool {
     let states = wanted_states(asked);
     let namespace = asked.get("namespace").map(str::to_owned);
-    let words: Vec<_> =
-        asked.get("q").unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
+    let words: Vec<_> = words(asked).map(str::to_lowercase).collect();
     move |row| {
         namespace.as_ref().is_none_or(|namespace| *namespace == row.namespace)
             && (states.is_empty() || states.iter().any(|state| state.is_of(row)))
@@ -319,3 +325,6 @@ fn row(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,17 +9,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Extension;
-use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
+use axum::response::{Response, Sse};
 use futures::future::{join_all, ready, select_all};
 use futures::{FutureExt, Stream, StreamExt, stream};
+use http::StatusCode;
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::board::{BoardScope, ChangeFeed, Changes, ReleaseStates, changes, tell};
 use super::fleet::SharedLedger;
-use super::html::PageQuery;
+use super::html::{self, PageQuery};
 use super::ledger::VisitorLedger;
 use super::overview::{HistoryCache, histories};
 use kubemoor_cluster::client::access::{self, Right};
@@ -41,6 +42,13 @@ use kubemoor_runtime::config::RecordDriver;
 /// Purposes of marks.
 const TOKEN: &str = "token of a form";
 const NUMBER: &str = "number of a form";
+
+/// The answers that one visitor is sent at one time, as many as a browser has connections to one server. Who reads none of
+/// them takes up the memory of so many.
+const ANSWERS: usize = 6;
+
+/// The open streams of one visitor: each page that somebody looks at has one.
+const STREAMS: usize = 32;
 
 /// How a visitor shows who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +72,9 @@ pub(super) struct Visitor {
     forms: SigningKey,
     written: AtomicU64,
     confirmed: Mutex<Instant>,
+    /// Room for their answers, and for their open streams.
+    pub(super) answers: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
     /// Tells open pages that the visitor's login or token has ended.
     end: Changes,
 }
@@ -78,7 +89,19 @@ impl Visitor {
     ) -> Self {
         let clusters = clusters.into_iter().map(Arc::new).collect();
         let (written, confirmed) = (AtomicU64::new(0), Mutex::new(Instant::now()));
-        Self { clusters, shared: None, entry, user, forms, written, confirmed, end: changes() }
+        let (answers, streams) = (Arc::new(Semaphore::new(ANSWERS)), Arc::new(Semaphore::new(STREAMS)));
+        Self {
+            clusters,
+            shared: None,
+            entry,
+            user,
+            forms,
+            written,
+            confirmed,
+            answers,
+            streams,
+            end: changes(),
+        }
     }
 
     /// The owner, who is shown a database instead of clusters.
@@ -427,7 +450,11 @@ const LONG_PAUSE: Duration = Duration::from_secs(60);
 pub(super) async fn change_stream(
     Extension(visitor): Extension<Arc<Visitor>>,
     asked: PageQuery,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Response> {
+    let place = Arc::clone(&visitor.streams).try_acquire_owned();
+    let place = place.map_err(|_| {
+        html::refusal(StatusCode::TOO_MANY_REQUESTS, "Too many of your pages are open. Close some.")
+    })?;
     let followed = visitor.changes(&asked).await;
     // A browser keeps the pause that it was told last.
     let first = stream::once(ready(Event::default().retry(PAUSE)));
@@ -441,7 +468,11 @@ pub(super) async fn change_stream(
         followed.iter_mut().for_each(ChangeFeed::settle);
         Some((Event::default().event("change").data("change"), Some(followed)))
     });
-    Sse::new(first.chain(events).map(Ok).take_until(sleep(LIFE))).keep_alive(KeepAlive::default())
+    let events = first.chain(events).take_until(sleep(LIFE)).map(move |event| {
+        let _place = &place;
+        Ok(event)
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
 #[cfg(test)]

@@ -121,10 +121,11 @@ pub(crate) fn form_token(page: &str) -> String {
     hidden(page).into_iter().find(|(name, _)| name == "token").unwrap().1
 }
 
-/// A form as browsers send it.
+/// A form as browsers send it, with CRLF at the end of each line.
 pub(crate) fn form(fields: &[(&str, &str)]) -> String {
     let encode = |text: &str| {
-        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+        let text = text.replace("\r\n", "\n").replace('\n', "\r\n");
+        percent_encoding::utf8_percent_encode(&text, percent_encoding::NON_ALPHANUMERIC).to_string()
     };
     let pairs: Vec<_> =
         fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
@@ -136,7 +137,14 @@ pub(super) fn hidden(page: &str) -> Vec<(String, String)> {
     let value = |tag: &str, name: &str| {
         let (_, rest) = tag.split_once(&format!("{name}=\""))?;
         let text = rest.split_once('"')?.0;
-        let plain = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&amp;", "&")];
+        let plain = [
+            ("&lt;", "<"),
+            ("&gt;", ">"),
+            ("&quot;", "\""),
+            ("&#8207;", "\u{200f}"),
+            ("&#10;", "\n"),
+            ("&amp;", "&"),
+        ];
         Some(plain.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to)))
     };
     let tags = page.split("<input type=\"hidden\"").skip(1).filter_map(|rest| rest.split_once('>'));

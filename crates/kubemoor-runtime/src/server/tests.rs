@@ -75,6 +75,15 @@ async fn connection_without_a_complete_head_in_time_is_closed() {
 }
 
 #[tokio::test]
+async fn connection_whose_client_reads_nothing_of_its_answer_is_closed() {
+    let large = |_, _| async { Response::new(Full::from(vec![0; 64 << 20])) };
+    let running = Running::start(Limits { unread: Duration::from_secs(1), ..UNHURRIED }, large).await;
+    let mut client = running.connect().await;
+    client.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    running.until_counted("kubemoor_connections_total{port=\"webhook\",end=\"failed\"} 1").await;
+}
+
+#[tokio::test]
 async fn malformed_http_closes_only_its_own_connection() {
     let running = Running::start(UNHURRIED, hello).await;
     let mut wrong = running.connect().await;

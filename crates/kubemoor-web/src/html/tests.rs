@@ -71,3 +71,9 @@ fn a_value_is_replaced_or_left_out() {
     assert_eq!(asked.link("releases").set("page", Some("3")).text(), "releases?q=a&page=3");
     assert_eq!(asked.link("releases").set("page", None).text(), "releases?q=a");
 }
+
+#[test]
+fn hidden_field_brings_back_what_it_was_given() {
+    let Html(page) = sent(hidden_field("reason", "a\u{200f}\n\"<b>"));
+    assert_eq!(page, "<input type=\"hidden\" name=\"reason\" value=\"a&#8207;&#10;&quot;&lt;b&gt;\">");
+}

@@ -28,7 +28,8 @@ use tokio::time::timeout;
 /// Longer than any test; a wait that comes to its end is a failure.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-pub(crate) const UNHURRIED: Limits = Limits { connections: 100, handshake: LONG, idle: LONG, drain: LONG };
+pub(crate) const UNHURRIED: Limits =
+    Limits { connections: 100, handshake: LONG, idle: LONG, unread: LONG, drain: LONG };
 
 /// A running server whose certificate lies in a directory.
 pub(crate) struct Running {
