@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::control_plane::provided;
+use super::control_plane::{install_crypto_provider, provided};
 use super::process::{Process, folder, free_port};
 use super::wait::{SOON, eventually};
 
@@ -48,6 +48,7 @@ impl Alertmanager {
     }
 
     async fn get(&self, path: &str) -> Result<String, String> {
+        install_crypto_provider();
         let said = |error: reqwest::Error| error.to_string();
         let answer = reqwest::get(format!("{}{path}", self.url)).await.map_err(said)?;
         answer.error_for_status().map_err(said)?.text().await.map_err(said)

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use super::control_plane::provided;
+use super::control_plane::{install_crypto_provider, provided};
 use super::document::root;
 use super::process::{Process, folder, free_port};
 use super::wait::{SOON, eventually};
@@ -63,6 +63,7 @@ impl Browser {
         let (dir, port) = (folder("browser"), free_port());
         let mut process = Process::new("chromedriver", program, vec![format!("--port={port}")], &dir);
         process.start();
+        install_crypto_provider();
         let (client, driver) = (Client::new(), format!("http://127.0.0.1:{port}"));
         let ready = || async {
             client.get(format!("{driver}/status")).send().await.map(drop).map_err(|it| it.to_string())

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use super::control_plane::provided;
+use super::control_plane::{install_crypto_provider, provided};
 use super::identity::Identity;
 use super::process::{Process, folder, free_port};
 use super::wait::{SOON, eventually};
@@ -76,6 +76,7 @@ impl Prometheus {
     }
 
     async fn get(&self, path: &str) -> Result<String, String> {
+        install_crypto_provider();
         let said = |error: reqwest::Error| error.to_string();
         let answer = reqwest::get(format!("{}{path}", self.url)).await.map_err(said)?;
         let status = answer.status();
