@@ -47,7 +47,7 @@ async fn pages_and_actions_work_without_any_script() {
     follow(&browser, "Replay", "By other policies").await;
     // What only the script can do is not offered.
     assert!(!browser.text().await.contains("or a file of them"));
-    follow(&browser, "Replay by the cluster's policies", "Day by day").await;
+    follow(&browser, "Replay by the cluster's policies", "Verdicts that would change").await;
     browser.end().await;
 }
 
