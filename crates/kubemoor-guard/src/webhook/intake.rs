@@ -298,7 +298,7 @@ impl Arriving {
             None => data.len(),
             Some(_) => self.limits.front.saturating_sub(self.kept.len()).min(data.len()),
         };
-        self.kept.extend(data.iter().take(left));
+        self.kept.extend_from_slice(data.get(..left).unwrap_or(data));
     }
 
     /// Keeps only the front from now on, and releases the memory.
