@@ -9,7 +9,7 @@ use kubemoor_notify::message::{Notification, NotificationSubject};
 use libfuzzer_sys::fuzz_target;
 
 const SOURCE: &str = r#"{"title": {{ title }}, "all": {{ "Kubemoor: " ~ text }}, "by": {{ by | replace("a", "\"") | trim | upper }},
-"words": [{% for letter in detail | default("") %}{{ letter }}{% if not loop.last %},{% endif %}{% endfor %}], "place": {{ source ~ namespace }}}"#;
+"words": {{ [title, detail, by] | join(", ") }}, "place": {{ source ~ namespace }}}"#;
 
 static FORMAT: LazyLock<Format> =
     LazyLock::new(|| Format::template(SOURCE.to_owned()).expect("the template serves"));
