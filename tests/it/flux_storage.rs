@@ -331,7 +331,7 @@ async fn record_of_another_name_in_storage_namespace_is_refused_beside_operators
         assert!(said.contains("a policy names the operators"), "{namespace}: {said}");
         deployer.delete(&path).await.done().unwrap();
     }
-    // A release of its own in that namespace is none of these operators' business.
+    // These operators have no say over a release of that namespace itself.
     let own = forged(&flux.storage, "own", 1, "deployed", "");
     flux.forge(&flux.alice, &flux.storage, &own).await;
     flux.upgrade(json!({"level": "debug"})).await;

@@ -121,7 +121,7 @@ fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
                 0..5 => (FlawReason::InvalidRegex, MAX_REGEX),
                 _ => (FlawReason::InvalidSelector, MAX_SELECTOR),
             };
-            is_within &= flaws.is_short(&format!("{rule}.target.{part}"), reason, text, limit);
+            is_within &= flaws.limit_length(&format!("{rule}.target.{part}"), reason, text, limit);
             if number < 5 && !is_plain_text(text) {
                 regexes.insert(text);
             }
@@ -130,7 +130,7 @@ fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     for (index, rule) in spec.allow.iter().enumerate() {
         let cron = rule.schedule.as_ref().map(|schedule| schedule.cron.as_str()).unwrap_or_default();
         let field = format!("spec.allow[{index}].schedule.cron");
-        is_within &= flaws.is_short(&field, FlawReason::InvalidSchedule, cron, MAX_CRON);
+        is_within &= flaws.limit_length(&field, FlawReason::InvalidSchedule, cron, MAX_CRON);
     }
     for (what, count, limit) in
         [("paths", all_paths, MAX_ALL_PATHS), ("different regular expressions", regexes.len(), MAX_REGEXES)]

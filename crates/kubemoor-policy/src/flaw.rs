@@ -96,7 +96,7 @@ impl Flaws {
     }
 
     /// Records a text that is longer than the limit; returns whether it is within the limit.
-    pub(crate) fn is_short(&mut self, field: &str, reason: FlawReason, text: &str, limit: usize) -> bool {
+    pub(crate) fn limit_length(&mut self, field: &str, reason: FlawReason, text: &str, limit: usize) -> bool {
         if text.len() > limit {
             self.add(field, reason, format_args!("{} bytes, at most {limit} are taken", text.len()));
         }
