@@ -7,21 +7,20 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use base64::read::DecoderReader;
 use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::error::Category;
 
-use self::filter::{Digests, KeptManifest, RecordFilter};
+use self::filter::{FilteredParts, RecordFilter};
 pub use super::chart_source::ChartSource;
 
 mod filter;
@@ -87,7 +86,7 @@ pub struct PackedRecord {
 /// When any layer is broken, the JSON exceeds the cap or has trailing data, or a field is missing, given
 /// twice, or not a valid time.
 pub fn decode(payload: &[u8], cap: usize) -> Result<Record, RecordError> {
-    layers(payload, cap, &mut KeptManifest::new(MANIFEST_CAP, String::new()))
+    read(&without_base64(payload)?, cap, MANIFEST_CAP, String::new()).map(|(record, _)| record)
 }
 
 impl PackedRecord {
@@ -112,34 +111,28 @@ impl PackedRecord {
 
     /// The record, and the length of its manifest, which is kept if it has at most `keeps` bytes.
     pub fn decode(&self, keeps: usize) -> Result<(Record, usize), RecordError> {
-        let mut kept = KeptManifest::new(keeps, String::new());
-        let record = self.read(&mut kept)?;
-        Ok((record, kept.length))
+        read(&self.bytes()?, DEFAULT_CAP, keeps, String::new())
     }
 
     /// Unpacks the manifest into `room`, over what that held.
     pub fn manifest(&self, room: &mut String) -> Result<(), RecordError> {
         room.clear();
-        let outcome = self.read(&mut KeptManifest::new(MANIFEST_CAP, std::mem::take(room)));
-        // Given on by the record where there is one.
-        *room = outcome?.manifest;
+        *room = read(&self.bytes()?, DEFAULT_CAP, MANIFEST_CAP, std::mem::take(room))?.0.manifest;
         Ok(())
     }
 
     /// The whole JSON of the record, if it has at most `cap` bytes.
     pub(super) fn json(&self, cap: usize) -> Result<Vec<u8>, RecordError> {
-        let text = self.text.as_bytes();
-        match self.is_secret {
-            true => whole(DecoderReader::new(text, &BASE64), cap),
-            false => whole(text, cap),
-        }
+        let (bytes, mut json) = (self.bytes()?, Vec::new());
+        decompressed(&bytes, cap).read_to_end(&mut json).map_err(RecordError::Decompress)?;
+        if json.len() > cap { Err(RecordError::TooLarge { cap }) } else { Ok(json) }
     }
 
-    fn read(&self, kept: &mut KeptManifest) -> Result<Record, RecordError> {
-        let text = self.text.as_bytes();
+    /// The content below base64.
+    fn bytes(&self) -> Result<Vec<u8>, RecordError> {
         match self.is_secret {
-            true => layers(DecoderReader::new(text, &BASE64), DEFAULT_CAP, kept),
-            false => layers(text, DEFAULT_CAP, kept),
+            true => without_base64(&BASE64.decode(&*self.text).map_err(RecordError::Base64)?),
+            false => without_base64(self.text.as_bytes()),
         }
     }
 }
@@ -286,7 +279,7 @@ impl fmt::Display for ChartVersion {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error("the record is not base64 text: {0}")]
-    Base64(#[source] io::Error),
+    Base64(#[source] base64::DecodeError),
     #[error("the record does not decompress: {0}")]
     Decompress(#[source] io::Error),
     #[error("the record's manifest has more than {cap} bytes")]
@@ -319,107 +312,32 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The whole JSON of a record, if it has at most `cap` bytes.
-fn whole(payload: impl Read, cap: usize) -> Result<Vec<u8>, RecordError> {
-    let mut json = Vec::new();
-    let mut capped = Capped { source: opened(payload)?, left: cap, exceeded: false, failure: None };
-    let outcome = capped.read_to_end(&mut json);
-    match (capped.exceeded, outcome) {
-        (true, _) => Err(RecordError::TooLarge { cap }),
-        (false, Err(error)) => Err(capped.failure.map_or(RecordError::Decompress(error), broken)),
-        (false, Ok(_)) => Ok(json),
-    }
+/// The content of Helm's base64, in which Go's decoder passes over line breaks.
+fn without_base64(payload: &[u8]) -> Result<Vec<u8>, RecordError> {
+    let text: Vec<u8> = payload.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+    BASE64.decode(text).map_err(RecordError::Base64)
 }
 
-/// The content below base64, and below gzip where it is compressed.
-fn opened<'p>(payload: impl Read + 'p) -> Result<Box<dyn Read + 'p>, RecordError> {
-    let mut bytes = BufReader::new(DecoderReader::new(Unbroken(BufReader::new(payload)), &BASE64));
-    let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-    bytes.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic).map_err(RecordError::Base64)?;
-    let compressed = magic == GZIP_MAGIC;
-    let whole = BufReader::new(io::Cursor::new(magic).chain(bytes));
-    Ok(if compressed { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+/// The JSON of a record as it is decompressed: one byte more than `cap` if it has more.
+fn decompressed(bytes: &[u8], cap: usize) -> io::Take<Box<dyn Read + '_>> {
+    let json: Box<dyn Read + '_> =
+        if bytes.starts_with(&GZIP_MAGIC) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
+    json.take(cap as u64 + 1)
 }
 
-fn broken(failure: io::Error) -> RecordError {
-    let inner = failure.get_ref().and_then(|inner| inner.downcast_ref::<base64::DecodeError>());
-    if inner.is_some() { RecordError::Base64(failure) } else { RecordError::Decompress(failure) }
-}
-
-/// Reads a record through its layers, each as the next one asks for it: base64, gzip or none, and at most `cap` bytes of
-/// JSON.
-fn layers(payload: impl Read, cap: usize, kept: &mut KeptManifest) -> Result<Record, RecordError> {
-    let source = BufReader::new(opened(payload)?);
-    let mut capped = Capped { source, left: cap, exceeded: false, failure: None };
-    let mut sieve = RecordFilter::new(BufReader::new(&mut capped), kept);
-    let parsed = WireRelease::read(&mut sieve);
-    let digests = sieve.finish();
-    if capped.exceeded {
+/// The record of which these are the bytes below base64, with the length of its manifest. The manifest is put into `room` if
+/// it has at most `keeps` bytes.
+fn read(bytes: &[u8], cap: usize, keeps: usize, room: String) -> Result<(Record, usize), RecordError> {
+    let mut json = decompressed(bytes, cap);
+    let mut filter = RecordFilter::new(BufReader::new(&mut json), keeps, room);
+    let parsed = WireRelease::read(&mut filter);
+    let parts = filter.finish();
+    if json.limit() == 0 {
         return Err(RecordError::TooLarge { cap });
     }
-    if let Some(failure) = capped.failure {
-        return Err(broken(failure));
-    }
-    let digests = digests?;
-    parsed?.into_record(std::mem::take(&mut kept.text), digests)
-}
-
-/// The payload without the line breaks that Go's base64 decoder passes over.
-struct Unbroken<R>(R);
-
-/// A reader that fails past its cap, and keeps its source's error: the JSON reader would replace that with
-/// one of its own.
-struct Capped<R> {
-    source: R,
-    left: usize,
-    exceeded: bool,
-    failure: Option<io::Error>,
-}
-
-impl<R: BufRead> Read for Unbroken<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let mut written = 0;
-        while written == 0 {
-            let chunk = self.0.fill_buf()?;
-            if chunk.is_empty() {
-                break;
-            }
-            let mut taken = 0;
-            for byte in chunk {
-                let Some(slot) = out.get_mut(written) else { break };
-                taken += 1;
-                if !matches!(byte, b'\r' | b'\n') {
-                    *slot = *byte;
-                    written += 1;
-                }
-            }
-            if taken == 0 {
-                break;
-            }
-            self.0.consume(taken);
-        }
-        Ok(written)
-    }
-}
-
-impl<R: Read> Read for Capped<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self.source.read(out) {
-            Ok(count) if count > self.left => {
-                self.exceeded = true;
-                Err(io::ErrorKind::FileTooLarge.into())
-            }
-            Ok(count) => {
-                self.left -= count;
-                Ok(count)
-            }
-            Err(error) => {
-                let kind = error.kind();
-                self.failure = Some(error);
-                Err(kind.into())
-            }
-        }
-    }
+    let parts = parts?;
+    let length = parts.length;
+    Ok((parsed?.into_record(parts)?, length))
 }
 
 /// The places that are read in the JSON of a release, and the objects on the way to them.
@@ -442,9 +360,9 @@ const PLACES: [&str; 13] = [
 /// A release's JSON as Helm writes it, reduced to the fields of a record. `null` is absence, as in Go.
 #[derive(Default)]
 struct WireRelease {
-    texts: HashMap<&'static str, String>,
+    /// By the places that were given: their texts, where they have some.
+    texts: HashMap<&'static str, Option<String>>,
     version: Option<u64>,
-    seen: Vec<&'static str>,
     /// A field that was given in more than one way. No verdict depends on what `chart` holds: of it the last of duplicate
     /// fields counts, as in Go.
     ambiguous: Option<&'static str>,
@@ -465,11 +383,13 @@ impl WireRelease {
         Ok(release)
     }
 
-    fn into_record(mut self, manifest: String, digests: Digests) -> Result<Record, RecordError> {
-        if let Some(field) = self.ambiguous {
+    fn into_record(mut self, parts: FilteredParts) -> Result<Record, RecordError> {
+        // The filter takes the manifest out wherever its key is spelled without escapes.
+        let is_spelled = self.text("manifest").is_some_and(|left| !left.is_empty());
+        if let Some(field) = self.ambiguous.or(is_spelled.then_some("manifest")) {
             return Err(RecordError::Ambiguous { field });
         }
-        let chart = self.texts.remove("chart.metadata.name").zip(self.texts.remove("chart.metadata.version"));
+        let chart = self.text("chart.metadata.name").zip(self.text("chart.metadata.version"));
         Ok(Record {
             name: self.required("name")?,
             namespace: self.required("namespace")?,
@@ -479,10 +399,10 @@ impl WireRelease {
                 .ok_or(RecordError::Missing { field: "version" })?,
             status: self.required("info.status")?.parse().unwrap_or(ReleaseStatus::Unknown),
             // Helm leaves the key out when a chart renders no object.
-            manifest,
-            digest: digests.manifest,
-            values: digests.values,
-            apply_method: match self.texts.remove("apply_method").as_deref() {
+            manifest: parts.manifest,
+            digest: parts.digest,
+            values: parts.values,
+            apply_method: match self.text("apply_method").as_deref() {
                 Some("ssa") => ApplyMethod::ServerSide,
                 _ => ApplyMethod::ClientSide,
             },
@@ -493,12 +413,16 @@ impl WireRelease {
     }
 
     fn required(&mut self, field: &'static str) -> Result<String, RecordError> {
-        self.texts.remove(field).filter(|text| !text.is_empty()).ok_or(RecordError::Missing { field })
+        self.text(field).filter(|text| !text.is_empty()).ok_or(RecordError::Missing { field })
+    }
+
+    fn text(&mut self, field: &str) -> Option<String> {
+        self.texts.remove(field).flatten()
     }
 
     /// Helm 3 writes "" and Go's zero time for a missing time, Helm 4 writes no key.
     fn time(&mut self, field: &'static str) -> Result<Option<Timestamp>, RecordError> {
-        match self.texts.remove(field).as_deref() {
+        match self.text(field).as_deref() {
             None | Some("" | "0001-01-01T00:00:00Z") => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| RecordError::Time { field }),
         }
@@ -546,19 +470,15 @@ impl<'de> Visitor<'de> for WireObject<'_> {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
-            if release.seen.contains(&place) {
+            if release.texts.insert(place, None).is_some() {
                 release.note_ambiguous(place);
             }
-            release.seen.push(place);
             match place {
                 "info" | "chart" | "chart.metadata" => {
                     map.next_value_seed(WireObject { place, release: &mut *release })?;
                 }
                 "version" => release.version = map.next_value()?,
-                _ => match map.next_value::<Option<String>>()? {
-                    Some(text) => drop(release.texts.insert(place, text)),
-                    None => drop(release.texts.remove(place)),
-                },
+                _ => drop(release.texts.insert(place, map.next_value()?)),
             }
         }
         Ok(())
@@ -580,9 +500,10 @@ fn fold(key: &str) -> String {
 /// place are reported.
 pub(super) fn json_error(error: serde_json::Error) -> RecordError {
     let what = match error.classify() {
+        Category::Io => return RecordError::Decompress(error.into()),
         Category::Data => "a value of another type than Helm writes",
         Category::Eof => "an unexpected end",
-        Category::Syntax | Category::Io => "a syntax error",
+        Category::Syntax => "a syntax error",
     };
     RecordError::Json { what, at: error.column() }
 }

@@ -1,5 +1,5 @@
 //! A release's JSON on its way to the parser, with its manifest taken out. Holds no more than a part of any text, however
-//! long it is: the manifest goes to its keeper, piece by piece, and an empty text to the parser; of every other text no more
+//! long it is: the manifest is read piece by piece, and an empty text goes to the parser; of every other text no more
 //! passes than any field of a record may have. What passes is JSON if what came is.
 
 use std::io::{self, BufRead, Read};
@@ -8,143 +8,222 @@ use sha2::{Digest, Sha256};
 
 use super::{MANIFEST_CAP, RecordError, json_error};
 
-/// The key of the manifest, at the top of the JSON.
-const MANIFEST: &[u8] = b"manifest";
-
-/// The key of the user's values, at the top of the JSON.
-const VALUES: &[u8] = b"config";
-
 /// Helm's spellings of absent values, besides leaving the key out.
 const NO_VALUES: [&[u8]; 2] = [b"{}", b"null"];
 
 /// The maximum length of a text for the parser, in bytes. No name, time or word of a record is as long.
-const PASSING: usize = 1 << 12;
+pub(super) const PASSING: usize = 1 << 12;
 
-pub(super) struct RecordFilter<'t, R> {
+/// The length of a piece of the manifest, in bytes.
+pub(super) const PIECE: usize = 1 << 13;
+
+pub(super) struct RecordFilter<R> {
     source: R,
-    /// How many of the passing bytes the parser has read.
-    read: usize,
     state: FilterState,
-    manifest: &'t mut KeptManifest,
+}
+
+/// What the filter takes out of the JSON.
+pub(super) struct FilteredParts {
+    /// Empty where it is longer than what is to be kept.
+    pub(super) manifest: String,
+    pub(super) length: usize,
+    pub(super) digest: [u8; 32],
+    /// The digest of the user's values as Helm spells them, which sorts their keys.
+    pub(super) values: [u8; 32],
 }
 
 #[derive(Default)]
 struct FilterState {
     passing: Vec<u8>,
+    /// How many of the passing bytes the parser has read.
+    read: usize,
     depth: usize,
-    place: FilterPlace,
-    /// At the top: whether a value comes next, and the key that it is of.
-    is_value: bool,
+    /// The last key at the top, and whose value comes.
     key: Vec<u8>,
-    values: UserValues,
+    field: TopField,
+    /// Within a text: how many bytes of it have passed, or that the rest is cut off.
+    text: Option<usize>,
+    escape: Escape,
+    manifest: KeptManifest,
+    /// The bytes of the values that are not hashed yet: at most one buffer of the source.
+    values: Vec<u8>,
+    values_hash: Sha256,
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct Digests {
-    pub(super) manifest: [u8; 32],
-    /// Of the user's values as Helm spells them, which sorts their keys.
-    pub(super) values: [u8; 32],
+#[derive(Clone, Copy, Default, PartialEq)]
+enum TopField {
+    /// None yet: a key comes.
+    #[default]
+    Key,
+    Manifest,
+    Values,
+    Other,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Escape {
+    #[default]
+    None,
+    /// Behind its backslash.
+    Begun,
+    /// So many digits are to come.
+    Digits(u8),
 }
 
 #[derive(Default)]
-struct UserValues {
-    /// Whether the current text belongs to them.
-    are_coming: bool,
-    /// The bytes that are not hashed yet: at most one buffer of the source.
-    bytes: Vec<u8>,
-    hash: Sha256,
-}
-
-/// Keeps a manifest that is no longer than it may be, and hashes it.
-pub(super) struct KeptManifest {
-    pub(super) text: String,
-    pub(super) length: usize,
+struct KeptManifest {
+    text: String,
+    length: usize,
     keeps: usize,
-    /// The end of the last piece, which the next one continues.
-    held: Vec<u8>,
+    /// The piece that comes, as JSON spells it.
+    piece: Vec<u8>,
     hash: Sha256,
     failure: Option<RecordError>,
 }
 
-#[derive(Clone, Copy, Default, PartialEq)]
-enum FilterPlace {
-    #[default]
-    Between,
-    /// In a text, after so many passed bytes; after a backslash or not.
-    Text {
-        passed: usize,
-        escaped: bool,
-    },
-    Manifest {
-        escaped: bool,
-    },
-}
-
-impl<'t, R: BufRead> RecordFilter<'t, R> {
-    pub(super) fn new(source: R, manifest: &'t mut KeptManifest) -> Self {
-        Self { source, read: 0, state: FilterState::default(), manifest }
+impl<R: BufRead> RecordFilter<R> {
+    /// Keeps the manifest in the place of `room` if it has at most `keeps` bytes.
+    pub(super) fn new(source: R, keeps: usize, room: String) -> Self {
+        let manifest = KeptManifest { text: room, keeps, ..KeptManifest::default() };
+        Self { source, state: FilterState { manifest, ..FilterState::default() } }
     }
 
-    /// Why the manifest was not taken, else the digests.
-    pub(super) fn finish(self) -> Result<Digests, RecordError> {
-        match self.manifest.failure.take() {
-            Some(failure) => Err(failure),
-            None => Ok(Digests {
-                manifest: self.manifest.hash.finalize_reset().into(),
-                values: self.state.values.digest(),
-            }),
+    /// What was taken out, or why the manifest was not.
+    pub(super) fn finish(self) -> Result<FilteredParts, RecordError> {
+        let FilterState { manifest, values_hash, .. } = self.state;
+        if let Some(failure) = manifest.failure {
+            return Err(failure);
         }
-    }
-
-    fn advance(&mut self) -> io::Result<()> {
-        self.state.passing.clear();
-        self.read = 0;
-        while self.state.passing.is_empty() {
-            let chunk = self.source.fill_buf()?;
-            if chunk.is_empty() {
-                return Ok(());
-            }
-            let (count, mut rest) = (chunk.len(), chunk);
-            while let Some(piece) = self.state.sift(&mut rest) {
-                if !self.manifest.take(piece) {
-                    return Err(io::ErrorKind::InvalidData.into());
-                }
-            }
-            self.state.values.settle();
-            self.source.consume(count);
-        }
-        Ok(())
+        let values = values_hash.finalize();
+        // The same for all ways to say that there are none.
+        let is_none = NO_VALUES.iter().any(|none| Sha256::digest(none) == values);
+        Ok(FilteredParts {
+            manifest: manifest.text,
+            length: manifest.length,
+            digest: manifest.hash.finalize().into(),
+            values: if is_none { Sha256::digest(b"") } else { values }.into(),
+        })
     }
 }
 
-impl<R: BufRead> Read for RecordFilter<'_, R> {
+impl<R: BufRead> Read for RecordFilter<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.read == self.state.passing.len() {
-            self.advance()?;
+        let Self { source, state } = self;
+        while state.read == state.passing.len() {
+            state.passing.clear();
+            state.read = 0;
+            let chunk = source.fill_buf()?;
+            let length = chunk.len();
+            if length == 0 {
+                return Ok(0);
+            }
+            chunk.iter().for_each(|byte| state.sift(*byte));
+            source.consume(length);
+            state.values_hash.update(&state.values);
+            state.values.clear();
+            if state.manifest.failure.is_some() {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
         }
-        let mut rest = self.state.passing.get(self.read..).unwrap_or_default();
-        let count = rest.read(out)?;
-        self.read += count;
+        let count = state.passing.get(state.read..).unwrap_or_default().read(out)?;
+        state.read += count;
         Ok(count)
     }
 }
 
-impl KeptManifest {
-    /// Keeps the text of a manifest of at most `keeps` bytes in the place of `text`.
-    pub(super) fn new(keeps: usize, text: String) -> Self {
-        Self { text, length: 0, keeps, held: Vec::new(), hash: Sha256::new(), failure: None }
+impl FilterState {
+    fn sift(&mut self, byte: u8) {
+        match self.text {
+            Some(passed) => self.sift_text(byte, passed),
+            None => self.sift_structure(byte),
+        }
     }
 
-    /// Takes in a piece of the manifest as JSON spells it; its end is an empty piece. Whether all is well.
-    fn take(&mut self, piece: &[u8]) -> bool {
-        self.held.extend_from_slice(piece);
-        let end = if piece.is_empty() { self.held.len() } else { whole(&self.held) };
-        let json: Vec<u8> = std::iter::once(b'"').chain(self.held.drain(..end)).chain([b'"']).collect();
-        if let Err(error) = serde_json::from_slice(&json).map_err(json_error).and_then(|text| self.keep(text))
-        {
+    fn sift_text(&mut self, byte: u8, passed: usize) {
+        if self.field == TopField::Values {
+            self.values.push(byte);
+        }
+        let is_manifest = self.field == TopField::Manifest && self.depth == 1;
+        if byte == b'"' && self.escape != Escape::Begun {
+            (self.text, self.escape) = (None, Escape::None);
+            self.passing.push(byte);
+            if is_manifest {
+                self.manifest.take_piece();
+            }
+            return;
+        }
+        // A text is divided only before a letter or the escape of one.
+        let is_whole = self.escape == Escape::None && byte & 0xc0 != 0x80;
+        self.escape = match (self.escape, byte) {
+            (Escape::None, b'\\') => Escape::Begun,
+            (Escape::Begun, b'u') => Escape::Digits(4),
+            (Escape::Digits(left), _) if left > 1 => Escape::Digits(left - 1),
+            _ => Escape::None,
+        };
+        if is_manifest {
+            return self.manifest.push(byte, is_whole);
+        }
+        let is_cut = passed == usize::MAX || (passed >= PASSING && is_whole);
+        self.text = Some(if is_cut { usize::MAX } else { passed + 1 });
+        if !is_cut {
+            self.passing.push(byte);
+            if self.depth == 1 && self.field == TopField::Key {
+                self.key.push(byte);
+            }
+        }
+    }
+
+    fn sift_structure(&mut self, byte: u8) {
+        self.passing.push(byte);
+        let is_top = self.depth == 1;
+        if is_top && matches!(byte, b',' | b'}') {
+            self.field = TopField::Key;
+        }
+        if self.field == TopField::Values && !byte.is_ascii_whitespace() {
+            self.values.push(byte);
+        }
+        match byte {
+            b'"' => {
+                self.text = Some(0);
+                if is_top && self.field == TopField::Key {
+                    self.key.clear();
+                }
+            }
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            b':' if is_top => {
+                self.field = match self.key.as_slice() {
+                    b"manifest" => TopField::Manifest,
+                    b"config" => TopField::Values,
+                    _ => TopField::Other,
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl KeptManifest {
+    /// Takes the next byte of the manifest as JSON spells it; `is_whole` where a letter begins with it.
+    fn push(&mut self, byte: u8, is_whole: bool) {
+        if is_whole && self.piece.len() >= PIECE {
+            // The first half of a letter that takes two escapes. In JSON there are no two of them in a row.
+            let half = [b'8', b'9', b'a', b'b', b'A', b'B'];
+            let is_half = matches!(self.piece.as_slice(), [.., b'\\', b'u', b'd' | b'D', digit, _, _] if half.contains(digit));
+            if !is_half || self.piece.len() >= 2 * PIECE {
+                self.take_piece();
+            }
+        }
+        self.piece.push(byte);
+    }
+
+    fn take_piece(&mut self) {
+        let json = [b"\"", self.piece.as_slice(), b"\""].concat();
+        self.piece.clear();
+        let taken = serde_json::from_slice(&json).map_err(json_error).and_then(|text| self.keep(text));
+        if let Err(error) = taken {
             self.failure.get_or_insert(error);
         }
-        self.failure.is_none()
     }
 
     fn keep(&mut self, text: String) -> Result<(), RecordError> {
@@ -160,127 +239,4 @@ impl KeptManifest {
         }
         Ok(())
     }
-}
-
-impl UserValues {
-    fn settle(&mut self) {
-        self.hash.update(&self.bytes);
-        self.bytes.clear();
-    }
-
-    /// The same for all ways to say that there are none.
-    fn digest(self) -> [u8; 32] {
-        let digest = self.hash.finalize();
-        let is_none = NO_VALUES.iter().any(|none| Sha256::digest(none) == digest);
-        let digest = if is_none { Sha256::digest(b"") } else { digest };
-        digest.into()
-    }
-}
-
-impl FilterState {
-    /// Passes what is no part of the manifest, up to the next piece of it.
-    fn sift<'c>(&mut self, rest: &mut &'c [u8]) -> Option<&'c [u8]> {
-        while let Some((byte, behind)) = rest.split_first() {
-            match self.place {
-                FilterPlace::Manifest { mut escaped } => {
-                    let is_end = |byte: &u8| {
-                        let ends = *byte == b'"' && !escaped;
-                        escaped = *byte == b'\\' && !escaped;
-                        ends
-                    };
-                    let Some(end) = rest.iter().position(is_end) else {
-                        self.place = FilterPlace::Manifest { escaped };
-                        return Some(std::mem::take(rest));
-                    };
-                    if end > 0 {
-                        let (piece, behind) = rest.split_at_checked(end)?;
-                        self.place = FilterPlace::Manifest { escaped: false };
-                        *rest = behind;
-                        return Some(piece);
-                    }
-                    self.place = FilterPlace::Between;
-                    self.passing.push(b'"');
-                    *rest = behind;
-                    return Some(&[]);
-                }
-                FilterPlace::Text { passed, escaped } => self.pass_text(*byte, passed, escaped),
-                FilterPlace::Between => self.pass(*byte),
-            }
-            *rest = behind;
-        }
-        None
-    }
-
-    fn pass_text(&mut self, byte: u8, passed: usize, escaped: bool) {
-        if self.values.are_coming {
-            self.values.bytes.push(byte);
-        }
-        if byte == b'"' && !escaped {
-            self.passing.push(byte);
-            self.place = FilterPlace::Between;
-            return;
-        }
-        // A cut starts with a whole letter.
-        let is_whole = !escaped && byte & 0xc0 != 0x80;
-        let is_cut = passed == usize::MAX || (passed >= PASSING && is_whole);
-        if !is_cut {
-            self.passing.push(byte);
-            if self.depth == 1 && !self.is_value {
-                self.key.push(byte);
-            }
-        }
-        let passed = if is_cut { usize::MAX } else { passed + 1 };
-        self.place = FilterPlace::Text { passed, escaped: byte == b'\\' && !escaped };
-    }
-
-    fn pass(&mut self, byte: u8) {
-        self.passing.push(byte);
-        let is_top = self.depth == 1;
-        if is_top && matches!(byte, b',' | b'}') {
-            self.values.are_coming = false;
-        }
-        if self.values.are_coming && !byte.is_ascii_whitespace() {
-            self.values.bytes.push(byte);
-        }
-        match byte {
-            b'"' if is_top && self.is_value && self.key.as_slice() == MANIFEST => {
-                self.place = FilterPlace::Manifest { escaped: false };
-            }
-            b'"' => {
-                if is_top && !self.is_value {
-                    self.key.clear();
-                }
-                self.place = FilterPlace::Text { passed: 0, escaped: false };
-            }
-            b'{' | b'[' => self.depth += 1,
-            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
-            b':' if is_top => {
-                self.is_value = true;
-                self.values.are_coming = self.key.as_slice() == VALUES;
-            }
-            b',' if is_top => self.is_value = false,
-            _ => {}
-        }
-    }
-}
-
-/// How many bytes of a JSON text begin no escape or letter that goes on behind them.
-fn whole(text: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
-        let length = match rest {
-            // The first half of a letter that takes two escapes.
-            [b'\\', b'u', b'd' | b'D', b'8' | b'9' | b'a' | b'b' | b'A' | b'B', ..] => 12,
-            [b'\\', b'u', ..] => 6,
-            [b'\\', ..] | [0xc0..=0xdf, ..] => 2,
-            [0xe0..=0xef, ..] => 3,
-            [0xf0..=0xff, ..] => 4,
-            _ => 1,
-        };
-        if length > rest.len() {
-            break;
-        }
-        at += length;
-    }
-    at
 }

@@ -127,6 +127,12 @@ fn long_texts_beside_the_manifest_pass_as_their_beginning() {
     let mut keyed = release();
     keyed.as_object_mut().unwrap().insert(long, json!({"manifest": "other"}));
     assert_eq!(read(&keyed).unwrap(), read(&release()).unwrap());
+    // As Go spells `<`.
+    for length in filter::PASSING - 10..filter::PASSING + 10 {
+        let notes = "x".repeat(length) + r"\u003c\u003c";
+        let text = release().to_string().replacen('{', &format!("{{\"notes\":\"{notes}\","), 1);
+        assert!(decode(&payload(&text), DEFAULT_CAP).is_ok(), "{length}");
+    }
 }
 
 #[test]
@@ -137,7 +143,13 @@ fn manifest_is_read_as_any_json_text_is() {
         assert!(text.contains(&plain));
         text.replace(&plain, &format!("\"{manifest}\""))
     };
-    for manifest in [
+    let long = [r"\ud83d\ude00", r"\ud83d", r"\\ud83d", r"\u00e4", r"\n", "ä", "😀"];
+    let long: Vec<String> = (0..12)
+        .flat_map(|shift| {
+            long.map(|letter| "a".repeat(shift) + &letter.repeat(3 * filter::PIECE / letter.len()))
+        })
+        .collect();
+    let short = [
         r"",
         r"a\nb\t\/\b\f\r\\\u0041\u00e4",
         r"\ud83d\ude00",
@@ -153,10 +165,11 @@ fn manifest_is_read_as_any_json_text_is() {
         "\u{1}",
         r"\uD83D\uDE00",
         r"\ud83d\u0041",
-    ] {
+    ];
+    for manifest in short.into_iter().chain(long.iter().map(String::as_str)) {
         let expected = serde_json::from_str::<String>(&format!("\"{manifest}\""));
         let found = decode(&payload(&text(manifest)), DEFAULT_CAP);
-        assert_eq!(found.ok().map(|record| record.manifest), expected.ok(), "{manifest:?}");
+        assert_eq!(found.ok().map(|record| record.manifest), expected.ok(), "{manifest:.40?}");
     }
     let mut bytes = text("HERE").into_bytes();
     let at = bytes.windows(4).position(|window| window == b"HERE").unwrap();
@@ -262,6 +275,10 @@ fn record_with_duplicate_or_case_variant_fields_is_rejected() {
             &format!("gives `{field}` more than once"),
         );
     }
+    check_refused(
+        &text.replace("\"manifest\":\"-", "\"\\u006danifest\":\"-"),
+        "gives `manifest` more than once",
+    );
     let twice = text.replacen("\"status\"", "\"Status\":\"failed\",\"status\"", 1);
     check_refused(&twice, "gives `status` more than once");
     assert!(read(&with("/chart/manifest", json!("a"))).is_ok());
