@@ -4,6 +4,7 @@
 use super::id;
 use super::row::{LedgerRow, RowChange, RowKind};
 use jiff::Timestamp;
+use kubemoor_declare::model::text::shortened;
 use kubemoor_verdict::edit::{EditOutcome, VerdictReason};
 use kubemoor_verdict::shown::{Difference, SealingKey, Shown};
 use serde::{Deserialize, Serialize};
@@ -210,12 +211,7 @@ impl EntryObject {
 
 /// PostgreSQL keeps no NUL in a text.
 pub(super) fn cut(text: &str) -> String {
-    let mut kept: String =
-        text.chars().take(TEXT_CAP).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect();
-    if kept.len() < text.len() && text.chars().nth(TEXT_CAP).is_some() {
-        kept.push('…');
-    }
-    kept
+    shortened(text, TEXT_CAP).replace('\0', "\u{fffd}")
 }
 
 /// As many fields as the cap allows, and how many were left out.

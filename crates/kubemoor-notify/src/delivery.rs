@@ -5,11 +5,11 @@
 //! file holds the URL or another credential of the receiver.
 
 use super::file::{Notifier, NotifierError};
-use super::format::tame;
 use super::message::Notification;
 use backon::BackoffBuilder;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use jiff::Timestamp;
+use kubemoor_declare::model::text::{one_line, shortened};
 use kubemoor_runtime::metrics::{NoticeMetrics, NotificationFate};
 use kubemoor_runtime::telemetry::FailureLog;
 use std::pin::pin;
@@ -185,7 +185,7 @@ async fn excerpt(mut answer: reqwest::Response, notifier: &Notifier) -> String {
     }
     bytes.truncate(READ);
     let text = notifier.without_secrets(&String::from_utf8_lossy(&bytes));
-    tame(text.trim(), SHOWN)
+    shortened(one_line(text.trim()), SHOWN).into_owned()
 }
 
 /// The reason of a failure, without the URL: it may hold a token.

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, json};
 
 use crate::message::{ConditionPhase, Notification, NotificationSubject, digest};
-use kubemoor_declare::model::text::is_unprintable;
+use kubemoor_declare::model::text::{one_line, shortened};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::shown::Shown;
@@ -134,7 +134,7 @@ impl Format {
             Ok::<_, fmt::Error>(match value.kind() {
                 ValueKind::Number => value.to_string(),
                 ValueKind::None => disarm(""),
-                _ => disarm(&tame(&value.to_string(), LONG)),
+                _ => disarm(&shortened(one_line(&value.to_string()), LONG)),
             })
         })?;
         let body = environment(source, serde_json::to_string::<Value>)?;
@@ -171,7 +171,7 @@ impl Format {
                 ends => Serde(ends(message)),
                 id => digest(&json!([source, kind, data]).to_string()),
                 type => kind,
-                subject => front(subject(message)),
+                subject => shortened(subject(message), FACT).into_owned(),
                 data => Serde(&data),
                 cluster => source.strip_prefix("urn:kubemoor:").unwrap_or(source),
                 dedup_key => message.dedup_key(source),
@@ -337,19 +337,11 @@ fn data(message: &Notification) -> Map<String, serde_json::Value> {
 fn cut(value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match value {
-        Value::String(text) => Value::String(front(text)),
+        Value::String(text) => Value::String(shortened(text, FACT).into_owned()),
         Value::Array(items) => Value::Array(items.into_iter().map(cut).collect()),
         Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, cut(value))).collect(),
         other => other,
     }
-}
-
-fn front(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(FACT) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
 }
 
 fn subject(message: &Notification) -> String {
@@ -373,15 +365,6 @@ fn ends(message: &Notification) -> Option<Timestamp> {
         ConditionPhase::Once => return None,
     };
     Some(ends.max(message.since))
-}
-
-/// A text of at most so many characters, without unprintable ones.
-pub(crate) fn tame(text: &str, most: usize) -> String {
-    let mut kept: String = text.chars().take(most).map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
-    if text.chars().nth(most).is_some() {
-        kept.push('…');
-    }
-    kept
 }
 
 /// Slack, Mattermost and Rocket.Chat interpret no markup, links or mentions in a code span, and the text cannot end its

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use kubemoor_declare::model::text::one_line;
+use kubemoor_declare::model::text::{one_line, shortened};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::Release;
@@ -677,7 +677,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 fn cut(text: &str) -> String {
-    one_line(text).chars().take(TEXT).collect()
+    shortened(one_line(text), TEXT).into_owned()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::records::{self, Falsified};
 use crate::remedy::{LiveWriters, Remedy, RemedyKind, Upgrade, Upgrader, allow, argument, details};
 use crate::revert::SetBack;
 use crate::shown::{Difference, Shown};
-use kubemoor_declare::model::text::one_line;
+use kubemoor_declare::model::text::{one_line, shortened};
 use kubemoor_declare::model::{ALLOW, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Segment;
@@ -427,7 +427,7 @@ impl<'a> FieldWords<'a> {
         let room = room.max(total(VALUE));
         // Long values get the room that short values leave.
         let most = (VALUE..=room).rev().find(|most| total(*most) <= room).unwrap_or(VALUE);
-        let values = self.values.iter().map(|value| back_cut(value, most)).collect();
+        let values = self.values.iter().map(|value| shortened(&**value, most)).collect();
         format!("{clause}: {}", FieldWords { path, values, between: self.between })
     }
 }
@@ -474,13 +474,6 @@ fn front_cut(text: Cow<'_, str>, most: usize) -> Cow<'_, str> {
     match text.chars().count().checked_sub(most) {
         None | Some(0) => text,
         Some(more) => ['…'].into_iter().chain(text.chars().skip(more + 1)).collect(),
-    }
-}
-
-fn back_cut(text: &str, most: usize) -> Cow<'_, str> {
-    match text.chars().nth(most) {
-        None => text.into(),
-        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 
@@ -690,11 +683,7 @@ pub fn patch(findings: &[FieldFinding], limit: usize) -> String {
         }
     }
     text.push(']');
-    let text = one_line(&text);
-    match text.char_indices().nth(limit) {
-        None => text.into_owned(),
-        Some(_) => text.chars().take(limit.saturating_sub(1)).chain(['…']).collect(),
-    }
+    shortened(one_line(&text), limit).into_owned()
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use crate::mirror::reflect::{
     Listings, Mirror, Progress, Reflector, last_spec_writer, own_kind_events, until,
 };
 use crate::mirror::releases::Releases;
+use kubemoor_declare::model::text::shortened;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_policy::allowance::Allowance;
@@ -458,7 +459,7 @@ impl Assessment {
                 }
                 _ => ". This policy is not in force.".to_owned(),
             };
-            let message = cut(&told.join("; "), MESSAGE - stays.len()) + &stays;
+            let message = shortened(told.join("; "), MESSAGE - stays.len()).into_owned() + &stays;
             return Self { accepted: false, reason: first.reason.as_str(), message };
         }
         if in_force.sources.lock().files.contains_key(name) {
@@ -511,7 +512,7 @@ fn ineffective(policy: &Compiled, in_force: &InForce) -> Option<(&'static str, S
     } else {
         return None;
     };
-    Some((reason, cut(&message, MESSAGE)))
+    Some((reason, shortened(message, MESSAGE).into_owned()))
 }
 
 /// The relation of a policy in force to the others, as reason and message.
@@ -523,7 +524,7 @@ fn standing(name: &str, survey: &Survey) -> (&'static str, String) {
                 "In force, but it disagrees with a policy of equal priority: {}. Give them different priorities.",
                 told.join("; ")
             );
-            ("Conflict", cut(&message, MESSAGE))
+            ("Conflict", shortened(message, MESSAGE).into_owned())
         }
         (None, true) => (
             "DriftStays",
@@ -533,15 +534,6 @@ fn standing(name: &str, survey: &Survey) -> (&'static str, String) {
         ),
         (None, false) => ("Accepted", "In force.".to_owned()),
     }
-}
-
-/// `text` with at most `bytes`, cut between letters.
-fn cut(text: &str, bytes: usize) -> String {
-    if text.len() <= bytes {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(bytes.saturating_sub('…'.len_utf8()));
-    format!("{}…", text.get(..end).unwrap_or_default())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

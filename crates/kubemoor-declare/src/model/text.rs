@@ -22,6 +22,15 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// The text with at most so many characters: of a longer one its front and an ellipsis.
+pub fn shortened<'t>(text: impl Into<Cow<'t, str>>, most: usize) -> Cow<'t, str> {
+    let text = text.into();
+    match text.char_indices().nth(most) {
+        None => text,
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
 /// The text with the escape of each unprintable character in its place, such as `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, &[])

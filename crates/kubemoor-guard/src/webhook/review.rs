@@ -450,7 +450,7 @@ fn within_limits(warnings: &[String]) -> Vec<Cow<'_, str>> {
     let mut kept: Vec<Cow<'_, str>> = Vec::with_capacity(warnings.len());
     let mut chars = 0;
     for (index, warning) in warnings.iter().enumerate() {
-        let warning = one_line(warning);
+        let warning = text::shortened(text::one_line(warning), WARNING_CHARS);
         if kept.contains(&warning) {
             continue;
         }
@@ -469,15 +469,6 @@ fn within_limits(warnings: &[String]) -> Vec<Cow<'_, str>> {
         kept.push(warning);
     }
     kept
-}
-
-/// `warning` without unprintable characters, at most [`WARNING_CHARS`] long.
-fn one_line(warning: &str) -> Cow<'_, str> {
-    let line = text::one_line(warning);
-    if line.chars().nth(WARNING_CHARS).is_none() {
-        return line;
-    }
-    line.chars().take(WARNING_CHARS - 1).chain(['…']).collect::<String>().into()
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ mod assess {
         let assessment = Assessment::new("p", 3, flaws, accepted, survey, &in_force());
         assert_eq!((assessment.accepted, assessment.reason), expected, "{assessment:?}");
         assert!(assessment.message.contains(says), "{assessment:?}");
-        assert!(assessment.message.len() <= MESSAGE, "{}", assessment.message.len());
+        assert!(assessment.message.chars().count() <= MESSAGE, "{assessment:?}");
     }
 
     #[test]

@@ -23,6 +23,12 @@ fn each_deceiving_character_is_replaced() {
     assert_eq!(escaped_json("\"a\u{202e}b\"".to_owned()), r#""a\u202eb""#);
 }
 
+#[test]
+fn long_text_is_cut_between_characters_and_says_so() {
+    assert_eq!([shortened("", 0), shortened("äöü", 3), shortened("äöü", 2)], ["", "äöü", "ä…"]);
+    assert_eq!(shortened("ab".to_owned(), 1), "…");
+}
+
 proptest! {
     #[test]
     fn escaped_json_means_the_same(text in any::<String>(), at in 0..DECEIVING.len()) {

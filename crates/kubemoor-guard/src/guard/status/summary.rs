@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use kubemoor_declare::model::text::one_line;
+use kubemoor_declare::model::text::{one_line, shortened};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::guarded::{
@@ -197,7 +197,7 @@ fn shown(drifted: &Drifted, home: &str, since: Timestamp) -> DriftedObject {
 }
 
 fn cut(text: &str) -> String {
-    one_line(text).chars().take(TEXT).collect()
+    shortened(one_line(text), TEXT).into_owned()
 }
 
 fn number(count: usize) -> u64 {
