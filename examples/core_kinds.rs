@@ -74,10 +74,7 @@ async fn main() -> Result<()> {
     let mut reduction = openapi::Reduction::default();
     let wanted = |gvk: &Gvk| facts.contains_key(&(gvk.group.clone(), gvk.kind.clone()));
     for document in &documents {
-        match is_v3(document)? {
-            true => reduction.add_v3(document, &wanted)?,
-            false => reduction.add_v2(document, &wanted)?,
-        }
+        reduction.add(document, &wanted)?;
     }
     let facts: Vec<KindFacts> = facts.into_values().collect();
     print_text(&catalog::encode(&facts, &reduction.finish())?)
@@ -86,11 +83,6 @@ async fn main() -> Result<()> {
 fn print_text(text: &str) -> Result<()> {
     use std::io::Write;
     std::io::stdout().write_all(text.as_bytes()).context("cannot write the catalog to standard output")
-}
-
-fn is_v3(document: &[u8]) -> Result<bool> {
-    let document: Value = serde_json::from_slice(document).context("a document is no JSON")?;
-    Ok(document.get("openapi").is_some())
 }
 
 /// The documents of a server: version 3 where it serves them, else version 2.

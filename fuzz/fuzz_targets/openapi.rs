@@ -9,8 +9,7 @@ use serde_json::json;
 
 fuzz_target!(|document: &[u8]| {
     let mut reduction = Reduction::default();
-    let _ = reduction.add_v3(document, &|_| true);
-    let _ = reduction.add_v2(document, &|_| true);
+    let _ = reduction.add(document, &|_| true);
     let _ = facts(document);
     let object = json!({
         "metadata": {"name": "a", "labels": {"a": "b"}},

@@ -29,7 +29,7 @@ struct Row {
 /// The types of a kind as the server's own document has them.
 fn published(document: &[u8], wanted: &Gvk) -> Option<KindSchema> {
     let mut reduction = Reduction::default();
-    reduction.add_v2(document, &|gvk| gvk == wanted).unwrap();
+    reduction.add(document, &|gvk| gvk == wanted).unwrap();
     reduction.finish().into_iter().next().map(|(_, schema)| schema)
 }
 

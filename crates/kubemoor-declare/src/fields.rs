@@ -255,7 +255,7 @@ impl Elements {
 }
 
 /// The memory that a value takes beside itself, about, in bytes.
-fn weight(value: &Value) -> usize {
+pub fn weight(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),

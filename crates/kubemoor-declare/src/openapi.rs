@@ -20,6 +20,7 @@ use super::equality;
 use super::path::Path;
 use super::schema::{
     KindSchema, ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, Struct, StructField, TypeBuilder, TypeId,
+    is_deeper,
 };
 use crate::model::Gvk;
 
@@ -67,23 +68,11 @@ pub fn from_crd(crd: &Value) -> Result<Vec<(Gvk, KindSchema)>, SchemaError> {
     Ok(found)
 }
 
-fn is_deeper(value: &Value, levels: usize) -> bool {
-    let mut rest = vec![(value, 0)];
-    while let Some((value, depth)) = rest.pop() {
-        if depth > levels {
-            return true;
-        }
-        match value {
-            Value::Array(items) => rest.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(map) => rest.extend(map.values().map(|item| (item, depth + 1))),
-            _ => {}
-        }
-    }
-    false
-}
-
+/// An OpenAPI document: version 2 has its definitions at the top, version 3 among its components.
 #[derive(Deserialize)]
-struct V3 {
+struct DefinitionsDocument {
+    #[serde(default)]
+    definitions: BTreeMap<String, SchemaNode>,
     #[serde(default)]
     components: Components,
 }
@@ -92,12 +81,6 @@ struct V3 {
 struct Components {
     #[serde(default)]
     schemas: BTreeMap<String, SchemaNode>,
-}
-
-#[derive(Deserialize)]
-struct V2 {
-    #[serde(default)]
-    definitions: BTreeMap<String, SchemaNode>,
 }
 
 /// One schema. DeclaredFields of another type than expected read as absent: aggregated
@@ -211,15 +194,13 @@ pub struct Reduction {
 }
 
 impl Reduction {
-    pub fn add_v3(&mut self, document: &[u8], wanted: &dyn Fn(&Gvk) -> bool) -> Result<(), SchemaError> {
-        let document: V3 = serde_json::from_slice(document).map_err(SchemaError::Document)?;
-        self.add(&document.components.schemas, wanted);
-        Ok(())
-    }
-
-    pub fn add_v2(&mut self, document: &[u8], wanted: &dyn Fn(&Gvk) -> bool) -> Result<(), SchemaError> {
-        let document: V2 = serde_json::from_slice(document).map_err(SchemaError::Document)?;
-        self.add(&document.definitions, wanted);
+    /// Adds the kinds of an OpenAPI document.
+    pub fn add(&mut self, document: &[u8], wanted: &dyn Fn(&Gvk) -> bool) -> Result<(), SchemaError> {
+        let document: DefinitionsDocument =
+            serde_json::from_slice(document).map_err(SchemaError::Document)?;
+        for definitions in [&document.definitions, &document.components.schemas] {
+            self.add_definitions(definitions, wanted);
+        }
         Ok(())
     }
 
@@ -244,7 +225,7 @@ impl Reduction {
         self.kinds.into_iter().map(|(gvk, root)| (gvk, schema(root))).collect()
     }
 
-    fn add(&mut self, definitions: &BTreeMap<String, SchemaNode>, wanted: &dyn Fn(&Gvk) -> bool) {
+    fn add_definitions(&mut self, definitions: &BTreeMap<String, SchemaNode>, wanted: &dyn Fn(&Gvk) -> bool) {
         for (name, node) in definitions {
             let Some([kind]) = node.kinds.as_deref() else { continue };
             let gvk =

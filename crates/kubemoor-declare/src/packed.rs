@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::declare::declare;
 use super::fields::DeclaredFields;
-use super::schema::{KindSchema, TypeId, Types};
+use super::schema::{KindSchema, TypeId, Types, is_deeper};
 
 /// Fields that take more than this are kept as they are: to read them again would cost a verdict a millisecond.
 pub const HEAVY: usize = 256 << 10;
@@ -60,7 +60,7 @@ impl PackedFields {
         schema: Option<Arc<KindSchema>>,
         cache: &Arc<FieldsCache>,
     ) -> Self {
-        if fields.weight() <= HEAVY && is_shallow(document, 0) {
+        if fields.weight() <= HEAVY && !is_deeper(document, DEPTH) {
             let text = document.to_string();
             if text.len() <= HEAVY
                 && let Ok(text) = Compressed::new(text.as_bytes())
@@ -172,16 +172,6 @@ impl fmt::Debug for FieldsCache {
             .field("asked", &self.asked())
             .field("read", &self.read())
             .finish_non_exhaustive()
-    }
-}
-
-/// Whether the nesting of a value is within the limit of a JSON parser.
-fn is_shallow(value: &Value, depth: usize) -> bool {
-    let below = |value| is_shallow(value, depth + 1);
-    match value {
-        Value::Array(items) => depth < DEPTH && items.iter().all(below),
-        Value::Object(map) => depth < DEPTH && map.values().all(below),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
 

@@ -10,6 +10,22 @@ use serde_json::Value;
 /// The nesting below which nothing is declared or compared. It is the limit of the JSON parsers in this program.
 pub const MAX_DEPTH: usize = 128;
 
+/// Whether a value has more than so many levels of nesting.
+pub(super) fn is_deeper(value: &Value, levels: usize) -> bool {
+    let mut rest = vec![(value, 0)];
+    while let Some((value, depth)) = rest.pop() {
+        if depth > levels {
+            return true;
+        }
+        match value {
+            Value::Array(items) => rest.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(map) => rest.extend(map.values().map(|item| (item, depth + 1))),
+            _ => {}
+        }
+    }
+    false
+}
+
 #[derive(Clone, Debug)]
 pub struct KindSchema {
     /// The arena in which the kind's types lie, shared by kinds.

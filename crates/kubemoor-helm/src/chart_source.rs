@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::manifest;
 use super::record::{ChartVersion, PackedRecord, RecordError, json_error};
+use kubemoor_declare::fields::weight;
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
 
@@ -111,18 +112,6 @@ impl ChartSource {
         };
         Some(text.to_owned())
     }
-}
-
-fn weight(value: &Value) -> usize {
-    let below = match value {
-        Value::Object(map) => {
-            map.iter().map(|(name, value)| 2 * size_of::<String>() + name.len() + weight(value)).sum()
-        }
-        Value::Array(items) => items.iter().map(weight).sum(),
-        Value::String(text) => text.len(),
-        _ => 0,
-    };
-    size_of::<Value>() + below
 }
 
 #[derive(Clone, Debug, PartialEq)]

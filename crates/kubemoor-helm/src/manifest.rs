@@ -10,10 +10,11 @@ use std::ops::ControlFlow;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
+use super::release::gvk;
 pub use super::yaml::YamlError;
 use super::yaml::{self, Budget, shortest};
 use kubemoor_declare::model::{
-    Gvk, MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY, ReleaseId,
+    MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY, ReleaseId,
 };
 
 /// The memory limit for the objects of one manifest, in bytes, where they are held together. A manifest that
@@ -376,7 +377,7 @@ fn normalise(value: &mut Value) {
 /// one without a namespace gets the release's.
 pub fn identify(object: &Value, release: &ReleaseId, namespaced: Option<bool>) -> ObjectId {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let gvk = Gvk::from_api_version(text("/apiVersion"), text("/kind"));
+    let gvk = gvk(object);
     let namespace = match (namespaced, text("/metadata/namespace")) {
         (Some(false), _) => None,
         (_, "") => Some(release.namespace.clone()),
@@ -455,8 +456,7 @@ pub fn written(manifest: &str, object: &ObjectId) -> Option<Written> {
 /// Whether a document is this object. A document without a namespace is in its release's namespace, or in none.
 fn is_object(value: &Value, object: &ObjectId) -> bool {
     let text = |pointer| value.pointer(pointer).and_then(Value::as_str);
-    let gvk =
-        Gvk::from_api_version(text("/apiVersion").unwrap_or_default(), text("/kind").unwrap_or_default());
+    let gvk = gvk(value);
     gvk.group == object.group
         && gvk.kind == object.kind
         && text("/metadata/name") == Some(&object.name)

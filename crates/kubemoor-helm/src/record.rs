@@ -114,11 +114,10 @@ impl PackedRecord {
         read(&self.bytes()?, DEFAULT_CAP, keeps, String::new())
     }
 
-    /// Unpacks the manifest into `room`, over what that held.
-    pub fn manifest(&self, room: &mut String) -> Result<(), RecordError> {
-        room.clear();
-        *room = read(&self.bytes()?, DEFAULT_CAP, MANIFEST_CAP, std::mem::take(room))?.0.manifest;
-        Ok(())
+    pub fn manifest(&self) -> Result<String, RecordError> {
+        // Reserved memory is not in use before it is written to.
+        let room = String::with_capacity(MANIFEST_CAP);
+        Ok(read(&self.bytes()?, DEFAULT_CAP, MANIFEST_CAP, room)?.0.manifest)
     }
 
     /// The whole JSON of the record, if it has at most `cap` bytes.

@@ -3,7 +3,6 @@
 //! itself only marks the release invalid. Of a record only its compressed manifest is kept, and a long manifest is in memory
 //! only while it is read.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,9 +12,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::manifest::{self, SkippedDocument};
-use super::record::{
-    ApplyMethod, ChartVersion, MANIFEST_CAP, PackedRecord, Record, RecordError, ReleaseStatus,
-};
+use super::record::{ApplyMethod, ChartVersion, PackedRecord, Record, RecordError, ReleaseStatus};
 use super::storage::Storage;
 use kubemoor_declare::catalog::{Catalog, KindFacts};
 use kubemoor_declare::declare::{Digest, declare, fill_null_entries};
@@ -256,10 +253,6 @@ pub struct Payload {
 /// The longest manifest that is read beside others, in bytes.
 const LIGHT: usize = 256 << 10;
 
-thread_local! {
-    static ROOM: RefCell<String> = RefCell::default();
-}
-
 impl Payload {
     /// Whether reading its manifest needs so much memory that only one is read at a time.
     pub fn is_heavy(&self) -> bool {
@@ -281,16 +274,10 @@ impl Payload {
 
     /// Reads the manifest of its record.
     pub fn with_text<T>(&self, record: &Record, read: impl FnOnce(&str) -> T) -> Result<T, RecordError> {
-        let Some(packed) = &self.packed else { return Ok(read(&record.manifest)) };
-        // One that is read inside of another has a place of its own.
-        let mut room = ROOM.take();
-        // Reserved memory is not in use before it is written to.
-        room.reserve_exact(MANIFEST_CAP);
-        let outcome = packed.manifest(&mut room).map(|()| read(&room));
-        room.clear();
-        room.shrink_to(SHORT);
-        ROOM.set(room);
-        outcome
+        match &self.packed {
+            Some(packed) => packed.manifest().map(|text| read(&text)),
+            None => Ok(read(&record.manifest)),
+        }
     }
 }
 

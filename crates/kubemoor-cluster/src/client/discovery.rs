@@ -201,18 +201,14 @@ impl OpenApiDocuments {
         let mut types = Vec::new();
         for url in urls {
             let document = call::send(client, call::get(url)?, BODY_CAP, PATIENCE).await?;
-            let (wanted, is_v2) = (wanted.clone(), matches!(self, Self::V2));
+            let wanted = wanted.clone();
             types.extend(
                 reduce(move || {
                     let core = catalog::core();
                     let wanted =
                         |gvk: &Gvk| wanted.contains(gvk) || core.facts(&gvk.group, &gvk.kind).is_some();
                     let mut reduction = Reduction::default();
-                    if is_v2 {
-                        reduction.add_v2(&document, &wanted)
-                    } else {
-                        reduction.add_v3(&document, &wanted)
-                    }?;
+                    reduction.add(&document, &wanted)?;
                     Ok(reduction.finish())
                 })
                 .await?,

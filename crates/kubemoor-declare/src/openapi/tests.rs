@@ -10,13 +10,13 @@ fn bytes(document: &Value) -> Vec<u8> {
 
 fn from_v2(document: &[u8], wanted: &dyn Fn(&Gvk) -> bool) -> Vec<(Gvk, KindSchema)> {
     let mut reduction = Reduction::default();
-    reduction.add_v2(document, wanted).unwrap();
+    reduction.add(document, wanted).unwrap();
     reduction.finish()
 }
 
 fn from_v3(document: &[u8]) -> Result<Vec<(Gvk, KindSchema)>, SchemaError> {
     let mut reduction = Reduction::default();
-    reduction.add_v3(document, &|_| true)?;
+    reduction.add(document, &|_| true)?;
     Ok(reduction.finish())
 }
 
