@@ -1,8 +1,9 @@
 //! A body as the API server, or anybody who reaches the port, may send it.
 #![no_main]
 
+use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::prune::Pruned;
-use kubemoor_guard::webhook::review::{AdmissionRequest, ReviewHead, object};
+use kubemoor_guard::webhook::review::{AdmissionRequest, ReviewHead};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ fuzz_target!(|body: &[u8]| {
     let head = ReviewHead::parse(body);
     let Ok(request) = AdmissionRequest::parse(body) else { return };
     let texts = [&request.object, &request.old_object];
-    let objects = texts.map(|text| text.as_ref().and_then(|text| object(text.get()).ok()));
+    let objects = texts.map(|text| text.as_ref().and_then(Excerpt::value));
     if let (Some(new), Some(old)) = (&request.object, &request.old_object) {
         let _ = Pruned::new(&[]).pair(old, new);
     }

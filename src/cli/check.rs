@@ -17,8 +17,9 @@ use super::{CommandOutcome, warn};
 use kubemoor_cluster::mirror::directory;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
+use kubemoor_declare::outline::Excerpt;
 use kubemoor_guard::webhook::case::{Basis, ReviewCase, ReviewSubject};
-use kubemoor_guard::webhook::review::{self, AdmissionRequest};
+use kubemoor_guard::webhook::review::AdmissionRequest;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
@@ -156,11 +157,7 @@ pub(super) fn judge(
 /// The release of a manifest that does not name one: the release that the reviewed object names, else the one
 /// in the file's name, in the object's namespace.
 fn assumed_release(file: &Path, request: &AdmissionRequest<'_>) -> ReleaseId {
-    let object = request
-        .old_object
-        .as_ref()
-        .or(request.object.as_ref())
-        .and_then(|text| review::object(text.get()).ok());
+    let object = request.old_object.as_ref().or(request.object.as_ref()).and_then(Excerpt::value);
     if let Some(ObjectOwner::Release(id)) = object.as_ref().map(ObjectOwner::named_by) {
         return id;
     }

@@ -215,7 +215,8 @@ async fn explain_declared(
         }
     }
     let text = live.as_ref().map(Value::to_string);
-    let writers = || text.as_deref().map(|text| LiveWriters::read(&Excerpt::new(text))).unwrap_or_default();
+    let writers =
+        || text.as_deref().and_then(Excerpt::new).map(|text| LiveWriters::read(&text)).unwrap_or_default();
     let record = Some(&*release.latest);
     let owner =
         declared.map_or(Upgrader::Helm, |declared| Upgrader::find(&declared.fields(), record, writers));

@@ -18,12 +18,11 @@ fn deployments() -> Option<Arc<KindSchema>> {
 
 fn prune(fields: &[&DeclaredFields], whole: &Value) -> Value {
     let text = whole.to_string();
-    Pruned::new(fields).read(&Excerpt::new(&text)).unwrap()
+    Pruned::new(fields).read(&Excerpt::new(&text).unwrap()).unwrap()
 }
 
 fn pair(fields: &[&DeclaredFields], old: &Value, new: &Value) -> (Value, Value) {
-    let (old, new) = (old.to_string(), new.to_string());
-    Pruned::new(fields).pair(&Excerpt::new(&old), &Excerpt::new(&new)).unwrap()
+    pair_of_texts(fields, &old.to_string(), &new.to_string())
 }
 
 /// `new` with half of what is in `old`, as an edit leaves most of an object.
@@ -57,7 +56,7 @@ fn read(text: &str) -> Value {
 }
 
 fn pair_of_texts(fields: &[&DeclaredFields], old: &str, new: &str) -> (Value, Value) {
-    Pruned::new(fields).pair(&Excerpt::new(old), &Excerpt::new(new)).unwrap()
+    Pruned::new(fields).pair(&Excerpt::new(old).unwrap(), &Excerpt::new(new).unwrap()).unwrap()
 }
 
 #[test]
@@ -166,16 +165,15 @@ fn last_duplicate_json_key_wins() {
 }
 
 #[test]
-fn pruning_fails_when_either_object_has_malformed_json() {
+fn pruning_fails_when_either_object_cannot_be_read() {
     let declared = json!({"spec": {"replicas": 1}});
     let fields = declare(&declared, deployments().as_deref());
     let right = r#"{"spec":{"replicas":1}}"#;
     let deep = format!(r#"{{"spec":{{"replicas":{}1{}}}}}"#, "[".repeat(100_000), "]".repeat(100_000));
-    for wrong in
-        ["", "{", "[", r#"{"spec":{"replicas":1e999}}"#, r#"{"spec":{"replicas":1]}"#, r#"{"spec"}"#, &deep]
-    {
+    for wrong in [r#"{"spec":{"replicas":1e999}}"#, &deep] {
         for (old, new) in [(right, wrong), (wrong, right)] {
-            assert_eq!(Pruned::new(&[&fields]).pair(&Excerpt::new(old), &Excerpt::new(new)), None, "{wrong}");
+            let (old, new) = (Excerpt::new(old).unwrap(), Excerpt::new(new).unwrap());
+            assert_eq!(Pruned::new(&[&fields]).pair(&old, &new), None, "{wrong}");
         }
     }
 }
@@ -218,11 +216,6 @@ fn without_a_declaration_the_identity_stays() {
     let live = json!({"kind": "A", "metadata": {"name": "a"}, "spec": {"suspend": true, "x": 1}, "data": {"a": "b"}});
     let expected = json!({"kind": "A", "metadata": {"name": "a"}, "spec": {"suspend": true}});
     assert_eq!(prune(&[], &live), expected);
-}
-
-#[test]
-fn a_text_that_is_no_json_is_an_error() {
-    assert_eq!(Pruned::new(&[]).read(&Excerpt::new("{\"spec\": {\"x\": [1, }}")), None);
 }
 
 /// Deployments with fields that exclude one another, sometimes with two of them.

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use super::review::{self, AdmissionRequest};
+use super::review::AdmissionRequest;
 use kubemoor_cluster::mirror::autoscalers::{self, Scaling};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
@@ -26,7 +26,7 @@ pub(super) fn rows(
     index: &RwLock<Index>,
     resolver: &PolicyResolver,
 ) -> Vec<LedgerRow> {
-    let parse = |text: &Option<Excerpt<'_>>| review::object(text.as_ref()?.get()).ok();
+    let parse = |text: &Option<Excerpt<'_>>| text.as_ref()?.value();
     let (old, new) = (parse(&request.old_object), parse(&request.object));
     let index = &index.read();
     let read = |object: Option<Value>| {

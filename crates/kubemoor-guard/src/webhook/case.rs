@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use smol_str::SmolStr;
 
-use super::review::{self, AdmissionRequest, GroupVersionResource, ObjectError, ReviewHead};
+use super::review::{AdmissionRequest, GroupVersionResource, ReviewHead};
 use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
@@ -78,6 +78,9 @@ pub struct ReviewCase<'a> {
     /// The records that the objects hold, where the subject is one; decoded once for all judgements.
     pub(super) held: Option<HeldRecords>,
 }
+
+/// An object is nested deeper than what is judged: its author must not gain an error by that.
+struct TooDeep;
 
 #[derive(Clone, Copy)]
 pub struct Basis<'a> {
@@ -208,6 +211,11 @@ impl<'a> ReviewCase<'a> {
         [self.old.as_ref(), self.new.as_ref()]
     }
 
+    /// The objects before and after; null where one cannot be read.
+    pub(super) fn values(&self) -> [Option<Value>; 2] {
+        self.texts().map(|text| Some(text?.value().unwrap_or_default()))
+    }
+
     /// Judges the review by the present index. No content of an object leads to an error.
     pub fn judge(&self, basis: Basis<'_>) -> Judgement {
         if self.subject.aspect == Aspect::Record {
@@ -335,7 +343,7 @@ impl<'a> ReviewCase<'a> {
         let held = match &self.held {
             Some(held) => held,
             None => {
-                read = HeldRecords::decode(self.texts().map(|text| text.map(|text| text.get().as_bytes())));
+                read = HeldRecords::decode(self.values());
                 &read
             }
         };
@@ -369,12 +377,12 @@ impl<'a> ReviewCase<'a> {
 
     /// Whether the object is being deleted, and the edit leaves what Helm reads of it.
     fn only_ends(&self) -> bool {
-        let read = |text: &Option<Excerpt<'_>>| review::object(text.as_ref()?.get()).ok();
-        let Some(old) = read(&self.old) else { return false };
+        let [old, new] = self.texts();
+        let Some(old) = old.and_then(Excerpt::value) else { return false };
         if old.pointer("/metadata/deletionTimestamp").is_none() {
             return false;
         }
-        match read(&self.new) {
+        match new.and_then(Excerpt::value) {
             Some(new) => ["/metadata/labels", "/data"].iter().all(|it| old.pointer(it) == new.pointer(it)),
             None => self.operation == Operation::Delete,
         }
@@ -385,10 +393,11 @@ impl<'a> ReviewCase<'a> {
         &self,
         claims: &[Arc<Release>],
         rules: &Rules<'_>,
-    ) -> Result<(Option<Value>, Option<Value>), ObjectError> {
+    ) -> Result<(Option<Value>, Option<Value>), TooDeep> {
         if self.subject.aspect == Aspect::Object && is_sealed(rules.resolver, &self.subject.object, claims) {
-            let read =
-                |text: &Option<Excerpt<'_>>| text.as_ref().map(|text| review::object(text.get())).transpose();
+            let read = |text: &Option<Excerpt<'_>>| {
+                text.as_ref().map(|text| text.value().ok_or(TooDeep)).transpose()
+            };
             return Ok((read(&self.old)?, read(&self.new)?));
         }
         let declarations = claims.iter().filter_map(|claim| claim.objects.get(&self.subject.object));
@@ -415,15 +424,15 @@ impl<'a> ReviewCase<'a> {
         &self,
         text: Option<&Excerpt<'_>>,
         declared: &[&DeclaredFields],
-    ) -> Result<Option<Value>, ObjectError> {
+    ) -> Result<Option<Value>, TooDeep> {
         let Some(text) = text else { return Ok(None) };
         if let Aspect::Scale(replicas) = &self.subject.aspect {
-            let scale = review::object(text.get())?;
+            let scale = text.value().ok_or(TooDeep)?;
             // An absent number is zero: the API server leaves zeros out.
             let count = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| Value::from(0));
             return Ok(Some(nest(&replicas.0, count)));
         }
-        Pruned::new(declared).read(text).map_or_else(|| review::object(text.get()), Ok).map(Some)
+        Pruned::new(declared).read(text).or_else(|| text.value()).ok_or(TooDeep).map(Some)
     }
 
     /// The claims that count, by the known owner of the object: the owner's first, the others in
@@ -588,13 +597,10 @@ pub(super) struct HeldRecords {
 }
 
 impl HeldRecords {
-    /// Decodes the records in the texts of a review's objects, before and after. This takes time, and no memory beyond
-    /// that of the texts. An object that cannot be read holds no record.
-    pub(super) fn decode<T: AsRef<[u8]>>(objects: [Option<T>; 2]) -> Self {
-        let [old, new] = objects.map(|text| {
-            let object = serde_json::from_slice(text?.as_ref()).unwrap_or_default();
-            Some(stored(&object))
-        });
+    /// Decodes the records in the objects of a review, before and after. This takes time, and no memory beyond that of
+    /// the objects.
+    pub(super) fn decode(objects: [Option<Value>; 2]) -> Self {
+        let [old, new] = objects.map(|object| object.as_ref().map(stored));
         Self { old, new }
     }
 }

@@ -15,10 +15,10 @@ use tokio::time::{Instant, timeout};
 
 use super::case::{Aspect, Judgement, ReviewCase};
 use super::look::Looker;
-use super::review;
 use super::shares::aside;
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_declare::model::{Actor, DriftMode, Operation, ReleaseId};
+use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::values::{self, Candidate, ValueQuestion};
 use kubemoor_policy::Policy;
@@ -206,7 +206,7 @@ pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &
         return None;
     }
     let [old, new] = case.texts();
-    let [old, new] = [labels(old?.get())?, labels(new?.get())?];
+    let [old, new] = [labels(old?)?, labels(new?)?];
     if old == new {
         return None;
     }
@@ -236,12 +236,11 @@ fn is_milder(policies: &Policies, release: &ReleaseId, old: &Labels, new: &Label
     after.edits < before.edits || strictness(&after) < strictness(&before)
 }
 
-fn labels(text: &str) -> Option<Labels> {
-    let object = review::object(text).ok()?;
-    let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
-    labels
-        .filter(|labels| !labels.is_null())
-        .map_or(Some(Labels::new()), |labels| serde_json::from_value(labels.clone()).ok())
+fn labels(object: &Excerpt<'_>) -> Option<Labels> {
+    match object.at(&["metadata", "labels"]).map(|labels| labels.value()) {
+        None | Some(Some(Value::Null)) => Some(Labels::new()),
+        Some(labels) => serde_json::from_value(labels?).ok(),
+    }
 }
 
 #[cfg(test)]

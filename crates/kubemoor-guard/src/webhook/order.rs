@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::look::LiveCluster;
-use super::review::{self, AdmissionRequest, AdmissionResponse, ReviewHead};
+use super::review::{AdmissionRequest, AdmissionResponse, ReviewHead};
 use super::validate::Setup;
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::call::ClusterError;
@@ -71,7 +71,7 @@ pub(super) fn is_order(head: &ReviewHead) -> bool {
 /// either object cannot be read.
 pub(super) fn objects(request: &AdmissionRequest<'_>) -> Option<(Value, Value)> {
     let read = |text: &Option<Excerpt<'_>>| match text {
-        Some(text) => review::object(text.get()).ok(),
+        Some(text) => text.value(),
         None => Some(Value::Null),
     };
     Some((read(&request.old_object)?, read(&request.object)?))

@@ -127,7 +127,7 @@ impl ObjectVersion {
         changed: impl IntoIterator<Item = &'p Path>,
     ) -> Option<Self> {
         let generation = |object: &Excerpt<'_>| -> Option<i64> {
-            serde_json::from_str(object.at(&["metadata", "generation"])?.get()).ok()
+            object.at(&["metadata", "generation"])?.value()?.as_i64()
         };
         let [uid, resource_version] = old.texts(&["metadata"], ["uid", "resourceVersion"]);
         let is_given = |text: &String| !text.is_empty();

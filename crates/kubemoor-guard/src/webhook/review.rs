@@ -2,9 +2,7 @@
 //!
 //! [`ReviewHead::parse`] reads who and what from the front of a body without touching the objects,
 //! [`AdmissionRequest::parse`] reads all of it and leaves the objects as text, [`AdmissionResponse`] writes the answer.
-//! Reading a body never recurses with its nesting, so its sender cannot exhaust the stack. A review that is none is a
-//! [`ReviewError`]; an object that is too deep to be judged is an [`ObjectError`], because its author is the editor and
-//! must not gain an error by it.
+//! Reading a body never recurses with its nesting, so its sender cannot exhaust the stack.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,17 +14,12 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use json_patch::Patch;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use smol_str::SmolStr;
 use thiserror::Error;
 
 use kubemoor_declare::model::{Actor, ObjectId, Operation, text};
 use kubemoor_declare::outline::Excerpt;
-
-/// The nesting that [`object`] reads; deeper ones are [`ObjectError::TooDeep`].
-/// It is the fixed bound of the parser.
-pub const MAX_DEPTH: usize = 127;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReviewHead {
@@ -93,14 +86,6 @@ pub enum ReviewError {
     Missing(&'static str),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ObjectError {
-    #[error("the object nests more than {MAX_DEPTH} levels deep")]
-    TooDeep,
-    #[error("the object holds a value that cannot be read")]
-    Unreadable,
-}
-
 impl ReviewHead {
     /// Reads a review's head from the front of `body`, which may be cut off
     /// behind it: the API server writes the objects last.
@@ -142,21 +127,13 @@ impl<'a> AdmissionRequest<'a> {
         let mut fields = fields(body)?;
         Ok(Self {
             actor: fields.author().unwrap_or_default(),
-            object: fields.object.map(|text| Excerpt::new(text.get())),
-            old_object: fields.old_object.map(|text| Excerpt::new(text.get())),
+            object: fields.object.take(),
+            old_object: fields.old_object.take(),
             dry_run: fields.dry_run.unwrap_or(false),
             field_manager: fields.options.take().and_then(|options| filled(options.field_manager)),
             head: fields.head()?,
         })
     }
-}
-
-/// Reads one object of a review. If a key occurs twice, the last one counts, as in the API server.
-pub fn object(text: &str) -> Result<Value, ObjectError> {
-    serde_json::from_str(text).map_err(|_| {
-        let is_too_deep = structure(text.as_bytes()).any(|(_, depth)| depth > MAX_DEPTH);
-        if is_too_deep { ObjectError::TooDeep } else { ObjectError::Unreadable }
-    })
 }
 
 /// The places at which something begins, or another one follows, and how deep they are.
@@ -201,9 +178,9 @@ struct ReviewFields<'a> {
     operation: Option<String>,
     user_info: Option<RequestUser>,
     #[serde(borrow)]
-    object: Option<&'a RawValue>,
+    object: Option<Excerpt<'a>>,
     #[serde(borrow)]
-    old_object: Option<&'a RawValue>,
+    old_object: Option<Excerpt<'a>>,
     dry_run: Option<bool>,
     options: Option<Options>,
 }

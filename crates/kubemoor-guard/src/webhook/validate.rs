@@ -210,7 +210,7 @@ impl Validator {
         };
         let mut case = ReviewCase::new(subject, AdmissionRequest::parse(bytes)?, driver);
         if case.is_record() {
-            match self.decode_records(&case, bytes, deadline).await {
+            match self.decode_records(&case, deadline).await {
                 Some(held) => case.held = Some(held),
                 None => return Ok(self.decide_unread(case, stage, UnreadCause::Late)),
             }
@@ -359,20 +359,15 @@ impl Validator {
 
     /// Decodes records apart from the threads that answer, a few at a time; `None` if that takes
     /// longer than until `deadline`.
-    async fn decode_records(
-        &self,
-        case: &ReviewCase<'_>,
-        body: &Bytes,
-        deadline: Instant,
-    ) -> Option<HeldRecords> {
+    async fn decode_records(&self, case: &ReviewCase<'_>, deadline: Instant) -> Option<HeldRecords> {
         let namespace = case.subject.object.namespace.as_deref().unwrap_or_default();
         // By namespace alone: a user such as Flux's writes the records of many.
         let turn = self.decoding.take(namespace, namespace, deadline).await.ok()?;
-        let texts = case.texts().map(|text| text.map(|text| body.slice_ref(text.get().as_bytes())));
+        let objects = case.values();
         let decoding = tokio::task::spawn_blocking(move || {
             // Held until decoding ends, even if its result is no longer needed.
             let _turn = turn;
-            HeldRecords::decode(texts)
+            HeldRecords::decode(objects)
         });
         Some(timeout_at(deadline, decoding).await.ok()?.unwrap_or_default())
     }
@@ -681,9 +676,7 @@ fn revert_plan(
     judgement: &Judgement,
     resolver: &PolicyResolver,
 ) -> Result<RevertPlan, Irreversible> {
-    let [Some(old), Some(new)] =
-        case.texts().map(|text| text.and_then(|text| review::object(text.get()).ok()))
-    else {
+    let [Some(old), Some(new)] = case.texts().map(|text| text?.value()) else {
         return Err(Irreversible::TooDeep);
     };
     let (Some(grounds), Some(JudgedFacts::Edit(facts))) = (&judgement.verdict.grounds, &judgement.facts)

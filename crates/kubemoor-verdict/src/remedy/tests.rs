@@ -11,7 +11,7 @@ fn permanent(metadata: Value, writer: RecordWriter, live: &Value) -> String {
     let head = RecordHead::clone(&assembled(SampleRecord::default(), None).latest);
     let record = RecordHead { writer, touched: "2026-04-01T12:00:00Z".parse().unwrap(), ..head };
     let live = live.to_string();
-    let writers = || LiveWriters::read(&Excerpt::new(&live));
+    let writers = || LiveWriters::read(&Excerpt::new(&live).unwrap());
     let owner = Upgrader::find(&declare(&manifest, None), Some(&record), writers);
     let release = ReleaseId { namespace: "shop".into(), name: "shop".into() };
     Upgrade { release, owner, chart: None }.text(&[])
@@ -87,7 +87,7 @@ fn owner_is_told_from_the_last_field_manager() {
     let [old, new] = [none(), live("argocd-controller", after, none())].map(|it| it.to_string());
     let newest = |texts: [&str; 2]| {
         let [old, new] = texts.map(Excerpt::new);
-        LiveWriters::of_review([Some(&old), Some(&new)]).newest
+        LiveWriters::of_review([old.as_ref(), new.as_ref()]).newest
     };
     assert!(newest([&old, &new]).is_some());
     assert!(newest(["", "not JSON"]).is_none());

@@ -17,7 +17,7 @@ use kubemoor_verdict::edit::Rules;
 
 fn texts(annotations: Value) -> AllowAnnotations {
     let object = json!({"metadata": {"name": "web", "annotations": annotations}}).to_string();
-    excerpted(Some(&Excerpt::new(&object)))
+    excerpted(Excerpt::new(&object).as_ref())
 }
 
 #[test]

@@ -73,6 +73,7 @@ mod labels {
     use super::super::*;
     use crate::sample_releases::{SampleRecord, assembled};
     use crate::webhook::case::ReviewSubject;
+    use crate::webhook::review;
     use kubemoor_declare::model::EditsMode;
     use kubemoor_policy::compile;
     use kubemoor_runtime::config::RecordDriver;

@@ -51,8 +51,9 @@ fn a_request_holds_its_objects_as_they_were_sent() {
     assert_eq!(request.head, ReviewHead::parse(UPDATE.as_bytes()).unwrap());
     assert_eq!(request.actor.user, "jane");
     assert_eq!(request.actor.groups, ["dev", "system:authenticated"]);
-    assert_eq!(request.object.unwrap().get(), r#"{"kind":"Deployment","spec":{"replicas":3}}"#);
-    assert_eq!(object(request.old_object.unwrap().get()).unwrap()["spec"]["replicas"], 2);
+    let object = |replicas: u8| Some(json!({"kind": "Deployment", "spec": {"replicas": replicas}}));
+    assert_eq!(request.object.unwrap().value(), object(3));
+    assert_eq!(request.old_object.unwrap().value(), object(2));
     assert!(request.dry_run);
     assert_eq!(request.field_manager.as_deref(), Some("kubectl-edit"));
 }
@@ -158,29 +159,6 @@ fn malformed_review_is_rejected_with_a_clear_error() {
 }
 
 #[test]
-fn an_object_is_read_down_to_its_bound() {
-    let nested = |levels: usize| {
-        let text = format!("{}7{}", "[".repeat(levels), "]".repeat(levels));
-        object(&text)
-    };
-    assert!(nested(MAX_DEPTH).is_ok());
-    assert_eq!(nested(MAX_DEPTH + 1), Err(ObjectError::TooDeep));
-    assert_eq!(nested(100_000), Err(ObjectError::TooDeep));
-}
-
-#[test]
-fn brackets_within_text_are_no_nesting() {
-    let text = format!(r#"{{"a\"{}": 1e999}}"#, "[".repeat(1000));
-    assert_eq!(object(&text), Err(ObjectError::Unreadable));
-}
-
-#[test]
-fn last_duplicate_key_of_an_object_counts() {
-    let text = r#"{"replicas": 1, "replicas": 2}"#;
-    assert_eq!(object(text), Ok(json!({"replicas": 2})));
-}
-
-#[test]
 fn a_review_of_any_depth_is_read_without_recursion() {
     let deep = format!("{}{}", r#"{"a":["#.repeat(100_000), "]}".repeat(100_000));
     for field in ["object", "oldObject", "options", "userInfo", "kind", "requestKind", "future"] {
@@ -190,7 +168,7 @@ fn a_review_of_any_depth_is_read_without_recursion() {
         // A field of another shape is malformed; what counts is that it returns.
         match AdmissionRequest::parse(text.as_bytes()) {
             Ok(request) if field == "object" => {
-                assert_eq!(object(request.object.unwrap().get()), Err(ObjectError::TooDeep));
+                assert_eq!(request.object.unwrap().value(), None);
             }
             Ok(_) => assert_ne!(field, "kind"),
             Err(error) => assert!(matches!(error, ReviewError::Missing(_)), "{field}: {error}"),
@@ -329,8 +307,8 @@ fn an_editor_cannot_pass_another_object_off() {
     for (new, old) in decoys.iter().flat_map(|new| decoys.iter().map(move |old| (new, old))) {
         let body = format!(r#"{front}"object":{new},"oldObject":{old},"dryRun"{tail}"#);
         let request = AdmissionRequest::parse(body.as_bytes()).unwrap();
-        assert_eq!(request.object.unwrap().get(), *new);
-        assert_eq!(request.old_object.unwrap().get(), *old);
+        assert_eq!(request.object.unwrap().value(), serde_json::from_str(new).ok());
+        assert_eq!(request.old_object.unwrap().value(), serde_json::from_str(old).ok());
     }
 }
 
