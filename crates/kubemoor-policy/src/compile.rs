@@ -114,17 +114,15 @@ fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     let (mut all_paths, mut regexes) = (0, BTreeSet::new());
     for (rule, target, paths) in spelling::rules(spec) {
         all_paths += paths.len();
-        let parts = target.into_iter().flat_map(TargetSpec::parts);
-        for (number, (part, text)) in parts.enumerate() {
-            let text = text.as_deref().unwrap_or_default();
-            let (reason, limit) = match number {
-                0..5 => (FlawReason::InvalidRegex, MAX_REGEX),
-                _ => (FlawReason::InvalidSelector, MAX_SELECTOR),
-            };
-            is_within &= flaws.limit_length(&format!("{rule}.target.{part}"), reason, text, limit);
-            if number < 5 && !is_plain_text(text) {
-                regexes.insert(text);
-            }
+        let Some(target) = target else { continue };
+        for (field, text) in target.regexes() {
+            let field = format!("{rule}.target.{field}");
+            is_within &= flaws.limit_length(&field, FlawReason::InvalidRegex, text, MAX_REGEX);
+            regexes.extend(Some(text).filter(|text| !is_plain_text(text)));
+        }
+        for (field, text) in target.selectors() {
+            let field = format!("{rule}.target.{field}");
+            is_within &= flaws.limit_length(&field, FlawReason::InvalidSelector, text, MAX_SELECTOR);
         }
     }
     for (index, rule) in spec.allow.iter().enumerate() {
@@ -221,11 +219,10 @@ fn is_namespace(name: &str, at: &str, flaws: &mut Flaws) -> bool {
 }
 
 fn ignored(rules: &[IgnoreRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(RuleTarget, Mask)> {
-    let mut compiled = Vec::with_capacity(rules.len());
-    for (index, IgnoreRule { target, paths }) in rules.iter().enumerate() {
-        compiled.extend(masked(target.as_ref(), paths, &format!("spec.ignore[{index}]"), regexes, flaws));
-    }
-    compiled
+    let rule = |(index, IgnoreRule { target, paths }): (usize, &IgnoreRule)| {
+        masked(target.as_ref(), paths, &format!("spec.ignore[{index}]"), regexes, flaws)
+    };
+    rules.iter().enumerate().filter_map(rule).collect()
 }
 
 fn sealed(rules: &[SealRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(RuleTarget, Mask)> {

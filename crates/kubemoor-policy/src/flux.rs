@@ -158,8 +158,7 @@ fn shortened(name: String) -> String {
 /// The field by which a policy cannot select the same objects as Flux, and the reason.
 fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)> {
     let target = target?;
-    for (field, text) in target.parts().into_iter().take(5) {
-        let Some(text) = text else { continue };
+    for (field, text) in target.regexes() {
         // Inside of brackets, these have another meaning than in the regular expressions of Flux.
         if text.contains('[') && ["&&", "--", "~~"].iter().any(|set| text.contains(set)) || has_nested(text) {
             let reason =
@@ -169,7 +168,7 @@ fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)>
     }
     let rule = IgnoreRule { target: Some(target.clone()), paths: vec!["*".to_owned()] };
     let flaw = flaw_of(rule)?;
-    let field = target.parts().into_iter().map(|(field, _)| field).find(|it| flaw.field.ends_with(it));
+    let field = target.parts().map(|(field, _)| field).find(|it| flaw.field.ends_with(it));
     Some((field.unwrap_or("name"), flaw.message))
 }
 

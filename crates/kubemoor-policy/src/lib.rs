@@ -32,7 +32,6 @@ use crate::compile::Compiled;
 use crate::flaw::Flaw;
 use crate::mask::{Mask, Seal};
 use crate::pattern::PatternTrie;
-use crate::resolver::PolicyConflict;
 use crate::resource::AllowedAutoscalers;
 use crate::selector::{PolicySubject, RuleTarget};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
@@ -98,7 +97,7 @@ struct RuleCache {
     /// Those of all objects that the same targets select, by the numbers of these targets: a policy with many paths and
     /// no target costs no more for many objects.
     shared: RwLock<HashMap<Vec<usize>, Arc<ObjectRules>>>,
-    /// The empty rules, which most objects have.
+    /// The rules of objects that no rule selects.
     empty: Arc<ObjectRules>,
 }
 
@@ -136,14 +135,6 @@ impl Policy {
         self.matched.iter().map(|policy| policy.name.as_str())
     }
 
-    pub fn conflicts(&self) -> Vec<PolicyConflict> {
-        resolver::conflicts(&self.matched)
-    }
-
-    pub fn ties(&self) -> Vec<PolicyConflict> {
-        resolver::ties(&self.matched)
-    }
-
     /// Whether a rule chooses objects by labels or annotations.
     pub fn reads_metadata(&self) -> bool {
         self.matched.iter().any(|policy| policy.targets().any(RuleTarget::reads_metadata))
@@ -175,12 +166,9 @@ impl Policy {
             .filter(|(_, target)| target.selects(object, declared))
             .map(|(number, _)| number)
             .collect();
-        let known = self.rules.shared.read().get(&selecting).cloned();
-        known.unwrap_or_else(|| {
-            let rules = Arc::new(self.resolve(object, declared));
-            self.rules.shared.write().insert(selecting, Arc::clone(&rules));
-            rules
-        })
+        let mut shared = self.rules.shared.write();
+        let rules = shared.entry(selecting).or_insert_with(|| Arc::new(self.resolve(object, declared)));
+        Arc::clone(rules)
     }
 
     fn resolve(&self, object: &ObjectId, declared: &DeclaredObject) -> ObjectRules {
@@ -199,7 +187,10 @@ impl Policy {
             Ok(standing) => rules.standing.extend(standing),
             Err(flaws) => rules.flaws = flaws,
         }
-        rules.index();
+        let allowed = rules.standing.iter().map(|standing| standing.grant.mask.0.as_slice());
+        let numbered = rules.ignored.0.iter().map(std::slice::from_ref).chain(allowed).enumerate();
+        rules.trie =
+            numbered.flat_map(|(rule, patterns)| patterns.iter().map(move |it| (rule, it))).collect();
         rules
     }
 }
@@ -222,18 +213,6 @@ impl ObjectRules {
         }
         (ignored, standing)
     }
-
-    fn is_empty(&self) -> bool {
-        self.ignored.is_empty() && self.standing.is_empty() && self.sealed.is_empty() && self.flaws.is_empty()
-    }
-
-    fn index(&mut self) {
-        let allowed = self.standing.iter().map(|standing| standing.grant.mask.0.as_slice());
-        let rules = self.ignored.0.iter().map(std::slice::from_ref).chain(allowed);
-        for (number, patterns) in rules.enumerate() {
-            patterns.iter().for_each(|pattern| self.trie.add(pattern, number));
-        }
-    }
 }
 
 impl RuleCache {
@@ -248,8 +227,7 @@ impl RuleCache {
         if let Some((_, rules)) = known {
             return rules;
         }
-        let resolved = resolve();
-        let rules = if resolved.is_empty() { Arc::clone(&self.empty) } else { resolved };
+        let rules = resolve();
         let mut kept = self.kept.write();
         if kept.len() >= MANY && kept.len() == kept.capacity() {
             kept.retain(|_, (declared, _)| declared.strong_count() > 0);

@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::allowance::DELETE;
 use crate::flaw::Flaws;
-use crate::mask::Mask;
 use crate::pattern::{Pattern, PatternStep};
 use crate::resolver::VALUES;
 use crate::resource::{
@@ -126,7 +125,7 @@ pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<LintFi
             [("names", &selector.names, names), ("namespaces", &selector.namespaces, namespaces)];
         for (list, globs, there) in lists {
             for (index, glob) in globs.iter().enumerate() {
-                let Ok(compiled) = Globs::parse(std::slice::from_ref(glob)) else { continue };
+                let Some(compiled) = Globs::parse(std::slice::from_ref(glob)) else { continue };
                 if there.iter().any(|name| compiled.matches(name)) {
                     continue;
                 }
@@ -208,10 +207,7 @@ fn is_for_all_of(wide: &DriftPolicySpec, narrow: &DriftPolicySpec) -> bool {
 fn takes_in(wide: Option<&TargetSpec>, narrow: Option<&TargetSpec>) -> bool {
     let none = TargetSpec::default();
     let (wide, narrow) = (wide.unwrap_or(&none), narrow.unwrap_or(&none));
-    wide.parts().into_iter().zip(narrow.parts()).all(|((_, wide), (_, narrow))| {
-        let wide = wide.as_deref().unwrap_or_default();
-        wide.is_empty() || wide == narrow.as_deref().unwrap_or_default()
-    })
+    wide.parts().zip(narrow.parts()).all(|((_, wide), (_, narrow))| wide.is_empty() || wide == narrow)
 }
 
 /// Whether a pattern covers every path that the other one covers.
@@ -224,7 +220,8 @@ fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
 fn globs(wide: &[String], narrow: &[String]) -> bool {
     let is_all = |globs: &[String]| globs.is_empty() || globs.iter().any(|glob| glob == "*");
     is_all(wide)
-        || !narrow.is_empty() && Globs::parse(wide).is_ok_and(|wide| narrow.iter().all(|it| wide.matches(it)))
+        || !narrow.is_empty()
+            && Globs::parse(wide).is_some_and(|wide| narrow.iter().all(|it| wide.matches(it)))
 }
 
 /// A policy in its order of precedence, and the paths of its rules.
@@ -246,8 +243,6 @@ struct RulePath<'p> {
     path: &'p str,
     /// None for `delete`.
     pattern: Option<Pattern>,
-    /// Whether it names Helm's own label or annotations alone.
-    is_helms: bool,
     /// The place of the rule, and of the path in it.
     at: (usize, usize),
     /// Whether the rule applies to every user and at all times.
@@ -267,7 +262,7 @@ fn check_rules(place: usize, ranked: &[RankedPolicy<'_>], findings: &mut Vec<Lin
     let others = others(place, ranked);
     let ignoring = || others.iter().flat_map(|other| &other.ignore);
     for path in ignore {
-        if path.is_helms {
+        if path.pattern.as_ref().is_some_and(Pattern::is_helms) {
             let message = "no rule covers Helm's own label and annotations: remove the path".to_owned();
             findings.push(finding(policy, path.field.clone(), Check::Ineffective, message));
             continue;
@@ -346,16 +341,13 @@ fn paths_of<'p>(policy: &'p DriftPolicy, list: &str) -> Vec<RulePath<'p>> {
         let is_always = |it: &AllowRule| it.schedule.is_none() && it.subjects.is_empty();
         let is_unconditional = list != "allow" || policy.spec.allow.get(number).is_some_and(is_always);
         for (index, path) in paths.iter().enumerate() {
-            let pattern = Pattern::parse(path).ok();
-            let mask = Mask(Vec::from_iter(pattern.clone()));
             found.push(RulePath {
                 policy,
                 field: format!("{rule}.paths[{index}]"),
                 rule: rule.clone(),
                 target,
                 path,
-                pattern,
-                is_helms: mask.names_helms().next().is_some(),
+                pattern: Pattern::parse(path).ok(),
                 at: (number, index),
                 is_unconditional,
             });
@@ -390,7 +382,7 @@ pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Rele
             if selects(target, &here, &mut regexes) {
                 continue;
             }
-            let parts = target.parts().map(|(part, _)| part).into_iter();
+            let parts = target.parts().map(|(part, _)| part);
             let wrong: Vec<_> =
                 parts.filter(|part| !selects(&only(target, part), &here, &mut regexes)).collect();
             let mut told = |field: String, what: &str| {
@@ -427,7 +419,7 @@ fn only(target: &TargetSpec, part: &str) -> TargetSpec {
 /// Whether a policy may be for a release: the labels of its namespace are not known.
 fn may_match(policy: &DriftPolicy, release: &ReleaseId) -> bool {
     let Some(selector) = &policy.spec.releases else { return true };
-    let is_one = |globs: &[String], name: &str| Globs::parse(globs).is_ok_and(|globs| globs.matches(name));
+    let is_one = |globs: &[String], name: &str| Globs::parse(globs).is_some_and(|globs| globs.matches(name));
     is_one(&selector.names, &release.name) && is_one(&selector.namespaces, &release.namespace)
 }
 

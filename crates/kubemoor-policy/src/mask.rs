@@ -48,12 +48,7 @@ const IDENTITIES: &[&[&str]] = &[
 impl Mask {
     /// The patterns that name Helm's label or one of its annotations and nothing else: they have no effect.
     pub fn names_helms(&self) -> impl Iterator<Item = &Pattern> {
-        self.0.iter().filter(|pattern| {
-            is_mark(pattern.0.iter().map(|step| match step {
-                PatternStep::Only(segment) => Some(segment),
-                PatternStep::Any => None,
-            }))
-        })
+        self.0.iter().filter(|pattern| pattern.is_helms())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -62,7 +57,7 @@ impl Mask {
 
     /// Whether `path` or one of its parents is masked.
     pub fn covers(&self, path: &Path) -> bool {
-        !is_helms(path) && self.0.iter().any(|pattern| pattern.covers(path))
+        self.0.iter().any(|pattern| pattern.covers(path)) && !is_helms(path)
     }
 
     /// Whether something strictly below `path` is masked: then the value at `path` is compared only after
@@ -120,6 +115,16 @@ impl Mask {
                 set(into, path, before);
             }
         }
+    }
+}
+
+impl Pattern {
+    /// Whether it names Helm's label or one of its annotations and nothing else.
+    pub(crate) fn is_helms(&self) -> bool {
+        is_mark(self.0.iter().map(|step| match step {
+            PatternStep::Only(segment) => Some(segment),
+            PatternStep::Any => None,
+        }))
     }
 }
 

@@ -172,19 +172,13 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Patterns by their steps, each under the number of its rule.
+/// Patterns by their steps, each under the number of its rule: users may make many exceptions for an object with many
+/// fields.
 #[derive(Clone, Debug, Default)]
 pub struct PatternTrie {
-    /// The first is the root; it is absent where there is no pattern.
-    places: Vec<TrieNode>,
-}
-
-/// The patterns after some steps.
-#[derive(Clone, Debug, Default)]
-struct TrieNode {
-    /// The next places by a named step.
-    named: HashMap<String, usize>,
-    any: Option<usize>,
+    /// The patterns that go on with a named step.
+    named: HashMap<String, Self>,
+    any: Option<Box<Self>>,
     /// Rules of patterns that end here.
     end: Vec<usize>,
     /// Rules of patterns that pass through or end here.
@@ -192,57 +186,49 @@ struct TrieNode {
 }
 
 impl PatternTrie {
-    /// Adds a pattern of the rule with this number. Rules are added in order.
-    pub fn add(&mut self, pattern: &Pattern, rule: usize) {
-        let mut at = 0;
-        self.pass(at, rule);
-        for step in &*pattern.0 {
-            let next = self.places.len();
-            let Some(place) = self.places.get_mut(at) else { return };
-            let name = match step {
-                PatternStep::Any => None,
-                PatternStep::Only(segment) => names(segment).into_iter().next(),
-            };
-            at = match name {
-                Some(name) => *place.named.entry(name).or_insert(next),
-                None => *place.any.get_or_insert(next),
-            };
-            self.pass(at, rule);
-        }
-        if let Some(place) = self.places.get_mut(at) {
-            note(&mut place.end, rule);
-        }
-    }
-
     /// The rules that may apply to `path`, in order.
-    pub fn at(&self, path: &Path) -> Vec<usize> {
+    pub fn at<'t>(&'t self, path: &Path) -> Vec<usize> {
         let mut found = Vec::new();
-        let mut places: Vec<&TrieNode> = self.places.first().into_iter().collect();
+        let mut places = Vec::from_iter((!self.pass.is_empty()).then_some(self));
         for segment in path.0.iter() {
             if places.is_empty() {
                 break;
             }
-            let (names, mut next) = (names(segment), Vec::<&usize>::new());
-            for place in places {
-                found.extend(&place.end);
-                next.extend(names.iter().filter_map(|name| place.named.get(name)).chain(&place.any));
-            }
-            places = next.into_iter().filter_map(|at| self.places.get(*at)).collect();
+            found.extend(places.iter().flat_map(|place| &place.end));
+            let names = names(segment);
+            let next = |place: &'t Self| {
+                let named = names.iter().filter_map(move |name| place.named.get(name));
+                named.chain(place.any.as_deref())
+            };
+            places = places.into_iter().flat_map(next).collect();
         }
         found.extend(places.into_iter().flat_map(|place| &place.pass));
         found.sort_unstable();
         found.dedup();
         found
     }
+}
 
-    /// Records that a rule's pattern passes through a place, which may be a new one.
-    fn pass(&mut self, at: usize, rule: usize) {
-        if at == self.places.len() {
-            self.places.push(TrieNode::default());
+impl<'p> FromIterator<(usize, &'p Pattern)> for PatternTrie {
+    fn from_iter<I: IntoIterator<Item = (usize, &'p Pattern)>>(patterns: I) -> Self {
+        let mut root = Self::default();
+        for (rule, pattern) in patterns {
+            root.pass.push(rule);
+            let mut place = &mut root;
+            for step in &*pattern.0 {
+                let name = match step {
+                    PatternStep::Any => None,
+                    PatternStep::Only(segment) => names(segment).into_iter().next(),
+                };
+                place = match name {
+                    Some(name) => place.named.entry(name).or_default(),
+                    None => place.any.get_or_insert_default().as_mut(),
+                };
+                place.pass.push(rule);
+            }
+            place.end.push(rule);
         }
-        if let Some(place) = self.places.get_mut(at) {
-            note(&mut place.pass, rule);
-        }
+        root
     }
 }
 
@@ -255,13 +241,6 @@ fn names(segment: &Segment) -> Vec<String> {
         Segment::Key(keys) => {
             keys.iter().map(|(key, value)| format!("[{key}={}]", Segment::spelled(value))).collect()
         }
-    }
-}
-
-/// Rules come in their order, so the same one stands at the end.
-fn note(rules: &mut Vec<usize>, rule: usize) {
-    if rules.last() != Some(&rule) {
-        rules.push(rule);
     }
 }
 

@@ -303,30 +303,31 @@ impl fmt::Display for Why {
     }
 }
 
-/// The policies of equal priority with different values, of which the first is in force. Like [`conflicts`], for policies
-/// that match one release and stand in order of precedence.
-pub(crate) fn ties(matching: &[Arc<Compiled>]) -> Vec<PolicyConflict> {
-    let mut found = Vec::new();
-    for value in &VALUES {
-        let mut setting = matching.iter().filter(|policy| (value.1)(&policy.spec).is_some());
-        let Some(first) = setting.next() else { continue };
-        found.extend(setting.filter_map(|second| value_conflict(value, first, second)));
-    }
-    found.retain(|conflict| matches!(conflict.why, Why::Name(_)));
-    found
-}
-
-/// The conflicts of each two of these policies, which match one release and stand in order of precedence.
-pub(crate) fn conflicts(matching: &[Arc<Compiled>]) -> Vec<PolicyConflict> {
-    let mut found = Vec::new();
-    for (place, first) in matching.iter().enumerate() {
-        for second in matching.iter().skip(place + 1) {
-            found.extend(VALUES.iter().filter_map(|value| value_conflict(value, first, second)));
-            found.extend(seal_conflicts(first, second));
-            found.extend(seal_conflicts(second, first));
+impl Policy {
+    /// Those of its policies with equal priority and different values, of which the first is in force.
+    pub fn ties(&self) -> Vec<PolicyConflict> {
+        let mut found = Vec::new();
+        for value in &VALUES {
+            let mut setting = self.matched.iter().filter(|policy| (value.1)(&policy.spec).is_some());
+            let Some(first) = setting.next() else { continue };
+            found.extend(setting.filter_map(|second| value_conflict(value, first, second)));
         }
+        found.retain(|conflict| matches!(conflict.why, Why::Name(_)));
+        found
     }
-    found
+
+    /// The conflicts of each two of its policies.
+    pub fn conflicts(&self) -> Vec<PolicyConflict> {
+        let mut found = Vec::new();
+        for (place, first) in self.matched.iter().enumerate() {
+            for second in self.matched.iter().skip(place + 1) {
+                found.extend(VALUES.iter().filter_map(|value| value_conflict(value, first, second)));
+                found.extend(seal_conflicts(first, second));
+                found.extend(seal_conflicts(second, first));
+            }
+        }
+        found
+    }
 }
 
 /// The disagreement about a single value, of which that of `first` counts.

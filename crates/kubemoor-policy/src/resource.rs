@@ -262,17 +262,26 @@ pub struct TargetSpec {
 }
 
 impl TargetSpec {
-    /// Its parts by the names of their fields; the first five are regular expressions.
-    pub(crate) fn parts(&self) -> [(&'static str, &Option<String>); 7] {
+    /// Its regular expressions by the names of their fields; empty where it has none.
+    pub(crate) fn regexes(&self) -> [(&'static str, &str); 5] {
         [
             ("group", &self.group),
             ("version", &self.version),
             ("kind", &self.kind),
             ("namespace", &self.namespace),
             ("name", &self.name),
-            ("labelSelector", &self.label_selector),
-            ("annotationSelector", &self.annotation_selector),
         ]
+        .map(|(field, text)| (field, text.as_deref().unwrap_or_default()))
+    }
+
+    /// Its selectors in the same way.
+    pub(crate) fn selectors(&self) -> [(&'static str, &str); 2] {
+        [("labelSelector", &self.label_selector), ("annotationSelector", &self.annotation_selector)]
+            .map(|(field, text)| (field, text.as_deref().unwrap_or_default()))
+    }
+
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.regexes().into_iter().chain(self.selectors())
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use crate::flaw::{Flaw, FlawReason, Flaws};
+use crate::flaw::{FlawReason, Flaws};
 use crate::resource::{
     LabelSelector, MAX_REGEX, MAX_RULES, SelectorOperator, SubjectKind, SubjectSpec, TargetSpec,
 };
@@ -217,21 +217,11 @@ impl Globs {
         self.0.is_empty() || self.0.iter().any(|glob| glob_matches(glob.as_bytes(), &name))
     }
 
-    /// Reads globs from outside a policy.
-    ///
-    /// # Errors
-    /// The first thing that is wrong with them.
-    pub fn parse(texts: &[String]) -> Result<Self, Flaw> {
+    /// Reads globs; `None` if one of them is invalid.
+    pub(crate) fn parse(texts: &[String]) -> Option<Self> {
         let mut flaws = Flaws::default();
         let globs = Self::compile(texts, "names", &mut flaws);
-        flaws.or(globs).map_err(|flaws| {
-            let first = flaws.into_iter().next();
-            first.unwrap_or_else(|| Flaw {
-                field: String::new(),
-                reason: FlawReason::InvalidGlob,
-                message: String::new(),
-            })
-        })
+        flaws.or(globs).ok()
     }
 
     pub(crate) fn compile(texts: &[String], at: &str, flaws: &mut Flaws) -> Self {
@@ -319,14 +309,14 @@ impl RuleTarget {
     ) -> Self {
         let Some(spec) = spec else { return Self::default() };
         let mut target = Self::default();
-        for (matcher, (field, text)) in target.names.iter_mut().zip(spec.parts()) {
-            let compiled = regexes.matcher(text.as_deref().unwrap_or_default());
+        for (matcher, (field, text)) in target.names.iter_mut().zip(spec.regexes()) {
+            let compiled = regexes.matcher(text);
             let compiled = flaws.take(&format!("{at}.{field}"), FlawReason::InvalidRegex, compiled);
             *matcher = compiled.unwrap_or_default();
         }
         let selectors = [&mut target.labels, &mut target.annotations];
-        for (selector, (field, text)) in selectors.into_iter().zip(spec.parts().into_iter().skip(5)) {
-            let compiled = Selector::parse(text.as_deref().unwrap_or_default());
+        for (selector, (field, text)) in selectors.into_iter().zip(spec.selectors()) {
+            let compiled = Selector::parse(text);
             let compiled = flaws.take(&format!("{at}.{field}"), FlawReason::InvalidSelector, compiled);
             *selector = compiled.unwrap_or_default();
         }

@@ -17,16 +17,14 @@ use kubemoor_declare::equality;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Actor, Autoscaler, EditsMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
+use kubemoor_helm::chart_source::is_secret;
 use kubemoor_helm::release::{DeclaredObject, Release};
-use kubemoor_policy::allowance::{Allowance, StandingAllowance};
+use kubemoor_policy::allowance::{Allowance, Grant, StandingAllowance};
 use kubemoor_policy::mask::{Mask, Seal};
 use kubemoor_policy::pattern::{Pattern, PatternTrie};
 use kubemoor_policy::resource::AllowedAutoscalers;
 use kubemoor_policy::selector::PolicySubject;
 use kubemoor_policy::{ObjectRules, Policy};
-
-/// The number of grant patterns above which they are looked up by a trie.
-const MANY: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub enum ExceptionSource<'e> {
@@ -62,6 +60,16 @@ impl ScalingRight {
             None => Self::Always,
         }
     }
+
+    /// Whether an autoscaler with this range, if it is known, may set the replicas.
+    fn admits(self, declared: &DeclaredObject, range: Option<(i32, i32)>) -> bool {
+        let holds = |range| declared_count(declared).is_none_or(|count| is_within(range, count));
+        match self {
+            Self::Never => false,
+            Self::WithinRange => range.is_none_or(holds),
+            Self::Always => true,
+        }
+    }
 }
 
 /// Whether an autoscaler with this range, which these releases declare, may set the replicas of an object.
@@ -71,11 +79,7 @@ pub fn may_scale(
     declared_by: &[ReleaseId],
     range: (i32, i32),
 ) -> bool {
-    match ScalingRight::new(policy, of, declared_by) {
-        ScalingRight::Never => false,
-        ScalingRight::WithinRange => declared_count(of.declared).is_none_or(|count| is_within(range, count)),
-        ScalingRight::Always => true,
-    }
+    ScalingRight::new(policy, of, declared_by).admits(of.declared, Some(range))
 }
 
 fn is_within((fewest, most): (i32, i32), count: i64) -> bool {
@@ -87,8 +91,8 @@ pub struct ObjectExceptions<'a> {
     rules: Arc<ObjectRules>,
     /// The open allowances, each with the fields of this object that it covers.
     grants: Vec<(&'a Allowance, Cow<'a, Mask>)>,
-    /// An index of the fields that they may cover; only if there are many.
-    reach: Option<PatternTrie>,
+    /// An index of the fields that they may cover.
+    reach: PatternTrie,
     autoscalers: Vec<(&'a Autoscaler, ScalingRight)>,
     departed: bool,
     replicas: Option<&'a Path>,
@@ -112,20 +116,21 @@ impl<'a> ObjectExceptions<'a> {
     ) -> Self {
         let ObjectDeclaration { object, release, declared } = of;
         let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
-        let scales = |it: &&Autoscaler| may_scale(policy, of, &it.declared_by, (it.minimum, it.maximum));
-        let scalers = circumstances.autoscalers.iter().filter(scales);
-        let autoscalers: Vec<_> =
-            scalers.map(|it| (it, ScalingRight::new(policy, of, &it.declared_by))).collect();
-        let left = |DepartedAutoscaler { declared_by, range }: &DepartedAutoscaler| match range {
-            Some(range) => may_scale(policy, of, declared_by, *range),
-            None => ScalingRight::new(policy, of, declared_by) != ScalingRight::Never,
+        let right = |declared_by: &[ReleaseId]| ScalingRight::new(policy, of, declared_by);
+        let scalers = circumstances.autoscalers.iter().map(|it| (it, right(&it.declared_by)));
+        let scales = |(it, right): &(&Autoscaler, ScalingRight)| {
+            right.admits(declared, Some((it.minimum, it.maximum)))
         };
+        let autoscalers: Vec<_> = scalers.filter(scales).collect();
+        let left = |it: &DepartedAutoscaler| right(&it.declared_by).admits(declared, it.range);
         let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);
         let grants: Vec<_> =
             granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields()))).collect();
+        let patterns = grants.iter().enumerate();
+        let patterns = patterns.flat_map(|(index, (_, mask))| mask.0.iter().map(move |it| (index, it)));
         Self {
             rules: policy.rules(object, declared),
-            reach: reach(&grants),
+            reach: patterns.collect(),
             grants,
             departed: autoscalers.is_empty() && circumstances.departed.as_ref().is_some_and(left),
             autoscalers,
@@ -158,14 +163,8 @@ impl<'a> ObjectExceptions<'a> {
         }
         // One rule may cover a part that another leaves open.
         let standing = standing.into_iter().filter(|standing| self.holds(standing));
-        let granted: Vec<&Mask> = match &self.reach {
-            None => self.grants.iter().map(|(_, mask)| &**mask).collect(),
-            Some(reach) => {
-                let reached = reach.at(path).into_iter().filter_map(|index| self.grants.get(index));
-                reached.map(|(_, mask)| &**mask).collect()
-            }
-        };
-        let masks = standing.map(|standing| &standing.grant.mask).chain(granted);
+        let granted = self.reach.at(path).into_iter().filter_map(|index| self.grants.get(index));
+        let masks = standing.map(|standing| &standing.grant.mask).chain(granted.map(|(_, mask)| &**mask));
         covers([&ignored].into_iter().chain(masks), path, declared, old, new)
             .then_some(VerdictReason::Allowed)
     }
@@ -211,20 +210,16 @@ impl<'a> ObjectExceptions<'a> {
         .then_some(VerdictReason::Allowed)
     }
 
-    /// The allowances that cover a field, or a part of it, as people name them.
-    pub fn naming(&self, path: &Path) -> Vec<String> {
-        let about = |mask: &Mask| mask.covers(path) || mask.reaches_below(path);
-        let standing =
-            self.open().filter(|standing| about(&standing.grant.mask)).map(|it| it.origin.to_string());
-        let granted =
-            self.grants.iter().filter(|(_, mask)| about(mask)).map(|(allowance, _)| named(allowance));
-        standing.chain(granted).collect()
-    }
-
-    /// The allowances by which the object may be deleted, as people name them.
-    pub fn naming_deletion(&self) -> Vec<String> {
-        let standing = self.open().filter(|standing| standing.grant.deletes).map(|it| it.origin.to_string());
-        let granted = self.grants.iter().filter(|(allowance, _)| allowance.grant.deletes);
+    /// The allowances that cover a field, or a part of it, as people name them; `None`: by which the object may be
+    /// deleted.
+    pub fn naming(&self, path: Option<&Path>) -> Vec<String> {
+        let is_meant = |grant: &Grant, mask: &Mask| match path {
+            Some(path) => mask.covers(path) || mask.reaches_below(path),
+            None => grant.deletes,
+        };
+        let standing = self.open().filter(|it| is_meant(&it.grant, &it.grant.mask));
+        let granted = self.grants.iter().filter(|(allowance, mask)| is_meant(&allowance.grant, mask));
+        let standing = standing.map(|it| it.origin.to_string());
         standing.chain(granted.map(|(allowance, _)| named(allowance))).collect()
     }
 
@@ -349,17 +344,6 @@ fn named(Allowance { name, reason, .. }: &Allowance) -> String {
     format!("DriftAllowance {name}{reason}")
 }
 
-/// An index of many grants by the fields that they may cover.
-fn reach(grants: &[(&Allowance, Cow<'_, Mask>)]) -> Option<PatternTrie> {
-    let patterns =
-        || grants.iter().enumerate().flat_map(|(index, (_, mask))| mask.0.iter().map(move |it| (index, it)));
-    (patterns().nth(MANY).is_some()).then(|| {
-        let mut reach = PatternTrie::default();
-        patterns().for_each(|(index, pattern)| reach.add(pattern, index));
-        reach
-    })
-}
-
 /// Whether `masks` cover all differences of the value at `path` from the declaration, or from the old value. If they
 /// cover only a part of a value, such as of a list that is one value, the rest is compared with the declaration; the
 /// existence of a list element is covered only with the whole element.
@@ -420,10 +404,6 @@ pub(crate) fn expires(object: &ObjectId, declared: &DeclaredObject) -> bool {
     object.group == "batch"
         && object.kind == "Job"
         && declared.fields().get(&["spec", "ttlSecondsAfterFinished"]).is_some_and(|it| it.is_number())
-}
-
-fn is_secret(object: &ObjectId) -> bool {
-    object.group.is_empty() && object.kind == "Secret"
 }
 
 /// The namespaces and names of the ServiceAccounts that a release declares.

@@ -212,7 +212,7 @@ impl Claim<'_> {
             if facts.declared.opted_out {
                 return Verdict::allow(VerdictReason::OptedOut);
             }
-            allowed = allowed.or_else(|| Some((exceptions.of_deletion()?, exceptions.naming_deletion())));
+            allowed = allowed.or_else(|| Some((exceptions.of_deletion()?, exceptions.naming(None))));
             weighed.push(facts);
         }
         if self.facts.authorised {
@@ -340,10 +340,10 @@ fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> W
         match excused {
             None => weighed.findings.push(finding(object, it, &diff.fields)),
             Some(VerdictReason::Allowed) => {
-                weighed.allowed_by.extend(match kind {
-                    ChangeKind::Owner => exceptions.naming_deletion(),
-                    _ => exceptions.naming(&change.path),
-                });
+                weighed.allowed_by.extend(exceptions.naming(match kind {
+                    ChangeKind::Owner => None,
+                    _ => Some(&change.path),
+                }));
                 weighed.allowed.push(finding(object, it, &diff.fields));
             }
             Some(other) => weighed.reason = other,

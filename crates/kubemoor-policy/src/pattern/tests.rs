@@ -101,11 +101,9 @@ mod pattern_trie {
             if let Some(rule) = everything.and_then(|rule| rules.get_mut(rule)) {
                 rule.push(Pattern::parse("*").unwrap());
             }
-            let mut trie = PatternTrie::default();
-            for (number, rule) in rules.iter().enumerate() {
-                rule.iter().for_each(|pattern| trie.add(pattern, number));
-            }
-            let found = trie.at(&path);
+            let numbered = rules.iter().enumerate();
+            let numbered = numbered.flat_map(|(number, rule)| rule.iter().map(move |it| (number, it)));
+            let found = numbered.collect::<PatternTrie>().at(&path);
             prop_assert!(found.is_sorted());
             for (number, rule) in rules.iter().enumerate() {
                 if rule.iter().any(|pattern| pattern.covers(&path) || pattern.reaches_below(&path)) {
@@ -117,12 +115,10 @@ mod pattern_trie {
 
     #[test]
     fn rules_about_other_fields_are_not_found() {
-        let mut trie = PatternTrie::default();
         let texts =
             ["/spec/replicas", "/spec/template/spec/containers/[name=app]/image", "/spec/*/spec", "*"];
-        for (number, text) in texts.iter().enumerate() {
-            trie.add(&Pattern::parse(text).unwrap(), number);
-        }
+        let patterns = texts.map(|text| Pattern::parse(text).unwrap());
+        let trie: PatternTrie = patterns.iter().enumerate().collect();
         let at = |path: &str| trie.at(&path.parse().unwrap());
         assert_eq!(at("/spec/replicas"), [0, 2, 3]);
         assert_eq!(at("/spec/paused"), [2, 3]);
