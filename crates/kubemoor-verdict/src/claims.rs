@@ -11,12 +11,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::edit::{DryRunEvidence, Edit, EditOutcome, Grounds, ObjectOwner, Rules, Verdict, VerdictReason};
-use crate::judge::judge as judge_edit;
-use crate::{identities, sealed};
+use crate::{identities, judge, sealed};
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{MANAGED_BY, ObjectId, Operation, ReleaseId};
-use kubemoor_declare::path::{Path, Segment};
+use kubemoor_declare::path::Path;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, Deletion};
@@ -114,7 +113,7 @@ pub fn is_being_deleted(object: &Value) -> bool {
 /// Whether a change of this field of `object` is a step of its deletion: the removal of a finalizer. The API server
 /// accepts no new finalizer of an object that is being deleted.
 pub fn is_of_finalizers(object: &ObjectId, path: &Path) -> bool {
-    finalizers(object).any(|names| is_below(path, names))
+    finalizers(object).any(|names| identities::is_below(path, names))
 }
 
 /// The time at which the finalizers of `live` count as drift; `None` without a deletion.
@@ -141,13 +140,6 @@ pub(crate) fn blocking_finalizers(object: &ObjectId, live: &Value, now: Timestam
 fn finalizers(object: &ObjectId) -> impl Iterator<Item = [&'static str; 2]> {
     let is_namespace = object.group.is_empty() && object.kind == "Namespace";
     FINALIZERS.into_iter().filter(move |[above, _]| is_namespace || *above == "metadata")
-}
-
-fn is_below(path: &Path, names: [&str; 2]) -> bool {
-    names
-        .iter()
-        .enumerate()
-        .all(|(index, name)| matches!(path.0.get(index), Some(Segment::Field(field)) if field == name))
 }
 
 /// The objects that are deleted together with another one.
@@ -215,7 +207,7 @@ pub fn judge_deletion(
     rules: &Rules<'_>,
     now: Timestamp,
 ) -> Verdict {
-    let itself = judge_edit(edit, claims, rules, DryRunEvidence::None, now);
+    let (itself, _) = judge::judge(edit, claims, rules, DryRunEvidence::None, now);
     let Some(first) = dependants.first() else { return itself };
     let deletes = match (edit.operation, edit.old, edit.new) {
         (Operation::Delete, ..) => true,

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::claims::{self, adopts};
-use crate::edit::{Circumstances, DryRunEvidence, Edit, Grounds, ObjectDeclaration, VerdictReason};
+use crate::edit::{
+    Circumstances, DryRunEvidence, Edit, EvidenceKind, Grounds, ObjectDeclaration, VerdictReason,
+};
 use crate::owners::Owners;
 use crate::records::RecordFacts;
 use crate::sealed;
@@ -54,6 +56,7 @@ pub struct ClaimFacts {
     pub pending: bool,
     /// The edit is a deletion that the state of the record authorises.
     pub authorised: bool,
+    /// The evidence that settled doubts.
     pub evidence: EvidenceKind,
     /// The manifests that the edit was compared with, each with its changes.
     pub alternatives: Vec<Diff>,
@@ -107,28 +110,6 @@ pub enum ChangeKind {
     Added,
     /// Finalizers hold the deletion of a live object for too long.
     Finalizers,
-}
-
-/// The evidence that settled doubts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EvidenceKind {
-    #[default]
-    None,
-    Canonical,
-    Unavailable,
-    Nowhere,
-}
-
-impl From<DryRunEvidence<'_>> for EvidenceKind {
-    fn from(evidence: DryRunEvidence<'_>) -> Self {
-        match evidence {
-            DryRunEvidence::None => Self::None,
-            DryRunEvidence::Canonical(_) => Self::Canonical,
-            DryRunEvidence::Unavailable => Self::Unavailable,
-            DryRunEvidence::Nowhere => Self::Nowhere,
-        }
-    }
 }
 
 /// The number of changes of which list elements are kept whole: each is searched for in its list.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::exceptions::exempting;
@@ -54,10 +54,13 @@ pub struct Rules<'a> {
     pub own_account: Option<&'a str>,
 }
 
-/// The arbiter's answer about the object under judgement.
-#[derive(Clone, Copy, Debug)]
+/// The arbiter's answer about the object under judgement; [`EvidenceKind`] is the same without the object.
+#[derive(Clone, Copy, Debug, strum::EnumDiscriminants)]
+#[strum_discriminants(name(EvidenceKind), derive(Default, Serialize, Deserialize))]
+#[strum_discriminants(serde(rename_all = "kebab-case"))]
 pub enum DryRunEvidence<'a> {
     /// It was not asked.
+    #[strum_discriminants(default)]
     None,
     /// The object as the API server would store the declared manifest.
     Canonical(&'a Value),
@@ -238,7 +241,7 @@ impl FieldFinding {
         Self { path, ..Self::default() }
     }
 
-    pub(crate) fn of_change(object: &ObjectId, change: &FieldChange) -> Self {
+    pub fn of_change(object: &ObjectId, change: &FieldChange) -> Self {
         let FieldChange { path, declared, old, new, agreement } = change;
         let (doubt, added) = (*agreement == FieldAgreement::Doubt, agreement.is_addition());
         let values = [declared.as_ref(), old.as_ref(), new.as_ref()];

@@ -28,7 +28,7 @@ pub fn autoscales(actor: &Actor, autoscaler: &Autoscaler) -> bool {
 pub fn writes(actor: &Actor, object: &ObjectId, path: &Path) -> bool {
     rows(actor, object).any(|row| match row.verb {
         ControllerVerb::Delete | ControllerVerb::Scale => false,
-        ControllerVerb::Update(paths) => paths.iter().any(|prefix| is_below(path, prefix)),
+        ControllerVerb::Update(paths) => paths.iter().any(|prefix| is_below(path, prefix.split('/').skip(1))),
     })
 }
 
@@ -53,11 +53,10 @@ fn is(actor: &Actor, row: &IdentityRow) -> bool {
     actor.user == ALL_CONTROLLERS || actor.is_service_account("kube-system", row.account)
 }
 
-fn is_below(path: &Path, prefix: &str) -> bool {
-    let names = prefix.split('/').skip(1);
-    names
-        .enumerate()
-        .all(|(index, name)| matches!(path.0.get(index), Some(Segment::Field(field)) if field == name))
+/// Whether a path begins with these fields.
+pub(crate) fn is_below<'n>(path: &Path, names: impl IntoIterator<Item = &'n str>) -> bool {
+    let mut names = names.into_iter().enumerate();
+    names.all(|(index, name)| matches!(path.0.get(index), Some(Segment::Field(field)) if field == name))
 }
 
 /// The user of all controllers where they have no accounts of their own.

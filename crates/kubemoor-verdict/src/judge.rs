@@ -8,10 +8,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::claims::{self, counting};
-use crate::diff::{ChangeKind, ChangedField, ClaimFacts, Diff, EditFacts, EvidenceKind, ObjectComparison};
+use crate::diff::{ChangeKind, ChangedField, ClaimFacts, Diff, EditFacts, ObjectComparison};
 use crate::edit::{
-    DryRunEvidence, Edit, EditOutcome, FieldFinding, Grounds, ObjectDeclaration, Rules, Verdict,
-    VerdictReason,
+    DryRunEvidence, Edit, EditOutcome, EvidenceKind, FieldFinding, Grounds, ObjectDeclaration, Rules,
+    Verdict, VerdictReason,
 };
 use crate::exceptions::{ObjectExceptions, exempting};
 use crate::identities;
@@ -40,19 +40,10 @@ use kubemoor_policy::Policy;
 ///
 /// If several releases claim the object, any of them may allow the edit. Only releases that declare
 /// it in the version of the request are consulted.
+///
+/// Also returns the facts of the edit, by which other policies can judge it later; none where every policy would
+/// allow it.
 pub fn judge(
-    edit: &Edit<'_>,
-    claims: &[Arc<Release>],
-    rules: &Rules<'_>,
-    evidence: DryRunEvidence<'_>,
-    now: Timestamp,
-) -> Verdict {
-    judge_with_facts(edit, claims, rules, evidence, now).0
-}
-
-/// The same, with the facts of the edit, by which other policies can judge it later. No facts where every policy
-/// would allow it.
-pub fn judge_with_facts(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
     rules: &Rules<'_>,

@@ -157,11 +157,6 @@ impl EditMessage {
         self.add("Values are shown only to users who may get the object.".to_owned());
     }
 
-    /// The first of the listed fields or objects, as the user is told them.
-    fn field_words(&self) -> Vec<FieldWords<'_>> {
-        if self.hides_values { self.listed.first_paths() } else { self.listed.first() }
-    }
-
     /// Adds a sentence before those that say what to do.
     pub fn add(&mut self, sentence: String) {
         self.ways.insert(0, sentence.into());
@@ -179,7 +174,7 @@ impl EditMessage {
     pub fn denial(&self) -> String {
         let mut text = String::with_capacity(ROOM);
         let mut line = OneLine(&mut text);
-        let fields = self.field_words();
+        let fields = self.listed.first(self.hides_values);
         // Writing to a String cannot fail.
         let _ = match (self.denied.as_str(), fields.is_empty()) {
             ("", _) => write!(line, "{}.", self.claim),
@@ -201,7 +196,7 @@ impl EditMessage {
     /// The warnings for an allowed edit: one line for each field, then the remedies, each short enough for the API
     /// server.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = match self.field_words().as_slice() {
+        let mut warnings: Vec<String> = match self.listed.first(self.hides_values).as_slice() {
             [] if self.what.is_empty() => vec![format!("{}.", self.claim)],
             [] => vec![format!("{}; {}.", self.claim, self.what)],
             fields => fields.iter().map(|field| field.within(WARNING, &[&self.claim, &self.short])).collect(),
@@ -217,7 +212,7 @@ impl EditMessage {
     pub fn line(&self) -> String {
         let mut parts = vec![self.claim.clone()];
         parts.extend(Some(self.what.clone()).filter(|what| !what.is_empty()));
-        let fields = self.listed.first();
+        let fields = self.listed.first(false);
         let fields = fields.iter().map(ToString::to_string).chain(self.listed.others());
         let fields = fields.collect::<Vec<_>>().join("; ");
         let text = parts.join("; ");
@@ -529,38 +524,29 @@ impl MessageList {
         Self::Objects(named.take(NAMED).collect(), more)
     }
 
-    /// The first of them in words.
-    fn first(&self) -> Vec<FieldWords<'_>> {
+    /// The first of them in words, perhaps without the values of the fields that an edit overwrites.
+    fn first(&self, hides_values: bool) -> Vec<FieldWords<'_>> {
+        let words = |finding| match hides_values {
+            true => FieldWords::of_path(finding),
+            false => FieldWords::of_edit(finding),
+        };
         match self {
             Self::Nothing => Vec::new(),
-            Self::Fields(grounds) => grounds.fields.iter().take(NAMED).map(FieldWords::of_edit).collect(),
+            Self::Fields(grounds) => grounds.fields.iter().take(NAMED).map(words).collect(),
             Self::SetBack(fields, _) => fields.iter().map(FieldWords::of_revert).collect(),
             Self::Objects(named, _) => named.iter().map(|named| FieldWords::plain(named)).collect(),
         }
     }
 
-    /// The first of them in words, without the values of the fields that an edit overwrites.
-    fn first_paths(&self) -> Vec<FieldWords<'_>> {
-        match self {
-            Self::Fields(grounds) => grounds.fields.iter().take(NAMED).map(FieldWords::of_path).collect(),
-            Self::Nothing | Self::SetBack(..) | Self::Objects(..) => self.first(),
-        }
-    }
-
     /// The number of the others, in words.
     fn others(&self) -> Option<String> {
-        let fields = |more: usize| match more {
-            1 => "and 1 more field".to_owned(),
-            more => format!("and {more} more fields"),
+        let (more, one, many) = match self {
+            Self::Nothing => (0, "", ""),
+            Self::Fields(grounds) => (grounds.fields.len().saturating_sub(NAMED), " field", " fields"),
+            Self::SetBack(_, more) => (*more, " field", " fields"),
+            Self::Objects(_, more) => (*more, "", ""),
         };
-        match self {
-            Self::Nothing => None,
-            Self::Fields(grounds) => {
-                Some(grounds.fields.len().saturating_sub(NAMED)).filter(|more| *more > 0).map(fields)
-            }
-            Self::SetBack(_, more) => Some(*more).filter(|more| *more > 0).map(fields),
-            Self::Objects(_, more) => (*more > 0).then(|| format!("and {more} more")),
-        }
+        (more > 0).then(|| format!("and {more} more{}", if more == 1 { one } else { many }))
     }
 }
 

@@ -1,12 +1,12 @@
 //! The owners of an object's fields, read from its `managedFields`, and Helm's own manager among them.
 //!
-//! `managedFields` come from clients: an entry that cannot be read is skipped with a reason and written back
-//! unchanged, and walks follow declared paths, never the depth of the input. Helm's manager has the name of the
-//! program that runs Helm, so only Helm's label and annotations show which one it is; no permission depends on it.
+//! `managedFields` come from clients: an entry that cannot be read is skipped and written back unchanged, and walks
+//! follow declared paths, never the depth of the input. Helm's manager has the name of the program that runs Helm, so
+//! only Helm's label and annotations show which one it is; no permission depends on it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -57,7 +57,8 @@ pub struct Owners {
 #[derive(Clone, Debug)]
 enum EntrySlot {
     Entry(Box<ManagedEntry>),
-    Odd(Value, &'static str),
+    /// One that cannot be read.
+    Odd(Value),
 }
 
 #[derive(Clone, Debug)]
@@ -73,23 +74,10 @@ impl Owners {
     pub fn from_object(object: &Value) -> Self {
         let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
         let read = |(index, entry): (usize, &Value)| {
-            if index >= MAX_ENTRIES {
-                return EntrySlot::Odd(entry.clone(), "there are too many entries");
-            }
-            match ManagedEntry::read(entry) {
-                Ok(entry) => EntrySlot::Entry(Box::new(entry)),
-                Err(reason) => EntrySlot::Odd(entry.clone(), reason),
-            }
+            let read = if index < MAX_ENTRIES { ManagedEntry::read(entry) } else { None };
+            read.map_or_else(|| EntrySlot::Odd(entry.clone()), |entry| EntrySlot::Entry(Box::new(entry)))
         };
         Self { entries: entries.into_iter().flatten().enumerate().map(read).collect() }
-    }
-
-    /// Why entries could not be read.
-    pub fn skipped(&self) -> impl Iterator<Item = &'static str> {
-        self.entries.iter().filter_map(|slot| match slot {
-            EntrySlot::Odd(_, reason) => Some(*reason),
-            EntrySlot::Entry(_) => None,
-        })
     }
 
     /// The owners of the value at `path`, or of a parent as one value.
@@ -126,14 +114,14 @@ impl Owners {
     pub(crate) fn read(&self) -> impl Iterator<Item = &ManagedEntry> {
         self.entries.iter().filter_map(|slot| match slot {
             EntrySlot::Entry(entry) => Some(&**entry),
-            EntrySlot::Odd(..) => None,
+            EntrySlot::Odd(_) => None,
         })
     }
 
     pub(crate) fn read_mut(&mut self) -> impl Iterator<Item = &mut ManagedEntry> {
         self.entries.iter_mut().filter_map(|slot| match slot {
             EntrySlot::Entry(entry) => Some(&mut **entry),
-            EntrySlot::Odd(..) => None,
+            EntrySlot::Odd(_) => None,
         })
     }
 
@@ -144,7 +132,7 @@ impl Owners {
     /// The `managedFields` with these entries, without entries that own nothing.
     pub(crate) fn value(&self) -> Value {
         let written = |slot: &EntrySlot| match slot {
-            EntrySlot::Odd(value, _) => Some(value.clone()),
+            EntrySlot::Odd(value) => Some(value.clone()),
             EntrySlot::Entry(entry) if entry.owned.0.is_empty() => None,
             EntrySlot::Entry(entry) => {
                 let mut value = entry.head.clone();
@@ -194,19 +182,18 @@ impl Owners {
 }
 
 impl ManagedEntry {
-    fn read(entry: &Value) -> Result<Self, &'static str> {
+    fn read(entry: &Value) -> Option<Self> {
         let text = |name: &str| entry.get(name).and_then(Value::as_str);
-        let operation = match text("operation") {
-            Some("Apply") => ManagerOperation::Apply,
-            Some("Update") => ManagerOperation::Update,
-            _ => return Err("its operation is neither Apply nor Update"),
+        let operation = match text("operation")? {
+            "Apply" => ManagerOperation::Apply,
+            "Update" => ManagerOperation::Update,
+            _ => return None,
         };
         if text("fieldsType").is_some_and(|kind| kind != "FieldsV1") {
-            return Err("its fieldsType is not FieldsV1");
+            return None;
         }
         let mut head = entry.clone();
-        let fields = head.as_object_mut().and_then(|map| map.remove("fieldsV1"));
-        let Some(Value::Object(fields)) = fields else { return Err("it has no fieldsV1") };
+        let Value::Object(fields) = head.as_object_mut()?.remove("fieldsV1")? else { return None };
         let manager = FieldManager {
             name: text("manager").unwrap_or_default().to_owned(),
             operation,
@@ -214,7 +201,7 @@ impl ManagedEntry {
         };
         // Times in managedFields come from clients and may be invalid.
         let since = text("time").and_then(|time| time.parse().ok());
-        Ok(Self { manager, since, owned: FieldSet(fields), head })
+        Some(Self { manager, since, owned: FieldSet(fields), head })
     }
 }
 
@@ -351,9 +338,7 @@ fn number(above: u64, segment: &Segment) -> u64 {
 }
 
 fn hash(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 fn each(tree: &Tree, above: u64, depth: usize, visit: &mut impl FnMut(u64, FieldOwnership)) {
@@ -535,7 +520,7 @@ impl<'o> Holdings<'o> {
         let marks = marks.map(Path::from_names);
         let marked = marks.iter().filter_map(|mark| by_path.get(&prefixes(mark).last()?));
         let helms = marked.flatten().map(|(_, entry, _)| entry.manager.name.as_str()).collect();
-        let is_complete = !owners.is_empty() && owners.skipped().next().is_none();
+        let is_complete = !owners.is_empty() && owners.read().count() == owners.entries.len();
         Self { by_path, whole, helms, is_complete }
     }
 

@@ -10,8 +10,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::diff::{ChangeKind, ChangedField, ClaimFacts, Diff, EditFacts, EvidenceKind, JudgedFacts};
-use crate::edit::{Circumstances, Edit, EditOutcome, ObjectDeclaration, ObjectOwner, Verdict, VerdictReason};
+use crate::diff::{ChangeKind, ChangedField, ClaimFacts, Diff, EditFacts, JudgedFacts};
+use crate::edit::{
+    Circumstances, Edit, EditOutcome, EvidenceKind, ObjectDeclaration, ObjectOwner, Verdict, VerdictReason,
+};
 use crate::exceptions::ObjectExceptions;
 use crate::judge::{Claim, decide};
 use crate::records::{self, Falsified, RecordFacts};

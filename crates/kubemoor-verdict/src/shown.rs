@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::model::text::escaped_json;
 use kubemoor_declare::path::{Path, Segment};
+use kubemoor_policy::signing::hex;
 
 /// The text in place of a Secret's value.
 const MASK: &str = "(redacted)";
@@ -235,12 +236,7 @@ impl SealingKey {
     pub fn seal(&self, digest: &[u8; 32]) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         mac.update(digest);
-        let mut text = String::new();
-        for byte in mac.finalize().into_bytes().iter().take(HASH_BYTES) {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        Some(text)
+        mac.finalize().into_bytes().get(..HASH_BYTES).map(hex)
     }
 }
 

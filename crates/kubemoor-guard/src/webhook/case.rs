@@ -31,7 +31,7 @@ use kubemoor_verdict::diff::JudgedFacts;
 use kubemoor_verdict::edit::{
     Circumstances, DryRunEvidence, Edit, EditOutcome, ObjectOwner, Rules, Verdict, VerdictReason,
 };
-use kubemoor_verdict::judge::judge_with_facts;
+use kubemoor_verdict::judge::judge;
 use kubemoor_verdict::message::{self, EditMessage, MessageContext};
 use kubemoor_verdict::records::{self, RecordEdit, Stored};
 use kubemoor_verdict::sealed;
@@ -275,7 +275,7 @@ impl<'a> ReviewCase<'a> {
             let rests_on = rests_on.chain(claims.iter().map(|claim| claim.id.clone())).collect();
             return Judgement { message, rests_on, claims, ..Judgement::new(verdict) };
         }
-        let (verdict, facts) = judge_with_facts(&edit, &claims, rules, evidence, now);
+        let (verdict, facts) = judge(&edit, &claims, rules, evidence, now);
         let message = self.message(&verdict, &claims, rules);
         let looks = verdict.outcome != EditOutcome::Allow;
         let rests_on = claims.iter().filter(|_| looks).map(|claim| claim.id.clone()).collect();

@@ -1084,14 +1084,13 @@ impl World {
             .filter(|release| release.declared(object).is_some())
             .collect();
         let rules = Rules { resolver, own_account: None };
-        let verdict = judge(&edit, &claims, &rules, DryRunEvidence::None, self.now);
+        let judged = |evidence: DryRunEvidence<'_>| judge(&edit, &claims, &rules, evidence, self.now).0;
+        let verdict = judged(DryRunEvidence::None);
         let claim = claims.first().filter(|_| verdict.outcome.is_refusal() && verdict.arguable);
         match claim {
             Some(release) => match self.dry_run(release, object) {
-                Some(value) => {
-                    Some(judge(&edit, &claims, &rules, DryRunEvidence::Canonical(&value), self.now))
-                }
-                None => Some(judge(&edit, &claims, &rules, DryRunEvidence::Unavailable, self.now)),
+                Some(value) => Some(judged(DryRunEvidence::Canonical(&value))),
+                None => Some(judged(DryRunEvidence::Unavailable)),
             },
             None => Some(verdict),
         }

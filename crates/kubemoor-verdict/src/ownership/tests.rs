@@ -63,7 +63,7 @@ fn helm() -> Value {
 fn an_owner_is_found_however_the_path_is_spelled() {
     let check = |fields: Value, text: &str, owned: bool| {
         let owners = Owners::from_object(&live(&[entry("who", "Update", &fields)]));
-        assert_eq!(owners.skipped().next(), None);
+        assert_eq!(owners.read().count(), 1);
         assert_eq!(!owners.of_path(&path(text)).is_empty(), owned, "{text} in {fields}");
     };
     let port = json!({"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}});
@@ -86,30 +86,23 @@ fn an_owner_is_found_however_the_path_is_spelled() {
 }
 
 #[test]
-fn unreadable_managed_fields_entry_is_reported_and_preserved() {
-    let odd = [
-        (json!(7), "its operation is neither Apply nor Update"),
-        (
-            json!({"manager": "a", "operation": "Delete", "fieldsV1": {}}),
-            "its operation is neither Apply nor Update",
-        ),
-        (json!({"manager": "a", "operation": "Update"}), "it has no fieldsV1"),
-        (json!({"manager": "a", "operation": "Update", "fieldsV1": []}), "it has no fieldsV1"),
-        (
-            json!({"manager": "a", "operation": "Update", "fieldsType": "FieldsV2", "fieldsV1": {}}),
-            "its fieldsType is not FieldsV1",
-        ),
-    ];
-    for (odd, reason) in odd {
+fn unreadable_managed_fields_entry_is_skipped_and_preserved() {
+    for odd in [
+        json!(7),
+        json!({"manager": "a", "operation": "Delete", "fieldsV1": {}}),
+        json!({"manager": "a", "operation": "Update"}),
+        json!({"manager": "a", "operation": "Update", "fieldsV1": []}),
+        json!({"manager": "a", "operation": "Update", "fieldsType": "FieldsV2", "fieldsV1": {}}),
+    ] {
         let set = entry("kubectl-set", "Update", &image(&json!({"f:image": {}})));
         let object = live(&[odd.clone(), helm(), set]);
-        assert_eq!(Owners::from_object(&object).skipped().collect::<Vec<_>>(), [reason]);
+        assert_eq!(Owners::from_object(&object).read().count(), 2);
         let helm = manager("helm", ManagerOperation::Apply);
         let returned = returned(&object, &helm, &[path(IMAGE)]).unwrap();
         assert_eq!(returned, json!([odd, self::helm()]));
     }
     let many: Vec<Value> = (0..MAX_ENTRIES + 2).map(|_| helm()).collect();
-    assert_eq!(Owners::from_object(&live(&many)).skipped().count(), 2);
+    assert_eq!(Owners::from_object(&live(&many)).read().count(), MAX_ENTRIES);
     for none in [json!(null), json!({"metadata": {"managedFields": 7}}), json!({"metadata": []})] {
         assert!(Owners::from_object(&none).is_empty());
     }

@@ -229,7 +229,7 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
                     [DryRunEvidence::None, DryRunEvidence::Canonical(&two.0), DryRunEvidence::Unavailable]
                 {
                     let now = "2026-05-01T12:05:00Z".parse().unwrap();
-                    let verdict = judge(&edit, &claims, &rules, evidence, now);
+                    let (verdict, _) = judge(&edit, &claims, &rules, evidence, now);
                     assert!(said(operation, &verdict).denial().len() < 10_000);
                 }
             }

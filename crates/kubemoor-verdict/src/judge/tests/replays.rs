@@ -324,7 +324,7 @@ fn recording_keeps_no_secret_values_and_no_long_values() {
     };
     let rules = Rules { resolver: &resolver, own_account: None };
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
-    let (_, facts) = judge_with_facts(&edit, &[Arc::new(release)], &rules, DryRunEvidence::None, now);
+    let (_, facts) = judge(&edit, &[Arc::new(release)], &rules, DryRunEvidence::None, now);
     let kept = Recording { object: &object, scale: false, manager: "", resolver: &resolver, now };
     let text = replay::text(&JudgedFacts::Edit(facts.unwrap()), kept);
     assert!(text.contains("/data/a") && !text.contains("aHVudGVy") && !text.contains("hunter2"), "{text}");
