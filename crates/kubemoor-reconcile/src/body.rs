@@ -57,19 +57,6 @@ impl Restoration<'_> {
     }
 }
 
-pub(crate) fn leave_out(path: &Path, document: &mut Value) {
-    let Some((Segment::Field(last), above)) = path.0.split_last() else { return };
-    let mut place = document;
-    for segment in above {
-        let Segment::Field(name) = segment else { return };
-        let Some(below) = place.get_mut(name) else { return };
-        place = below;
-    }
-    if let Value::Object(fields) = place {
-        fields.remove(last);
-    }
-}
-
 /// The document as it is applied to `live`: masked fields that it declares have their live values, and the write
 /// fails if the object has changed meanwhile. Other masked fields are not in it: Helm's manager would own them from then
 /// on, and whoever applies them would meet a conflict. Two kinds of them stay in it, because the API server would remove

@@ -6,7 +6,6 @@
 //! that saw it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::Hash;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +18,19 @@ use crate::event::HelmManager;
 use crate::note_effort;
 use crate::report::{DriftKind, Drifted};
 use crate::waits::growing;
-use kubemoor_declare::model::{ObjectId, ReleaseId, Sweep};
+use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_policy::agreement::{LastAgreement, SeenAlive};
 use kubemoor_policy::signing::{Declaration, SigningKey};
 use kubemoor_verdict::claims::is_local;
-use kubemoor_verdict::drift;
+use kubemoor_verdict::drift::MatchedDeclaration;
 use kubemoor_verdict::edit::FieldFinding;
 
 pub(crate) struct Drifts {
     key: SigningKey,
     lives: HashMap<Arc<ObjectId>, LastSeen>,
-    /// The field managers and the releases of lives, shared because most objects have the same ones.
-    managers: SharedValues<Vec<HelmManager>>,
-    releases: SharedValues<ReleaseId>,
     by_release: HashMap<ReleaseId, ReleaseDrifts>,
     /// The number of the last reason to read an object.
     last_reason: u64,
@@ -54,6 +50,8 @@ struct ReleaseDrifts {
     operated: bool,
     /// The field manager with which Helm writes its objects, as it was last seen.
     manager: Option<SmolStr>,
+    /// The managers of the object that was seen last: most objects share them.
+    managers: Arc<Vec<HelmManager>>,
 }
 
 impl ReleaseDrifts {
@@ -129,12 +127,11 @@ impl ObjectDrift {
 
 #[derive(Clone, Debug)]
 pub(crate) struct LastSeen {
-    pub(crate) release: Arc<ReleaseId>,
+    pub(crate) release: ReleaseId,
     pub(crate) vouched: bool,
     pub(crate) alive: bool,
     /// The last `metadata.resourceVersion` of a watch, or of an answer after it.
     pub(crate) version: ResourceVersion,
-    /// Kept once for all objects, most of which have the same.
     pub(crate) managers: Arc<Vec<HelmManager>>,
     /// The digest of the manifest that it last matched.
     pub(crate) judged: Option<[u8; 32]>,
@@ -162,7 +159,7 @@ impl ResourceVersion {
 
 impl LastSeen {
     /// An object of a release of which nothing else is known.
-    pub(crate) fn new(release: Arc<ReleaseId>, vouched: bool) -> Self {
+    pub(crate) fn new(release: ReleaseId, vouched: bool) -> Self {
         Self {
             release,
             vouched,
@@ -228,26 +225,6 @@ impl Suspect {
     }
 }
 
-/// The declaration that an object agrees with.
-pub(crate) struct AgreedDeclaration {
-    pub(crate) declared: Arc<DeclaredObject>,
-    pub(crate) spared: Vec<Path>,
-    pub(crate) allowed: bool,
-    pub(crate) has_additions: bool,
-}
-
-impl AgreedDeclaration {
-    pub(crate) fn compared(found: drift::MatchedDeclaration<'_>) -> Self {
-        let drift::MatchedDeclaration { declared, spared, permitted, has_additions } = found;
-        Self { declared: Arc::clone(declared), spared, allowed: !permitted.is_empty(), has_additions }
-    }
-
-    /// An agreement with all of a declaration, by an object that holds additions below sealed paths.
-    pub(crate) fn but_for_additions(declared: &Arc<DeclaredObject>) -> Self {
-        Self { declared: Arc::clone(declared), spared: Vec::new(), allowed: false, has_additions: true }
-    }
-}
-
 fn same_leaves(then: &DeclaredObject, now: &DeclaredObject) -> HashSet<String> {
     let then: HashMap<String, Value> =
         then.fields().leaves().into_iter().map(|(path, value)| (path.to_string(), value)).collect();
@@ -258,42 +235,11 @@ fn same_leaves(then: &DeclaredObject, now: &DeclaredObject) -> HashSet<String> {
 /// The longest name of a field manager that the API server takes.
 const LONGEST: usize = 128;
 
-/// How many values are stored before the first check for unused ones.
-const ROOM: usize = 1024;
-
-struct SharedValues<T: ?Sized> {
-    known: HashSet<Arc<T>>,
-    sweep: Sweep,
-}
-
-impl<T: ?Sized + Eq + Hash> SharedValues<T> {
-    /// The value, in the memory of the first who had it.
-    pub(crate) fn adopt(&mut self, value: Arc<T>) -> Arc<T> {
-        if let Some(known) = self.known.get(&value) {
-            return Arc::clone(known);
-        }
-        if self.sweep.is_due(self.known.len()) {
-            self.known.retain(|known| Arc::strong_count(known) > 1);
-            self.sweep.note_left(self.known.len());
-        }
-        self.known.insert(Arc::clone(&value));
-        value
-    }
-}
-
-impl<T: ?Sized> Default for SharedValues<T> {
-    fn default() -> Self {
-        Self { known: HashSet::new(), sweep: Sweep::above(ROOM) }
-    }
-}
-
 impl Drifts {
     pub(crate) fn new(key: SigningKey) -> Self {
         Self {
             key,
             lives: HashMap::new(),
-            managers: SharedValues::default(),
-            releases: SharedValues::default(),
             by_release: HashMap::new(),
             last_reason: 0,
             touched: HashSet::new(),
@@ -323,10 +269,14 @@ impl Drifts {
     }
 
     pub(crate) fn record_life(&mut self, object: ObjectId, mut life: LastSeen) {
-        life.managers = self.managers.adopt(life.managers);
-        life.release = self.releases.adopt(life.release);
+        if let Some(drifts) = self.by_release.get_mut(&life.release) {
+            match drifts.managers == life.managers {
+                true => life.managers = Arc::clone(&drifts.managers),
+                false => drifts.managers = Arc::clone(&life.managers),
+            }
+        }
         if let Some(before) = self.lives.get(&object).filter(|before| before.release != life.release) {
-            let before = Arc::clone(&before.release);
+            let before = before.release.clone();
             self.clear(&before, &object);
         }
         self.touch_counted(&life.release);
@@ -345,11 +295,11 @@ impl Drifts {
         let life = self.lives.get_mut(object)?;
         life.judged = None;
         life.version = version;
-        let release = Arc::clone(&life.release);
+        let release = life.release.clone();
         let object = self.name(&release, object);
         self.suspect(&release, object, now).is_deleted = true;
         self.touch(&release);
-        Some(ReleaseId::clone(&release))
+        Some(release)
     }
 
     /// The objects that were alive when last seen and that `is_meant` selects.
@@ -368,26 +318,22 @@ impl Drifts {
     ) -> bool {
         if let Some(life) = self.lives.get_mut(object) {
             life.alive = false;
-            life.judged = None;
-            let of = Arc::clone(&life.release);
+            let of = life.release.clone();
             self.touch_counted(&of);
         }
-        self.clear_suspicion(release, object);
-        let drift = ObjectDrift::new(DriftKind::Missing, since);
-        self.record_drift(release, object, drift)
+        self.record_drift(release, object, ObjectDrift::new(DriftKind::Missing, since))
     }
 
     /// Records that an object matches its release. Returns whether it drifted before.
     pub(crate) fn record_in_sync(&mut self, release: &Release, object: &ObjectId) -> bool {
-        if let Some(life) = self.lives.get_mut(object).filter(|life| *life.release == release.id) {
+        if let Some(life) = self.lives.get_mut(object).filter(|life| life.release == release.id) {
             life.judged = Some(release.state.digest);
         }
-        self.clear_suspicion(&release.id, object);
-        self.clear_drift(&release.id, object)
+        self.clear(&release.id, object)
     }
 
-    /// Records that the release's record declares no such object. Returns whether it drifted before.
-    pub(crate) fn record_undeclared(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
+    /// Ends the suspicion and the drift of an object. Returns whether it drifted.
+    pub(crate) fn clear(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.clear_suspicion(release, object);
         self.clear_drift(release, object)
     }
@@ -567,7 +513,7 @@ impl Drifts {
         for object in release.objects.keys() {
             let declared = before.as_ref().and_then(|it| it.declared(object)).zip(release.declared(object));
             let is_same = declared.is_some_and(|(before, now)| before.is_alike(now));
-            let life = self.lives.get_mut(object).filter(|life| *life.release == release.id);
+            let life = self.lives.get_mut(object).filter(|life| life.release == release.id);
             let Some(life) = life else {
                 suspects.push((Arc::clone(object), is_same));
                 continue;
@@ -590,11 +536,6 @@ impl Drifts {
         for (object, is_same) in suspects {
             self.suspect(&release.id, object, now).redeclared |= !(is_same && is_status);
         }
-    }
-
-    fn clear(&mut self, release: &ReleaseId, object: &ObjectId) {
-        self.clear_suspicion(release, object);
-        self.clear_drift(release, object);
     }
 
     /// Marks an object to be read at once. Its first reason tells since when; a suspicion that was cleared and comes
@@ -705,7 +646,7 @@ impl Drifts {
     /// The objects of a release that were seen alive with its annotations, whether or not they still exist; sorted.
     pub(crate) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
         let vouched = |object: &Arc<ObjectId>| {
-            let life = self.life(object).filter(|it| it.vouched && *it.release == release.id)?;
+            let life = self.life(object).filter(|it| it.vouched && it.release == release.id)?;
             Some(SeenAlive { object: Arc::clone(object), agreement: life.agreed.clone(), settled: None })
         };
         let mut seen: Vec<SeenAlive> = release.objects.keys().filter_map(vouched).collect();
@@ -724,7 +665,7 @@ impl Drifts {
         };
         let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
         let seen = declared.filter_map(|(object, _)| Some((object, self.life(object)?)));
-        let own = seen.filter(|(_, life)| life.vouched && *life.release == release.id);
+        let own = seen.filter(|(_, life)| life.vouched && life.release == release.id);
         let (confirmed, open): (Vec<_>, Vec<_>) =
             own.map(|(object, _)| object).partition(|object| is_confirmed(object));
         let mut open: Vec<_> = open.into_iter().map(|object| ObjectId::clone(object)).collect();
@@ -737,8 +678,7 @@ impl Drifts {
     pub(crate) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
         let owner = |object: &ObjectId| {
             let life = self.life(object)?;
-            (life.vouched && life.alive && *life.release != release.id)
-                .then(|| ReleaseId::clone(&life.release))
+            (life.vouched && life.alive && life.release != release.id).then(|| life.release.clone())
         };
         let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
         let declared = declared.filter(|(object, _)| is_local(release, object));
@@ -754,14 +694,14 @@ impl Drifts {
         object: &ObjectId,
         declared: &DeclaredObject,
     ) -> Option<&LastAgreement> {
-        let agreement = self.life(object).filter(|life| *life.release == *release)?.agreed.as_ref()?;
+        let agreement = self.life(object).filter(|life| life.release == *release)?.agreed.as_ref()?;
         self.is_with(agreement, release, object, declared).then_some(agreement)
     }
 
     pub(crate) fn seal(&mut self, object: &ObjectId, seal: Option<String>) {
         if let Some(life) = self.lives.get_mut(object).filter(|life| life.seal.as_deref() != seal.as_ref()) {
             life.seal = seal.map(Arc::new);
-            let of = Arc::clone(&life.release);
+            let of = life.release.clone();
             self.touch_counted(&of);
         }
     }
@@ -773,7 +713,7 @@ impl Drifts {
         object: &ObjectId,
         declared: &DeclaredObject,
     ) -> bool {
-        let life = self.life(object).filter(|life| *life.release == *release && life.seal.is_some());
+        let life = self.life(object).filter(|life| life.release == *release && life.seal.is_some());
         let Some((life, digest)) = life.zip(declared.digest.as_ref()) else { return false };
         let declaration =
             Declaration { release, object, digest, seal: life.seal.as_deref().map(String::as_str) };
@@ -793,10 +733,10 @@ impl Drifts {
         &mut self,
         release: &Release,
         object: &ObjectId,
-        seen: &AgreedDeclaration,
+        seen: &MatchedDeclaration,
     ) -> bool {
         let Some(digest) = &seen.declared.digest else { return false };
-        let life = self.life(object).filter(|life| life.vouched && *life.release == release.id);
+        let life = self.life(object).filter(|life| life.vouched && life.release == release.id);
         let Some((before, seal)) = life.map(|life| (life.agreed.clone(), life.seal.clone())) else {
             return false;
         };
@@ -846,9 +786,9 @@ impl Drifts {
             // None: something else; false: with what is declared now, but for some of it.
             let earlier = wants(&agreement);
             let known = self.lives.get(&object).and_then(|life| wants(&life.agreed));
-            let (object, release) = (self.name(id, &object), self.releases.adopt(Arc::new(id.clone())));
-            let life = self.lives.entry(object).or_insert_with(|| LastSeen::new(release, true));
-            if *life.release != *id {
+            let object = self.name(id, &object);
+            let life = self.lives.entry(object).or_insert_with(|| LastSeen::new(id.clone(), true));
+            if life.release != *id {
                 continue;
             }
             life.vouched = true;
@@ -894,7 +834,7 @@ impl Drifts {
         let applies = method == ApplyMethod::ServerSide;
         let mut votes: BTreeMap<(bool, &str), usize> = BTreeMap::new();
         let lives = release.objects.keys().filter_map(|object| self.life(object));
-        for life in lives.filter(|life| *life.release == release.id) {
+        for life in lives.filter(|life| life.release == release.id) {
             for manager in life.managers.iter() {
                 *votes.entry((manager.applies == applies, &manager.name)).or_default() += 1;
             }
@@ -976,14 +916,14 @@ impl Drifts {
         let declared = before.into_iter().flat_map(|before| before.objects.keys());
         // What an earlier guard saw is remembered although the record cannot be read.
         let is_unread = before.is_some_and(|before| before.invalid.is_some());
-        let lives = self.lives.iter().filter(|(_, life)| is_unread && *life.release == *id);
+        let lives = self.lives.iter().filter(|(_, life)| is_unread && life.release == *id);
         let known = suspects.chain(drifting).chain(declared).chain(lives.map(|(object, _)| object));
         let known: Vec<&Arc<ObjectId>> = known.collect();
         note_effort(known.len());
         let dropped: Vec<Arc<ObjectId>> = known.into_iter().filter(|it| !stays(it)).cloned().collect();
         for object in dropped {
             self.clear(id, &object);
-            if self.lives.get(&object).is_some_and(|life| *life.release == *id) {
+            if self.lives.get(&object).is_some_and(|life| life.release == *id) {
                 self.lives.remove(&object);
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::drifts::{AgreedDeclaration, Drifts, ObjectDrift};
+use crate::drifts::{Drifts, ObjectDrift};
 use crate::event::{HelmManager, LiveObject};
 use crate::report::{DriftKind, SHOWN_FIELDS};
 use kubemoor_declare::equality::FieldAgreement;
@@ -18,7 +18,7 @@ use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::mask::Mask;
-use kubemoor_verdict::drift::{self, LiveSubject, LiveVerdict, findings};
+use kubemoor_verdict::drift::{self, LiveSubject, LiveVerdict, MatchedDeclaration};
 use kubemoor_verdict::edit::{Circumstances, DryRunEvidence, FieldFinding};
 use kubemoor_verdict::owners::{self, ManagerOperation, Owners};
 use kubemoor_verdict::ownership::{self, TakenFields, is_controller};
@@ -30,14 +30,14 @@ pub(crate) enum ObjectStanding {
     /// It matches; with its agreement, if it was compared. It is judged again in the next state of its release if it
     /// matches `for_now`: other managers have taken fields from Helm, and are judged once the release is deployed.
     AsDeclared {
-        agreed: Option<AgreedDeclaration>,
+        agreed: Option<MatchedDeclaration>,
         for_now: bool,
     },
     /// It differs, and a running operation may change it.
     Underway,
     Drifts(DriftKind, Vec<FieldChange>),
     /// It matches, and Helm's next upgrade would fail because of its field managers.
-    Taken(TakenFields, Option<AgreedDeclaration>),
+    Taken(TakenFields, Option<MatchedDeclaration>),
 }
 
 impl ObjectStanding {
@@ -45,21 +45,10 @@ impl ObjectStanding {
     pub(crate) fn agrees(&self) -> bool {
         matches!(self, Self::AsDeclared { agreed: Some(_), .. } | Self::Taken(..))
     }
-}
 
-/// Compares an object, which is absent without `live`, with the release's declarations of it. `None` if the state of the
-/// release's record declares no such object.
-pub(crate) fn compare<'r>(
-    release: &'r Release,
-    object: &ObjectId,
-    live: Option<&Value>,
-    (policy, circumstances): (&Policy, &Circumstances),
-    now: Timestamp,
-    evidence: DryRunEvidence<'_>,
-) -> Option<LiveVerdict<'r>> {
-    let standing = &state::standing(release, object, policy.operation_timeout, now)?;
-    let subject = LiveSubject { object, standing, policy, circumstances, now };
-    Some(drift::compare(&subject, live, evidence))
+    pub(crate) fn changes(&self) -> &[FieldChange] {
+        if let Self::Drifts(_, changes) = self { changes } else { &[] }
+    }
 }
 
 /// Judges a live object by the release's declarations of it.
@@ -116,7 +105,6 @@ pub(crate) fn weigh(
         | LiveVerdict::Expired
         | LiveVerdict::Missing => None,
     };
-    let agreed = agreed.map(AgreedDeclaration::compared);
     if policy.drift != DriftMode::Repair {
         return ObjectStanding::AsDeclared { agreed, for_now: false };
     }
@@ -149,11 +137,11 @@ pub(crate) fn record(
         _ => None,
     };
     let agrees = agreed.is_some_and(|agreed| drifts.record_agreement(release, object, agreed));
-    let allowed = agreed.is_some_and(|agreed| agreed.allowed);
+    let allowed = agreed.is_some_and(|agreed| !agreed.permitted.is_empty());
     // This is published too.
     let agrees = drifts.allow(object, allowed) || agrees;
     let has_changed = match standing {
-        ObjectStanding::Undeclared => drifts.record_undeclared(id, object),
+        ObjectStanding::Undeclared => drifts.clear(id, object),
         ObjectStanding::AsDeclared { agreed, for_now } => {
             let by = agreed.as_ref().map(|agreed| &agreed.declared);
             let is_news = drifts.record_in_sync(release, object);
@@ -186,9 +174,12 @@ pub(crate) fn record(
 
 /// The agreement of an object with additions below sealed paths; `None` where an exception lets a declared field
 /// differ, because the guard has not seen that field's declared value then.
-pub(crate) fn as_declared_beside(declared: &Arc<DeclaredObject>, value: &Value) -> Option<AgreedDeclaration> {
+pub(crate) fn as_declared_beside(
+    declared: &Arc<DeclaredObject>,
+    value: &Value,
+) -> Option<MatchedDeclaration> {
     let is_whole = diff::of_fields(&declared.fields(), value, false).is_empty();
-    is_whole.then(|| AgreedDeclaration::but_for_additions(declared))
+    is_whole.then(|| MatchedDeclaration { has_additions: true, ..MatchedDeclaration::new(declared) })
 }
 
 pub(crate) fn are_additions(changes: &[FieldChange]) -> bool {
@@ -202,8 +193,8 @@ pub(crate) fn seen(
     helms: &[HelmManager],
     drift: ObjectDrift,
 ) -> ObjectDrift {
-    let mut findings = findings(&live.sighting.id, changes);
-    findings.truncate(SHOWN_FIELDS);
+    let finding = |change| FieldFinding::of_change(&live.sighting.id, change);
+    let findings = changes.iter().take(SHOWN_FIELDS).map(finding).collect();
     let by = writer(live, changes, helms);
     ObjectDrift { findings, by, ..drift }
 }

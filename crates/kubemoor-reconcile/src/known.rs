@@ -22,7 +22,7 @@ pub(crate) struct LoopKnowledge {
     releases: BTreeMap<ReleaseId, GovernedRelease>,
     claims: ClaimTable,
     surroundings: HashMap<ObjectId, ObjectSurroundings>,
-    settled: Settlements,
+    pub(crate) settled: Settlements,
 }
 
 impl LoopKnowledge {
@@ -82,18 +82,10 @@ impl LoopKnowledge {
         Circumstances { settled: self.settled.get(object), ..known }
     }
 
-    pub(crate) fn settled(&self, object: &ObjectId) -> Option<Arc<Settled>> {
-        self.settled.get(object)
-    }
-
     /// Records values of a declared object that a dry run has settled, here or in an earlier guard. Returns whether
     /// that is new.
     pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) -> bool {
         !self.claims(object).is_empty() && self.settled.learn(object, settled)
-    }
-
-    pub(crate) fn forget_settled(&mut self, release: &ReleaseId, object: &ObjectId) {
-        self.settled.forget(release, object);
     }
 
     /// Forgets the replicas that an autoscaler left behind. Returns whether there were any.

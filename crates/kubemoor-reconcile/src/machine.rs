@@ -9,14 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::brake::DriftTally;
-use crate::drifts::{AgreedDeclaration, Drifts, LastSeen, ResourceVersion};
+use crate::drifts::{Drifts, LastSeen, ResourceVersion};
 use crate::event::{
     ApiWork, Fault, GovernedRelease, LiveObject, LoopAction, LoopEvent, LoopOrder, ObjectNews, Occurrence,
     Sighting, WorkId,
 };
 use crate::judge::{
-    ObjectStanding, are_additions, as_declared_beside, compare, is_autoscaled, is_set_by_another, record,
-    weigh,
+    ObjectStanding, are_additions, as_declared_beside, is_autoscaled, is_set_by_another, record, weigh,
 };
 use crate::known::{LoopKnowledge, RecentObjects};
 use crate::note_effort;
@@ -29,12 +28,13 @@ use crate::waits::{Suspensions, Timetable, is_set_back};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{DeclaredObject, Release};
+use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::Settled;
 use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_verdict::claims::{self, is_local};
-use kubemoor_verdict::drift::LiveVerdict;
+use kubemoor_verdict::drift::{self, LiveSubject, LiveVerdict};
 use kubemoor_verdict::edit::{DryRunEvidence, ObjectDeclaration};
 use kubemoor_verdict::exceptions::ObjectExceptions;
 
@@ -118,8 +118,10 @@ impl Reconciler {
     pub fn handle(&mut self, event: LoopEvent, now: Timestamp) -> Vec<LoopAction> {
         let is_set_back = is_set_back(self.now, now);
         self.now = now;
+        // All waits would last longer by that much.
         if is_set_back {
-            self.end_waits();
+            self.drifts.end_waits();
+            self.passes.agenda.hurry(now);
         }
         match event {
             LoopEvent::Release(id, governed) => {
@@ -195,12 +197,6 @@ impl Reconciler {
             self.timer = next;
             self.act(LoopAction::SetTimer(next));
         }
-    }
-
-    /// Ends all waits, because the clock was set back: they would last longer by that much.
-    fn end_waits(&mut self) {
-        self.drifts.end_waits();
-        self.passes.agenda.hurry(self.now);
     }
 
     pub(crate) fn after(&self, delay: Duration) -> Timestamp {
@@ -381,8 +377,8 @@ impl Reconciler {
             if release.declared(&object).is_none_or(|declared| *declared.version != *version) {
                 continue;
             }
-            let agreed = match self.compare(release, &object, Some(&value), &policy) {
-                Some(LiveVerdict::AsDeclared(Some(agreed))) => Some(AgreedDeclaration::compared(agreed)),
+            let agreed = match self.compare(release, &object, Some(&value), &policy, DryRunEvidence::None) {
+                Some(LiveVerdict::AsDeclared(agreed)) => agreed,
                 Some(LiveVerdict::Drifted(drift)) if are_additions(&drift.changes) => {
                     as_declared_beside(drift.declared, &value)
                 }
@@ -600,7 +596,7 @@ impl Reconciler {
         let is_new = life.vouched && !is_known && self.listed;
         // Other releases that declare it report that it is another's.
         let claims = self.known.claims(object).into_iter();
-        let others = claims.filter(|claim| !stays && claim.id != *life.release);
+        let others = claims.filter(|claim| !stays && claim.id != life.release);
         let mut concerned: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
         let release = self.known.release(&life.release).cloned();
         let is_declared = release.as_ref().is_some_and(|release| release.declared(object).is_some());
@@ -637,7 +633,7 @@ impl Reconciler {
     /// exists or whose it is; only a watch shows that it names the release.
     pub(crate) fn may_look(&self, release: &Release, object: &ObjectId) -> bool {
         let life = || self.drifts.life(object);
-        is_local(release, object) || life().is_some_and(|life| life.vouched && *life.release == release.id)
+        is_local(release, object) || life().is_some_and(|life| life.vouched && life.release == release.id)
     }
 
     /// Records that an object does not exist, if that is drift by the present declaration of a release, which may have
@@ -645,7 +641,7 @@ impl Reconciler {
     pub(crate) fn note_gone(&mut self, id: &ReleaseId, object: &ObjectId, since: Timestamp) {
         let governed = self.known.release(id).cloned().zip(self.known.policy(id).cloned());
         let Some((release, policy)) = governed else { return };
-        let verdict = self.compare(&release, object, None, &policy);
+        let verdict = self.compare(&release, object, None, &policy, DryRunEvidence::None);
         let verdict = verdict.filter(|_| policy.drift != DriftMode::Ignore);
         let drifts = &mut self.drifts;
         // An earlier guard may have seen it under this seal, and this one has never seen it alive.
@@ -667,15 +663,21 @@ impl Reconciler {
         }
     }
 
-    fn compare<'r>(
+    /// Compares an object, which is absent without `live`, with the release's declarations of it. `None` if the state
+    /// of the release's record declares no such object.
+    pub(crate) fn compare<'r>(
         &self,
         release: &'r Release,
         object: &ObjectId,
         live: Option<&Value>,
         policy: &Policy,
+        evidence: DryRunEvidence<'_>,
     ) -> Option<LiveVerdict<'r>> {
-        let circumstances = self.known.circumstances(release, object);
-        compare(release, object, live, (policy, &circumstances), self.now, DryRunEvidence::None)
+        let now = self.now;
+        let circumstances = &self.known.circumstances(release, object);
+        let standing = &state::standing(release, object, policy.operation_timeout, now)?;
+        let subject = LiveSubject { object, standing, policy, circumstances, now };
+        Some(drift::compare(&subject, live, evidence))
     }
 
     /// Judges an object of `release`, which may be newly seen alive. Returns whether something has changed.
@@ -773,7 +775,7 @@ impl Reconciler {
         let is_declared = |object: &ObjectId| standing.is_some_and(|it| it.objects.contains_key(object));
         let dropped = before.into_iter().flat_map(|before| before.objects.keys());
         for object in dropped.filter(|object| !is_declared(object)) {
-            self.known.forget_settled(id, object);
+            self.known.settled.forget(id, object);
             self.alarms.set(&(id.clone(), ObjectId::clone(object)), None);
             self.repairs.forget(object);
             if self.known.claims(object).iter().any(|claim| claim.id != *id) {
@@ -790,15 +792,8 @@ impl Reconciler {
     /// Forgets what work on an object has found that its release has ceased to declare meanwhile.
     pub(crate) fn forget_undeclared(&mut self, id: &ReleaseId, object: &ObjectId) {
         if !self.known.declares(id, object) {
-            self.drifts.record_undeclared(id, object);
+            self.drifts.clear(id, object);
             self.repairs.forget(object);
-        }
-    }
-
-    /// Forgets what is noted of a release that was gone by then.
-    pub(crate) fn forget_gone(&mut self, id: &ReleaseId) {
-        if self.known.release(id).is_none() {
-            self.drifts.forget_release(id, None);
         }
     }
 }
@@ -813,7 +808,7 @@ fn life(known: &LoopKnowledge, sighting: &Sighting, before: Option<&LastSeen>) -
     let is_claimed = claims.iter().any(|claim| is_local(claim, &sighting.id));
     let (release, vouched) = match (&sighting.release, was_known) {
         (Some(named), Some(_)) if declares(named) => (named.clone(), true),
-        (_, Some(before)) => (ReleaseId::clone(&before.release), true),
+        (_, Some(before)) => (before.release.clone(), true),
         // Its record may be on its way, and what others declare elsewhere does not change that.
         (Some(named), None) if declares(named) || !is_claimed => (named.clone(), true),
         _ => {
@@ -821,9 +816,9 @@ fn life(known: &LoopKnowledge, sighting: &Sighting, before: Option<&LastSeen>) -
             (claim.id.clone(), false)
         }
     };
-    let mut life = match before.filter(|before| *before.release == release) {
+    let mut life = match before.filter(|before| before.release == release) {
         Some(before) => before.clone(),
-        None => LastSeen::new(Arc::new(release), vouched),
+        None => LastSeen::new(release, vouched),
     };
     if *life.managers != sighting.managers && !sighting.managers.is_empty() {
         life.managers = Arc::new(sighting.managers.clone());

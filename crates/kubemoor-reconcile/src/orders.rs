@@ -128,39 +128,32 @@ impl RepairOrder {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct OrderProgress {
-    pub(crate) repaired: usize,
-    /// The objects that have to wait, and why.
-    pub(crate) waiting: Vec<(ObjectId, String)>,
-    /// The objects that stay unchanged, and why.
-    pub(crate) left: Vec<(ObjectId, String)>,
-    /// Advice about the whole release, as a sentence.
-    pub(crate) advice: Option<String>,
-}
+/// Objects that an order has not repaired, and why.
+type Unrepaired = [(ObjectId, String)];
 
-/// The answer to the order of `at`.
-pub(crate) fn answer(at: &str, outcome: &OrderProgress) -> OrderAnswer {
-    let OrderProgress { repaired, waiting, left, advice } = outcome;
-    let told = |objects: &[(ObjectId, String)]| {
-        named(objects.iter().map(|(object, why)| format!("{object}: {why}")))
+/// The answer to the order of `at`, by which so many objects are repaired, while others have to wait or stay as they are;
+/// with advice about the whole release, as a sentence.
+pub(crate) fn answer(
+    at: &str,
+    repaired: usize,
+    waiting: &Unrepaired,
+    left: &Unrepaired,
+    advice: Option<&str>,
+) -> OrderAnswer {
+    let clause = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 object {one}"),
+        _ => format!("{count} objects {many}"),
     };
+    let told = |objects: &Unrepaired| named(objects.iter().map(|(object, why)| format!("{object}: {why}")));
     let mut clauses = Vec::new();
-    match (repaired, waiting.is_empty() && left.is_empty()) {
-        (0, true) => clauses.push("nothing had to be repaired".to_owned()),
-        (0, false) => {}
-        (1, _) => clauses.push("1 object is repaired".to_owned()),
-        (many, _) => clauses.push(format!("{many} objects are repaired")),
+    if repaired > 0 {
+        clauses.push(clause(repaired, "is repaired", "are repaired"));
     }
-    match waiting.len() {
-        0 => {}
-        1 => clauses.push(format!("1 object has to wait: {}", told(waiting))),
-        many => clauses.push(format!("{many} objects have to wait: {}", told(waiting))),
+    if !waiting.is_empty() {
+        clauses.push(clause(waiting.len(), "has to wait: ", "have to wait: ") + &told(waiting));
     }
-    match left.len() {
-        0 => {}
-        1 => clauses.push(format!("1 object stays as it is: {}", told(left))),
-        many => clauses.push(format!("{many} objects stay as they are: {}", told(left))),
+    if !left.is_empty() {
+        clauses.push(clause(left.len(), "stays as it is: ", "stay as they are: ") + &told(left));
     }
     let result = match (repaired, waiting.is_empty(), left.is_empty()) {
         (_, false, _) => OrderResult::Waiting,
@@ -168,8 +161,12 @@ pub(crate) fn answer(at: &str, outcome: &OrderProgress) -> OrderAnswer {
         (0, true, true) => OrderResult::NothingToDo,
         (_, true, true) => OrderResult::Repaired,
     };
-    let message = clauses.join("; ") + &advice.as_ref().map_or_else(String::new, |it| format!(". {it}"));
-    OrderAnswer { at: at.to_owned(), result, message }
+    let message = match result {
+        OrderResult::NothingToDo => "nothing had to be repaired".to_owned(),
+        _ => clauses.join("; "),
+    };
+    let advice = advice.map_or_else(String::new, |advice| format!(". {advice}"));
+    OrderAnswer { at: at.to_owned(), result, message: message + &advice }
 }
 
 #[cfg(test)]

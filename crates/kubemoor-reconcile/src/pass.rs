@@ -13,9 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::drifts::{ObjectDrift, Suspect};
 use crate::event::{ApiWork, Fault, WorkFailure, WorkOutcome};
 use crate::machine::Reconciler;
-use crate::orders::{OrderProgress, RepairOrder, answer};
+use crate::orders::{RepairOrder, answer};
 use crate::plan::install_order;
-use crate::repair::{AGAIN, AttemptResult, RETRY, RepairState, RepairStep, Task, UNSERVED};
+use crate::repair::{AGAIN, RETRY, RepairState, RepairStep, Task, UNSERVED};
 use crate::report::DriftKind;
 use crate::restore::{TargetError, Towards};
 use crate::waits::{Timetable, elapsed, growing};
@@ -55,8 +55,9 @@ pub(crate) struct Passes {
 
 struct ReleasePass {
     release: Arc<Release>,
-    phase: PassPhase,
-    /// The objects that the phase has still to go through.
+    /// All suspects are judged, and drifts are repaired.
+    is_repairing: bool,
+    /// The objects that have still to be looked at, or to be repaired.
     queue: VecDeque<ObjectId>,
     order: Option<RepairOrder>,
     unfinished: HashSet<ObjectId>,
@@ -69,16 +70,8 @@ struct ReleasePass {
     worked: bool,
 }
 
-/// The phases of a pass, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PassPhase {
-    /// Suspects are read and judged.
-    Looking,
-    /// For an order after a failed operation, the revision to repair towards is read.
-    Choosing,
-    Repairing,
-}
-
+/// What a pass waits for: a suspect is read, for an order after a failed operation the revision to repair towards, or a
+/// repair is at work.
 enum Job {
     Look { object: ObjectId, suspect: Suspect },
     Choose,
@@ -134,10 +127,7 @@ impl Reconciler {
             }
             match self.begin(&release) {
                 Some(pass) => self.advance(&release, pass, None),
-                None => {
-                    self.publish(&release);
-                    self.forget_gone(&release);
-                }
+                None => self.publish(&release),
             }
         }
     }
@@ -149,7 +139,6 @@ impl Reconciler {
         for release in std::mem::take(&mut self.passes.waiting) {
             if !self.passes.working.contains_key(&release) {
                 self.publish(&release);
-                self.forget_gone(&release);
             }
         }
     }
@@ -178,7 +167,7 @@ impl Reconciler {
         let unfinished = open.map(|(object, _)| object).collect();
         Some(ReleasePass {
             release,
-            phase: PassPhase::Looking,
+            is_repairing: false,
             queue,
             order,
             unfinished,
@@ -228,8 +217,8 @@ impl Reconciler {
         if self.stopping {
             return PassStep::Leave;
         }
-        let Some(object) = pass.queue.pop_front() else { return self.next_phase(pass) };
-        if pass.phase == PassPhase::Looking {
+        let Some(object) = pass.queue.pop_front() else { return self.end_queue(pass) };
+        if !pass.is_repairing {
             return self.look(&pass.release, object);
         }
         if !self.leads || pass.order.as_ref().is_some_and(|order| !self.asked.is_current(order)) {
@@ -246,37 +235,33 @@ impl Reconciler {
         self.go_on_with(pass, task, next)
     }
 
-    fn next_phase(&mut self, pass: &mut ReleasePass) -> PassStep {
-        let id = pass.release.id.clone();
-        match pass.phase {
-            PassPhase::Looking => {
-                pass.phase = PassPhase::Choosing;
-                if pass.order.is_some() && pass.release.state.status == ReleaseStatus::Failed {
-                    return match Towards::question(&pass.release) {
-                        Ok(work) => PassStep::HandOut(work, Job::Choose),
-                        Err(error) => self.end_without_target(pass, error),
-                    };
-                }
-                PassStep::GoOn
-            }
-            PassPhase::Choosing => {
-                pass.phase = PassPhase::Repairing;
-                let drifting = self.drifts.of_release(&id);
-                if !self.leads && !drifting.is_empty() {
-                    return PassStep::Leave;
-                }
-                let mut objects: BTreeSet<ObjectId> =
-                    drifting.into_iter().map(|(object, _)| ObjectId::clone(&object)).collect();
-                // Objects that do not drift may have fields that others have taken.
-                if let (Some(towards), Some(order)) = (&pass.towards, &pass.order) {
-                    let deployed = towards.deployed.objects.keys().filter(|object| order.means(object));
-                    objects.extend(deployed.map(|object| ObjectId::clone(object)));
-                }
-                pass.queue = in_order(objects.into_iter());
-                PassStep::GoOn
-            }
-            PassPhase::Repairing => PassStep::Finish,
+    fn end_queue(&mut self, pass: &mut ReleasePass) -> PassStep {
+        if std::mem::replace(&mut pass.is_repairing, true) {
+            return PassStep::Finish;
         }
+        if pass.order.is_some() && pass.release.state.status == ReleaseStatus::Failed {
+            return match Towards::question(&pass.release) {
+                Ok(work) => PassStep::HandOut(work, Job::Choose),
+                Err(error) => self.end_without_target(pass, error),
+            };
+        }
+        self.begin_repairing(pass)
+    }
+
+    fn begin_repairing(&self, pass: &mut ReleasePass) -> PassStep {
+        let drifting = self.drifts.of_release(&pass.release.id);
+        if !self.leads && !drifting.is_empty() {
+            return PassStep::Leave;
+        }
+        let mut objects: BTreeSet<ObjectId> =
+            drifting.into_iter().map(|(object, _)| ObjectId::clone(&object)).collect();
+        // Objects that do not drift may have fields that others have taken.
+        if let (Some(towards), Some(order)) = (&pass.towards, &pass.order) {
+            let deployed = towards.deployed.objects.keys().filter(|object| order.means(object));
+            objects.extend(deployed.map(|object| ObjectId::clone(object)));
+        }
+        pass.queue = in_order(objects.into_iter());
+        PassStep::GoOn
     }
 
     /// Continues the step that has waited for an outcome.
@@ -296,7 +281,7 @@ impl Reconciler {
             Job::Choose => match Towards::answered(&pass.release, outcome) {
                 Ok(towards) => {
                     pass.towards = Some(Arc::new(towards));
-                    PassStep::GoOn
+                    self.begin_repairing(pass)
                 }
                 Err(error) => self.end_without_target(pass, error),
             },
@@ -334,28 +319,25 @@ impl Reconciler {
 
     /// Continues with the next step of a repair, or notes its result.
     fn go_on_with(&mut self, pass: &mut ReleasePass, task: Task, next: RepairStep) -> PassStep {
-        let done = match next {
-            RepairStep::Do(next) => {
-                let (work, repair) = *next;
-                return PassStep::HandOut(work, Job::Repair { task, repair: Box::new(repair) });
-            }
-            RepairStep::Done(done) => done,
-        };
+        let is_repaired = matches!(next, RepairStep::Repaired);
         let Task { id, object, asked, .. } = &task;
         // A failed repair counts as tried, as the order demanded.
         let drift = self.drifts.get_mut(id, object);
         let failed = drift.as_ref().map_or(task.towards.is_some(), |drift| drift.repaired.is_some());
-        let wait = match done {
-            AttemptResult::Later(wait) => Some(wait),
-            AttemptResult::Again(first) => {
+        let wait = match next {
+            RepairStep::Do(next) => {
+                let (work, repair) = *next;
+                return PassStep::HandOut(work, Job::Repair { task, repair: Box::new(repair) });
+            }
+            RepairStep::Later(wait) => Some(wait),
+            RepairStep::Again(first) => {
                 Some(drift.map_or(first, |drift| drift.lengthen_wait(&object.name, first)))
             }
-            AttemptResult::Settled | AttemptResult::Repaired => None,
+            RepairStep::Settled | RepairStep::Repaired => None,
         };
         if *asked && !failed && wait.is_some() {
             pass.unfinished.insert(object.clone());
-        } else if let Some(order) = pass.order.as_mut().filter(|_| *asked && done == AttemptResult::Repaired)
-        {
+        } else if let Some(order) = pass.order.as_mut().filter(|_| *asked && is_repaired) {
             let is_first = order.repaired.insert(object.clone());
             if is_first && task.towards.is_some() {
                 // Other managers may own fields of it that have their declared values.
@@ -389,7 +371,6 @@ impl Reconciler {
 
     fn end(&mut self, id: &ReleaseId, pass: &ReleasePass, again: Option<Duration>) {
         self.publish(id);
-        self.forget_gone(id);
         if let Some(again) = again {
             self.put_off(id, again);
         }
@@ -408,7 +389,7 @@ impl Reconciler {
     fn look(&mut self, release: &Release, object: ObjectId) -> PassStep {
         let Some(suspect) = self.drifts.suspicion(&release.id, &object) else { return PassStep::GoOn };
         let Some(declared) = release.declared(&object).filter(|_| self.may_look(release, &object)) else {
-            self.drifts.record_undeclared(&release.id, &object);
+            self.drifts.clear(&release.id, &object);
             return PassStep::GoOn;
         };
         let work = ApiWork::ReadObject { object: object.clone(), version: Arc::clone(&declared.version) };
@@ -439,7 +420,7 @@ impl Reconciler {
                 }
                 // No release declares it any more.
                 if self.drifts.is_suspect(id, object) {
-                    self.drifts.record_undeclared(id, object);
+                    self.drifts.clear(id, object);
                 }
                 if is_old {
                     // A listing that came meanwhile may lack it.
@@ -540,21 +521,20 @@ impl Reconciler {
         towards: Option<&Towards>,
     ) {
         let id = &release.id;
-        let mut outcome = OrderProgress { repaired: order.repaired.len(), ..OrderProgress::default() };
-        let mut waiting = unfinished.clone();
-        let left = self.drifts.of_release(id).into_iter();
-        for (object, drift) in left.filter(|(object, drift)| order.means(object) && !drift.allowed) {
-            let is_waiting = waiting.remove(&object);
+        let drifting = self.drifts.of_release(id).into_iter();
+        let drifting = drifting.filter(|(object, drift)| order.means(object) && !drift.allowed);
+        let named = drifting.map(|(object, drift)| {
             let why = why(&object, &drift, towards);
-            let object = ObjectId::clone(&object);
-            if is_waiting { outcome.waiting.push((object, why)) } else { outcome.left.push((object, why)) }
-        }
-        let unread = waiting.into_iter().map(|object| (object, "it could not be read yet".to_owned()));
-        outcome.waiting.extend(unread);
-        outcome.waiting.sort();
-        outcome.left.sort();
-        outcome.advice = towards.map(|towards| ways_out(release, Some(towards.deployed.state.revision)));
-        self.asked.set_answer(id, Some(&order), answer(&order.at, &outcome));
+            (ObjectId::clone(&object), why)
+        });
+        let mut unread = unfinished.clone();
+        let (mut waiting, mut left): (Vec<_>, Vec<_>) = named.partition(|(object, _)| unread.remove(object));
+        waiting.extend(unread.into_iter().map(|object| (object, "it could not be read yet".to_owned())));
+        waiting.sort();
+        left.sort();
+        let advice = towards.map(|towards| ways_out(release, Some(towards.deployed.state.revision)));
+        let answer = answer(&order.at, order.repaired.len(), &waiting, &left, advice.as_deref());
+        self.asked.set_answer(id, Some(&order), answer);
         self.asked.leave(id, order, unfinished);
     }
 }

@@ -3,14 +3,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::drifts::LastSeen;
+use crate::drifts::ObjectDrift;
+use crate::repair::{Situation, Task};
 use crate::report::DriftKind;
 use kubemoor_declare::model::{DriftMode, ObjectId};
-use kubemoor_declare::path::Path;
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{Appearance, Release};
-use kubemoor_policy::agreement::LastAgreement;
-use kubemoor_policy::{Policy, RepairRights};
+use kubemoor_policy::RepairRights;
 use kubemoor_verdict::claims::is_local;
 
 /// How long repairs of a release wait whose record was already deployed when it first appeared: a restore or a
@@ -47,29 +46,8 @@ pub(crate) enum RepairPlan {
     Unconfirmed,
 }
 
-pub(crate) struct PlanInput<'a> {
-    pub(crate) release: &'a Release,
-    pub(crate) object: &'a ObjectId,
-    pub(crate) kind: DriftKind,
-    pub(crate) life: Option<&'a LastSeen>,
-    /// The digest of the manifest that was first seen of the release's revision.
-    pub(crate) first_digest: Option<[u8; 32]>,
-    pub(crate) policy: &'a Policy,
-    /// An allowance permits its deletion, or its own time to live removes it.
-    pub(crate) may_be_gone: bool,
-    pub(crate) asked: bool,
-    /// A person who may write the object themself ordered the repair.
-    pub(crate) ordered: bool,
-    /// The agreement of the live object with the declaration; `None` if there never was one.
-    pub(crate) agreement: Option<&'a LastAgreement>,
-    /// The replicas, where an autoscaler sets them.
-    pub(crate) scaled: Option<&'a Path>,
-    pub(crate) is_unserved: bool,
-}
-
-pub(crate) fn plan(case: &PlanInput<'_>, now: Timestamp) -> RepairPlan {
-    let PlanInput { release, object, life, policy, .. } = case;
-    let Some(declared) = release.declared(object) else { return RepairPlan::Wait };
+pub(crate) fn plan(task: &Task, situation: &Situation, now: Timestamp) -> RepairPlan {
+    let Situation { release, declared, policy, life, drift: ObjectDrift { kind, .. }, .. } = situation;
     if policy.drift == DriftMode::Ignore || declared.opted_out {
         return RepairPlan::Wait;
     }
@@ -79,32 +57,32 @@ pub(crate) fn plan(case: &PlanInput<'_>, now: Timestamp) -> RepairPlan {
     if release.state.status != ReleaseStatus::Deployed {
         return RepairPlan::Wait;
     }
-    match case.kind {
-        DriftKind::Missing if case.may_be_gone => return RepairPlan::Wait,
+    match kind {
+        DriftKind::Missing if situation.may_be_gone => return RepairPlan::Wait,
         DriftKind::Terminating => return RepairPlan::Report("it is being deleted"),
         DriftKind::Unreadable => return RepairPlan::Report("it is nested deeper than what is judged"),
         DriftKind::Missing | DriftKind::Changed | DriftKind::Ownership => {}
     }
-    if policy.drift != DriftMode::Repair && !case.asked {
+    if policy.drift != DriftMode::Repair && !task.asked {
         return RepairPlan::Report("drift is only reported");
     }
-    if let Some(reason) = never(release, object, case.kind, policy.repair) {
+    if let Some(reason) = never(release, &task.object, *kind, policy.repair) {
         return RepairPlan::Report(reason);
     }
-    if case.first_digest != Some(release.state.digest) {
+    if situation.first_digest != Some(release.state.digest) {
         return RepairPlan::Report("the manifest of its release's revision has changed");
     }
-    if release.state.appearance == Appearance::Seen(ReleaseStatus::Deployed) && !case.asked {
+    if release.state.appearance == Appearance::Seen(ReleaseStatus::Deployed) && !task.asked {
         let age = now.duration_since(release.state.created);
         if age < HOLD {
             return RepairPlan::Hold(HOLD - age);
         }
     }
     // Only after the hold: a restore may still bring the object.
-    let is_its = life.is_some_and(|life| life.vouched && *life.release == release.id);
-    if is_its && (case.ordered || is_confirmed(case)) {
+    let is_its = life.as_ref().is_some_and(|life| life.vouched && life.release == release.id);
+    if is_its && (situation.ordered_by.is_some() || is_confirmed(situation)) {
         RepairPlan::Repair
-    } else if case.is_unserved && case.kind == DriftKind::Missing {
+    } else if situation.is_unserved && *kind == DriftKind::Missing {
         // Nobody can confirm it.
         RepairPlan::Report(NOT_SERVED)
     } else if is_its {
@@ -135,9 +113,10 @@ pub(crate) fn never(
 /// Whether the live object was once seen with the values to write. For an existing object, this checks the declaration;
 /// the values are checked when they are known. A new object gets all declared values, except for replicas that an
 /// autoscaler sets.
-fn is_confirmed(case: &PlanInput<'_>) -> bool {
-    case.agreement.is_some_and(|agreement| match case.kind {
-        DriftKind::Missing => agreement.confirms_all(case.scaled),
+fn is_confirmed(situation: &Situation) -> bool {
+    let Situation { agreement, declared, drift, is_autoscaled, .. } = situation;
+    agreement.as_ref().is_some_and(|agreement| match drift.kind {
+        DriftKind::Missing => agreement.confirms_all(declared.scale().filter(|_| *is_autoscaled)),
         _ => true,
     })
 }

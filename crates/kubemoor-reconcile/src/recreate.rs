@@ -4,10 +4,10 @@
 //! reads the records again after the write. It replaces no object, and deletes only what it created, by uid.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::body;
 use crate::drifts::{ObjectDrift, ResourceVersion};
 use crate::event::{
     ApiWork, Fault, GovernedRelease, ManifestDocument, ObjectFate, Occurrence, Secret, WorkFailure,
@@ -15,13 +15,14 @@ use crate::event::{
 };
 use crate::machine::Reconciler;
 use crate::plan::RepairPlan;
-use crate::repair::{AGAIN, AttemptResult, RETRY, RepairStep, Situation, Task, api_version};
+use crate::repair::{AGAIN, RETRY, RepairStep, Situation, Task, api_version};
 use crate::report::DriftKind;
 use kubemoor_declare::catalog;
 use kubemoor_declare::declare::{Digest, prepare};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, Deletion};
+use kubemoor_verdict::additions;
 
 /// The number of tries to read the records after a write.
 const LOOKS: usize = 4;
@@ -43,13 +44,12 @@ pub(crate) enum Recreate {
     LookingAgain {
         release: Arc<Release>,
         manager: String,
-        done: AttemptResult,
+        wait: Duration,
     },
     /// The records are read again: Helm may have dropped the object, or begun to uninstall it, during the write.
     RecordsAgain {
         created: Created,
         looks: usize,
-        done: AttemptResult,
     },
     Deleting(Created),
 }
@@ -58,6 +58,14 @@ pub(crate) enum Recreate {
 pub(crate) struct Created {
     release: Arc<Release>,
     uid: String,
+    /// The wait after a write that was not answered.
+    wait: Option<Duration>,
+}
+
+impl Created {
+    fn result(&self) -> RepairStep {
+        self.wait.map_or(RepairStep::Repaired, RepairStep::Later)
+    }
 }
 
 impl Reconciler {
@@ -65,7 +73,7 @@ impl Reconciler {
         match (recreate, outcome) {
             (Recreate::Reading(_), WorkOutcome::Object { live: Some(live), version }) => {
                 if !self.take_in(&task.id, &live, &version) {
-                    return RepairStep::again(AGAIN);
+                    return RepairStep::Again(AGAIN);
                 }
                 self.leave_present(task)
             }
@@ -81,7 +89,7 @@ impl Reconciler {
             // a moment. One that stays behind breaks the kind if it is ever defined anew.
             (Recreate::Definition(_), WorkOutcome::Definition { deleting: true }) => {
                 self.keep(task, "the CustomResourceDefinition of its kind is being deleted");
-                RepairStep::later(RETRY)
+                RepairStep::Later(RETRY)
             }
             (Recreate::Definition(version), WorkOutcome::Definition { deleting: false }) => {
                 read_records(task, version)
@@ -95,9 +103,9 @@ impl Reconciler {
             }
             (Recreate::Records(version), WorkOutcome::Records(governed)) => {
                 self.learn_records(&task.id, governed);
-                let Some(situation) = self.situation(task) else { return RepairStep::settled() };
+                let Some(situation) = self.situation(task) else { return RepairStep::Settled };
                 if situation.plan != RepairPlan::Repair {
-                    return RepairStep::again(AGAIN);
+                    return RepairStep::Again(AGAIN);
                 }
                 RepairStep::recreate(
                     task.read_manifest(&situation.release),
@@ -110,30 +118,31 @@ impl Reconciler {
             (Recreate::Writing { situation, manager, attempts }, outcome) => {
                 self.written_anew(task, &situation, manager, attempts, outcome)
             }
-            (Recreate::LookingAgain { release, manager, done }, outcome) => {
+            (Recreate::LookingAgain { release, manager, wait }, outcome) => {
                 if let WorkOutcome::Object { live: Some(live), .. } = outcome
                     && live.sighting.managers.iter().any(|it| it.name == manager)
                     && live.sighting.release.as_ref() == Some(&task.id)
                 {
-                    let created = Created { release, uid: live.sighting.uid };
-                    return read_records_again(task, created, 1, done);
+                    let created = Created { release, uid: live.sighting.uid, wait: Some(wait) };
+                    return read_records_again(task, created, 1);
                 }
-                RepairStep::Done(done)
+                RepairStep::Later(wait)
             }
-            (Recreate::RecordsAgain { created, done, .. }, WorkOutcome::Records(governed)) => {
-                self.delete_if_dropped(task, created, governed, done)
+            (Recreate::RecordsAgain { created, .. }, WorkOutcome::Records(governed)) => {
+                self.delete_if_dropped(task, created, governed)
             }
-            (Recreate::RecordsAgain { created, looks, done }, WorkOutcome::Failed(failure)) => {
+            (Recreate::RecordsAgain { created, looks }, WorkOutcome::Failed(failure)) => {
                 if looks < LOOKS {
-                    return read_records_again(task, created, looks + 1, done);
+                    return read_records_again(task, created, looks + 1);
                 }
+                let result = created.result();
                 self.tell_of_created(task, created.release, ObjectFate::Unread(failure.message));
-                RepairStep::Done(done)
+                result
             }
-            (Recreate::RecordsAgain { done, .. }, _) => RepairStep::Done(done),
+            (Recreate::RecordsAgain { created, .. }, _) => created.result(),
             (Recreate::Deleting(created), outcome) => self.deleted(task, created, outcome),
             (_, WorkOutcome::Failed(failure)) => self.fail_with(task, &failure),
-            _ => RepairStep::again(AGAIN),
+            _ => RepairStep::Again(AGAIN),
         }
     }
 
@@ -150,14 +159,14 @@ impl Reconciler {
         let is_weighed = object.as_ref().map(Digest::new) == Some(situation.declared.digest);
         // The record was read meanwhile and may have changed.
         if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
-            return RepairStep::again(AGAIN);
+            return RepairStep::Again(AGAIN);
         }
         let prepared = object.and_then(|object| prepare(object, api_version(&task.object, version)));
         let Some(mut document) = prepared else {
-            return RepairStep::again(AGAIN);
+            return RepairStep::Again(AGAIN);
         };
         if let Some(path) = situation.left_out() {
-            body::leave_out(path, &mut document);
+            document = additions::take_away([path], &document);
         }
         let attempts = self.repairs.backoff.attempt(&task.object, self.now);
         let manager = self.manager(&situation.release, apply_method);
@@ -190,22 +199,22 @@ impl Reconciler {
                     ObjectFate::Repaired { attempts },
                 );
                 self.note_restored(task, situation, ResourceVersion::written(&created));
-                let created = Created { release: Arc::clone(&situation.release), uid: uid.to_owned() };
-                read_records_again(task, created, 1, AttemptResult::Repaired)
+                let (release, uid) = (Arc::clone(&situation.release), uid.to_owned());
+                read_records_again(task, Created { release, uid, wait: None }, 1)
             }
             Err(WorkFailure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
             // The namespace is deleted with all its objects; nothing can be created in it.
             Err(WorkFailure { fault: Fault::Terminating, .. }) => {
                 self.keep(task, "its namespace is being deleted");
-                RepairStep::again(RETRY)
+                RepairStep::Again(RETRY)
             }
             // It is unknown whether the write was done. If the release has dropped the object, no
             // later pass would look at it again.
             Err(WorkFailure { fault: Fault::Unanswered, message }) => {
-                let RepairStep::Done(done) = self.fail(task, &message) else { return RepairStep::settled() };
+                let RepairStep::Later(wait) = self.fail(task, &message) else { return RepairStep::Settled };
                 let work = task.read_object(&situation.declared);
                 let release = Arc::clone(&situation.release);
-                RepairStep::recreate(work, Recreate::LookingAgain { release, manager, done })
+                RepairStep::recreate(work, Recreate::LookingAgain { release, manager, wait })
             }
             Err(failure) => self.fail_by(task, &situation.release, &failure),
         }
@@ -214,11 +223,11 @@ impl Reconciler {
     fn leave_present(&mut self, task: &Task) -> RepairStep {
         let drift = self.drifts.get_mut(&task.id, &task.object).map(|drift| drift.kind);
         if drift.is_some_and(|kind| kind != DriftKind::Missing) {
-            return RepairStep::again(AGAIN);
+            return RepairStep::Again(AGAIN);
         }
         self.drifts.clear_drift(&task.id, &task.object);
         self.tell(Occurrence::Present(DriftKind::Missing));
-        RepairStep::settled()
+        RepairStep::Settled
     }
 
     /// Deletes a created object unless its release declares it by now.
@@ -227,12 +236,11 @@ impl Reconciler {
         task: &Task,
         created: Created,
         governed: Option<GovernedRelease>,
-        done: AttemptResult,
     ) -> RepairStep {
         self.learn_records(&task.id, governed);
         let declared = created.release.declared(&task.object);
         let Some(declared) = declared.filter(|_| !created.uid.is_empty() && !self.is_wanted(task)) else {
-            return RepairStep::Done(done);
+            return created.result();
         };
         let write = Write::Delete { uid: created.uid.clone() };
         RepairStep::recreate(task.write(declared, write), Recreate::Deleting(created))
@@ -246,7 +254,7 @@ impl Reconciler {
                 self.tell_of_created(task, created.release, ObjectFate::CannotTakeBack(failure.message));
             }
         }
-        RepairStep::settled()
+        RepairStep::Settled
     }
 
     /// Whether the release declares the object and no operation of its own drops it.
@@ -268,6 +276,6 @@ fn read_records(task: &Task, version: String) -> RepairStep {
     RepairStep::recreate(task.read_records(), Recreate::Records(version))
 }
 
-fn read_records_again(task: &Task, created: Created, looks: usize, done: AttemptResult) -> RepairStep {
-    RepairStep::recreate(task.read_records(), Recreate::RecordsAgain { created, looks, done })
+fn read_records_again(task: &Task, created: Created, looks: usize) -> RepairStep {
+    RepairStep::recreate(task.read_records(), Recreate::RecordsAgain { created, looks })
 }

@@ -16,7 +16,7 @@ use crate::brake::{Brake, Pull, ReleaseTally};
 use crate::drifts::{LastSeen, ObjectDrift, ResourceVersion};
 use crate::event::{ApiWork, Fault, LiveObject, ObjectFate, Occurrence, WorkFailure, Write};
 use crate::machine::Reconciler;
-use crate::plan::{NOT_SERVED, PlanInput, RepairPlan, never, plan};
+use crate::plan::{NOT_SERVED, RepairPlan, never, plan};
 use crate::recreate::Recreate;
 use crate::report::DriftKind;
 use crate::restore::{JudgedObject, Purpose, Restore, Towards};
@@ -60,15 +60,6 @@ pub(crate) struct Repairs {
     held: BTreeMap<ReleaseId, Timestamp>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AttemptResult {
-    Settled,
-    Repaired,
-    Later(Duration),
-    /// Nothing could be done: another pass after this time, and after a longer one each time.
-    Again(Duration),
-}
-
 #[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) id: ReleaseId,
@@ -83,7 +74,12 @@ pub(crate) struct Task {
 pub(crate) enum RepairStep {
     /// Do this work, then continue the repair in this state.
     Do(Box<(ApiWork, RepairState)>),
-    Done(AttemptResult),
+    Settled,
+    Repaired,
+    /// Another pass follows after this time.
+    Later(Duration),
+    /// Nothing could be done: another pass after this time, and after a longer one each time.
+    Again(Duration),
 }
 
 pub(crate) enum RepairState {
@@ -158,18 +154,6 @@ impl RepairStep {
     pub(crate) fn recreate(work: ApiWork, state: Recreate) -> Self {
         Self::Do(Box::new((work, RepairState::Recreate(state))))
     }
-
-    pub(crate) fn later(delay: Duration) -> Self {
-        Self::Done(AttemptResult::Later(delay))
-    }
-
-    pub(crate) fn again(first: Duration) -> Self {
-        Self::Done(AttemptResult::Again(first))
-    }
-
-    pub(crate) fn settled() -> Self {
-        Self::Done(AttemptResult::Settled)
-    }
 }
 
 /// Helm's field manager where no object reveals it: its program's name.
@@ -184,11 +168,18 @@ pub(crate) struct Situation {
     pub(crate) life: Option<LastSeen>,
     pub(crate) drift: ObjectDrift,
     pub(crate) plan: RepairPlan,
+    /// The digest of the manifest that was first seen of the release's revision.
+    pub(crate) first_digest: Option<[u8; 32]>,
+    /// An allowance permits its deletion, or its own time to live removes it.
+    pub(crate) may_be_gone: bool,
+    pub(crate) is_autoscaled: bool,
+    pub(crate) is_unserved: bool,
+    /// The agreement of the live object with the declaration; `None` if there never was one.
     pub(crate) agreement: Option<LastAgreement>,
     /// The person who ordered the repair and may write the object themself.
     pub(crate) ordered_by: Option<String>,
     /// The object was seen with nothing added below sealed paths.
-    was_without_additions: bool,
+    pub(crate) was_without_additions: bool,
 }
 
 impl Situation {
@@ -259,11 +250,11 @@ impl Reconciler {
         // Since its drift was found, the object has named another release that declares it.
         if let Some(life) = self.drifts.life(&task.object)
             && life.vouched
-            && *life.release != task.id
+            && life.release != task.id
             && self.known.declares(&life.release, &task.object)
         {
             self.drifts.clear_drift(&task.id, &task.object);
-            return RepairStep::settled();
+            return RepairStep::Settled;
         }
         let Some(situation) = self.situation(task) else { return self.return_ownership(task) };
         self.mark_unconfirmed(task, false);
@@ -271,17 +262,17 @@ impl Reconciler {
         match situation.plan {
             RepairPlan::Wait => match situation.exceptions(&task.object, self.now).next_change() {
                 Some(until) => match Duration::try_from(until.duration_since(self.now)) {
-                    Ok(left) => RepairStep::later(left),
-                    Err(_) => RepairStep::again(AGAIN),
+                    Ok(left) => RepairStep::Later(left),
+                    Err(_) => RepairStep::Again(AGAIN),
                 },
-                None => RepairStep::settled(),
+                None => RepairStep::Settled,
             },
             RepairPlan::Hold(left) => {
                 self.tell_held(&situation.release, left);
                 let why =
                     "its release's records may come from a backup, so repairs are on hold for 10 minutes";
                 self.keep(task, why);
-                RepairStep::later(Duration::try_from(left).unwrap_or(RETRY))
+                RepairStep::Later(Duration::try_from(left).unwrap_or(RETRY))
             }
             RepairPlan::Report(reason) => self.report(task, &situation, reason),
             RepairPlan::Unconfirmed => self.leave_unconfirmed(task, &situation),
@@ -290,7 +281,7 @@ impl Reconciler {
             }
             RepairPlan::Repair if self.suspensions.get(&task.id, self.now).is_some() && !task.asked => {
                 self.keep(task, "repairs of its release are suspended");
-                RepairStep::settled()
+                RepairStep::Settled
             }
             // Drift is not certain yet, and a doubt alone leads to no write. A repair towards an earlier revision
             // settles its doubts itself, because the drift is a difference from another manifest.
@@ -301,7 +292,7 @@ impl Reconciler {
                 if task.asked {
                     self.repairs.backoff.forget(&task.object);
                 } else if let Some(done) = self.wait(task, &situation.drift) {
-                    return RepairStep::Done(done);
+                    return done;
                 }
                 if !situation.drift.doubt {
                     self.count_found(task, situation.drift.kind);
@@ -329,13 +320,13 @@ impl Reconciler {
 
     /// The wait that delays the repair of the object; `None` if there is no reason to wait. While the brake is on,
     /// nothing is scheduled: the order that releases it triggers another look at everything.
-    fn wait(&mut self, task: &Task, drift: &ObjectDrift) -> Option<AttemptResult> {
+    fn wait(&mut self, task: &Task, drift: &ObjectDrift) -> Option<RepairStep> {
         match self.pull_brake(&task.id) {
             Pull::Free => {}
-            Pull::Slipping => return Some(AttemptResult::Later(SLIPPING)),
+            Pull::Slipping => return Some(RepairStep::Later(SLIPPING)),
             Pull::Sets(_) | Pull::On => {
                 self.keep(task, "too many objects drift at once, so repairs have stopped");
-                return Some(AttemptResult::Settled);
+                return Some(RepairStep::Settled);
             }
         }
         // Fields go back once for each manager and revision, so nobody is fought.
@@ -346,7 +337,7 @@ impl Reconciler {
         if self.repairs.backoff.is_contested(&task.object, self.now) {
             self.contest(task);
         }
-        Some(AttemptResult::Later(wait))
+        Some(RepairStep::Later(wait))
     }
 
     /// The present situation of a task; `None` if the object does not drift any more.
@@ -365,39 +356,26 @@ impl Reconciler {
         let of = ObjectDeclaration { object, release: &release.id, declared: &declared };
         let exceptions = ObjectExceptions::new(of, &policy, &circumstances, None, self.now);
         let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired;
-        let scaled = exceptions.is_autoscaled().then_some(declared.scale()).flatten();
-        let agreement = self.drifts.agreement(id, object, &declared).cloned();
-        let was_without_additions = self.drifts.is_seen_without_additions(id, object, &declared);
-        let life = self.drifts.life(object).cloned();
-        let ordered_by = ordered_by(task, &release, drift.kind);
-        let case = PlanInput {
-            release: &release,
-            object,
-            kind: drift.kind,
-            life: life.as_ref(),
-            first_digest: self.first_digest(task, &release),
-            policy: &policy,
-            may_be_gone,
-            asked: task.asked,
-            ordered: ordered_by.is_some(),
-            agreement: agreement.as_ref(),
-            scaled,
-            is_unserved: self.is_unserved(object),
-        };
-        let plan = plan(&case, self.now);
+        let is_autoscaled = exceptions.is_autoscaled();
         drop(exceptions);
-        Some(Situation {
+        let mut situation = Situation {
+            life: self.drifts.life(object).cloned(),
+            first_digest: self.first_digest(task, &release),
+            may_be_gone,
+            is_autoscaled,
+            is_unserved: self.is_unserved(object),
+            agreement: self.drifts.agreement(id, object, &declared).cloned(),
+            ordered_by: ordered_by(task, &release, drift.kind),
+            was_without_additions: self.drifts.is_seen_without_additions(id, object, &declared),
+            plan: RepairPlan::Wait,
             release,
             declared,
             policy,
             circumstances,
-            life,
             drift,
-            plan,
-            agreement,
-            ordered_by,
-            was_without_additions,
-        })
+        };
+        situation.plan = plan(task, &situation, self.now);
+        Some(situation)
     }
 
     /// The release that the object is repaired for; `None` if it is gone, or has changed since the order.
@@ -547,7 +525,7 @@ impl Reconciler {
     /// Reports once that a drift stays, and is done with it.
     pub(crate) fn leave(&mut self, task: &Task, release: &Arc<Release>, reason: &str) -> RepairStep {
         self.say(task, release, reason);
-        RepairStep::settled()
+        RepairStep::Settled
     }
 
     /// Reports that the object stays unchanged. A doubt is settled first: an object that turns out to match is
@@ -586,9 +564,7 @@ impl Reconciler {
 
     /// Records whether an exception, or its own time to live, allows the object to be missing.
     fn mark_allowed(&mut self, task: &Task, situation: &Situation) {
-        let exceptions = situation.exceptions(&task.object, self.now);
-        let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired;
-        let allowed = situation.drift.kind == DriftKind::Missing && may_be_gone;
+        let allowed = situation.drift.kind == DriftKind::Missing && situation.may_be_gone;
         let drift = self.drifts.get_mut(&task.id, &task.object);
         if let Some(drift) = drift.filter(|drift| drift.allowed != allowed) {
             drift.allowed = allowed;
@@ -605,10 +581,10 @@ impl Reconciler {
         match failure.fault {
             Fault::Unserved => {
                 self.say(task, release, NOT_SERVED);
-                RepairStep::again(UNSERVED)
+                RepairStep::Again(UNSERVED)
             }
             // The next leader does it, or this one when it leads again.
-            Fault::NotLeading => RepairStep::again(RETRY),
+            Fault::NotLeading => RepairStep::Again(RETRY),
             _ => self.fail_with(task, failure),
         }
     }
@@ -621,7 +597,7 @@ impl Reconciler {
             && failure.fault == Fault::NoRecord
         {
             // The release may be gone, and the watch of records tells that in a moment.
-            return RepairStep::again(RETRY);
+            return RepairStep::Again(RETRY);
         }
         self.wait_after(task, &failure.message)
     }
@@ -691,7 +667,7 @@ impl Reconciler {
                 self.tell_object(task, release, drift, ObjectFate::Failed);
             }
         }
-        RepairStep::Done(AttemptResult::Later(wait))
+        RepairStep::Later(wait)
     }
 }
 

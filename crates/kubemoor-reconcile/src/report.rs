@@ -181,8 +181,11 @@ impl LoopReport {
 }
 
 impl Reconciler {
-    /// Publishes what is known of a release, once everything has been listed.
+    /// Publishes what is known of a release, once everything has been listed; forgets one that is gone.
     pub(crate) fn publish(&mut self, id: &ReleaseId) {
+        if self.known.release(id).is_none() {
+            self.drifts.forget_release(id, None);
+        }
         self.recount();
         let oldest = self.tally.oldest();
         if oldest != self.oldest {
@@ -252,7 +255,7 @@ impl Reconciler {
         drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
         let declared = release.objects.values().filter(|it| in_force(it, records.state).is_some()).count();
         let mut seen_alive = self.drifts.seen_alive(release);
-        seen_alive.iter_mut().for_each(|seen| seen.settled = self.known.settled(&seen.object));
+        seen_alive.iter_mut().for_each(|seen| seen.settled = self.known.settled.get(&seen.object));
         let (confirmed, mut unconfirmed) = self.drifts.confirmed(release);
         let drifting = drifts_of.iter().map(|(object, _)| object);
         let added = drifting.filter(|object| self.drifts.may_hold_additions(release, object));

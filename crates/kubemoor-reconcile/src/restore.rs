@@ -15,7 +15,7 @@ use crate::event::{
 use crate::judge::{self, ObjectStanding, record, returned, weigh};
 use crate::machine::Reconciler;
 use crate::plan::RepairPlan;
-use crate::repair::{AGAIN, AttemptResult, ObjectRead, RETRY, RepairStep, Situation, Task};
+use crate::repair::{AGAIN, ObjectRead, RETRY, RepairStep, Situation, Task};
 use crate::report::DriftKind;
 use crate::rollout::touches_template;
 use kubemoor_declare::compare::Move;
@@ -236,8 +236,7 @@ impl Sending {
 
     /// Whether a change stays: a doubt alone leads to no write.
     fn stays(&self, change: &FieldChange) -> bool {
-        let is_doubt = change.agreement == FieldAgreement::Doubt && self.judged.answer.unknown().is_some();
-        is_doubt || self.fixed.contains(&change.path)
+        is_doubt(change) && self.judged.answer.unknown().is_some() || self.fixed.contains(&change.path)
     }
 
     fn write(self: Box<Self>, task: &Task, write: Write, stage: WriteStage) -> RepairStep {
@@ -316,11 +315,11 @@ impl Reconciler {
             }
             (Restore::Reading(start), WorkOutcome::Object { live: None, .. }) => {
                 if start.purpose == Purpose::ReturningFields {
-                    return RepairStep::settled();
+                    return RepairStep::Settled;
                 }
                 // A watch may have told since that it was created again: a look decides.
                 self.drifts.suspect(&task.id, task.object.clone(), self.now);
-                RepairStep::again(AGAIN)
+                RepairStep::Again(AGAIN)
             }
             (Restore::Records(start, seen), WorkOutcome::Records(governed)) => {
                 self.learn_records(&task.id, governed);
@@ -339,7 +338,7 @@ impl Reconciler {
                 if self.known.declares(&named, &task.object) {
                     // The release that it belongs to now learns of it by its own record.
                     self.take_in(&task.id, &seen.live, &seen.version);
-                    return RepairStep::settled();
+                    return RepairStep::Settled;
                 }
                 self.judge_read(task, start, *seen)
             }
@@ -370,9 +369,9 @@ impl Reconciler {
                     let drift = situation.drift.clone();
                     self.note_repaired(task, &situation, drift, ObjectFate::Repaired { attempts: 1 });
                     self.note_restored(task, &situation, ResourceVersion::written(&now));
-                    RepairStep::Done(AttemptResult::Repaired)
+                    RepairStep::Repaired
                 }
-                Err(WorkFailure { fault: Fault::Conflict, .. }) => RepairStep::again(AGAIN),
+                Err(WorkFailure { fault: Fault::Conflict, .. }) => RepairStep::Again(AGAIN),
                 Err(failure) => self.fail_by(task, &situation.release, &failure),
             },
             (
@@ -380,14 +379,14 @@ impl Reconciler {
                 WorkOutcome::Failed(failure),
             ) => match start.purpose {
                 Purpose::Restoring => self.fail_by(task, &start.release, &failure),
-                Purpose::SettlingDoubt(_) => RepairStep::again(RETRY),
-                Purpose::ReturningFields => RepairStep::settled(),
+                Purpose::SettlingDoubt(_) => RepairStep::Again(RETRY),
+                Purpose::ReturningFields => RepairStep::Settled,
             },
             (_, WorkOutcome::Failed(WorkFailure { fault: Fault::NotLeading, .. })) => {
-                RepairStep::again(RETRY)
+                RepairStep::Again(RETRY)
             }
             (_, WorkOutcome::Failed(failure)) => self.fail_with(task, &failure),
-            _ => RepairStep::again(AGAIN),
+            _ => RepairStep::Again(AGAIN),
         }
     }
 
@@ -398,14 +397,14 @@ impl Reconciler {
             }
             _ => self.situation(task),
         };
-        let Some(situation) = situation else { return RepairStep::settled() };
+        let Some(situation) = situation else { return RepairStep::Settled };
         if !Arc::ptr_eq(&start.release, &situation.release) {
             // Helm may just have written it.
             self.take_in(&task.id, &seen.live, &seen.version);
         }
         match start.purpose {
-            Purpose::Restoring if situation.plan != RepairPlan::Repair => return RepairStep::again(AGAIN),
-            Purpose::ReturningFields if situation.plan != RepairPlan::Repair => return RepairStep::settled(),
+            Purpose::Restoring if situation.plan != RepairPlan::Repair => return RepairStep::Again(AGAIN),
+            Purpose::ReturningFields if situation.plan != RepairPlan::Repair => return RepairStep::Settled,
             Purpose::ReturningFields => {
                 // Ownership is part of the declaration for a user who orders a repair.
                 let mut policy = Policy::clone(&situation.policy);
@@ -414,7 +413,7 @@ impl Reconciler {
                 let none = DryRunEvidence::None;
                 return match weigh(release, &seen.live, &policy, circumstances, self.now, none) {
                     ObjectStanding::Taken(taken, _) => self.give_back(task, &situation, &seen, &taken),
-                    _ => RepairStep::settled(),
+                    _ => RepairStep::Settled,
                 };
             }
             _ => {}
@@ -423,7 +422,7 @@ impl Reconciler {
         let answer = DryRunAnswer::Unasked;
         let (changes, purpose) = (Vec::new(), start.purpose);
         let mut judged = Box::new(JudgedObject { situation, seen, changes, answer, purpose });
-        if !doubts(&standing).is_empty() {
+        if standing.changes().iter().any(is_doubt) {
             if self.settings.dry_runs {
                 let JudgedObject { situation, seen, .. } = &*judged;
                 let work = ApiWork::Ask {
@@ -456,18 +455,18 @@ impl Reconciler {
             // It no longer has the reported drift.
             _ if task.towards.is_some() => {
                 self.take_in(&task.id, &seen.live, &seen.version);
-                return RepairStep::settled();
+                return RepairStep::Settled;
             }
             other => {
                 self.note(task, situation, seen, other);
                 if self.situation(task).is_none() {
                     self.tell(Occurrence::Present(situation.drift.kind));
                 }
-                return RepairStep::settled();
+                return RepairStep::Settled;
             }
         }
         if let Some(why) = answer.unknown()
-            && changes.iter().all(|change| change.agreement == FieldAgreement::Doubt)
+            && changes.iter().all(is_doubt)
         {
             return self.leave(task, &situation.release, why);
         }
@@ -489,7 +488,7 @@ impl Reconciler {
         }
         // The pass may have begun for fields that others have taken, of which the repair waits for nothing.
         if let Some(wait) = self.repairs.backoff.until(&task.object, self.now) {
-            return RepairStep::later(wait);
+            return RepairStep::Later(wait);
         }
         if !task.asked
             && changes.iter().any(|change| touches_template(&task.object, &change.path))
@@ -497,7 +496,7 @@ impl Reconciler {
         {
             let why = format!("{other} of its release is still being rolled out");
             self.keep(task, &why);
-            return RepairStep::later(wait);
+            return RepairStep::Later(wait);
         }
         self.send(task, *judged)
     }
@@ -511,10 +510,7 @@ impl Reconciler {
         reason: &'static str,
     ) -> RepairStep {
         let JudgedObject { situation, seen, answer, .. } = judged;
-        let is_certain = matches!(
-            &standing,
-            ObjectStanding::Drifts(_, changes) if changes.iter().any(|it| it.agreement != FieldAgreement::Doubt)
-        );
+        let is_certain = standing.changes().iter().any(|change| !is_doubt(change));
         if let (Some(why), false) = (answer.unknown(), is_certain) {
             return self.leave(task, &situation.release, why);
         }
@@ -525,10 +521,10 @@ impl Reconciler {
         self.note(task, situation, seen, standing);
         // The situation is gathered again, with the new result.
         match self.situation(task) {
-            None => RepairStep::settled(),
-            Some(now) if !now.drift.doubt => RepairStep::again(AGAIN),
+            None => RepairStep::Settled,
+            Some(now) if !now.drift.doubt => RepairStep::Again(AGAIN),
             // Something has changed meanwhile: another look follows.
-            Some(_) if self.drifts.is_suspect(&task.id, &task.object) => RepairStep::again(AGAIN),
+            Some(_) if self.drifts.is_suspect(&task.id, &task.object) => RepairStep::Again(AGAIN),
             Some(_) => self.leave(task, &situation.release, reason),
         }
     }
@@ -556,13 +552,10 @@ impl Reconciler {
         let (DryRunAnswer::Canonical(_), Some(digest)) = (answer, &situation.declared.digest) else {
             return stands;
         };
-        let left = match &stands {
-            ObjectStanding::Drifts(_, changes) => changes.as_slice(),
-            _ => &[],
-        };
-        let before = doubts(&self.weigh(situation, seen, DryRunEvidence::None));
+        let (before, left) = (self.weigh(situation, seen, DryRunEvidence::None), stands.changes());
         let declaration = Declaration { release: &task.id, object: &task.object, digest, seal: None };
-        let settled = before.iter().filter(|doubt| left.iter().all(|it| it.path != doubt.path));
+        let doubts = before.changes().iter().filter(|change| is_doubt(change));
+        let settled = doubts.filter(|doubt| left.iter().all(|it| it.path != doubt.path));
         let settled = settled.map(|doubt| (&doubt.path, doubt.new.as_ref()));
         let settled = Settled::mark(&self.settings.key, &declaration, settled);
         self.settle(&task.object, settled);
@@ -625,7 +618,7 @@ impl Reconciler {
         }
         // What is written is what was weighed.
         if !self.is_in_force(task, situation) {
-            return RepairStep::again(AGAIN);
+            return RepairStep::Again(AGAIN);
         }
         let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
         let mask = situation.exceptions(&task.object, self.now).mask(live);
@@ -652,7 +645,7 @@ impl Reconciler {
         let is_over = matches!(stage, WriteStage::Last);
         if !is_over && !self.is_in_force(task, &sending.judged.situation) {
             // Helm is at work, or has been, since the write before.
-            return RepairStep::again(AGAIN);
+            return RepairStep::Again(AGAIN);
         }
         match stage {
             WriteStage::PutBack { mut body, restored } => {
@@ -702,7 +695,7 @@ impl Reconciler {
         let document = object
             .and_then(|object| prepare(object, seen.api_version()))
             .filter(|_| !moved_on && is_in_force);
-        let Some(document) = document else { return RepairStep::again(AGAIN) };
+        let Some(document) = document else { return RepairStep::Again(AGAIN) };
         let mut mask = situation.exceptions(&task.object, self.now).mask(live);
         let moved = sending.moved(&mask);
         let staying = sending.judged.changes.iter().filter(|change| sending.stays(change));
@@ -826,14 +819,14 @@ impl Reconciler {
         match failure.fault {
             Fault::Conflict => {
                 self.repairs.backoff.retract(&task.object);
-                RepairStep::again(AGAIN)
+                RepairStep::Again(AGAIN)
             }
             Fault::Invalid { .. } if let Some(reason) = outdated => self.fail(task, &reason),
             Fault::Invalid { said, .. } if !sending.fixed.is_empty() => {
                 self.learn_fixed(task, &sending.judged, &sending.immutable());
                 self.say(task, &release, &format!("{}: {said}", sending.why()));
                 self.tell(Occurrence::RepairRejected(DriftKind::Changed));
-                RepairStep::settled()
+                RepairStep::Settled
             }
             _ => self.fail_by(task, &release, &failure),
         }
@@ -851,8 +844,8 @@ impl Reconciler {
             self.repairs.rollouts.begin(&task.id, &task.object, now, self.now);
         }
         let evidence = answer.canonical().map_or(DryRunEvidence::None, DryRunEvidence::Canonical);
-        let (release, governed) = (&situation.release, (&*situation.policy, &situation.circumstances));
-        let mut left = match judge::compare(release, &task.object, Some(now), governed, self.now, evidence) {
+        let (release, policy) = (&situation.release, &situation.policy);
+        let mut left = match self.compare(release, &task.object, Some(now), policy, evidence) {
             Some(LiveVerdict::Drifted(drift)) => drift.changes,
             _ => Vec::new(),
         };
@@ -883,7 +876,7 @@ impl Reconciler {
                 // The dry run was refused, perhaps only because of what is repaired now.
                 self.drifts.suspect(&task.id, task.object.clone(), self.now);
             }
-            return RepairStep::Done(AttemptResult::Repaired);
+            return RepairStep::Repaired;
         }
         let rest = drift(&[known.as_slice(), &added].concat());
         self.note_repaired(task, situation, told, ObjectFate::Partly { attempts });
@@ -901,12 +894,12 @@ impl Reconciler {
     /// Returns fields of an object that does not drift to Helm, for an order towards the revision that was deployed last.
     pub(crate) fn return_ownership(&mut self, task: &Task) -> RepairStep {
         if task.towards.is_none() {
-            return RepairStep::settled();
+            return RepairStep::Settled;
         }
         let drift = ObjectDrift::new(DriftKind::Ownership, self.now);
-        let Some(situation) = self.situation_of(task, drift) else { return RepairStep::settled() };
+        let Some(situation) = self.situation_of(task, drift) else { return RepairStep::Settled };
         if situation.plan != RepairPlan::Repair {
-            return RepairStep::settled();
+            return RepairStep::Settled;
         }
         Self::begin_restoring(task, &situation, Purpose::ReturningFields)
     }
@@ -925,10 +918,9 @@ impl Reconciler {
             return self.leave(task, &situation.release, "it was given back once, and was taken again");
         }
         let patch = seen.live.whole().and_then(|whole| returned(&whole, &taken.helm, &taken.paths));
-        let Some(patch) = patch else { return RepairStep::settled() };
-        let version = Arc::clone(&situation.declared.version);
+        let Some(patch) = patch else { return RepairStep::Settled };
         let write = Write::Merge { patch: Secret(patch), manager: taken.helm.name.clone() };
-        let work = ApiWork::Write { object: task.object.clone(), version, write };
+        let work = task.write(&situation.declared, write);
         RepairStep::restore(work, Restore::GivingBack(Box::new(situation.clone()), taken.by.clone()))
     }
 }
@@ -949,13 +941,8 @@ fn fixed_fields<'p>(paths: impl IntoIterator<Item = &'p Path>) -> String {
     format!("the API server refuses to set these fields in place: {}", paths.join(", "))
 }
 
-pub(crate) fn doubts(standing: &ObjectStanding) -> Vec<FieldChange> {
-    match standing {
-        ObjectStanding::Drifts(_, changes) => {
-            changes.iter().filter(|it| it.agreement == FieldAgreement::Doubt).cloned().collect()
-        }
-        _ => Vec::new(),
-    }
+fn is_doubt(change: &FieldChange) -> bool {
+    change.agreement == FieldAgreement::Doubt
 }
 
 /// Why a declared field stays away: what is in its place, and whose that is.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::claims;
 use crate::diff::{ChangeKind, ChangedField, Diff, ObjectComparison, may_be_rewritten};
-use crate::edit::{Circumstances, DryRunEvidence, FieldFinding, ObjectDeclaration, VerdictReason};
+use crate::edit::{Circumstances, DryRunEvidence, ObjectDeclaration, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
@@ -51,7 +51,7 @@ pub enum LiveVerdict<'r> {
     Expired,
     Missing,
     /// Every declared field matches, or may differ; with its agreement, unless nothing is declared.
-    AsDeclared(Option<MatchedDeclaration<'r>>),
+    AsDeclared(Option<MatchedDeclaration>),
     /// It matches the manifest from before a running Helm operation, and not yet the new one.
     AsBefore,
     Drifted(LiveDrift<'r>),
@@ -59,14 +59,22 @@ pub enum LiveVerdict<'r> {
 
 /// The declaration that a live object agrees with.
 #[derive(Clone, Debug)]
-pub struct MatchedDeclaration<'r> {
-    pub declared: &'r Arc<DeclaredObject>,
+pub struct MatchedDeclaration {
+    pub declared: Arc<DeclaredObject>,
     /// The declared paths at which the object differs, or possibly differs, and is allowed to.
     pub spared: Vec<Path>,
     /// The fields at which an allowance permits the object to differ.
     pub permitted: Vec<FieldChange>,
     /// Whether it holds additions below sealed paths that an allowance permits.
     pub has_additions: bool,
+}
+
+impl MatchedDeclaration {
+    /// An agreement with all of a declaration.
+    pub fn new(declared: &Arc<DeclaredObject>) -> Self {
+        let (spared, permitted) = (Vec::new(), Vec::new());
+        Self { declared: Arc::clone(declared), spared, permitted, has_additions: false }
+    }
 }
 
 /// The differences of a live object from its declaration.
@@ -130,11 +138,6 @@ pub fn settle_obstructed(changes: &mut [FieldChange]) {
     if changes.iter().all(|change| change.agreement <= FieldAgreement::Doubt) {
         changes.iter_mut().for_each(|change| change.agreement = FieldAgreement::Differs);
     }
-}
-
-/// The changes as a person may see them.
-pub fn findings(object: &ObjectId, changes: &[FieldChange]) -> Vec<FieldFinding> {
-    changes.iter().map(|change| FieldFinding::of_change(object, change)).collect()
 }
 
 impl<'a> LiveSubject<'a, '_> {
@@ -203,16 +206,15 @@ fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
 }
 
 /// The differences that are not allowed, and what is.
-fn changes<'r>(
-    subject: &LiveSubject<'_, 'r>,
-    declared: &'r Arc<DeclaredObject>,
+fn changes(
+    subject: &LiveSubject<'_, '_>,
+    declared: &Arc<DeclaredObject>,
     live: &Value,
     evidence: DryRunEvidence<'_>,
-) -> (Vec<FieldChange>, MatchedDeclaration<'r>) {
+) -> (Vec<FieldChange>, MatchedDeclaration) {
     let exceptions = subject.exceptions(declared);
     let diff = subject.diff(declared, live, evidence);
-    let (spared, permitted) = (Vec::new(), Vec::new());
-    let mut matched = MatchedDeclaration { declared, spared, permitted, has_additions: false };
+    let mut matched = MatchedDeclaration::new(declared);
     let mut changes = Vec::new();
     for (ChangedField { change, kind, .. }, excused) in exceptions.excuse(diff.changes) {
         let Some(reason) = excused else {

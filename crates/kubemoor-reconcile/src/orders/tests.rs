@@ -114,8 +114,7 @@ fn answer_says_what_was_done_and_what_was_not() {
             "1 object has to wait: ConfigMap/a: because; 1 object stays as it is: ConfigMap/b: because",
         ),
     ] {
-        let outcome = OrderProgress { repaired, waiting, left, advice: None };
-        let given = answer("now", &outcome);
+        let given = answer("now", repaired, &waiting, &left, None);
         assert_eq!((given.at.as_str(), given.result, given.message.as_str()), ("now", result, message));
     }
 }

@@ -1,12 +1,16 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::drifts::ResourceVersion;
+use crate::drifts::{LastSeen, ResourceVersion};
 use crate::sample_releases::{SampleRecord, assembled};
 use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{EditsMode, ReleaseId};
 use kubemoor_helm::release::Invalid;
+use kubemoor_policy::Policy;
+use kubemoor_policy::agreement::LastAgreement;
 use kubemoor_policy::signing::{Declaration, SigningKey};
+use kubemoor_verdict::edit::Circumstances;
 
 /// When the record of these tests was made.
 const MADE: &str = "2026-05-01T12:00:00Z";
@@ -33,7 +37,7 @@ struct Question {
 
 fn life(release: ReleaseId) -> LastSeen {
     LastSeen {
-        release: release.into(),
+        release,
         vouched: true,
         alive: false,
         version: ResourceVersion::default(),
@@ -89,7 +93,6 @@ fn appeared(status: ReleaseStatus, seconds: i64) -> Question {
 fn check(case: Question, wanted: RepairPlan) {
     let mut policy = Policy::new(EditsMode::Deny, case.drift, Duration::from_secs(3600));
     policy.repair = case.rights;
-    let scale = "/spec/replicas".parse().ok();
     let agreement = case.open.map(|open| {
         let object = &case.object;
         let digest = Digest::new(&serde_json::json!({})).unwrap();
@@ -97,21 +100,26 @@ fn check(case: Question, wanted: RepairPlan) {
         let open = open.split_whitespace().map(str::to_owned).collect();
         LastAgreement::with(&SigningKey::new([7; 32]), &declaration, open)
     });
-    let asked = super::PlanInput {
-        release: &case.release,
-        object: &case.object,
-        kind: case.kind,
-        life: case.seen.as_ref(),
+    let Question { release, object, asked, .. } = case;
+    let situation = Situation {
+        declared: Arc::clone(release.declared(&object).unwrap()),
+        drift: ObjectDrift::new(case.kind, case.now),
+        life: case.seen,
         first_digest: case.first_digest,
-        policy: &policy,
+        policy: Arc::new(policy),
+        circumstances: Circumstances::default(),
         may_be_gone: case.may_be_gone,
-        asked: case.asked,
-        ordered: case.ordered,
-        agreement: agreement.as_ref(),
-        scaled: scale.as_ref().filter(|_| case.scaled),
+        is_autoscaled: case.scaled,
         is_unserved: case.is_unserved,
+        agreement,
+        ordered_by: case.ordered.then(|| "alice".to_owned()),
+        was_without_additions: false,
+        plan: RepairPlan::Wait,
+        release: Arc::new(release),
     };
-    assert_eq!(plan(&asked, case.now), wanted, "{}", case.object);
+    let id = situation.release.id.clone();
+    let task = Task { id, object, asked, ticket: None, towards: None };
+    assert_eq!(plan(&task, &situation, case.now), wanted, "{}", task.object);
 }
 
 #[test]
@@ -125,7 +133,6 @@ fn an_object_comes_back_only_if_every_rule_agrees() {
     let changed = RepairPlan::Report("the manifest of its release's revision has changed");
 
     check(deployment(|_| {}), RepairPlan::Repair);
-    check(deployment(|case| case.object.name = "other".into()), RepairPlan::Wait);
     check(
         deployment(|case| case.release.invalid = unbelieved()),
         RepairPlan::Report("its release's latest record cannot be believed"),

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::diff::of_fields;
 use crate::drift::*;
+use crate::edit::FieldFinding;
 use crate::sample_policies::{policies, policy};
 use crate::sample_releases::{SampleRecord, assembled, deployed, second};
 use kubemoor_declare::catalog::Catalog;
@@ -120,7 +121,8 @@ fn in_words(object: &ObjectId, live: LiveVerdict<'_>) -> String {
         }
         LiveVerdict::AsBefore => "as before".to_owned(),
         LiveVerdict::Drifted(drift) => {
-            let found = findings(object, &drift.changes);
+            let found: Vec<_> =
+                drift.changes.iter().map(|change| FieldFinding::of_change(object, change)).collect();
             assert_eq!(drift.is_doubt(), found.iter().all(|it| it.doubt));
             assert_eq!(drift.has_doubt(), found.iter().any(|it| it.doubt));
             let shown = |it: &FieldFinding| format!("{}{}", it.path, if it.doubt { "?" } else { "" });

@@ -5,12 +5,8 @@ use super::*;
 /// That an object was seen as this release declares it, but at some paths.
 fn agrees(drifts: &mut Drifts, release: &Arc<Release>, name: &str, spared: &[&str]) -> bool {
     let spared = spared.iter().map(|path| path.parse().unwrap()).collect();
-    let declared = Arc::clone(release.declared(&id(name)).unwrap());
-    drifts.record_agreement(
-        release,
-        &id(name),
-        &AgreedDeclaration { declared, spared, allowed: false, has_additions: false },
-    )
+    let matched = MatchedDeclaration::new(release.declared(&id(name)).unwrap());
+    drifts.record_agreement(release, &id(name), &MatchedDeclaration { spared, ..matched })
 }
 
 /// Whether all that a release declares of an object was seen; none if it was never seen to agree with any of that.
@@ -134,8 +130,8 @@ fn additions_are_confirmed_only_after_object_was_seen_without_them() {
         drifts.is_seen_without_additions(&web(), &id("a"), release.declared(&id("a")).unwrap())
     };
     let added = |drifts: &mut Drifts, release: &Arc<Release>| {
-        let declared = release.declared(&id("a")).unwrap();
-        drifts.record_agreement(release, &id("a"), &AgreedDeclaration::but_for_additions(declared))
+        let matched = MatchedDeclaration::new(release.declared(&id("a")).unwrap());
+        drifts.record_agreement(release, &id("a"), &MatchedDeclaration { has_additions: true, ..matched })
     };
     agrees(&mut drifts, &first, "a", &[]);
     assert!(!clean(&drifts, &first), "without a seal nobody has looked for additions");
