@@ -20,7 +20,7 @@ use kubemoor_verdict::shown::SealingKey;
 pub const STALE_AFTER: Duration = Duration::from_secs(120);
 
 /// The state of one release in its guard's status.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetReleaseState {
     pub release: ReleaseId,
     pub revision: u64,

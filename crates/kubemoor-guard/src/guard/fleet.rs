@@ -1,15 +1,14 @@
 //! Writes the states of this cluster's releases to the ledger that guards of many clusters share.
 //!
-//! Only the leader writes, at its own pace: no other task waits for the database, a failed write is tried again, and at most
-//! one mark per release is pending. [`PendingRows`] is pure: a written row is due again only when its
-//! content changes; failed work is never forgotten.
+//! Only the leader writes, at its own pace: no other task waits for the database, and at most one mark per release is
+//! pending. After a failure it begins anew with all releases. The database leaves rows alone that say the same already.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::state::LoopState;
@@ -26,6 +25,19 @@ use kubemoor_runtime::tls::Certificates;
 use kubemoor_verdict::health::ReleaseHealth;
 
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The interval of the guard's sign of life: several of them fit into the time after which the
+/// guard counts as silent.
+const BEAT: Duration = Duration::from_secs(30);
+
+/// The shortest time between two writes: changes in between are written together.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause before a database that failed is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The most releases of one write.
+const MOST: usize = 500;
 
 pub struct FleetWriter {
     pub ledger: LedgerHandle,
@@ -71,84 +83,65 @@ impl FleetWriter {
 
     /// Writes the rows until this replica no longer leads.
     async fn lead(&self, failures: &mut FailureLog) {
-        let (reports, records) = (self.state.changes(), self.releases.changes());
-        let mut policies = self.in_force.changes();
-        // A new leader looks at everything.
-        let mut pending = PendingRows::new(self.known(), Instant::now());
         loop {
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep_until(pending.due()) => self.attempt(&mut pending, failures).await,
-                release = reports.next() => pending.note([release], Instant::now()),
-                release = records.next() => pending.note([release], Instant::now()),
-                // Every row holds the modes for edits and drift.
-                Ok(()) = policies.changed() => pending.note(self.known(), Instant::now()),
+            let Err(error) = self.write(failures).await;
+            // The ledger's writer reports that it cannot be opened.
+            if !matches!(error, FleetWriteError::Closed) && failures.note_failure() {
+                tracing::warn!("the ledger does not take how releases stand, trying again: {error}");
             }
+            sleep(RETRY).await;
         }
     }
 
-    async fn attempt(&self, pending: &mut PendingRows, failures: &mut FailureLog) {
-        if !self.leadership.holds() {
-            // The watch tells so in a moment.
-            return std::future::pending().await;
-        }
-        let work = pending.take(Instant::now());
-        let done = match self.ledger.fleet() {
-            None => Err(FleetWriteError::Closed),
-            Some(fleet) => match timeout(PATIENCE, self.carry_out(&fleet, &work, pending)).await {
-                Ok(done) => done.map_err(FleetWriteError::from),
-                Err(_) => Err(FleetWriteError::Late),
-            },
-        };
-        match done {
-            Ok(()) => failures.note_success(),
-            Err(error) => {
-                pending.fail(work, Instant::now());
-                // The ledger's writer reports that it cannot be opened.
-                if !matches!(error, FleetWriteError::Closed) && failures.note_failure() {
-                    tracing::warn!("the ledger does not take how releases stand, trying again: {error}");
+    /// Writes all rows and then those that change, until the database fails.
+    async fn write(&self, failures: &mut FailureLog) -> Result<Infallible, FleetWriteError> {
+        // Both begin with every release that is known.
+        let (reports, records) = (self.state.changes(), self.releases.changes());
+        let mut policies = self.in_force.changes();
+        // Those of an earlier guard may no longer exist.
+        let rows = within(self.fleet()?.releases()).await?;
+        let mut marked: BTreeSet<_> = rows.into_iter().filter(|release| self.is_ours(release)).collect();
+        let (mut beats, mut writes) = (ticks(BEAT), ticks(PAUSE));
+        loop {
+            tokio::select! {
+                biased;
+                _ = beats.tick() => {
+                    let certificate_until = self.certificates.validity().ok().map(|(_, until)| until);
+                    let guard = GuardState { version: build::VERSION, certificate_until };
+                    within(self.fleet()?.beat(&guard)).await?;
+                    failures.note_success();
+                }
+                _ = writes.tick(), if !marked.is_empty() => self.write_some(&mut marked).await?,
+                release = reports.next() => {
+                    marked.insert(release);
+                }
+                release = records.next() => {
+                    marked.insert(release);
+                }
+                // Every row holds the modes for edits and drift.
+                Ok(()) = policies.changed() => {
+                    marked.extend(self.releases.index().read().releases().map(|release| release.id.clone()));
                 }
             }
         }
     }
 
-    async fn carry_out(
-        &self,
-        fleet: &ClusterFleet,
-        work: &DueRows,
-        pending: &mut PendingRows,
-    ) -> Result<(), StoreError> {
-        if work.beats {
-            let validity = self.certificates.validity().ok();
-            let certificate_until = validity.map(|(_, until)| until);
-            fleet.beat(&GuardState { version: build::VERSION, certificate_until }).await?;
-        }
-        let mut looked_at = work.releases.clone();
-        if work.rereads {
-            // Rows of an earlier guard whose releases no longer exist.
-            let rows = fleet.releases().await?;
-            looked_at
-                .extend(rows.into_iter().filter(|release| self.is_ours(release) && !self.is_there(release)));
-        }
+    async fn write_some(&self, marked: &mut BTreeSet<ReleaseId>) -> Result<(), FleetWriteError> {
         let (mut states, mut gone) = (Vec::new(), Vec::new());
-        for release in &looked_at {
-            match self.state_of(release) {
-                Some(state) if pending.is_news(&state) => states.push(state),
-                // Nothing is known of it yet, or nothing has changed.
-                Some(_) => {}
-                None if self.is_there(release) => {}
-                None => gone.push(release.clone()),
+        for release in std::iter::from_fn(|| marked.pop_first()).take(MOST) {
+            match self.state_of(&release) {
+                Some(state) => states.push(state),
+                // Nothing is known of it yet.
+                None if self.is_there(&release) => {}
+                None => gone.push(release),
             }
         }
-        if !states.is_empty() || !gone.is_empty() {
-            fleet.write(&states, &gone).await?;
-        }
-        pending.written(&states, &gone);
-        Ok(())
+        within(self.fleet()?.write(&states, &gone)).await
     }
 
-    fn known(&self) -> Vec<ReleaseId> {
-        self.releases.index().read().releases().map(|release| release.id.clone()).collect()
+    /// The rows of this cluster, while this replica leads.
+    fn fleet(&self) -> Result<ClusterFleet, FleetWriteError> {
+        self.ledger.fleet().filter(|_| self.leadership.holds()).ok_or(FleetWriteError::Closed)
     }
 
     fn is_there(&self, release: &ReleaseId) -> bool {
@@ -197,118 +190,12 @@ fn number(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// The interval of the guard's sign of life: several of them fit into the time after which the
-/// guard counts as silent.
-const BEAT: Duration = Duration::from_secs(30);
-
-/// The shortest time between two writes: changes in between are written together.
-const PAUSE: Duration = Duration::from_secs(1);
-
-const MOST: usize = 500;
-
-/// The pauses between attempts at a database that fails.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-
-#[derive(Debug)]
-struct PendingRows {
-    /// The releases whose rows may be outdated.
-    marked: BTreeSet<ReleaseId>,
-    rows: HashMap<ReleaseId, u64>,
-    /// Whether the rows of guards before have been looked through.
-    has_reread: bool,
-    beat_at: Instant,
-    write_at: Instant,
-    /// Set while the database fails: when it is tried again, and the pause then.
-    failing: Option<(Instant, Duration)>,
+async fn within<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, FleetWriteError> {
+    Ok(timeout(PATIENCE, answer).await.map_err(|_| FleetWriteError::Late)??)
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct DueRows {
-    beats: bool,
-    /// Whether to check the rows of earlier guards.
-    rereads: bool,
-    releases: Vec<ReleaseId>,
+fn ticks(every: Duration) -> Interval {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
-
-impl PendingRows {
-    fn new(known: Vec<ReleaseId>, now: Instant) -> Self {
-        Self {
-            marked: known.into_iter().collect(),
-            rows: HashMap::new(),
-            has_reread: false,
-            beat_at: now,
-            write_at: now,
-            failing: None,
-        }
-    }
-
-    fn note(&mut self, releases: impl IntoIterator<Item = ReleaseId>, now: Instant) {
-        if self.marked.is_empty() {
-            self.write_at = self.write_at.max(now);
-        }
-        self.marked.extend(releases);
-    }
-
-    fn due(&self) -> Instant {
-        let has_work = !self.marked.is_empty() || !self.has_reread;
-        let next = if has_work { self.beat_at.min(self.write_at) } else { self.beat_at };
-        self.failing.map_or(next, |(at, _)| at)
-    }
-
-    fn take(&mut self, now: Instant) -> DueRows {
-        if self.failing.is_some_and(|(at, _)| at > now) {
-            return DueRows::default();
-        }
-        let mut work = DueRows { beats: self.beat_at <= now, ..DueRows::default() };
-        if self.write_at <= now {
-            work.rereads = !self.has_reread;
-            while work.releases.len() < MOST
-                && let Some(release) = self.marked.pop_first()
-            {
-                work.releases.push(release);
-            }
-        }
-        // Until the result is known.
-        self.beat_at = if work.beats { now + BEAT } else { self.beat_at };
-        self.has_reread |= work.rereads;
-        self.write_at = if work.rereads || !work.releases.is_empty() { now + PAUSE } else { self.write_at };
-        work
-    }
-
-    fn is_news(&self, state: &FleetReleaseState) -> bool {
-        self.rows.get(&state.release) != Some(&hash(state))
-    }
-
-    fn written(&mut self, states: &[FleetReleaseState], gone: &[ReleaseId]) {
-        self.failing = None;
-        self.rows.extend(states.iter().map(|state| (state.release.clone(), hash(state))));
-        for release in gone {
-            self.rows.remove(release);
-        }
-    }
-
-    fn fail(&mut self, work: DueRows, now: Instant) {
-        if self.failing.is_none() {
-            // The database that answers next may be a copy that lacks the last rows.
-            self.marked.extend(self.rows.drain().map(|(release, _)| release));
-        }
-        let (shortest, longest) = RETRY;
-        let pause = self.failing.map_or(shortest, |(_, pause)| (pause * 2).min(longest));
-        self.failing = Some((now + pause, pause));
-        self.marked.extend(work.releases);
-        self.has_reread &= !work.rereads;
-        if work.beats {
-            self.beat_at = now;
-        }
-        self.write_at = self.write_at.min(now);
-    }
-}
-
-fn hash(state: &FleetReleaseState) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    state.hash(&mut hasher);
-    hasher.finish()
-}
-
-#[cfg(test)]
-mod tests;
