@@ -6,6 +6,7 @@
 use super::row::LedgerRow;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, Timestamp};
+use kubemoor_runtime::callers::{RandomError, random};
 use sha2::{Digest, Sha256};
 
 /// The low bits of an id, which tell writers apart.
@@ -18,10 +19,6 @@ const SLACK: i64 = 1_000_000;
 /// 2020-01-01T00:00:00Z in microseconds. The migrations use the same value.
 const EPOCH: i64 = 1_577_836_800_000_000;
 
-#[derive(Debug, thiserror::Error)]
-#[error("the operating system gives no random bytes")]
-pub struct NoRandomness;
-
 /// Gives ids; one per writer.
 pub(super) struct Ids {
     tag: i64,
@@ -29,7 +26,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    pub(super) fn new() -> Result<Self, NoRandomness> {
+    pub(super) fn new() -> Result<Self, RandomError> {
         let [high, low] = random()?;
         Ok(Self { tag: i64::from(u16::from_be_bytes([high, low])) & ((1 << TAG_BITS) - 1), last: 0 })
     }
@@ -81,14 +78,6 @@ pub(super) fn month(time: Timestamp, months: i32) -> i64 {
     let later = Span::new().try_months(months).and_then(|span| day.checked_add(span));
     let begin = later.and_then(|day| day.to_zoned(TimeZone::UTC));
     first(begin.map_or(Timestamp::MAX, |begin| begin.timestamp()))
-}
-
-/// Random bytes of the crypto provider that TLS uses too.
-pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES], NoRandomness> {
-    let mut bytes = [0; BYTES];
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    provider.secure_random.fill(&mut bytes).map_err(|_| NoRandomness)?;
-    Ok(bytes)
 }
 
 /// An id of the second of `time`; where in it, `same` alone says.

@@ -20,9 +20,10 @@ use sqlx::{
 
 use crate::entry::{EntryObject, LedgerEntry};
 pub use crate::fleet::ClusterFleet;
-use crate::id::{self, NoRandomness};
+use crate::id;
 use crate::query::{EntryPage, Filter, PAGE, possible_kinds};
 use crate::writer::Batch;
+use kubemoor_runtime::callers::{RandomError, random};
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::shown::SealingKey;
 
@@ -176,7 +177,7 @@ impl Store {
 
     /// The key of this ledger, made when it is asked for the first time.
     pub async fn key(&self) -> Result<SealingKey, StoreError> {
-        let fresh: [u8; 32] = id::random()?;
+        let fresh: [u8; 32] = random()?;
         let insert = "INSERT INTO sealing_key (id, bytes) VALUES (1, $1) ON CONFLICT (id) DO NOTHING";
         let select = "SELECT bytes FROM sealing_key WHERE id = 1";
         let read = async {
@@ -608,7 +609,7 @@ pub enum StoreError {
         reason: String,
     },
     #[error(transparent)]
-    Random(#[from] NoRandomness),
+    Random(#[from] RandomError),
 }
 
 /// What the driver says, on one line. A database's own message may quote the

@@ -5,7 +5,6 @@
 //! [`CallerToken::expose`], [`SharedCallerSecret::text`] and [`SigningKey::as_bytes`] show them. The duration of a comparison reveals
 //! nothing to a caller.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use kubemoor_policy::signing::SigningKey;
+use kubemoor_policy::signing::{SigningKey, hex};
 
 const BYTES: usize = 32;
 
@@ -56,12 +55,7 @@ pub struct CallerSecrets(watch::Sender<CallerSecret>);
 
 impl CallerToken {
     pub fn random() -> Result<Self, RandomError> {
-        let mut text = String::with_capacity(2 * BYTES);
-        for byte in random()? {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        Ok(Self(text.into()))
+        Ok(Self(hex(&random::<BYTES>()?).into()))
     }
 
     /// The token that `text` is: 32 to 128 lower-case letters and digits.
@@ -157,8 +151,9 @@ pub fn random_key() -> Result<SigningKey, RandomError> {
     random().map(SigningKey::new)
 }
 
-fn random() -> Result<[u8; BYTES], RandomError> {
-    let mut bytes = [0; BYTES];
+/// Bytes of the crypto provider that TLS uses too.
+pub fn random<const COUNT: usize>() -> Result<[u8; COUNT], RandomError> {
+    let mut bytes = [0; COUNT];
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.secure_random.fill(&mut bytes).map_err(|_| RandomError)?;
     Ok(bytes)

@@ -3,14 +3,14 @@
 
 pub mod traces;
 
+use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 
-use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 
 use kubemoor_declare::model::text::escaped_json;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("logging has begun already in this process")]
 pub struct TelemetryError;
 
@@ -32,6 +32,22 @@ impl FailureLog {
     pub fn note_success(&mut self) {
         self.is_failing = false;
     }
+}
+
+/// The error and what caused it, in one sentence: transports say the useful
+/// part (refused, name not known, bad certificate) only in the innermost.
+pub fn causes_of(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
 }
 
 /// Begins to log what `filter`, which is valid, lets through, such as `info,kubemoor=debug`.

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
+pub(crate) use kubemoor_runtime::telemetry::causes_of;
 
 /// The most bytes of one object or one page: etcd takes requests of 1.5 MiB, a
 /// page holds up to [`super::pages::PAGE`] objects' metadata.
@@ -329,22 +330,6 @@ fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
         next = error.source();
     }
     false
-}
-
-/// The error and what caused it, in one sentence: transports say the useful
-/// part (refused, name not known, bad certificate) only in the innermost.
-pub(crate) fn causes_of(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
 }
 
 /// Sends `request` and gives the body of a successful answer, of at most `cap` bytes, within the time `within`.

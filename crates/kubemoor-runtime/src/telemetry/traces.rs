@@ -27,7 +27,7 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 
 use crate::config::CollectorUrl;
-use crate::telemetry::FailureLog;
+use crate::telemetry::{FailureLog, causes_of};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 
 const NAME: &str = "kubemoor";
@@ -247,10 +247,4 @@ async fn send(client: reqwest::Client, request: Request<Bytes>) -> Result<Respon
     let (head, body) = Response::<reqwest::Body>::from(answer).into_parts();
     let body = Limited::new(body, CAP).collect().await?.to_bytes();
     Ok(Response::from_parts(head, body))
-}
-
-/// The error and what caused it, in one sentence.
-fn causes_of(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
