@@ -127,22 +127,8 @@ impl LedgerEntry {
     /// `row` as it is kept under this id in the name of `cluster`. Without a
     /// key, values of Secrets show as nothing but masked.
     pub(super) fn seal(row: LedgerRow, id: i64, cluster: &str, key: Option<&SealingKey>) -> Self {
-        let LedgerRow {
-            kind,
-            release,
-            object,
-            operation,
-            actor,
-            verdict,
-            reason,
-            detail,
-            fields,
-            facts,
-            uid,
-            same,
-            ..
-        } = row;
-        let (fields, beyond) = fields.into_listed();
+        let LedgerRow { release, object, actor, .. } = row;
+        let (fields, beyond) = row.fields.into_listed();
         let own_namespace = release.as_ref().map(|(release, _)| release.namespace.clone());
         let (release, revision) = release.map(|(release, revision)| (release.name, revision)).unzip();
         let (fields, more_fields) = seal_fields(&fields, key);
@@ -150,7 +136,7 @@ impl LedgerEntry {
         Self {
             id,
             time: id::time(id),
-            kind: kind.as_str().to_owned(),
+            kind: row.kind.as_str().to_owned(),
             cluster: cluster.to_owned(),
             namespace: cut(&namespace),
             release: release.as_deref().map(cut),
@@ -161,19 +147,19 @@ impl LedgerEntry {
                 namespace: object.namespace.as_deref().map(cut),
                 name: cut(&object.name),
             },
-            operation: operation.map(|operation| operation.as_str().to_owned()),
+            operation: row.operation.map(|operation| operation.as_str().to_owned()),
             user: cut(&actor.user),
             groups: some(&actor.groups),
-            verdict: verdict.to_owned(),
-            reason: reason.to_owned(),
-            detail: cut(&detail),
+            verdict: row.verdict.to_owned(),
+            reason: row.reason.to_owned(),
+            detail: cut(&row.detail),
             fields,
             more_fields: i64::try_from(more_fields.saturating_add(beyond)).unwrap_or(i64::MAX),
             repeats: 0,
             // A NUL stands there as six letters.
-            facts,
-            uid: cut(&uid),
-            same: same.as_deref().map(id::number_of_same),
+            facts: row.facts,
+            uid: cut(&row.uid),
+            same: row.same.as_deref().map(id::number_of_same),
         }
     }
 

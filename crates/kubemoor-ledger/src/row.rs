@@ -148,19 +148,20 @@ impl LedgerRow {
         }
     }
 
-    pub fn verdict(time: Timestamp, edit: ReviewedEdit, verdict: &Verdict) -> Self {
+    fn about_edit(time: Timestamp, kind: RowKind, edit: ReviewedEdit) -> Self {
         let ReviewedEdit { object, operation, actor, uid } = edit;
+        Self { operation, actor, uid, ..Self::about(time, kind, object) }
+    }
+
+    pub fn verdict(time: Timestamp, edit: ReviewedEdit, verdict: &Verdict) -> Self {
         let grounds = verdict.grounds.as_ref();
         Self {
             release: grounds.map(|grounds| (grounds.release.clone(), grounds.revision)),
-            operation,
-            actor,
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
             detail: grounds.map(|grounds| grounds.exceptions.join("; ")).unwrap_or_default(),
             fields: grounds.map_or_else(RowChanges::default, RowChanges::from_grounds),
-            uid,
-            ..Self::about(time, RowKind::Verdict, object)
+            ..Self::about_edit(time, RowKind::Verdict, edit)
         }
     }
 
@@ -172,16 +173,7 @@ impl LedgerRow {
         release: Option<(ReleaseId, u64)>,
         reason: &'static str,
     ) -> Self {
-        let ReviewedEdit { object, operation, actor, uid } = edit;
-        Self {
-            release,
-            operation,
-            actor,
-            verdict: "Error",
-            reason,
-            uid,
-            ..Self::about(time, RowKind::Verdict, object)
-        }
+        Self { release, verdict: "Error", reason, ..Self::about_edit(time, RowKind::Verdict, edit) }
     }
 
     /// A release whose latest record says something new, or that has no record any more (`gone`).
@@ -236,15 +228,7 @@ impl LedgerRow {
     }
 
     pub fn act(time: Timestamp, edit: ReviewedEdit, release: Option<(ReleaseId, u64)>, act: Act) -> Self {
-        let ReviewedEdit { object, operation, actor, uid } = edit;
-        Self {
-            release,
-            operation,
-            actor,
-            verdict: act.as_str(),
-            uid,
-            ..Self::about(time, RowKind::Act, object)
-        }
+        Self { release, verdict: act.as_str(), ..Self::about_edit(time, RowKind::Act, edit) }
     }
 
     /// An allowance for `object` that opened, or that is over by `now`: it ran

@@ -13,9 +13,9 @@ use std::{io, thread};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::entry::LedgerEntry;
 use crate::id::Ids;
@@ -223,10 +223,10 @@ impl LedgerWriter {
         let Some(OpenDatabase { store, cluster, trimming }) = &mut self.open else { return };
         tracing::warn!("the deletion of old rows from the ledger broke down, starting it again");
         let trim = retention::run(store.clone(), *cluster, self.retention, self.shared.metrics.clone());
-        *trimming = tokio::spawn(async move {
-            tokio::time::sleep(TRIM_AGAIN).await;
+        *trimming = AbortOnDropHandle::new(tokio::spawn(async move {
+            sleep(TRIM_AGAIN).await;
             trim.await;
-        });
+        }));
     }
 
     async fn drain(&mut self, mut rows: Vec<LedgerRow>) {
@@ -311,9 +311,7 @@ impl LedgerWriter {
         tracing::warn!(ledger = %self.url, "the ledger's database is another one; its tables are brought up to date");
         self.shared.store.lock().take();
         self.refusals.forget();
-        if let Some(open) = self.open.take() {
-            open.trimming.abort();
-        }
+        self.open = None;
         self.attempt_to_open().await;
     }
 
@@ -326,6 +324,7 @@ impl LedgerWriter {
                 *self.shared.store.lock() = Some((store.clone(), cluster));
                 let metrics = self.shared.metrics.clone();
                 let trimming = tokio::spawn(retention::run(store.clone(), cluster, self.retention, metrics));
+                let trimming = AbortOnDropHandle::new(trimming);
                 self.open = Some(OpenDatabase { store, cluster, trimming });
                 tracing::info!(ledger = %self.url, cluster = name, "the ledger is open");
                 self.recovered();
@@ -404,7 +403,7 @@ const LOOK: Duration = Duration::from_secs(5);
 struct OpenDatabase {
     store: Store,
     cluster: ClusterNumber,
-    trimming: JoinHandle<()>,
+    trimming: AbortOnDropHandle<()>,
 }
 
 /// Opens the database, and brings its tables up to date: gives the key of its ledger, and the number of the cluster of this
