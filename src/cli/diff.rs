@@ -26,9 +26,7 @@ use super::output::{
 use super::{CommandOutcome, completions, warn};
 use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_inspect::comparison::{
-    self, FieldDiff, FieldDiffKind, ObjectDiff, ObjectDiffState, ReleaseDiff,
-};
+use kubemoor_inspect::comparison::{self, FieldDiff, ObjectDiff, ObjectDiffState, ReleaseDiff};
 use kubemoor_policy::resolver::Labels;
 use kubemoor_verdict::health::{HealthReason, ReleaseHealth, ReportedHealth};
 use kubemoor_verdict::shown::Difference;
@@ -510,27 +508,12 @@ fn add_object(text: &mut StyledText, object: &ObjectDiff) {
 }
 
 fn add_field(table: &mut Table, field: &FieldDiff, style: Style) {
-    let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
-    // Of long values the place at which they differ.
-    let at = field.difference.as_deref().filter(|_| field.what == FieldDiffKind::Changed);
-    let path = match at {
+    let path = match field.place() {
         Some(Difference { path, line: Some(line), .. }) => format!("{path} line {line}"),
         Some(Difference { path, line: None, .. }) => path.clone(),
         None => field.path.clone(),
     };
-    let (declared, live) = match (field.what, at) {
-        (_, Some(at)) => (shown(&at.declared), shown(&at.new)),
-        (FieldDiffKind::Changed | FieldDiffKind::Removed, None) => {
-            (shown(&field.declared), shown(&field.live))
-        }
-        (FieldDiffKind::ElementRemoved, None) => ("one element".to_owned(), "removed".to_owned()),
-        (FieldDiffKind::ElementMoved, None) => {
-            ("one element".to_owned(), format!("moved: {}", shown(&field.live)))
-        }
-        (FieldDiffKind::ElementRepeated, None) => {
-            ("one element".to_owned(), format!("several: {}", shown(&field.live)))
-        }
-    };
+    let [declared, live] = field.values();
     let (mark, style) = if field.doubt { ("   ?", NOTE) } else { ("   ~", style) };
     table.styled([(mark.to_owned(), style), (path, PLAIN), (declared, GOOD), (live, style)]);
 }

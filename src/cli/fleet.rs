@@ -9,8 +9,9 @@ use super::CommandOutcome;
 use super::connect::{self, parse_namespace, parse_release};
 use super::list::{self, ListArgs, ListRow};
 use super::output::{BAD, GOOD, NOTE, PLAIN, seconds};
-use kubemoor_inspect::fleet::{self, ClusterRow, FleetQuery, ReleaseRow};
+use kubemoor_inspect::fleet::{self, ClusterRow, ReleaseRow};
 use kubemoor_inspect::releases::{ReleaseFilter, parse_state};
+use kubemoor_ledger::fleet::FleetFilter;
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::LedgerUrl;
 
@@ -78,13 +79,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
 }
 
 async fn overview(args: FleetArgs) -> anyhow::Result<CommandOutcome> {
-    let rows = fleet::clusters(&args.store().await?, &args.wanted(None)).await?;
+    let rows = fleet::clusters(&args.store().await?, &args.filter(None), &args.state).await?;
     list::print(&args.list, &rows, true, "no cluster found: give each guard the same PostgreSQL as --ledger")
 }
 
 async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<CommandOutcome> {
     let what = release.as_ref().map_or("releases".to_owned(), |name| format!("release {name}"));
-    let rows = fleet::kept(&args.store().await?, &args.wanted(release)).await?;
+    let rows = fleet::kept(&args.store().await?, &args.filter(release), &args.state).await?;
     list::print(&args.list, &rows, true, &format!("no {what} found in any cluster"))
 }
 
@@ -93,9 +94,8 @@ impl FleetArgs {
         Ok(Store::read(self.ledger.as_ref().context(NO_LEDGER)?).await?)
     }
 
-    fn wanted(&self, release: Option<String>) -> FleetQuery {
-        let Self { cluster, state, namespace, .. } = self;
-        FleetQuery { clusters: cluster.clone(), namespace: namespace.clone(), release, states: state.clone() }
+    fn filter(&self, release: Option<String>) -> FleetFilter {
+        FleetFilter { clusters: self.cluster.clone(), namespace: self.namespace.clone(), release }
     }
 }
 

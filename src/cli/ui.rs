@@ -364,9 +364,8 @@ async fn serve_in_cluster(
     parts.spawn("the certificate's renewal", async move { kept.keep(drop, stop).await });
     parts.spawn("the page's end", end(Signals::new()?, ending.clone()));
     info!(address = %listen, "the page is served");
-    let settings = in_cluster::InClusterSettings { cluster, hosts, key };
     tokio::select! {
-        served = in_cluster::serve(settings, port, ending.clone()) => served?,
+        served = in_cluster::serve(cluster, hosts, key, port, ending.clone()) => served?,
         error = broken(&mut parts, ending.stop) => return Err(error),
     }
     Ok(CommandOutcome::Clean)

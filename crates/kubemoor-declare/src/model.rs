@@ -71,7 +71,7 @@ pub struct Gvk {
 
 /// What names one object in a cluster. The version is no part of it: Helm and
 /// the API server hold the same object under every version of its group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct ObjectId {
     /// The API group; empty for the core group.
     pub group: SmolStr,
@@ -87,7 +87,7 @@ pub struct ObjectId {
 /// it was installed into, and its name. Of records it is the namespace that
 /// holds them, and the name of the release: the same, but where a policy trusts
 /// another namespace with them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct ReleaseId {
     /// The release's namespace.
     pub namespace: SmolStr,

@@ -41,7 +41,7 @@ const OBJECTS_AT_ONCE: usize = 8;
 const PATHS: usize = 5;
 
 /// One release.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseDiff {
     #[serde(flatten)]
@@ -222,6 +222,25 @@ impl FieldDiff {
             path: field.path.to_string(),
             next_upgrade,
             chart_values: Vec::new(),
+        }
+    }
+
+    /// The place at which a long value differs.
+    pub fn place(&self) -> Option<&Difference> {
+        self.difference.as_deref().filter(|_| self.what == FieldDiffKind::Changed)
+    }
+
+    /// The declared and the live value as people read them; of long values what stands at the place.
+    pub fn values(&self) -> [String; 2] {
+        let shown =
+            |value: &Option<Shown>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
+        let (element, live) = ("one element".to_owned(), shown(&self.live));
+        match (self.what, self.place()) {
+            (_, Some(at)) => [shown(&at.declared), shown(&at.new)],
+            (FieldDiffKind::Changed | FieldDiffKind::Removed, None) => [shown(&self.declared), live],
+            (FieldDiffKind::ElementRemoved, None) => [element, "removed".to_owned()],
+            (FieldDiffKind::ElementMoved, None) => [element, format!("moved: {live}")],
+            (FieldDiffKind::ElementRepeated, None) => [element, format!("several: {live}")],
         }
     }
 }
@@ -584,23 +603,7 @@ fn restored(
 
 impl ReleaseDiff {
     pub fn unread(release: ReleaseId, error: String) -> Self {
-        Self {
-            release,
-            revision: None,
-            status: None,
-            invalid: None,
-            error: Some(error),
-            guard: None,
-            health: None,
-            not_considered: Vec::new(),
-            compared: 0,
-            drifted: 0,
-            counts: ObjectCounts::default(),
-            objects: Vec::new(),
-            left_behind: Vec::new(),
-            conflicts: Vec::new(),
-            manager: None,
-        }
+        Self { release, error: Some(error), ..Self::default() }
     }
 }
 

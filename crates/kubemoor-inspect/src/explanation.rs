@@ -18,6 +18,7 @@ use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Autoscaler, NamedObject, ObjectId, ReleaseId};
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Path;
+use kubemoor_helm::chart_source::is_secret;
 use kubemoor_helm::record::{ChartSource, ReleaseStatus, parse_record_name};
 use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_helm::{state, values};
@@ -122,7 +123,7 @@ async fn declaring(
 }
 
 /// The answer.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     pub object: ObjectId,
@@ -151,15 +152,10 @@ pub struct Explanation {
 fn explain_undeclared(reader: &ClusterReader, object: ObjectId, is_live: bool) -> Explanation {
     Explanation {
         state: if is_live { "not managed by a release" } else { "absent, and not managed by a release" },
-        release: None,
-        policy: None,
-        guard: None,
-        exceptions: Vec::new(),
-        flaws: Vec::new(),
-        fields: Vec::new(),
         advice: advice_on_undeclared(&object),
         unread: reader.unread_records(object.namespace.as_deref()),
         object,
+        ..Explanation::default()
     }
 }
 
@@ -439,14 +435,15 @@ impl<'a> ExplainedObject<'a> {
         let of = |place: Option<&str>, new| {
             values::candidates(self.sources, values::ValueQuestion { object, path: &change.path, place, new })
         };
-        let is_secret = object.group.is_empty() && object.kind == "Secret";
         match difference {
             Some(difference) => {
                 let new = difference.new.as_ref().filter(|_| difference.line.is_none());
                 let new = new.and_then(|new| serde_json::from_str(new.as_str()).ok());
                 of(Some(&difference.path), new.as_ref())
             }
-            None => of(None, change.new.as_ref().filter(|_| state == FieldState::Drifted && !is_secret)),
+            None => {
+                of(None, change.new.as_ref().filter(|_| state == FieldState::Drifted && !is_secret(object)))
+            }
         }
     }
 

@@ -47,24 +47,28 @@ pub struct ClusterRow {
     pub error: Option<String>,
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct FleetQuery {
-    pub clusters: Vec<String>,
-    pub namespace: Option<String>,
-    pub release: Option<String>,
-    pub states: Vec<ReleaseFilter>,
+/// The clusters in the ledger, with their releases in one of `states`; without any, with all.
+pub async fn clusters(
+    store: &Store,
+    filter: &FleetFilter,
+    states: &[ReleaseFilter],
+) -> Result<Vec<ClusterRow>, InspectError> {
+    let views = store.fleet(filter).await?;
+    Ok(views.into_iter().filter_map(|view| ClusterRow::kept(view, states)).collect())
 }
 
-pub async fn clusters(store: &Store, wanted: &FleetQuery) -> Result<Vec<ClusterRow>, InspectError> {
-    let views = store.fleet(&wanted.filter()).await?;
-    Ok(views.into_iter().filter_map(|view| ClusterRow::kept(view, wanted)).collect())
-}
-
-/// The releases in the ledger, by namespace, name and cluster.
-pub async fn kept(store: &Store, wanted: &FleetQuery) -> Result<Vec<ReleaseRow>, InspectError> {
-    let mut rows = store.fleet_releases(&wanted.filter()).await?;
+/// The releases in the ledger in one of `states`, by namespace, name and cluster; without any, all.
+pub async fn kept(
+    store: &Store,
+    filter: &FleetFilter,
+    states: &[ReleaseFilter],
+) -> Result<Vec<ReleaseRow>, InspectError> {
+    let mut rows = store.fleet_releases(filter).await?;
     compare(&mut rows);
-    rows.retain(|row| wanted.is_met(row));
+    rows.retain(|row| {
+        let is_in = |it: &ReleaseFilter| it.is_of_reason(&row.reason, row.drifted, row.stale_since.is_some());
+        states.is_empty() || states.iter().any(is_in)
+    });
     Ok(rows)
 }
 
@@ -131,34 +135,19 @@ async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderI
     lease::read_leader_info(client, &LeasePlace { namespace, name }).await.ok()?
 }
 
-impl FleetQuery {
-    fn is_met(&self, row: &ReleaseRow) -> bool {
-        let is_stale = row.stale_since.is_some();
-        let is_in = |state: &ReleaseFilter| state.is_of_reason(&row.reason, row.drifted, is_stale);
-        self.states.is_empty() || self.states.iter().any(is_in)
-    }
-
-    fn filter(&self) -> FleetFilter {
-        let Self { clusters, namespace, release, states: _ } = self.clone();
-        FleetFilter { clusters, namespace, release }
-    }
-}
-
 impl ClusterRow {
     pub fn failed(cluster: &str, error: String) -> Self {
         Self { cluster: cluster.to_owned(), error: Some(error), ..Self::default() }
     }
 
     /// A cluster of the ledger; `None` where it has no release in a requested state.
-    fn kept(view: ClusterView, wanted: &FleetQuery) -> Option<Self> {
+    fn kept(view: ClusterView, wanted: &[ReleaseFilter]) -> Option<Self> {
         let ClusterView { cluster, states, oldest_drift, .. } = view;
         let asked = |reason: &str, it: &StateCount| {
-            let is_in = |drifted| {
-                let mut states = wanted.states.iter();
-                states.any(|state| state.is_of_reason(reason, drifted, view.is_stale))
-            };
+            let is_in =
+                |drifted| wanted.iter().any(|state| state.is_of_reason(reason, drifted, view.is_stale));
             match () {
-                () if wanted.states.is_empty() || is_in(0) => it.clone(),
+                () if wanted.is_empty() || is_in(0) => it.clone(),
                 // Of those in another state the ones that drifted.
                 () if is_in(1) => StateCount { releases: it.drifted, drifted: it.drifted },
                 () => StateCount::default(),
@@ -169,7 +158,7 @@ impl ClusterRow {
             .map(|(reason, count)| (reason.clone(), asked(reason, count)))
             .filter(|(_, count)| count.releases > 0)
             .collect();
-        if asked.is_empty() && !wanted.states.is_empty() {
+        if asked.is_empty() && !wanted.is_empty() {
             return None;
         }
         let row = Self {

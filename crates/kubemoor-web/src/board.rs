@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::broadcast::{self, error::RecvError};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::call::ClusterError;
@@ -110,7 +110,7 @@ impl ChangeFeed {
 
 pub(super) struct ReleaseStates {
     follower: Arc<Follower>,
-    task: JoinHandle<()>,
+    task: AbortOnDropHandle<()>,
 }
 
 /// Whose releases are followed: of a namespace, or of all (`None`).
@@ -138,7 +138,7 @@ impl ReleaseStates {
             changes: changes(),
             looked_at: Mutex::new(Instant::now()),
         });
-        let task = tokio::spawn(Arc::clone(&follower).run());
+        let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&follower).run()));
         Self { follower, task }
     }
 
@@ -194,12 +194,6 @@ impl ReleaseStates {
         let known = self.follower.known.read();
         let with = known.guarded.iter().filter(|(_, it)| named_fields(&it.status).contains(field));
         with.map(|(release, _)| release.clone()).collect()
-    }
-}
-
-impl Drop for ReleaseStates {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::body::Body;
-use axum::extract::{FromRequest, Query, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Form};
 use futures::StreamExt as _;
 use http::header::{self, HeaderName, HeaderValue};
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, Method, StatusCode};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use super::html::{self, PageQuery};
 use super::in_cluster::{Refused, Visitors, cookies};
-use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor, hex};
+use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor};
 use kubemoor_ledger::store::Store;
-use kubemoor_policy::signing::SigningKey;
+use kubemoor_policy::signing::{SigningKey, hex};
 use kubemoor_runtime::callers::{self, RandomError};
 
 /// What a page may load or run: nothing but its own.
@@ -103,16 +103,13 @@ pub(super) async fn check(State(door): State<Arc<AccessCheck>>, request: Request
     response
 }
 
-/// Admits the request of a known visitor, and an action only if no other site sent it.
+/// Admits the request of a known visitor.
 pub(super) async fn admit(
     State(door): State<Arc<AccessCheck>>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    if *request.method() != Method::GET && is_of_another_site(headers) {
-        return html::refusal(StatusCode::FORBIDDEN, "Another site sent this request. Nothing was done.");
-    }
     let visitor = match &door.way {
         AccessMethod::Loopback(loopback) if loopback.is_owner(headers) => Arc::clone(&loopback.visitor),
         AccessMethod::Loopback(_) => {
@@ -178,15 +175,19 @@ impl<S: Send + Sync> FromRequest<S> for SentForm {
     }
 }
 
-/// Whether a browser says that another site sent a request.
-pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
-    if let Some(site) = headers.get("sec-fetch-site") {
-        return site.as_bytes() != b"same-origin";
+/// What an address asks for, or a form of the visitor's own. For pages that change nothing.
+pub(super) struct PageRequest(pub(super) PageQuery);
+
+impl<S: Send + Sync> FromRequest<S> for PageRequest {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        if *request.method() == Method::POST {
+            return SentForm::from_request(request, state).await.map(|SentForm(asked)| Self(asked));
+        }
+        let asked = PageQuery::from_request_parts(&mut request.into_parts().0, state).await;
+        asked.map(Self).map_err(IntoResponse::into_response)
     }
-    let Some(origin) = headers.get(header::ORIGIN) else { return false };
-    let origin: Option<Uri> = origin.to_str().ok().and_then(|origin| origin.parse().ok());
-    let authority = origin.as_ref().and_then(Uri::authority).map(http::uri::Authority::as_str);
-    authority.is_none() || authority != host(headers)
 }
 
 fn host(headers: &HeaderMap) -> Option<&str> {
@@ -285,7 +286,7 @@ pub(super) async fn open(
     ([(header::SET_COOKIE, cookie)], html::redirect_page("./", "Continue to the overview")).into_response()
 }
 
-fn is_same(left: &str, right: &str) -> bool {
+pub(super) fn is_same(left: &str, right: &str) -> bool {
     verify_slices_are_equal(left.as_bytes(), right.as_bytes()).is_ok()
 }
 

@@ -7,7 +7,7 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::door::SentForm;
+use super::door::PageRequest;
 use super::html::{
     self as write, PageFrame, PageLink, PageQuery, cluster_choice, fields_table, mark, notes, text_field,
     trouble,
@@ -22,19 +22,12 @@ use kubemoor_verdict::shown::Difference;
 const FIELD_HEADS: [&str; 7] =
     ["Field", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"];
 
-/// The page of an object that the address names, or the empty form.
-pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
-    answer(&visitor, &asked).await
-}
-
-pub(super) async fn pasted(
+/// The page of an object that is named, or of a message that was pasted, or the empty form.
+pub(super) async fn page(
     Extension(visitor): Extension<Arc<Visitor>>,
-    SentForm(asked): SentForm,
+    PageRequest(asked): PageRequest,
 ) -> Response {
-    answer(&visitor, &asked).await
-}
-
-async fn answer(visitor: &Visitor, asked: &PageQuery) -> Response {
+    let (visitor, asked) = (&*visitor, &asked);
     let report = match (asked.get("text"), asked.get("object")) {
         (None, None) => None,
         _ => Some(report(visitor, asked).await),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::board::{Changes, changes, tell};
 use super::html::{self as write, LinkScope, PageLink, PageQuery, badge, heads};
@@ -16,19 +16,20 @@ use super::overview::{HistoryCache, LEFT, histories};
 use super::release::{Timeline, around};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::failure::{InspectError, spoken};
-use kubemoor_inspect::fleet::{self, FleetQuery, ReleaseRow};
+use kubemoor_inspect::fleet::{self, ReleaseRow};
 use kubemoor_inspect::ledger::LedgerSource;
+use kubemoor_ledger::fleet::FleetFilter;
 use kubemoor_ledger::store::Store;
 
 const COMPARED_BY: [&str; 8] =
     ["Cluster", "State", "Revision", "Chart", "Values", "Drifted", "Oldest drift", "Differs in"];
 
-pub(super) fn wanted(asked: &PageQuery) -> FleetQuery {
+pub(super) fn wanted(asked: &PageQuery) -> FleetFilter {
     let text = |name: &str| asked.get(name).map(str::to_owned);
-    FleetQuery {
+    FleetFilter {
         clusters: text("cluster").into_iter().collect(),
         namespace: text("namespace"),
-        ..FleetQuery::default()
+        release: None,
     }
 }
 
@@ -40,8 +41,8 @@ pub(super) async fn release(
     now: Timestamp,
 ) -> Result<Markup, InspectError> {
     // All clusters are compared, whichever is looked at.
-    let wish = FleetQuery { clusters: Vec::new(), release: Some(release.name.to_string()), ..wanted(asked) };
-    let rows = fleet::kept(&shared.store, &wish).await?;
+    let wish = FleetFilter { clusters: Vec::new(), release: Some(release.name.to_string()), ..wanted(asked) };
+    let rows = fleet::kept(&shared.store, &wish, &[]).await?;
     let cluster = asked.get("cluster");
     let is_meant = |row: &&ReleaseRow| cluster.is_none_or(|cluster| cluster == row.cluster);
     let meant: Vec<_> = rows.iter().filter(is_meant).collect();
@@ -105,7 +106,7 @@ pub(super) struct SharedLedger {
     /// Tells of every change of a release's state and of new rows.
     pub(super) changes: Changes,
     pub(super) ledger: VisitorLedger,
-    poll: JoinHandle<()>,
+    _poll: AbortOnDropHandle<()>,
 }
 
 impl SharedLedger {
@@ -119,13 +120,7 @@ impl SharedLedger {
             poll(&changed, look, || counted.invalidate_all()).await;
         });
         let ledger = VisitorLedger { source: Arc::new(LedgerSource::Database(store.clone())), own: None };
-        Self { store, histories, changes, ledger, poll }
-    }
-}
-
-impl Drop for SharedLedger {
-    fn drop(&mut self) {
-        self.poll.abort();
+        Self { store, histories, changes, ledger, _poll: AbortOnDropHandle::new(poll) }
     }
 }
 

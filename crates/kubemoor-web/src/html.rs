@@ -236,11 +236,7 @@ pub(super) fn table(label: &str, heads: &Markup, rows: &Markup) -> Markup {
 }
 
 pub(super) fn fields_table(label: &str, heads: &[&str], rows: &Markup) -> Markup {
-    html! {
-        div.wide tabindex="0" role="region" aria-label=(label) {
-            table.fields { thead { tr { (self::heads(heads)) } } tbody { (rows) } }
-        }
-    }
+    html! { div.fields { (table(label, &self::heads(heads), rows)) } }
 }
 
 /// A mark of a class, such as `good`, `doubt` or `bad`.

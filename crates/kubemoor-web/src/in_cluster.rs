@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
@@ -29,13 +28,13 @@ use tokio::time::interval;
 use tower::Service as _;
 use tracing::info;
 
-use super::door::{AccessCheck, SentForm, is_of_another_site};
+use super::door::{AccessCheck, SentForm, is_same};
 use super::html as write;
 use super::router;
-use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor, hex};
+use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor};
 use kubemoor_cluster::client::connection::ClusterAccess;
 use kubemoor_inspect::failure::InspectError;
-use kubemoor_policy::signing::SigningKey;
+use kubemoor_policy::signing::{SigningKey, hex};
 use kubemoor_runtime::callers;
 use kubemoor_runtime::server::{self, Limits, Peer, ServerShutdown, TlsPort};
 
@@ -53,25 +52,18 @@ const FORM_COOKIE: &str = "__Host-kubemoor-login";
 /// The purpose of the mark on it.
 const FORM: &str = "form of the login";
 
-pub struct InClusterSettings {
-    /// The cluster; its token is each visitor's own.
-    pub cluster: PageCluster,
-    /// The names by which browsers call this server.
-    pub hosts: Vec<String>,
-    /// What cookies and forms are protected by; replicas share it.
-    pub key: SigningKey,
-}
-
-/// Serves the page on `port` until `ending` tells it to stop.
+/// Serves the page on `port` until `ending` tells it to stop. The token of `cluster` is each visitor's own, browsers call
+/// this server by the names `hosts`, and `key`, which replicas share, protects cookies and forms.
 ///
 /// # Errors
 /// The key cannot encrypt cookies.
 pub async fn serve(
-    settings: InClusterSettings,
+    cluster: PageCluster,
+    hosts: Vec<String>,
+    key: SigningKey,
     port: TlsPort,
     ending: ServerShutdown,
 ) -> Result<(), SealError> {
-    let InClusterSettings { cluster, hosts, key } = settings;
     let visitors = Arc::new(Visitors::new(cluster, key)?);
     let logout = Router::new().route("/logout", post(leave)).with_state(Arc::clone(&visitors));
     let open = Router::new().route("/login", get(login).post(enter)).with_state(Arc::clone(&visitors));
@@ -112,11 +104,9 @@ async fn enter(
 ) -> Response {
     let value = |name: &str| sent.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
     let own = cookies(&headers).find(|(name, _)| *name == FORM_COOKIE).map(|(_, number)| number);
-    let is_own = own.is_some_and(|number| {
-        let mark = mark(&visitors, number);
-        verify_slices_are_equal(value("form").unwrap_or_default().as_bytes(), mark.as_bytes()).is_ok()
-    });
-    if !is_own || is_of_another_site(&headers) {
+    let is_own =
+        own.is_some_and(|number| is_same(value("form").unwrap_or_default(), &mark(&visitors, number)));
+    if !is_own {
         return form(
             &visitors,
             StatusCode::FORBIDDEN,

@@ -33,10 +33,8 @@ const PAGE: u32 = 100;
 /// Since when rows are shown, where nothing else is asked for.
 const SINCE: &str = "24h";
 
-/// How long the page waits for one cluster.
+/// How long a page waits for the ledger of one cluster.
 const PATIENCE: Duration = Duration::from_secs(15);
-
-const OPERATIONS: [Operation; 3] = [Operation::Create, Operation::Update, Operation::Delete];
 
 /// Fields that a row of the table names before it is opened.
 const FIELDS: usize = 2;
@@ -122,18 +120,25 @@ async fn read<'v>(
     asked: &PageQuery,
     filter: &Filter,
 ) -> Vec<(Option<&'v str>, Result<FirstRows, InspectError>)> {
-    let late = |_| InspectError::Named(format!("the ledger did not answer within {} s", PATIENCE.as_secs()));
     if !visitor.has_several() || asked.get("cluster").is_some() {
         let rows = async { visitor.ledger(asked).await?.begin(filter.clone()).await };
-        return vec![(None, timeout(PATIENCE, rows).await.map_err(late).flatten())];
+        return vec![(None, in_time(rows).await)];
     }
     // No cluster knows the places of others' rows.
     let filter = &Filter { before: None, ..filter.clone() };
     let read = visitor.clusters.iter().map(|cluster| async move {
         let rows = async { cluster.ledger().await?.begin(filter.clone()).await };
-        (Some(cluster.name.as_str()), timeout(PATIENCE, rows).await.map_err(late).flatten())
+        (Some(cluster.name.as_str()), in_time(rows).await)
     });
     join_all(read).await
+}
+
+/// What a ledger answers, unless it takes too long.
+pub(super) async fn in_time<T>(
+    answer: impl Future<Output = Result<T, InspectError>>,
+) -> Result<T, InspectError> {
+    let late = |_| InspectError::Named(format!("the ledger did not answer within {} s", PATIENCE.as_secs()));
+    timeout(PATIENCE, answer).await.map_err(late).flatten()
 }
 
 /// What is asked for, as the ledger takes it.
@@ -187,7 +192,7 @@ fn form(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
             (text("Object", "object", "deployment/web"))
             (text("User", "by", "all"))
             (choice("Verdict", "verdict", &query::verdicts().collect::<Vec<_>>(), &verdicts))
-            (choice("Operation", "operation", &OPERATIONS.map(Operation::as_str), &operations))
+            (choice("Operation", "operation", &Operation::ALL.map(Operation::as_str), &operations))
             (text("Since", "since", SINCE))
             (text("Until", "until", "now"))
             (cluster_choice(visitor, asked, true))
@@ -338,7 +343,7 @@ impl Rest {
         let is_first = begun.is_some();
         let page = match begun {
             Some(page) => page,
-            None => self.ledger.page(&self.filter).await?,
+            None => self.ledger.source.page(&self.filter).await?,
         };
         if !self.is_partial {
             refuse(&page.missing)?;
@@ -442,17 +447,13 @@ pub(super) struct FirstRows {
 impl VisitorLedger {
     /// The first rows that are asked for: of all namespaces, or of the visitor's own where they may not read all.
     pub(super) async fn begin(&self, filter: Filter) -> Result<FirstRows, InspectError> {
-        match (self.page(&filter).await, &filter.namespace, &self.own) {
+        match (self.source.page(&filter).await, &filter.namespace, &self.own) {
             (Err(error), None, Some(own)) if error.is_forbidden() => {
                 let filter = Filter { namespace: Some(own.clone()), ..filter };
-                Ok(FirstRows { page: self.page(&filter).await?, filter, only: Some(own.clone()) })
+                Ok(FirstRows { page: self.source.page(&filter).await?, filter, only: Some(own.clone()) })
             }
             (page, ..) => Ok(FirstRows { page: page?, filter, only: None }),
         }
-    }
-
-    pub(super) async fn page(&self, filter: &Filter) -> Result<EntryPage, InspectError> {
-        self.source.page(filter).await
     }
 
     pub(super) async fn newest(&self, filter: &Filter, most: usize) -> Result<EntryPage, InspectError> {

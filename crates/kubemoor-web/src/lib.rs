@@ -23,6 +23,7 @@ mod visitor;
 use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
+use axum::response::Response;
 use axum::routing::{MethodRouter, get};
 use axum::{Router, middleware};
 use http::{Extensions, HeaderMap, StatusCode, Version, header};
@@ -30,6 +31,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
+use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 pub use self::door::LoopbackSettings;
 use self::door::{AccessCheck, Loopback};
@@ -95,12 +97,12 @@ fn router(door: Arc<AccessCheck>, path: &str, has_objects: bool, own: Router, op
         .route(&at("ledger"), get(ledger::page))
         .route(&at("ledger.csv"), get(ledger::csv))
         .route(&at("ledger.json"), get(ledger::json))
-        .route(&at("replay"), get(replay::page).post(replay::pasted));
+        .route(&at("replay"), get(replay::page).post(replay::page));
     let pages = match has_objects {
         true => pages
             .route(&at("exceptions"), get(act::list))
             .route(&at("policies"), get(policies::page))
-            .route(&at("explain"), get(explain::page).post(explain::pasted))
+            .route(&at("explain"), get(explain::page).post(explain::page))
             .route(&at("act"), get(act::confirm).post(act::carry_out))
             .route(&at("allow"), get(act::ask)),
         false => pages,
@@ -116,8 +118,13 @@ fn router(door: Arc<AccessCheck>, path: &str, has_objects: bool, own: Router, op
         // Without it every page works as well.
         .route(&at("script.js"), asset("text/javascript; charset=utf-8", SCRIPT))
         .layer(DefaultBodyLimit::max(FORM))
+        .layer(CsrfLayer::new().with_rejection_response(refuse_another_site))
         .layer(middleware::from_fn_with_state(door, door::check))
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(is_page))
+}
+
+fn refuse_another_site(_: ProtectionError) -> Response {
+    html::refusal(StatusCode::FORBIDDEN, "Another site sent this request. Nothing was done.")
 }
 
 /// Whether an answer is a page: streams, exports and files stay as they are. No secret is on two pages as the same text, so

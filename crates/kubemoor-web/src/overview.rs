@@ -15,14 +15,13 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use maud::{Markup, html};
 use moka::future::Cache;
-use tokio::time::timeout;
 
 use super::board::DriftingFields;
 use super::fleet::{self as shared, SharedLedger};
 use super::html::{
     self as write, LinkScope, PageFrame, PageQuery, mark, notes, text_field, trouble, turns, utc,
 };
-use super::ledger::VisitorLedger;
+use super::ledger::{VisitorLedger, in_time};
 use super::visitor::{VisitedCluster, Visitor, by, deadline};
 use kubemoor_inspect::exceptions::{self, AllowanceState};
 use kubemoor_inspect::failure::InspectError;
@@ -95,7 +94,7 @@ async fn of_database(shared: &SharedLedger, asked: &PageQuery, now: Timestamp) -
     let place = LinkScope { cluster: asked.get("cluster"), namespace: asked.get("namespace") };
     let wanted = shared::wanted(asked);
     let (clusters, history) = tokio::join!(
-        fleet::clusters(&shared.store, &wanted),
+        fleet::clusters(&shared.store, &wanted, &[]),
         recent_history(&shared.histories, &shared.ledger, place, now)
     );
     html! {
@@ -317,9 +316,6 @@ const COUNTED: usize = 5000;
 
 const USERS: usize = 8;
 
-/// How long the first page waits for the ledger.
-const HISTORY_PATIENCE: Duration = Duration::from_secs(15);
-
 /// How long a count is shown again, and for how many places.
 const HISTORY_KEPT: Duration = Duration::from_secs(30);
 const KEPT_HISTORIES: u64 = 64;
@@ -486,10 +482,7 @@ async fn recent_history(
         ..Filter::default()
     };
     let read = async {
-        let late = |_| {
-            InspectError::Named(format!("the ledger did not answer within {} s", HISTORY_PATIENCE.as_secs()))
-        };
-        let newest = timeout(HISTORY_PATIENCE, ledger.newest(&filter, COUNTED)).await.map_err(late)??;
+        let newest = in_time(ledger.newest(&filter, COUNTED)).await?;
         Ok::<_, InspectError>(Arc::new(RecentHistory::count(since, now, newest)))
     };
     histories.try_get_with((cluster, namespace), read).await

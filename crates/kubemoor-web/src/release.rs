@@ -29,7 +29,7 @@ use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::values::Candidate;
 use kubemoor_inspect::comparison::{self, ObjectDiff, ReleaseDiff};
-use kubemoor_inspect::comparison::{FieldDiff, FieldDiffKind, ObjectDiffState as ObjectState};
+use kubemoor_inspect::comparison::{FieldDiff, ObjectDiffState as ObjectState};
 use kubemoor_inspect::exceptions;
 use kubemoor_inspect::failure::{InspectError, failed};
 use kubemoor_inspect::ledger::changes;
@@ -39,7 +39,6 @@ use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::Filter;
 use kubemoor_policy::guarded::GuardedRelease;
 use kubemoor_policy::resource::MAX_PATHS;
-use kubemoor_verdict::shown::{Difference, Shown};
 
 const AT_ONCE: usize = 8;
 
@@ -543,24 +542,8 @@ fn fields(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectDiff, mo
 }
 
 fn line(field: &FieldDiff) -> Markup {
-    let value =
-        |value: &Option<Shown>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
-    // Of long values the place at which they differ.
-    let at = field.difference.as_deref().filter(|_| field.what == FieldDiffKind::Changed);
-    let path = at.map_or(field.path.as_str(), |at: &Difference| at.path.as_str());
-    let (declared, live) = match (field.what, at) {
-        (_, Some(at)) => (value(&at.declared), value(&at.new)),
-        (FieldDiffKind::Changed | FieldDiffKind::Removed, None) => {
-            (value(&field.declared), value(&field.live))
-        }
-        (FieldDiffKind::ElementRemoved, None) => ("one element".to_owned(), "removed".to_owned()),
-        (FieldDiffKind::ElementMoved, None) => {
-            ("one element".to_owned(), format!("moved: {}", value(&field.live)))
-        }
-        (FieldDiffKind::ElementRepeated, None) => {
-            ("one element".to_owned(), format!("several: {}", value(&field.live)))
-        }
-    };
+    let (at, [declared, live]) = (field.place(), field.values());
+    let path = at.map_or(&field.path, |at| &at.path);
     html! {
         tr {
             th scope="row" {

@@ -17,7 +17,7 @@ use super::visitor::{Visitor, by, deadline};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::fleet::{self, ReleaseRow};
 use kubemoor_inspect::releases::{ListedRelease, NOT_GUARDED, ReleaseFilter, parse_state};
-use kubemoor_ledger::fleet::{FleetFilter, FleetOrder, FleetSearch};
+use kubemoor_ledger::fleet::{FleetOrder, FleetSearch};
 use kubemoor_verdict::health::HealthReason;
 
 const PAGE: usize = 100;
@@ -137,8 +137,7 @@ async fn search(shared: &SharedLedger, asked: &PageQuery) -> FoundReleases {
         _ => FleetOrder::State(HealthReason::ALL.iter().map(|reason| reason.as_str()).collect()),
     };
     let words = words(asked).map(str::to_owned).collect();
-    let wanted = shared::wanted(asked);
-    let filter = FleetFilter { clusters: wanted.clusters, namespace: wanted.namespace, release: None };
+    let filter = shared::wanted(asked);
     let (page, _) = asked.page("page", PAGE * PAGES, PAGE);
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let (offset, limit) = (number((page - 1) * PAGE), number(PAGE));

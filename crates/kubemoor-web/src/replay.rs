@@ -14,7 +14,7 @@ use maud::{Markup, html};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::door::SentForm;
+use super::door::PageRequest;
 use super::html::{self as write, PageFrame, PageLink, PageQuery, notes, text_field, trouble};
 use super::ledger::{FirstRows, VisitorLedger};
 use super::visitor::{VisitedCluster, Visitor};
@@ -57,19 +57,12 @@ struct ReplayResult {
     only: Option<String>,
 }
 
-/// The page, with a replay by the policies of the cluster where a time is asked for.
-pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
-    answer(&visitor, &asked).await
-}
-
-pub(super) async fn pasted(
+/// The page, with a replay where a time is asked for: by the policies that were pasted, or by those of the cluster.
+pub(super) async fn page(
     Extension(visitor): Extension<Arc<Visitor>>,
-    SentForm(asked): SentForm,
+    PageRequest(asked): PageRequest,
 ) -> Response {
-    answer(&visitor, &asked).await
-}
-
-async fn answer(visitor: &Visitor, asked: &PageQuery) -> Response {
+    let (visitor, asked) = (&*visitor, &asked);
     let found = match asked.get("since") {
         Some(_) => Some(replay(visitor, asked).await),
         None => None,
@@ -143,7 +136,7 @@ async fn judge(
             return Ok((last, missing));
         };
         filter.before = Some(place(&next)?);
-        let (following, judged) = tokio::join!(ledger.page(&filter), judging.add(page.items));
+        let (following, judged) = tokio::join!(ledger.source.page(&filter), judging.add(page.items));
         judged?;
         page = following?;
     }

@@ -36,7 +36,7 @@ use kubemoor_inspect::ledger::LedgerSource;
 use kubemoor_inspect::reading::{self, ClusterReader};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::resolver::Labels;
-use kubemoor_policy::signing::SigningKey;
+use kubemoor_policy::signing::{SigningKey, hex};
 use kubemoor_runtime::config::RecordDriver;
 
 /// Purposes of marks.
@@ -202,10 +202,6 @@ impl Visitor {
     pub(super) fn has_several(&self) -> bool {
         self.clusters.len() > 1
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// How long it is believed which kinds a cluster serves.
