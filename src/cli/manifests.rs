@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::CommandOutcome;
 use super::connect::parse_namespace;
+use kubemoor_declare::catalog;
 use kubemoor_declare::model::{DriftMode, EditsMode};
 use kubemoor_guard::webhook::registration::{Address, Surface, WebhookResource, configuration, mutating};
 use kubemoor_policy::guarded::GuardedRelease;
@@ -267,57 +268,14 @@ const CALLER_HEAD: &str = "\
 # (--client-ca): --no-caller-token.
 ";
 
-/// The built-in kinds that charts usually declare: group, version, plural, and whether there is a `scale`.
-/// The list has every version that a server from 1.20 on serves: the webhook is called for a release only in
-/// the version that its manifest uses. An entry that is not served costs nothing. Pods, replica sets,
-/// endpoints and leases are left out: charts rarely declare them, while controllers write them all day, often
-/// with Helm's label from a template.
-const CHART_RESOURCES: [(&str, &str, &[&str], bool); 29] = [
-    ("", "v1", &["replicationcontrollers"], true),
-    (
-        "",
-        "v1",
-        &[
-            "configmaps",
-            "limitranges",
-            "namespaces",
-            "persistentvolumeclaims",
-            "persistentvolumes",
-            "resourcequotas",
-            "secrets",
-            "serviceaccounts",
-            "services",
-        ],
-        false,
-    ),
-    ("apiextensions.k8s.io", "v1", &["customresourcedefinitions"], false),
-    ("apiextensions.k8s.io", "v1beta1", &["customresourcedefinitions"], false),
-    ("apiregistration.k8s.io", "v1", &["apiservices"], false),
-    ("apiregistration.k8s.io", "v1beta1", &["apiservices"], false),
-    ("apps", "v1", &["deployments", "statefulsets"], true),
-    ("apps", "v1", &["daemonsets"], false),
-    ("autoscaling", "v1", &["horizontalpodautoscalers"], false),
-    ("autoscaling", "v2", &["horizontalpodautoscalers"], false),
-    ("autoscaling", "v2beta1", &["horizontalpodautoscalers"], false),
-    ("autoscaling", "v2beta2", &["horizontalpodautoscalers"], false),
-    ("batch", "v1", &["cronjobs", "jobs"], false),
-    ("batch", "v1beta1", &["cronjobs"], false),
-    ("extensions", "v1beta1", &["ingresses"], false),
-    ("networking.k8s.io", "v1", &["ingressclasses", "ingresses", "networkpolicies"], false),
-    ("networking.k8s.io", "v1beta1", &["ingressclasses", "ingresses"], false),
-    ("node.k8s.io", "v1", &["runtimeclasses"], false),
-    ("node.k8s.io", "v1beta1", &["runtimeclasses"], false),
-    ("policy", "v1", &["poddisruptionbudgets"], false),
-    ("policy", "v1beta1", &["poddisruptionbudgets"], false),
-    ("rbac.authorization.k8s.io", "v1", &["clusterrolebindings", "clusterroles"], false),
-    ("rbac.authorization.k8s.io", "v1", &["rolebindings", "roles"], false),
-    ("rbac.authorization.k8s.io", "v1beta1", &["clusterrolebindings", "clusterroles"], false),
-    ("rbac.authorization.k8s.io", "v1beta1", &["rolebindings", "roles"], false),
-    ("scheduling.k8s.io", "v1", &["priorityclasses"], false),
-    ("scheduling.k8s.io", "v1beta1", &["priorityclasses"], false),
-    ("storage.k8s.io", "v1", &["csidrivers", "storageclasses"], false),
-    ("storage.k8s.io", "v1beta1", &["csidrivers", "storageclasses"], false),
-];
+/// The built-in kinds that charts usually declare, each in every version that a server from 1.20 on serves: the webhook is
+/// called for a release only in the version that its manifest uses. One that is not served costs nothing. Pods, replica
+/// sets, endpoints and leases are left out: charts rarely declare them, while controllers write them all day, often with
+/// Helm's label from a template.
+const CHART_KINDS: &str = "APIService CSIDriver ClusterRole ClusterRoleBinding ConfigMap CronJob \
+    CustomResourceDefinition DaemonSet Deployment HorizontalPodAutoscaler Ingress IngressClass Job LimitRange Namespace \
+    NetworkPolicy PersistentVolume PersistentVolumeClaim PodDisruptionBudget PriorityClass ReplicationController \
+    ResourceQuota Role RoleBinding RuntimeClass Secret Service ServiceAccount StatefulSet StorageClass";
 
 impl Webhook {
     pub(super) fn text(self) -> anyhow::Result<String> {
@@ -366,17 +324,16 @@ impl Webhook {
 }
 
 pub(super) fn chart_resources() -> BTreeSet<WebhookResource> {
-    CHART_RESOURCES
-        .iter()
-        .flat_map(|&(group, version, plurals, scale)| {
-            plurals.iter().map(move |&plural| WebhookResource {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                plural: plural.to_owned(),
-                scale,
-            })
+    let kinds = catalog::core().kinds().filter(|facts| CHART_KINDS.split(' ').any(|kind| kind == facts.kind));
+    let resources = kinds.flat_map(|facts| {
+        facts.versions.iter().map(|version| WebhookResource {
+            group: facts.group.clone(),
+            version: version.clone(),
+            plural: facts.plural.clone(),
+            scale: facts.scale_replicas_path.is_some(),
         })
-        .collect()
+    });
+    resources.collect()
 }
 
 #[cfg(test)]
