@@ -21,7 +21,7 @@ use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::{self, ClusterConnection};
 use kubemoor_cluster::client::events::Events;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases};
-use kubemoor_cluster::client::lease::{Election, Leadership, LeasePlace};
+use kubemoor_cluster::client::lease::{Election, Leadership};
 use kubemoor_cluster::client::objects::Objects;
 use kubemoor_cluster::mirror::Progress;
 use kubemoor_cluster::mirror::allowances::Allowances;
@@ -490,7 +490,7 @@ impl ClusterWork {
             leadership,
             metrics,
             key,
-            lease: session.place(),
+            lease: session.place.clone(),
             settled: Arc::clone(&link.settled),
             due,
             seen,
@@ -588,7 +588,7 @@ struct LeaderSession {
     /// Until when nothing is registered, because a person withdrew the webhooks.
     withdrawn: watch::Receiver<Option<Instant>>,
     /// The Lease that replicas share; `None` without an election.
-    place: Option<LeasePlace>,
+    place: Option<LeaseReference>,
     /// The election, until this replica takes part in it.
     election: Option<Election>,
     /// Ends the election, which gives the lead up.
@@ -612,7 +612,7 @@ impl LeaderSession {
             let withdrawn = watch::channel(None).1;
             return Self { leadership, identity, withdrawn, place: None, election: None, resign };
         };
-        let place = LeasePlace { namespace: service.namespace.clone(), name: service.name.clone() };
+        let place = LeaseReference { namespace: service.namespace.clone(), name: service.name.clone() };
         let election =
             Election::new(client.clone(), place.clone(), identity.clone(), certificates.ca_bundle());
         Self {
@@ -623,12 +623,6 @@ impl LeaderSession {
             election: Some(election),
             resign,
         }
-    }
-
-    /// The Lease that the leader renews; `None` where this guard acts alone.
-    fn place(&self) -> Option<LeaseReference> {
-        let LeasePlace { namespace, name } = self.place.clone()?;
-        Some(LeaseReference { namespace, name })
     }
 
     fn seek(&mut self, parts: &mut Parts) {

@@ -16,7 +16,7 @@ use super::output::seconds;
 use super::serve::ConflictError;
 use super::{completions, warn};
 use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
-use kubemoor_cluster::client::lease::{LeasePlace, read_pulse};
+use kubemoor_cluster::client::lease::read_pulse;
 use kubemoor_cluster::client::{discovery, guarded, registrations};
 use kubemoor_declare::model;
 use kubemoor_guard::webhook::registration::emergency;
@@ -354,8 +354,8 @@ pub(super) struct GuardArgs {
 }
 
 impl GuardArgs {
-    pub(super) fn place(&self) -> LeasePlace {
-        LeasePlace { namespace: self.guard_namespace.clone(), name: NAME.to_owned() }
+    pub(super) fn place(&self) -> LeaseReference {
+        LeaseReference { namespace: self.guard_namespace.clone(), name: NAME.to_owned() }
     }
 }
 

@@ -24,7 +24,7 @@ use super::output::{self, BAD, GOOD, NOTE, OutputArgs, PLAIN, StyledText, Table}
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
-use kubemoor_cluster::client::lease::{self, LeaderInfo, Leadership, LeasePlace};
+use kubemoor_cluster::client::lease::{self, LeaderInfo, Leadership};
 use kubemoor_cluster::client::objects::{ObjectTarget, Objects};
 use kubemoor_cluster::client::registrations::{Registrations, WebhookKind};
 use kubemoor_cluster::client::{ApiResource, discovery, guarded};
@@ -38,6 +38,7 @@ use kubemoor_inspect::ledger::LedgerSource;
 use kubemoor_inspect::policies;
 use kubemoor_inspect::reading::{ClusterReader, Pulses};
 use kubemoor_ledger::query::Filter;
+use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_runtime::config::RecordDriver;
 
@@ -110,7 +111,7 @@ fn table(results: &[CheckResult]) -> StyledText {
 }
 
 /// Reads what the user may read. Fails only where the API server does not answer this user at all.
-async fn observe(place: LeasePlace, cluster: &ClusterArgs) -> anyhow::Result<Observation> {
+async fn observe(place: LeaseReference, cluster: &ClusterArgs) -> anyhow::Result<Observation> {
     let connection = cluster.connect().await?;
     let client = &connection.client;
     let server = match discovery::version(client).await {
@@ -190,8 +191,8 @@ fn objects(client: &kube::Client) -> Objects {
 }
 
 /// The Deployment of the guard, which has the name of its Lease.
-async fn workload(client: &kube::Client, place: &LeasePlace) -> Seen<Option<Workload>> {
-    let LeasePlace { namespace, name } = place;
+async fn workload(client: &kube::Client, place: &LeaseReference) -> Seen<Option<Workload>> {
+    let LeaseReference { namespace, name } = place;
     let target = ObjectTarget {
         resource: ApiResource::new("apps", "v1", "Deployment", "deployments"),
         namespace: Some(namespace.clone()),
@@ -215,7 +216,7 @@ async fn workload(client: &kube::Client, place: &LeasePlace) -> Seen<Option<Work
 }
 
 /// Asks the API server for a creation as a dry run, of which the guard tells if it is asked. Whether it answered.
-async fn probe(client: &kube::Client, place: &LeasePlace) -> Seen<bool> {
+async fn probe(client: &kube::Client, place: &LeaseReference) -> Seen<bool> {
     let resource = guarded::resource();
     let object = json!({
         "apiVersion": resource.api_version(), "kind": guarded::KIND,
@@ -278,7 +279,7 @@ async fn declared_kinds(connection: &ClusterConnection, driver: RecordDriver) ->
 /// Asks the guard itself, through the API server: one row of its ledger, and its metrics.
 async fn guard_answers(
     connection: &ClusterConnection,
-    place: &LeasePlace,
+    place: &LeaseReference,
     (lease, access): (&Seen<Option<LeaderInfo>>, ClusterAccess),
 ) -> (Seen<Vec<String>>, Seen<Vec<String>>) {
     let own = "a guard looks at your own token or certificate, not at whom you act as: leave --as out";
@@ -310,7 +311,7 @@ async fn guard_answers(
 /// them where it guards releases.
 async fn missing_rights(
     client: &kube::Client,
-    place: &LeasePlace,
+    place: &LeaseReference,
     workload: &Seen<Option<Workload>>,
     releases: &Seen<Option<Vec<ReleaseReadiness>>>,
 ) -> Seen<Vec<String>> {

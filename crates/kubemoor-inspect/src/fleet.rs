@@ -9,11 +9,10 @@ use serde::Serialize;
 use super::failure::InspectError;
 use super::releases::{ListedRelease, ReleaseFilter};
 use kubemoor_cluster::client::guarded;
-use kubemoor_cluster::client::lease::{self, LeaderInfo, LeasePlace};
+use kubemoor_cluster::client::lease::{self, LeaderInfo};
 pub use kubemoor_ledger::fleet::ReleaseRow;
 use kubemoor_ledger::fleet::{ClusterView, FleetFilter, FleetSearch, StateCount};
 use kubemoor_ledger::store::Store;
-use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_verdict::health::STALE_AFTER;
 
 /// The state of every release with drift.
@@ -131,8 +130,8 @@ fn compare(rows: &mut [ReleaseRow]) {
 
 /// The data of the guard's leader, where the user may read it.
 async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderInfo> {
-    let LeaseReference { namespace, name } = guarded::lease(client, namespace).await.ok()??;
-    lease::read_leader_info(client, &LeasePlace { namespace, name }).await.ok()?
+    let place = guarded::lease(client, namespace).await.ok()??;
+    lease::read_leader_info(client, &place).await.ok()?
 }
 
 impl ClusterRow {

@@ -18,13 +18,13 @@ use kubemoor_cluster::client::call::{self, ClusterError};
 use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
 use kubemoor_cluster::client::forward::{self, ForwardError};
 use kubemoor_cluster::client::guarded::{self, UserSetting};
-use kubemoor_cluster::client::lease::{self, LeaderInfo, LeasePlace};
+use kubemoor_cluster::client::lease::{self, LeaderInfo};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
+use kubemoor_policy::guarded::{LeaseReference, OrderAnswer, OrderResult};
 
 pub struct ForwardedGuard {
     connection: ClusterConnection,
-    place: LeasePlace,
+    place: LeaseReference,
     /// The CA of its certificate, in place of the one that its Lease names.
     authority: Option<PathBuf>,
     access: ClusterAccess,
@@ -48,7 +48,7 @@ impl ForwardedGuard {
     /// The guard whose Lease lies at `place`. Nobody is asked yet.
     pub fn new(
         connection: ClusterConnection,
-        place: LeasePlace,
+        place: LeaseReference,
         authority: Option<PathBuf>,
         access: ClusterAccess,
     ) -> Self {
@@ -155,7 +155,10 @@ impl Replicas {
 }
 
 /// What the guard whose Lease lies at `place` tells everybody.
-pub async fn info(connection: &ClusterConnection, place: &LeasePlace) -> Result<LeaderInfo, InspectError> {
+pub async fn info(
+    connection: &ClusterConnection,
+    place: &LeaseReference,
+) -> Result<LeaderInfo, InspectError> {
     match lease::read_leader_info(&connection.client, place).await {
         Ok(Some(info)) => Ok(info),
         Ok(None) => Err(absent(place, "")),
@@ -168,15 +171,15 @@ fn unshown(pod: &str, reason: &dyn Display) -> String {
 }
 
 /// The sentence for a guard that is not there; `otherwise` names further ways.
-fn absent(place: &LeasePlace, otherwise: &str) -> InspectError {
-    let LeasePlace { namespace, name } = place;
+fn absent(place: &LeaseReference, otherwise: &str) -> InspectError {
+    let LeaseReference { namespace, name } = place;
     InspectError::Named(format!(
         "there is no guard in namespace {namespace}, which has no Lease {name}: name the guard's namespace with \
          --guard-namespace{otherwise}"
     ))
 }
 
-fn unread(connection: &ClusterConnection, place: &LeasePlace, error: ClusterError) -> InspectError {
+fn unread(connection: &ClusterConnection, place: &LeaseReference, error: ClusterError) -> InspectError {
     let is_forbidden = error.is_forbidden();
     let doing = format!("read the Lease {} in namespace {}", place.name, place.namespace);
     let failure = failed(connection, &doing, error);

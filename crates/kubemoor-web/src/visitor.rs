@@ -26,7 +26,6 @@ use super::overview::{HistoryCache, histories};
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
 use kubemoor_cluster::client::guarded;
-use kubemoor_cluster::client::lease::LeasePlace;
 use kubemoor_cluster::client::resource::GROUP;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::ReleaseId;
@@ -35,6 +34,7 @@ use kubemoor_inspect::guard::ForwardedGuard;
 use kubemoor_inspect::ledger::LedgerSource;
 use kubemoor_inspect::reading::{self, ClusterReader};
 use kubemoor_ledger::store::Store;
+use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::signing::{SigningKey, hex};
 use kubemoor_runtime::config::RecordDriver;
@@ -239,7 +239,7 @@ pub enum GuardAddress {
         authority: Option<PathBuf>,
     },
     /// Through the API server, in a pod of the guard whose Lease this is.
-    Forwarded(LeasePlace),
+    Forwarded(LeaseReference),
 }
 
 pub(super) struct VisitedCluster {

@@ -15,7 +15,7 @@ fn session(is_broken: bool) -> LeaderSession {
         std::future::pending::<Result<Response<Body>, Infallible>>().await
     });
     let client = kube::Client::new(service, "default");
-    let place = LeasePlace { namespace: "kubemoor-system".to_owned(), name: "kubemoor".to_owned() };
+    let place = LeaseReference { namespace: "kubemoor-system".to_owned(), name: "kubemoor".to_owned() };
     let (_, bundle) = watch::channel(None);
     let election = Election::new(client, place.clone(), "me".to_owned(), bundle);
     LeaderSession {

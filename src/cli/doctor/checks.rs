@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Serialize;
 
 use crate::cli::output::{counted, seconds};
-use kubemoor_cluster::client::lease::{LeaderInfo, LeasePlace};
+use kubemoor_cluster::client::lease::LeaderInfo;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_guard::webhook::registration::keep::{Configuration, admins_conditions, listed, merge};
 use kubemoor_guard::webhook::registration::{
@@ -18,6 +18,7 @@ use kubemoor_guard::webhook::registration::{
     configuration, mutating,
 };
 use kubemoor_inspect::policies::ListedPolicy;
+use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_runtime::config::{Endpoint, RecordDriver, ServiceRef};
 use kubemoor_runtime::tls::{self, Validity};
 use kubemoor_verdict::health::{HealthReason, STALE_AFTER};
@@ -73,7 +74,7 @@ pub(super) struct Observation {
     pub(super) client: String,
     /// The version of Kubernetes.
     pub(super) server: Seen<(u32, u32)>,
-    pub(super) place: LeasePlace,
+    pub(super) place: LeaseReference,
     pub(super) lease: Seen<Option<LeaderInfo>>,
     pub(super) workload: Seen<Option<Workload>>,
     /// Whether the emergency is open.
@@ -203,7 +204,7 @@ fn emergency(observation: &Observation) -> Seen<String> {
 }
 
 fn replicas(observation: &Observation) -> Seen<String> {
-    let LeasePlace { namespace, name } = &observation.place;
+    let LeaseReference { namespace, name } = &observation.place;
     let Some(Workload { wanted, ready, .. }) = seen(&observation.workload)? else {
         return unknown(format!("there is no Deployment {name} in namespace {namespace}"));
     };
@@ -217,7 +218,7 @@ fn replicas(observation: &Observation) -> Seen<String> {
 }
 
 fn leader(observation: &Observation) -> Seen<String> {
-    let LeasePlace { namespace, name } = &observation.place;
+    let LeaseReference { namespace, name } = &observation.place;
     let Some(info) = seen(&observation.lease)? else {
         return attention(format!(
             "there is no Lease {name} in namespace {namespace}, so no guard runs there: install one, or name its \
@@ -378,7 +379,7 @@ fn expected(
     resources: &BTreeSet<WebhookResource>,
     (validating, reverting): (&ValidatingWebhookConfiguration, &MutatingWebhookConfiguration),
 ) -> (ValidatingWebhookConfiguration, MutatingWebhookConfiguration) {
-    let LeasePlace { namespace, name } = &observation.place;
+    let LeaseReference { namespace, name } = &observation.place;
     let endpoint =
         Endpoint::Service(ServiceRef { namespace: namespace.clone(), name: name.clone(), port: 443 });
     let live = validating.webhooks();

@@ -28,7 +28,8 @@ use tower::{BoxError, Layer, service_fn};
 
 use crate::client::call::{ClusterError, causes_of};
 use crate::client::connection::{self, ClusterAccess, ClusterConnection, ConnectError};
-use crate::client::lease::{self, LeaderInfo, LeasePlace};
+use crate::client::lease::{self, LeaderInfo};
+use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_runtime::config::LedgerUrl;
 
 /// How long a pod may take to answer.
@@ -36,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A guard whose pods can be asked.
 pub struct ReachableGuard {
-    place: LeasePlace,
+    place: LeaseReference,
     /// The certificates that vouch for it; `None` for the system's.
     roots: Option<Vec<Vec<u8>>>,
     targets: Vec<GuardPod>,
@@ -46,7 +47,7 @@ pub struct ReachableGuard {
 /// Lease names.
 pub async fn find(
     connection: &ClusterConnection,
-    place: &LeasePlace,
+    place: &LeaseReference,
     authority: Option<&Path>,
 ) -> Result<ReachableGuard, ForwardError> {
     let named = authority.map(connection::certificates).transpose()?;
@@ -172,7 +173,7 @@ struct GuardPod {
 /// The pods that are ready, each with a ledger of its own: the leader's first, the others by name.
 async fn choose(
     client: &kube::Client,
-    place: &LeasePlace,
+    place: &LeaseReference,
     info: &LeaderInfo,
 ) -> Result<Vec<GuardPod>, ForwardError> {
     let namespace = &place.namespace;
@@ -276,14 +277,14 @@ pub enum ForwardError {
     #[error("the Lease {} in namespace {} cannot be read: {error}", .place.name, .place.namespace)]
     ReadLease {
         /// Where it is.
-        place: LeasePlace,
+        place: LeaseReference,
         #[source]
         error: ClusterError,
     },
     #[error("there is no Lease {} in namespace {}, so no guard runs there", .0.name, .0.namespace)]
-    FindGuard(LeasePlace),
+    FindGuard(LeaseReference),
     #[error("the Lease {} in namespace {} names no authority that can be read", .0.name, .0.namespace)]
-    ReadAuthority(LeasePlace),
+    ReadAuthority(LeaseReference),
     #[error("the pods in namespace {0} cannot be listed: {1}")]
     ListPods(String, #[source] ClusterError),
     #[error("no pod of the guard in namespace {0} is ready")]

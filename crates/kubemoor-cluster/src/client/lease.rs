@@ -42,16 +42,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The CA bundle of the guard's certificate, as PEM; `None` where the system's trust store is used.
 pub type CaBundle = watch::Receiver<Option<Arc<str>>>;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeasePlace {
-    pub namespace: String,
-    pub name: String,
-}
-
 /// Takes part in the election until it is told to stop.
 pub struct Election {
     leases: Api<Lease>,
-    place: LeasePlace,
+    place: LeaseReference,
     candidacy: Candidacy,
     leadership: Leadership,
     /// The CA bundle of this replica's certificate, which the Lease tells of while it leads.
@@ -65,7 +59,7 @@ pub struct Election {
 
 impl Election {
     /// An election for the Lease at `place`, as `identity`, which no other process has.
-    pub fn new(client: kube::Client, place: LeasePlace, identity: String, bundle: CaBundle) -> Self {
+    pub fn new(client: kube::Client, place: LeaseReference, identity: String, bundle: CaBundle) -> Self {
         Self {
             leases: Api::namespaced(client, &place.namespace),
             place,
@@ -127,7 +121,7 @@ impl Election {
                         Ok(()) => self.failures.note_success(),
                         Err(error) => {
                             if self.failures.note_failure() {
-                                let LeasePlace { namespace, name } = &self.place;
+                                let LeaseReference { namespace, name } = &self.place;
                                 tracing::warn!(
                                     "the Lease {name} in namespace {namespace} cannot be read or written, trying again: {error}"
                                 );
@@ -433,9 +427,9 @@ fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
 /// What the leader wrote into the Lease at `place`; `None` without a Lease.
 pub async fn read_leader_info(
     client: &kube::Client,
-    place: &LeasePlace,
+    place: &LeaseReference,
 ) -> Result<Option<LeaderInfo>, ClusterError> {
-    Ok(read_soon(client, &place.namespace, &place.name).await?.map(describe))
+    Ok(read_soon(client, place).await?.map(describe))
 }
 
 fn describe(lease: Lease) -> LeaderInfo {
@@ -472,7 +466,7 @@ struct Hold {
 /// Notes on the Lease, if it is there, that the webhooks are withdrawn now.
 pub async fn note_withdrawal(
     client: &kube::Client,
-    place: &LeasePlace,
+    place: &LeaseReference,
     now: Timestamp,
 ) -> Result<(), ClusterError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), &place.namespace);
@@ -524,18 +518,14 @@ async fn read_lease(leases: &Api<Lease>, name: &str) -> Result<Option<Lease>, Cl
 }
 
 /// The same within the time of one attempt.
-async fn read_soon(
-    client: &kube::Client,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<Lease>, ClusterError> {
-    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
+async fn read_soon(client: &kube::Client, place: &LeaseReference) -> Result<Option<Lease>, ClusterError> {
+    let leases = Api::<Lease>::namespaced(client.clone(), &place.namespace);
     let late = |_| ClusterError::Late { within: ATTEMPT };
-    timeout(ATTEMPT, read_lease(&leases, name)).await.map_err(late)?
+    timeout(ATTEMPT, read_lease(&leases, &place.name)).await.map_err(late)?
 }
 
 pub async fn read_pulse(client: &kube::Client, lease: &LeaseReference) -> Result<Pulse, ClusterError> {
-    Ok(match read_soon(client, &lease.namespace, &lease.name).await? {
+    Ok(match read_soon(client, lease).await? {
         None => Pulse::Gone,
         Some(lease) => match lease.spec.and_then(|spec| spec.renew_time) {
             Some(renewed) => Pulse::Renewed(renewed.0),

@@ -52,7 +52,7 @@ fn healthy() -> Observation {
         skew: SignedDuration::ZERO,
         client: "0.1.0".to_owned(),
         server: Ok((1, 34)),
-        place: LeasePlace { namespace: "kubemoor-system".to_owned(), name: NAME.to_owned() },
+        place: LeaseReference { namespace: "kubemoor-system".to_owned(), name: NAME.to_owned() },
         lease: Ok(Some(LeaderInfo {
             holder: "kubemoor-1_a".to_owned(),
             renewed: Some(now() - SignedDuration::from_secs(3)),

@@ -28,9 +28,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{EDITS, NAME, OWN_CONDITIONS, REVERTS, STATUS, veil};
 use kubemoor_cluster::client::call::ClusterError;
-use kubemoor_cluster::client::lease::{self, Leadership, LeasePlace};
+use kubemoor_cluster::client::lease::{self, Leadership};
 use kubemoor_cluster::client::registrations::{Registrations, WebhookKind};
 use kubemoor_cluster::client::watch::{ObjectEvent, Typed};
+use kubemoor_policy::guarded::LeaseReference;
 
 const ATTEMPTS: usize = 5;
 
@@ -288,11 +289,11 @@ pub async fn note_withdrawal(client: &kube::Client) -> Result<(), ClusterError> 
 }
 
 /// The Lease of the guards behind the webhooks: it has the name of their Service.
-async fn lease_place<C: Configuration>(client: &kube::Client) -> Option<LeasePlace> {
+async fn lease_place<C: Configuration>(client: &kube::Client) -> Option<LeaseReference> {
     // Whoever cannot read it cannot withdraw it either, and is told so.
     let live = by_hand::<C>(client).read(NAME).await.ok().flatten()?;
     let service = live.webhooks().into_iter().find_map(|webhook| webhook.client_config.service)?;
-    Some(LeasePlace { namespace: service.namespace, name: service.name })
+    Some(LeaseReference { namespace: service.namespace, name: service.name })
 }
 
 pub trait Configuration:
