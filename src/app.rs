@@ -6,11 +6,12 @@
 mod cluster;
 mod history;
 mod registrar;
+pub(crate) mod settings;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,11 +23,11 @@ use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use self::history::ClusterNaming;
+use self::settings::Settings;
 use kubemoor_cluster::mirror::directory;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::policy_files::Folder;
@@ -35,7 +36,7 @@ use kubemoor_guard::admin::{self, Authenticator, LedgerApi, Readiness, Readiness
 use kubemoor_guard::guard::state::LoopState;
 use kubemoor_guard::webhook::intake::{self, BodyLimits, CallerGate, Intake};
 use kubemoor_guard::webhook::look::ReleaseSource;
-use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
+use kubemoor_guard::webhook::registration::shared_secrets::Renewal;
 use kubemoor_guard::webhook::review;
 use kubemoor_guard::webhook::validate::{Setup, Validator};
 use kubemoor_helm::index::Index;
@@ -45,7 +46,7 @@ use kubemoor_notify::{self as notify, Notifiers, Worker};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::callers::{CallerSecrets, follow_tokens, read_tokens};
-use kubemoor_runtime::config::{self, CallerProof, RecordDriver, ReleaseLocation};
+use kubemoor_runtime::config::CallerProof;
 use kubemoor_runtime::metrics::{
     self, AdmissionMetrics, ConnectionMetrics, EmergencyMetrics, GuardMetrics, LedgerMetrics, NoticeMetrics,
     Port, RecordMetrics, ServingState, registry,
@@ -57,7 +58,7 @@ use kubemoor_runtime::tls::{Certificates, ClientAuthority, UserAuthority};
 /// The services that the parts of the program share, built once.
 #[derive(Clone)]
 struct Services {
-    resolver: Arc<PolicyResolver>,
+    settings: Arc<Settings>,
     in_force: Arc<InForce>,
     /// The loop's knowledge of releases.
     state: Arc<LoopState>,
@@ -75,35 +76,35 @@ struct Run {
     services: Services,
     worker: Option<Worker>,
     users: Authenticator,
-    /// Told the cluster's name, the ledger's writer begins.
-    naming: Option<ClusterNaming>,
+    /// Tells the ledger's writer the cluster's name, so that it begins; `None` once that was done.
+    naming: Option<oneshot::Sender<String>>,
     parts: Parts,
 }
 
 /// Serves until SIGTERM or SIGINT, then finishes what is under way. A second signal ends the process at once.
-pub fn serve(config: config::Serve) -> anyhow::Result<()> {
-    kubemoor_runtime::telemetry::init(config.log.as_str())?;
+pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
+    settings.check()?;
+    kubemoor_runtime::telemetry::init(settings.log.as_str())?;
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    runtime.block_on(run(config))
+    runtime.block_on(run(settings))
 }
 
-async fn run(config: config::Serve) -> anyhow::Result<()> {
-    let settings = history::settings(&config);
-    config.collector.as_ref().map(traces::init).transpose()?;
-    let defaults = Policy::new(config.edits, config.drift, config.operation_timeout);
-    let resolver = Arc::new(PolicyResolver::new(defaults));
-    let in_force = InForce::new(Arc::clone(&resolver), config.cluster_labels);
-    let folder = config.policies.map(|path| Folder::open(&path, &in_force)).transpose()?;
-    let notifiers = config.notifiers.map(|path| notify::file::read(&path)).transpose()?.unwrap_or_default();
+async fn run(settings: Settings) -> anyhow::Result<()> {
+    settings.otlp_endpoint.as_ref().map(traces::init).transpose()?;
+    let defaults = Policy::new(settings.edits, settings.drift, settings.operation_timeout);
+    let in_force = InForce::new(Arc::new(PolicyResolver::new(defaults)), settings.cluster_labels());
+    let folder = settings.policies.as_deref().map(|path| Folder::open(path, &in_force)).transpose()?;
+    let notifiers = settings.notifiers.as_deref().map(notify::file::read).transpose()?.unwrap_or_default();
     in_force.set_notifiers(notifiers.iter().map(|notifier| notifier.name.clone()));
     // A port that is taken is found before anything is served.
-    let webhook_listener = bind(config.listen, "--listen").await?;
-    let admin_listener = bind(config.admin_listen, "--admin-listen").await?;
-    let certificates = Certificates::load(config.tls.clone(), Timestamp::now())?;
+    let webhook_listener = bind(settings.listen, "--listen").await?;
+    let admin_listener = bind(settings.admin_listen, "--admin-listen").await?;
+    let source = settings.certificate();
+    let certificates = Certificates::load(source.clone(), Timestamp::now())?;
     let (readiness, authority) = (Readiness::new(), UserAuthority::default());
     // The parts that outlive the guard's own work: answering and health, and the ledger.
     let (serving, closing) = (ServerShutdown::default(), CancellationToken::new());
@@ -115,17 +116,18 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         validity: served.validity().ok().filter(|_| !served.is_provisional()),
     });
     let connections = ConnectionMetrics::register(&mut registry);
-    let (state, cluster_name) = (Arc::new(LoopState::default()), config.ledger.cluster_name.clone());
-    let metrics = PartMetrics::register(&mut registry, &state, config.release_metrics);
+    let state = Arc::new(LoopState::default());
+    let metrics = PartMetrics::register(&mut registry, &state, !settings.no_release_metrics);
     let (notifiers, worker) = Notifiers::new(notifiers, &metrics.notices);
-    let (ledger, writer) = LedgerHandle::new(config.ledger, LedgerMetrics::register(&mut registry))?;
+    let (ledger, writer) = LedgerHandle::new(settings.ledger(), LedgerMetrics::register(&mut registry))?;
     // Registered before the port opens: without any condition the guard would report ready.
     let records = readiness.condition("records");
-    let renewal = Renewal::new(&certificates, &config.tls, &readiness, &ledger);
-    let callers = WebhookCallers::open(&config.callers, &metrics.admission, &readiness)?;
-    let answerer = ReviewAnswerer { door: callers.door.clone(), validator: Arc::default() };
+    let renewal = Renewal::new(&certificates, &source, &readiness, &ledger);
+    let door = open_door(&settings.caller_proof(), &metrics.admission, &readiness)?;
+    let answerer = ReviewAnswerer { door, validator: Arc::default() };
+    let api_server = settings.client_ca.as_deref().map(ClientAuthority::load).transpose()?;
     let ledger_reader = LedgerApi::new(ledger.clone(), users.clone());
-    let scrapers = (!config.anonymous_metrics).then(|| users.clone());
+    let scrapers = (!settings.anonymous_metrics).then(|| users.clone());
     let scraped = admin::MetricsApi { registry: Arc::new(registry), users: scrapers };
     let router = admin::router(readiness.clone(), scraped, ledger_reader);
 
@@ -133,7 +135,7 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let (tls, listened) = (certificates.server_config_asking(&authority)?, connections.of(Port::Admin));
     let port = TlsPort { listener: admin_listener, tls, metrics: listened };
     parts.spawn("serving health and metrics", admin::serve(port, router, serving.clone()));
-    let tls = match &callers.authority {
+    let tls = match &api_server {
         Some(authority) => certificates.server_config_for(authority)?,
         None => certificates.server_config()?,
     };
@@ -141,14 +143,21 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
     let asked = answerer.clone();
     let answer = move |peer: Peer, request| asked.clone().answer(peer.address, request);
     parts.spawn("the webhook", server::serve(port, answer, Limits::default(), serving.clone()));
-    let (naming, named) = ClusterNaming::new(cluster_name);
+    let (naming, named) = oneshot::channel();
+    let naming = match &settings.cluster_name {
+        Some(name) => {
+            let _ = naming.send(name.clone());
+            None
+        }
+        None => Some(naming),
+    };
     let written = writer.start(named, closing.clone()).context("cannot start the ledger's writer")?;
     parts.spawn("the ledger's writer", written);
 
     let stop = CancellationToken::new();
-    history::record_start(&ledger, settings, folder.as_ref());
+    history::record_start(&ledger, &settings, folder.as_ref());
     let services = Services {
-        resolver,
+        settings: Arc::new(settings),
         in_force,
         state,
         metrics,
@@ -159,20 +168,14 @@ async fn run(config: config::Serve) -> anyhow::Result<()> {
         readiness,
         stop,
     };
-    services.follow_files(callers, folder, &mut parts);
-    let (worker, naming) = (Some(worker), Some(naming));
-    let mut run = Run { services, worker, users, naming, parts };
-    match config.source {
-        ReleaseLocation::Directory(path) => run.directory(&path, &records)?,
-        ReleaseLocation::Cluster(cluster) => {
-            let shared = run.services.answerer.door.callers().clone();
-            let (own, known) =
-                (cluster.own_namespace.as_deref(), run.services.readiness.condition("callers"));
-            let rotation = Rotation::new(&config.callers, own, &config.tls, shared, known);
-            run.cluster(cluster, rotation, renewal).await?;
-        }
+    services.follow_files(folder, &mut parts);
+    let settings = Arc::clone(&services.settings);
+    let mut run = Run { services, worker: Some(worker), users, naming, parts };
+    match &settings.store {
+        Some(path) => run.directory(path, &records)?,
+        None => run.cluster(renewal).await?,
     }
-    let ended = run.until_told(serving, closing, config.shutdown_delay).await;
+    let ended = run.until_told(serving, closing, settings.shutdown_delay()).await;
     traces::finish().await;
     ended
 }
@@ -183,11 +186,10 @@ impl Services {
         Setup {
             door: self.answerer.door.clone(),
             source,
-            resolver: Arc::clone(&self.resolver),
-            record_driver: RecordDriver::Secret,
+            resolver: Arc::clone(self.in_force.resolver()),
+            record_driver: self.settings.record_driver(),
             own_account: None,
             own_namespace: None,
-            orders: None,
             metrics: self.metrics.admission.clone(),
             ledger: self.ledger.clone(),
             notifiers: self.notifiers.clone(),
@@ -195,9 +197,9 @@ impl Services {
     }
 
     /// Begins to follow what comes from files: callers, certificates and policies.
-    fn follow_files(&self, callers: WebhookCallers, folder: Option<Folder>, parts: &mut Parts) {
-        if let Some(file) = callers.file {
-            let kept = follow_tokens(file, callers.door.callers().clone(), self.stop.clone());
+    fn follow_files(&self, folder: Option<Folder>, parts: &mut Parts) {
+        if let Some(file) = self.settings.caller_token_file.clone() {
+            let kept = follow_tokens(file, self.answerer.door.callers().clone(), self.stop.clone());
             parts.spawn("following the caller token file", kept);
         }
         let (certificates, stop) = (self.certificates.clone(), self.stop.clone());
@@ -238,7 +240,7 @@ impl Run {
         let source = ReleaseSource::Fixed(RwLock::new(index));
         self.services.answerer.begin(self.services.setup(source));
         if let Some(naming) = self.naming.take() {
-            naming.tell(|| format!("dir:{}", path.display()));
+            let _ = naming.send(format!("dir:{}", path.display()));
         }
         releases.met();
         Ok(())
@@ -286,45 +288,11 @@ impl Run {
     }
 }
 
-/// The settings and secrets that identify callers.
-struct WebhookCallers {
-    door: CallerGate,
-    authority: Option<ClientAuthority>,
-    file: Option<PathBuf>,
-}
-
 /// Answers reviews; with an error until it can judge.
 #[derive(Clone)]
 struct ReviewAnswerer {
     door: CallerGate,
     validator: Arc<OnceLock<Validator>>,
-}
-
-impl WebhookCallers {
-    fn open(
-        config: &config::CallerSettings,
-        metrics: &AdmissionMetrics,
-        readiness: &Readiness,
-    ) -> anyhow::Result<Self> {
-        let callers = CallerSecrets::default();
-        // Registered before the port opens: without any condition the guard would report ready.
-        let known = readiness.condition("callers");
-        let (proof, file) = match &config.proof {
-            CallerProof::Certificate => (intake::ApiServerProof::Certificate, None),
-            CallerProof::Kept { .. } => (intake::ApiServerProof::Token, None),
-            CallerProof::File(path) => {
-                let (registered, other) = read_tokens(path)?;
-                callers.accept(registered, other);
-                (intake::ApiServerProof::Token, Some(path.clone()))
-            }
-        };
-        match &config.proof {
-            CallerProof::Kept { .. } => known.unmet("the secret that callers are known by is not there yet"),
-            CallerProof::Certificate | CallerProof::File(_) => known.met(),
-        }
-        let authority = config.client_ca.as_deref().map(ClientAuthority::load).transpose()?;
-        Ok(Self { door: CallerGate::new(proof, callers, metrics.clone()), authority, file })
-    }
 }
 
 impl ReviewAnswerer {
@@ -340,6 +308,28 @@ impl ReviewAnswerer {
             None => review::failed("the guard does not know all releases yet; try again in a moment"),
         }
     }
+}
+
+/// The gate of the webhook. Registers its condition, since without any condition the guard would report ready.
+fn open_door(
+    proof: &CallerProof,
+    metrics: &AdmissionMetrics,
+    readiness: &Readiness,
+) -> anyhow::Result<CallerGate> {
+    let (callers, known) = (CallerSecrets::default(), readiness.condition("callers"));
+    let shown = match proof {
+        CallerProof::Certificate => intake::ApiServerProof::Certificate,
+        CallerProof::File(_) | CallerProof::Kept { .. } => intake::ApiServerProof::Token,
+    };
+    if let CallerProof::File(path) = proof {
+        let (registered, other) = read_tokens(path)?;
+        callers.accept(registered, other);
+    }
+    match proof {
+        CallerProof::Kept { .. } => known.unmet("the secret that callers are known by is not there yet"),
+        CallerProof::Certificate | CallerProof::File(_) => known.met(),
+    }
+    Ok(CallerGate::new(shown, callers, metrics.clone()))
 }
 
 /// Has `act` see each value, the one there is now included, until `stop`.

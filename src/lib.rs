@@ -1,5 +1,5 @@
 //! Kubemoor keeps Helm releases where Helm put them. This package is the program: [`cli`] has its commands, [`app`] puts
 //! the parts of `kubemoor serve` together. The parts themselves are the crates in `crates/`.
 
-pub mod app;
+mod app;
 pub mod cli;

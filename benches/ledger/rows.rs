@@ -43,7 +43,7 @@ impl Written {
     /// Opens it.
     pub(crate) async fn start(url: &LedgerUrl) -> Self {
         let retention = Retention { age: Duration::MAX, rows: u64::MAX };
-        let settings = config::LedgerSettings { url: url.clone(), cluster_name: None, retention };
+        let settings = config::LedgerSettings { url: url.clone(), retention };
         let mut registry = metrics::registry();
         let (ledger, writer) = LedgerHandle::new(settings, LedgerMetrics::register(&mut registry)).unwrap();
         let (name, named) = oneshot::channel();

@@ -262,7 +262,6 @@ fn validator(folder: &Path, others: &Others) -> Validator {
         record_driver: RecordDriver::Secret,
         own_account: None,
         own_namespace: None,
-        orders: None,
         metrics,
         ledger: ledger(folder.join("ledger.db"), others),
         notifiers: Notifiers::new(Vec::new(), &NoticeMetrics::default()).0,
@@ -375,7 +374,7 @@ fn patterns() -> Vec<LedgerRow> {
 /// A ledger that is written to, as the program has one.
 fn ledger(file: PathBuf, others: &Others) -> LedgerHandle {
     let retention = Retention { age: Duration::MAX, rows: u64::MAX };
-    let settings = config::LedgerSettings { url: LedgerUrl::Sqlite(file), cluster_name: None, retention };
+    let settings = config::LedgerSettings { url: LedgerUrl::Sqlite(file), retention };
     let mut registry = metrics::registry();
     let (ledger, writer) = LedgerHandle::new(settings, LedgerMetrics::register(&mut registry)).unwrap();
     assert!(others.registry.set(registry).is_ok());

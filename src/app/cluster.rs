@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::history::{
-    ClusterNaming, ExceptionHistory, ScalingHistory, keep_emergency, keep_policy, keep_relabelling,
-    keep_transitions, obey_emergency,
-};
+use super::history::{History, keep_emergency, keep_policy, keep_relabelling, name_ledger, obey_emergency};
 use super::registrar::{Registrar, note_unlabelled_namespaces};
+use super::settings::Settings;
 use super::{Halt, Parts, Run, Services, follow};
 use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::call::ClusterError;
@@ -23,6 +21,7 @@ use kubemoor_cluster::client::events::Events;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases};
 use kubemoor_cluster::client::lease::{Election, Leadership};
 use kubemoor_cluster::client::objects::Objects;
+use kubemoor_cluster::client::writer::at_least_one;
 use kubemoor_cluster::mirror::Progress;
 use kubemoor_cluster::mirror::allowances::Allowances;
 use kubemoor_cluster::mirror::arbiter::Arbiter;
@@ -30,26 +29,22 @@ use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::{Namespaces, PolicyWatch};
 use kubemoor_cluster::mirror::releases::{IndexHealth, Releases};
-use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_guard::LiveCluster;
 use kubemoor_guard::admin::ReadinessCondition;
+use kubemoor_guard::guard::Guard;
 use kubemoor_guard::guard::announce::EventPublisher;
 use kubemoor_guard::guard::fleet::FleetWriter;
 use kubemoor_guard::guard::notices::Teller;
 use kubemoor_guard::guard::status::{Statuses, Witness};
-use kubemoor_guard::guard::{self, Guard};
-use kubemoor_guard::webhook::look::{LiveCluster, ReleaseSource};
-use kubemoor_guard::webhook::order::OrderDesk;
+use kubemoor_guard::webhook::look::ReleaseSource;
 use kubemoor_guard::webhook::registration::emergency;
 use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
 use kubemoor_guard::webhook::validate::Setup;
 use kubemoor_notify::Worker;
-use kubemoor_policy::agreement::SettledValues;
 use kubemoor_policy::guarded::{LeaseReference, SuspendedReleases};
-use kubemoor_policy::signing::{SigningKey, Verb};
+use kubemoor_policy::signing::SigningKey;
 use kubemoor_reconcile::event::LoopOrder;
-use kubemoor_reconcile::report::DriftKind;
 use kubemoor_runtime::callers::random_key;
-use kubemoor_runtime::config;
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::Certificates;
 
@@ -74,41 +69,25 @@ const RETRY: Duration = Duration::from_secs(5);
 
 struct ClusterWork {
     services: Services,
-    cluster: config::ClusterSettings,
-    rotation: Rotation,
     renewal: Option<Renewal>,
     worker: Option<Worker>,
-    naming: Option<ClusterNaming>,
+    naming: Option<oneshot::Sender<String>>,
 }
 
 /// The handles that the parts share once a cluster answers.
 struct ClusterHandles {
-    client: kube::Client,
+    cluster: Arc<LiveCluster>,
     uid: Option<String>,
-    kinds: Arc<ServedKinds>,
-    releases: Arc<Releases>,
-    objects: Objects,
-    /// None where no dry run may be made.
-    arbiter: Option<Arc<Arbiter>>,
-    leadership: Leadership,
-    allowances: Arc<Allowances>,
-    autoscalers: Arc<AutoscalerMirror>,
     /// How far the lists are of all that may change the verdict on an edit.
     listings: Vec<watch::Receiver<Progress>>,
-    settled: Arc<SettledValues>,
     /// Whether the emergency switch is off; `None` until that is known.
     open: watch::Receiver<Option<bool>>,
 }
 
 impl Run {
-    pub(super) async fn cluster(
-        &mut self,
-        cluster: config::ClusterSettings,
-        rotation: Rotation,
-        renewal: Option<Renewal>,
-    ) -> anyhow::Result<()> {
+    pub(super) async fn cluster(&mut self, renewal: Option<Renewal>) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
-        let connection = connection::connect(cluster.kubeconfig.as_deref()).await?;
+        let connection = connection::connect(self.services.settings.kubeconfig.as_deref()).await?;
         let users = self.users.trust(connection.client.clone());
         let followed =
             access::follow_user_authority(connection.client.clone(), users, self.services.stop.child_token());
@@ -127,8 +106,6 @@ impl Run {
         let stop = self.services.stop.child_token();
         let work = ClusterWork {
             services: Services { stop, ..self.services.clone() },
-            cluster,
-            rotation,
             renewal,
             worker: self.worker.take(),
             naming: self.naming.take(),
@@ -148,11 +125,11 @@ impl ClusterWork {
         };
         let mut parts = Parts::default();
         if let Some(naming) = self.naming.take() {
-            let named = naming.find(met.connection.clone(), met.uid.clone(), stop.clone());
+            let named = name_ledger(naming, met.connection.clone(), met.uid.clone(), stop.clone());
             parts.spawn("naming the cluster in the ledger", named);
         }
-        let mut session =
-            LeaderSession::open(&met.connection.client, &self.cluster, &self.services.certificates);
+        let Services { settings, certificates, .. } = &self.services;
+        let mut session = LeaderSession::open(&met.connection.client, settings, certificates);
         let halt = match self.start(met, &mut session, &mut parts).await {
             Err(halt) => halt,
             Ok(()) => tokio::select! {
@@ -177,12 +154,12 @@ impl ClusterWork {
         let stop = self.services.stop.clone();
         let own_account = met.own_account.clone();
         let mut link = self.link(met, session, parts);
-        let mut health = link.releases.health();
+        let mut health = link.cluster.releases.health();
         // Policies say which records speak for which releases, and a release
         // that is not there loses its GuardedRelease.
         let known = policies_known(&mut link.listings, self.services.readiness.condition("policies"));
         parts.meanwhile(&stop, known).await?;
-        let (releases, in_force) = (Arc::clone(&link.releases), Arc::clone(&self.services.in_force));
+        let (releases, in_force) = (Arc::clone(&link.cluster.releases), Arc::clone(&self.services.in_force));
         releases.trust(in_force.resolver().policies().storage());
         let (changes, trusting) = (in_force.changes(), Arc::clone(&releases));
         let trust = move |_: &_| trusting.trust(in_force.resolver().policies().storage());
@@ -194,14 +171,21 @@ impl ClusterWork {
         // Nothing is denied or repaired before it is known whether it may be.
         let mut switch_known = link.open.clone();
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
-        self.judge(&link, own_account);
+        self.services.answerer.begin(Setup {
+            own_account,
+            own_namespace: self.services.settings.own_namespace().map(str::to_owned),
+            ..self.services.setup(ReleaseSource::Cluster(Arc::clone(&link.cluster)))
+        });
         records.met();
-        link.autoscalers.claim(releases.index());
+        link.cluster.autoscalers.claim(releases.index());
         session.seek(parts);
-        self.keep_histories(&link, parts);
+        let history = History { cluster: Arc::clone(&link.cluster), services: self.services.clone() };
+        parts.spawn("keeping the records' history", history.clone().keep_transitions());
+        parts.spawn("keeping the allowances' history", history.clone().keep_exceptions());
+        parts.spawn("keeping the autoscalers' history", history.keep_scalings());
         // Nor is anything repaired that a person has suspended.
-        let suspended = parts.meanwhile(&stop, suspended(&link.client, &self.cluster)).await?;
-        let key = parts.meanwhile(&stop, self.signing(self.cluster.read_only)).await?;
+        let suspended = parts.meanwhile(&stop, suspended(&link.cluster)).await?;
+        let key = parts.meanwhile(&stop, self.signing()).await?;
         let key = key.map_err(Halt::Failed)?;
         self.repair(&link, session, (suspended, key), parts).await?;
         self.register(&link, session, parts);
@@ -211,135 +195,78 @@ impl ClusterWork {
 
     /// Begins to follow what all else needs.
     fn link(&self, met: FirstAnswers, session: &LeaderSession, parts: &mut Parts) -> ClusterHandles {
-        let Self { services, cluster, .. } = self;
         let FirstAnswers { connection: ClusterConnection { client, .. }, kinds, uid, .. } = met;
-        let (stop, in_force) = (&services.stop, &services.in_force);
+        let Services { settings, in_force, metrics, answerer, ledger, readiness, stop, .. } = &self.services;
         let releases = Releases::new(
             client.clone(),
-            cluster.record_driver,
-            cluster.namespaces.clone(),
+            settings.record_driver(),
+            settings.namespace.clone(),
             Arc::clone(&kinds),
-            Arc::clone(&services.metrics.index),
-            services.metrics.records.clone(),
+            Arc::clone(&metrics.index),
+            metrics.records.clone(),
         );
-        let (served, stopped) = (Arc::clone(&kinds), stop.clone());
-        parts.spawn("following the kinds", async move { served.run(stopped).await });
+        parts.spawn("following the kinds", Arc::clone(&kinds).run(stop.clone()));
         let (opened, open) = watch::channel(None);
-        let keep = keep_emergency(services.ledger.clone(), services.notifiers.clone());
+        let keep = keep_emergency(ledger.clone(), self.services.notifiers.clone());
         let switch = emergency::follow(client.clone(), opened, keep, stop.clone());
         parts.spawn("following the emergency switch", switch);
-        let (condition, metrics) =
-            (services.readiness.condition("emergency"), services.metrics.emergency.clone());
-        let obey = obey_emergency(Arc::clone(in_force), condition, metrics);
+        let condition = readiness.condition("emergency");
+        let obey = obey_emergency(Arc::clone(in_force), condition, metrics.emergency.clone());
         parts.spawn("obeying the emergency switch", follow(open.clone(), stop.clone(), obey));
         let leadership = session.leadership.clone();
-        let kept = self.rotation.clone().run(client.clone(), leadership.clone(), open.clone(), stop.clone());
+        let rotation = Rotation::new(
+            &settings.caller_proof(),
+            settings.own_namespace(),
+            &settings.certificate(),
+            answerer.door.callers().clone(),
+            readiness.condition("callers"),
+        );
+        let kept = rotation.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
         parts.spawn("keeping the callers' secret", kept);
         if let Some(renewal) = self.renewal.clone() {
             let kept = renewal.run(client.clone(), leadership.clone(), stop.clone());
             parts.spawn("keeping the certificate", kept);
         }
-        let (allowances, autoscalers, listings) =
-            self.follow_policies(&client, &kinds, &releases, &leadership, parts);
         let objects = Objects::new(client.clone(), WRITES).led(leadership.clone());
-        let arbiter = (!cluster.read_only)
-            .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS))
-            .map(Arc::new);
-        ClusterHandles {
-            client,
-            uid,
-            kinds,
-            releases,
-            objects,
-            arbiter,
-            leadership,
-            allowances,
-            autoscalers,
-            listings,
-            settled: Arc::default(),
-            open,
-        }
-    }
-
-    /// Starts to follow what may change the verdict on an edit: policies, allowances, labels of namespaces and autoscalers.
-    fn follow_policies(
-        &self,
-        client: &kube::Client,
-        kinds: &Arc<ServedKinds>,
-        releases: &Arc<Releases>,
-        leadership: &Leadership,
-        parts: &mut Parts,
-    ) -> (Arc<Allowances>, Arc<AutoscalerMirror>, Vec<watch::Receiver<Progress>>) {
-        let Services { in_force, ledger, stop, .. } = &self.services;
-        let watched = &self.cluster.namespaces;
-        // While this replica leads, it writes policy statuses and deletes allowances that ended long ago.
-        let leadership = (!self.cluster.read_only).then(|| leadership.clone());
+        let arbiter = (!settings.read_only)
+            .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS));
+        // What may change the verdict on an edit. While this replica leads, it writes policy statuses and deletes
+        // allowances that ended long ago.
         let policies = PolicyWatch::new(
             client.clone(),
-            Arc::clone(kinds),
-            Arc::clone(releases),
+            Arc::clone(&kinds),
+            Arc::clone(&releases),
             Arc::clone(in_force),
-            leadership.clone().unwrap_or_else(Leadership::never),
+            leadership.clone(),
         )
         .keeping(keep_policy(ledger.clone()));
-        let namespaces =
+        let labels =
             Namespaces::new(client.clone(), Arc::clone(in_force)).keeping(keep_relabelling(ledger.clone()));
-        let allowances = Allowances::new(client.clone(), Arc::clone(kinds), watched.clone(), leadership);
-        let autoscalers = AutoscalerMirror::new(client.clone(), Arc::clone(kinds), watched.clone());
+        let namespaces = settings.namespace.clone();
+        let writes = (!settings.read_only).then_some(leadership);
+        let allowances = Allowances::new(client.clone(), Arc::clone(&kinds), namespaces.clone(), writes);
+        let autoscalers = AutoscalerMirror::new(client.clone(), Arc::clone(&kinds), namespaces.clone());
         let listings =
-            vec![policies.progress(), namespaces.progress(), allowances.progress(), autoscalers.progress()];
+            vec![policies.progress(), labels.progress(), allowances.progress(), autoscalers.progress()];
         parts.spawn("following the policies", policies.run(stop.clone()));
-        parts.spawn("following the namespaces", namespaces.run(stop.clone()));
-        let (following, stopping) = (Arc::clone(&allowances), stop.clone());
-        parts.spawn("following the allowances", async move { following.run(stopping).await });
-        let (following, releases, stopping) = (Arc::clone(&autoscalers), Arc::clone(releases), stop.clone());
-        parts.spawn(
-            "following the autoscalers",
-            async move { following.run(releases.index(), stopping).await },
-        );
-        (allowances, autoscalers, listings)
-    }
-
-    fn judge(&self, link: &ClusterHandles, own_account: Option<String>) {
-        let live = LiveCluster {
-            releases: Arc::clone(&link.releases),
-            arbiter: link.arbiter.clone(),
-            objects: link.objects.clone(),
-            kinds: Arc::clone(&link.kinds),
-            allowances: Arc::clone(&link.allowances),
-            autoscalers: Arc::clone(&link.autoscalers),
-            settled: Arc::clone(&link.settled),
-            client: link.client.clone(),
+        parts.spawn("following the namespaces", labels.run(stop.clone()));
+        parts.spawn("following the allowances", Arc::clone(&allowances).run(stop.clone()));
+        let (scaling, index, stopping) = (Arc::clone(&autoscalers), Arc::clone(&metrics.index), stop.clone());
+        parts.spawn("following the autoscalers", async move { scaling.run(&index, stopping).await });
+        let (settled, state) = (Arc::default(), Arc::clone(&self.services.state));
+        let cluster = LiveCluster {
+            client,
+            namespaces,
+            releases,
+            kinds,
+            objects,
+            arbiter,
+            allowances,
+            autoscalers,
+            settled,
+            state,
         };
-        self.services.answerer.begin(Setup {
-            record_driver: self.cluster.record_driver,
-            own_account,
-            own_namespace: self.cluster.own_namespace.clone(),
-            orders: Some(self.orders()),
-            ..self.services.setup(ReleaseSource::Cluster(Box::new(live)))
-        });
-    }
-
-    fn keep_histories(&self, link: &ClusterHandles, parts: &mut Parts) {
-        let Services { resolver, ledger, notifiers, stop, .. } = &self.services;
-        let releases = &link.releases;
-        let transitions = keep_transitions(Arc::clone(releases), ledger.clone(), stop.clone());
-        parts.spawn("keeping the records' history", transitions);
-        let exceptions = ExceptionHistory {
-            allowances: Arc::clone(&link.allowances),
-            releases: Arc::clone(releases),
-            ledger: ledger.clone(),
-            notifiers: notifiers.clone(),
-            resolver: Arc::clone(resolver),
-        };
-        parts.spawn("keeping the allowances' history", exceptions.run(stop.clone()));
-        let scaling = ScalingHistory {
-            autoscalers: Arc::clone(&link.autoscalers),
-            releases: Arc::clone(releases),
-            resolver: Arc::clone(resolver),
-            ledger: ledger.clone(),
-        };
-        parts.spawn("keeping the autoscalers' history", scaling.run(stop.clone()));
+        ClusterHandles { cluster: Arc::new(cluster), uid, listings, open }
     }
 
     /// Starts the loop and the parts that report on it.
@@ -350,7 +277,7 @@ impl ClusterWork {
         (suspended, key): (SuspendedReleases, SigningKey),
         parts: &mut Parts,
     ) -> Result<(), Halt> {
-        let Services { resolver, in_force, state, metrics, ledger, stop, .. } = self.services.clone();
+        let Services { in_force, metrics, ledger, stop, .. } = self.services.clone();
         let (listed, is_listed) = watch::channel(false);
         let condition = self.services.readiness.condition("loop");
         let met = move |is_listed: &bool| {
@@ -359,39 +286,22 @@ impl ClusterWork {
             }
         };
         parts.spawn("waiting for the loop", follow(is_listed, stop.clone(), met));
-        let (commands, wishes) = mpsc::channel(COMMANDS);
+        let (commands, orders) = mpsc::channel(COMMANDS);
         // Told once the loop has ended, or will not begin.
         let looped = CancellationToken::new();
         let ended = looped.clone().drop_guard();
         let reported = self.report_loop(link, session, parts);
         reported.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;
-        let read_only = self.cluster.read_only;
+        let read_only = self.services.settings.read_only;
         if !read_only {
             self.keep_statuses(link, session, (commands, suspended.clone(), key.clone()), looped, parts)
                 .await;
         }
-        let leading = if read_only { Leadership::alone().watch() } else { link.leadership.watch() };
-        let guard = Guard {
-            releases: Arc::clone(&link.releases),
-            kinds: Arc::clone(&link.kinds),
-            objects: link.objects.clone(),
-            arbiter: link.arbiter.clone(),
-            allowances: Arc::clone(&link.allowances),
-            autoscalers: Arc::clone(&link.autoscalers),
-            settled: Arc::clone(&link.settled),
-            in_force,
-            namespaces: self.cluster.namespaces.clone(),
-            read_only,
-            resolver,
-            metrics: metrics.guard,
-            ledger,
-            listed,
-            state,
-            key,
-        };
-        let orders = guard::LoopInputs { leading, commands: wishes, suspended };
+        let leading = if read_only { Leadership::alone().watch() } else { session.leadership.watch() };
+        let cluster = Arc::clone(&link.cluster);
+        let guard = Guard { cluster, in_force, read_only, metrics: metrics.guard, ledger, listed, key };
         parts.try_spawn("the loop", async move {
-            let outcome = guard.run(orders, stop).await;
+            let outcome = guard.run(leading, orders, suspended, stop).await;
             drop(ended);
             Ok(outcome?)
         });
@@ -405,9 +315,9 @@ impl ClusterWork {
         session: &LeaderSession,
         parts: &mut Parts,
     ) -> anyhow::Result<()> {
-        let Services { resolver, in_force, state, metrics, certificates, ledger, notifiers, stop, .. } =
+        let Services { settings, in_force, state, metrics, certificates, ledger, notifiers, stop, .. } =
             &self.services;
-        let (metrics, read_only) = (&metrics.notices, self.cluster.read_only);
+        let (metrics, read_only) = (&metrics.notices, settings.read_only);
         // A read-only guard does not need to coordinate with others.
         let leadership = if read_only { Leadership::alone() } else { session.leadership.clone() };
         if let Some(worker) = self.worker.take() {
@@ -421,9 +331,9 @@ impl ClusterWork {
             let writer = FleetWriter {
                 ledger: ledger.clone(),
                 state: Arc::clone(state),
-                releases: Arc::clone(&link.releases),
+                releases: Arc::clone(&link.cluster.releases),
                 in_force: Arc::clone(in_force),
-                namespaces: self.cluster.namespaces.clone(),
+                namespaces: settings.namespace.clone(),
                 leadership: leadership.clone(),
                 certificates: certificates.clone(),
             };
@@ -432,7 +342,7 @@ impl ClusterWork {
         let teller = Teller {
             state: Arc::clone(state),
             notifiers: notifiers.clone(),
-            resolver: Arc::clone(resolver),
+            resolver: Arc::clone(in_force.resolver()),
             metrics: metrics.clone(),
             ledger: ledger.clone(),
             leadership,
@@ -440,12 +350,13 @@ impl ClusterWork {
         parts.spawn("telling notifiers", teller.run(stop.clone()));
         if !read_only {
             let LeaderSession { leadership, identity, .. } = session;
+            let LiveCluster { client, kinds, releases, objects, .. } = &*link.cluster;
             let announcer = EventPublisher {
                 state: Arc::clone(state),
-                events: Events::new(link.client.clone(), leadership.clone(), identity.clone()),
-                kinds: Arc::clone(&link.kinds),
-                releases: Arc::clone(&link.releases),
-                objects: link.objects.clone(),
+                events: Events::new(client.clone(), leadership.clone(), identity.clone()),
+                kinds: Arc::clone(kinds),
+                releases: Arc::clone(releases),
+                objects: objects.clone(),
                 leadership: leadership.clone(),
                 metrics: metrics.clone(),
             };
@@ -464,6 +375,7 @@ impl ClusterWork {
         parts: &mut Parts,
     ) {
         let Services { in_force, state, metrics, ledger, stop, .. } = self.services.clone();
+        let LiveCluster { client, namespaces, kinds, releases, settled, .. } = &*link.cluster;
         let (metrics, leadership) = (metrics.notices, session.leadership.clone());
         metrics.leads(leadership.holds());
         let (due, counts) = watch::channel(0);
@@ -476,13 +388,13 @@ impl ClusterWork {
         };
         parts.spawn("telling how many statuses are due", follow(counts, stop.clone(), note));
         let (seen, witnessed) = mpsc::channel(WITNESSED);
-        let witness = Witness { ledger, releases: Arc::clone(&link.releases), seen: witnessed };
+        let witness = Witness { ledger, releases: Arc::clone(releases), seen: witnessed };
         parts.spawn("keeping suspensions in the ledger", witness.run(stop.clone()));
-        let guarded = GuardedReleases::new(link.client.clone(), leadership.clone(), STATUS_WRITES);
+        let guarded = GuardedReleases::new(client.clone(), leadership.clone(), STATUS_WRITES);
         let statuses = Statuses {
-            guarded: guarded.within(self.cluster.namespaces.clone()),
-            kinds: Arc::clone(&link.kinds),
-            releases: Arc::clone(&link.releases),
+            guarded: guarded.within(namespaces.clone()),
+            kinds: Arc::clone(kinds),
+            releases: Arc::clone(releases),
             state,
             in_force,
             commands,
@@ -491,7 +403,7 @@ impl ClusterWork {
             metrics,
             key,
             lease: session.place.clone(),
-            settled: Arc::clone(&link.settled),
+            settled: Arc::clone(settled),
             due,
             seen,
         };
@@ -509,52 +421,28 @@ impl ClusterWork {
 
     /// Keeps the webhook configurations, where that is wanted.
     fn register(&self, link: &ClusterHandles, session: &LeaderSession, parts: &mut Parts) {
-        let Some(registration) = self.cluster.registration.clone() else { return };
-        let Services { answerer, certificates, resolver, in_force, ledger, stop, .. } = self.services.clone();
-        if let Some(own) = self.cluster.own_namespace.clone() {
-            let labels = self.services.readiness.condition("labels");
-            let noted = note_unlabelled_namespaces(own, Arc::clone(&resolver), labels, stop.clone());
+        let Services { settings, in_force, readiness, stop, .. } = &self.services;
+        let Some(endpoint) = settings.endpoint().filter(|_| settings.register) else { return };
+        if let Some(own) = settings.own_namespace() {
+            let (resolver, labels) = (Arc::clone(in_force.resolver()), readiness.condition("labels"));
+            let noted = note_unlabelled_namespaces(own.to_owned(), resolver, labels, stop.clone());
             parts.spawn("noting namespaces without their label", noted);
         }
-        let client = link.client.clone();
         let registrar = Registrar {
-            registration,
-            callers: answerer.door.callers().clone(),
-            own_namespace: self.cluster.own_namespace.clone(),
-            record_driver: self.cluster.record_driver,
-            certificates,
+            endpoint,
+            cluster: Arc::clone(&link.cluster),
+            services: self.services.clone(),
             withdrawn: session.withdrawn.clone(),
-            releases: Arc::clone(&link.releases),
-            resolver,
             open: link.open.clone(),
-            leadership: link.leadership.clone(),
-            in_force,
-            ledger,
+            leadership: session.leadership.clone(),
         };
-        parts.spawn("the registration", registrar.run(client, stop));
-    }
-
-    /// The webhook's access to the loop when a user orders a repair.
-    fn orders(&self) -> OrderDesk {
-        let state = Arc::clone(&self.services.state);
-        let unconfirmed = move |release: &ReleaseId| {
-            let Some(report) = state.report(release) else { return Vec::new() };
-            let is_missing = |object: &ObjectId| {
-                report.drifted.iter().any(|it| it.kind == DriftKind::Missing && *it.object == *object)
-            };
-            let verb = |object: &ObjectId| if is_missing(object) { Verb::Create } else { Verb::Update };
-            report.unconfirmed.iter().map(|object| (verb(object), object.clone())).collect()
-        };
-        OrderDesk {
-            unconfirmed: Box::new(unconfirmed),
-            callers: self.services.answerer.door.callers().clone(),
-        }
+        parts.spawn("the registration", registrar.run());
     }
 
     /// The key with which this guard and its other replicas sign, once it is known. A read-only guard shares
     /// no key.
-    async fn signing(&self, read_only: bool) -> anyhow::Result<SigningKey> {
-        if read_only {
+    async fn signing(&self) -> anyhow::Result<SigningKey> {
+        if self.services.settings.read_only {
             return random_key().context("the loop cannot start");
         }
         Ok(self.services.answerer.door.callers().signing().await)
@@ -597,18 +485,18 @@ struct LeaderSession {
 
 impl LeaderSession {
     /// Returns a session that knows whether there is an election. This replica is not a candidate yet.
-    fn open(client: &kube::Client, cluster: &config::ClusterSettings, certificates: &Certificates) -> Self {
+    fn open(client: &kube::Client, settings: &Settings, certificates: &Certificates) -> Self {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
         let identity = format!("{}_{}_{started:x}", host.to_string_lossy(), std::process::id());
         let resign = CancellationToken::new();
-        let Some(service) = cluster.own_service.as_ref().filter(|_| !cluster.read_only) else {
-            if !cluster.read_only {
+        let Some(service) = settings.service.as_ref().filter(|_| !settings.read_only) else {
+            if !settings.read_only {
                 tracing::info!(
                     "no Service of its own is known (--service), so this guard looks for no other replica and acts alone"
                 );
             }
-            let leadership = if cluster.read_only { Leadership::never() } else { Leadership::alone() };
+            let leadership = if settings.read_only { Leadership::never() } else { Leadership::alone() };
             let withdrawn = watch::channel(None).1;
             return Self { leadership, identity, withdrawn, place: None, election: None, resign };
         };
@@ -711,9 +599,9 @@ async fn report_outages(
 
 /// The guarded releases that users have suspended, once the API server answers. Without the right to read them there
 /// are none.
-async fn suspended(client: &kube::Client, cluster: &config::ClusterSettings) -> SuspendedReleases {
+async fn suspended(cluster: &LiveCluster) -> SuspendedReleases {
     loop {
-        match guarded::suspended(client, &cluster.namespaces).await {
+        match guarded::suspended(&cluster.client, &cluster.namespaces).await {
             Ok(suspended) => return suspended,
             Err(ClusterError::Refused { code: 401 | 403, .. }) => return SuspendedReleases::new(),
             Err(error) => {
@@ -756,13 +644,6 @@ async fn remember(
     tokio::select! {
         () = stop.cancelled() => false,
         () = telling => true,
-    }
-}
-
-const fn at_least_one(number: u32) -> NonZeroU32 {
-    match NonZeroU32::new(number) {
-        Some(number) => number,
-        None => NonZeroU32::MIN,
     }
 }
 

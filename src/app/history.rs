@@ -10,15 +10,17 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::Services;
+use super::settings::Settings;
 use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::resource::GROUP;
-use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::autoscalers::{AutoscalerMirror, Scaling};
+use kubemoor_cluster::mirror::autoscalers::Scaling;
 use kubemoor_cluster::mirror::policies::{InForce, PolicyChange, PolicyFate, Relabelling};
 use kubemoor_cluster::mirror::policy_files::{FileChange, Folder};
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId, build};
+use kubemoor_guard::LiveCluster;
 use kubemoor_guard::admin::ReadinessCondition;
 use kubemoor_guard::webhook::autoscaling::{ScalingChange, declaring_release, scaling_row};
 use kubemoor_guard::webhook::registration::emergency::{EmergencyChange, MARKER};
@@ -28,19 +30,19 @@ use kubemoor_ledger::row::{Act, ExceptionEvent, LedgerRow, ReviewedEdit};
 use kubemoor_notify::Notifiers;
 use kubemoor_notify::message::{Notification, NotificationSubject};
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_runtime::config::{self, CallerProof, ReleaseLocation, Serve, WebhookRegistration};
+use kubemoor_runtime::config::CallerProof;
 use kubemoor_runtime::metrics::EmergencyMetrics;
 use kubemoor_runtime::tls::CertificateSource;
 use kubemoor_verdict::exceptions::may_scale;
 
 /// Records the start of a guard with these `settings`, and the policy files that it read. No row holds a token, a password
 /// or a path of a secret file. A guard that is killed leaves no row about its end.
-pub(super) fn record_start(ledger: &LedgerHandle, mut settings: Vec<String>, folder: Option<&Folder>) {
+pub(super) fn record_start(ledger: &LedgerHandle, settings: &Settings, folder: Option<&Folder>) {
+    let mut told = enforced(settings);
     let files = folder.map(Folder::digests).unwrap_or_default();
     let files: Vec<_> = files.iter().map(|(file, digest)| format!("{file} ({digest})")).collect();
-    settings.extend((!files.is_empty()).then(|| format!("policy files {}", files.join(", "))));
-    record(ledger, Act::Start, settings.join("; "));
+    told.extend((!files.is_empty()).then(|| format!("policy files {}", files.join(", "))));
+    record(ledger, Act::Start, told.join("; "));
 }
 
 pub(super) fn record_stop(ledger: &LedgerHandle, why: &str) {
@@ -48,30 +50,27 @@ pub(super) fn record_stop(ledger: &LedgerHandle, why: &str) {
 }
 
 /// The settings that decide what is enforced, those without bound last.
-pub(super) fn settings(config: &Serve) -> Vec<String> {
-    let Serve { source, tls, callers, edits, drift, policies, cluster_labels, operation_timeout, .. } =
-        config;
-    let config::LedgerSettings { url, retention, .. } = &config.ledger;
-    let mut settings = vec![
+fn enforced(settings: &Settings) -> Vec<String> {
+    let Settings { edits, drift, operation_timeout, ledger, ledger_age, ledger_rows, .. } = settings;
+    let mut told = vec![
         format!("version {}", build::VERSION),
         format!("edits {edits:?}"),
         format!("drift {drift:?}"),
         format!("operation timeout {} s", operation_timeout.as_secs()),
-        format!("ledger {url}, {} h, {} rows", retention.age.as_secs() / 3600, retention.rows),
-        format!("certificate {}", certificate(tls)),
-        format!("callers {}", proof(callers)),
-        format!("notifiers {}", if config.notifiers.is_some() { "yes" } else { "no" }),
+        format!("ledger {ledger}, {} h, {ledger_rows} rows", ledger_age.as_secs() / 3600),
+        format!("certificate {}", certificate(&settings.certificate())),
+        format!("callers {}", proof(settings)),
+        format!("notifiers {}", if settings.notifiers.is_some() { "yes" } else { "no" }),
     ];
-    match source {
-        ReleaseLocation::Directory(path) => {
-            settings.push(format!("releases of the directory {}", path.display()))
-        }
-        ReleaseLocation::Cluster(cluster) => settings.extend(of_cluster(cluster)),
+    match &settings.store {
+        Some(path) => told.push(format!("releases of the directory {}", path.display())),
+        None => told.extend(of_cluster(settings)),
     }
-    settings.extend(policies.as_ref().map(|path| format!("policies {}", path.display())));
-    let labels: Vec<_> = cluster_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    settings.extend((!labels.is_empty()).then(|| format!("cluster labels {}", labels.join(", "))));
-    settings
+    told.extend(settings.policies.as_ref().map(|path| format!("policies {}", path.display())));
+    let labels = settings.cluster_labels();
+    let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    told.extend((!labels.is_empty()).then(|| format!("cluster labels {}", labels.join(", "))));
+    told
 }
 
 pub(super) fn guard() -> ObjectId {
@@ -84,22 +83,21 @@ fn record(ledger: &LedgerHandle, act: Act, detail: String) {
     ledger.record(LedgerRow { detail, ..row });
 }
 
-fn of_cluster(cluster: &config::ClusterSettings) -> Vec<String> {
-    let config::ClusterSettings { namespaces, record_driver, read_only, own_service, registration, .. } =
-        cluster;
-    let mut settings = vec![format!("record driver {record_driver:?}").to_lowercase()];
-    settings.extend(read_only.then(|| "read-only".to_owned()));
-    settings.extend(own_service.as_ref().map(|it| format!("service {}/{}", it.namespace, it.name)));
-    settings.push(match registration {
-        None => "webhooks registered by others".to_owned(),
-        Some(WebhookRegistration { select_all: true, .. }) => "registers webhooks for all objects".to_owned(),
-        Some(_) => "registers webhooks for objects with Helm's label".to_owned(),
-    });
-    settings.push(match namespaces.as_slice() {
+fn of_cluster(settings: &Settings) -> Vec<String> {
+    let mut told = vec![format!("record driver {:?}", settings.record_driver()).to_lowercase()];
+    told.extend(settings.read_only.then(|| "read-only".to_owned()));
+    told.extend(settings.service.as_ref().map(|it| format!("service {}/{}", it.namespace, it.name)));
+    let registered = match (settings.register, settings.select_all) {
+        (false, _) => "webhooks registered by others",
+        (true, true) => "registers webhooks for all objects",
+        (true, false) => "registers webhooks for objects with Helm's label",
+    };
+    told.push(registered.to_owned());
+    told.push(match settings.namespace.as_slice() {
         [] => "all namespaces".to_owned(),
         names => format!("namespaces {}", names.join(", ")),
     });
-    settings
+    told
 }
 
 fn certificate(source: &CertificateSource) -> &'static str {
@@ -110,8 +108,8 @@ fn certificate(source: &CertificateSource) -> &'static str {
     }
 }
 
-fn proof(callers: &config::CallerSettings) -> &'static str {
-    match (&callers.proof, &callers.client_ca) {
+fn proof(settings: &Settings) -> &'static str {
+    match (settings.caller_proof(), &settings.client_ca) {
         (CallerProof::Certificate, _) => "by certificate",
         (CallerProof::File(_), None) => "by a token from a file",
         (CallerProof::File(_), Some(_)) => "by a token from a file and a certificate",
@@ -124,55 +122,27 @@ fn proof(callers: &config::CallerSettings) -> &'static str {
 /// moment after it.
 const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
-/// Tells the ledger's writer the cluster's name, once. A name that was given counts before the one that the cluster has, and
-/// its uid before its URL.
-pub(super) struct ClusterNaming {
-    given: Option<String>,
-    told: oneshot::Sender<String>,
-}
-
-impl ClusterNaming {
-    pub(super) fn new(given: Option<String>) -> (Self, oneshot::Receiver<String>) {
-        let (told, name) = oneshot::channel();
-        (Self { given, told }, name)
-    }
-
-    /// Lets the ledger's writer begin, in the given name or in `otherwise`.
-    pub(super) fn tell(self, otherwise: impl FnOnce() -> String) {
-        // A writer that no longer listens is shutting down.
-        let _ = self.told.send(self.given.unwrap_or_else(otherwise));
-    }
-
-    /// Lets the ledger's writer begin: in the given name, else in the cluster's uid, and in its URL if that may not be read
-    /// for a minute. Rows wait meanwhile. Returns at `stop`: a part of the program must not end sooner.
-    pub(super) async fn find(
-        self,
-        connection: ClusterConnection,
-        uid: Option<String>,
-        stop: CancellationToken,
-    ) {
-        let uid = match uid {
-            Some(uid) => Some(uid),
-            None if self.given.is_some() => None,
-            None => tokio::select! {
-                () = stop.cancelled() => return,
-                uid = ask(&connection.client) => uid,
-            },
-        };
-        self.tell(|| uid.unwrap_or(connection.url));
-        stop.cancelled().await;
-    }
-}
-
-/// Asks for the cluster's uid until it is known or the last pause is over.
-async fn ask(client: &kube::Client) -> Option<String> {
-    for pause in PAUSES {
-        tokio::time::sleep(Duration::from_secs(pause)).await;
-        if let Ok(Some(uid)) = access::cluster_uid(client).await {
-            return Some(uid);
+/// Lets the ledger's writer begin, in the cluster's uid, or in its URL if that may not be read for a minute. Rows wait
+/// meanwhile. Returns at `stop`: a part of the program must not end sooner.
+pub(super) async fn name_ledger(
+    naming: oneshot::Sender<String>,
+    connection: ClusterConnection,
+    mut uid: Option<String>,
+    stop: CancellationToken,
+) {
+    let name = async move {
+        for pause in PAUSES {
+            if uid.is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            uid = access::cluster_uid(&connection.client).await.unwrap_or_default();
         }
-    }
-    None
+        // A writer that no longer listens is shutting down.
+        let _ = naming.send(uid.unwrap_or(connection.url));
+    };
+    stop.run_until_cancelled(name).await;
+    stop.cancelled().await;
 }
 
 pub(super) fn keep_emergency(ledger: LedgerHandle, notifiers: Notifiers) -> impl Fn(EmergencyChange) + Send {
@@ -241,27 +211,37 @@ fn emergency_row(turn: EmergencyChange) -> LedgerRow {
     LedgerRow { same, detail: turn.reason, ..LedgerRow::act(Timestamp::now(), edit, None, act) }
 }
 
-pub(super) async fn keep_transitions(releases: Arc<Releases>, ledger: LedgerHandle, stop: CancellationToken) {
-    let changes = releases.changes();
-    let mut told: HashMap<ReleaseId, Arc<Release>> = HashMap::new();
-    loop {
-        let id = tokio::select! {
-            () = stop.cancelled() => return,
-            id = changes.next() => id,
-        };
-        let release = releases.index().read().release(&id).cloned();
-        let row = match (release, told.remove(&id)) {
-            (Some(now), before) => {
-                let row = (!before.is_some_and(|before| is_same_state(&before, &now)))
-                    .then(|| LedgerRow::transition(Timestamp::now(), &now, false));
-                told.insert(id, now);
-                row
+/// What keeps the histories of records, exceptions and autoscalers.
+#[derive(Clone)]
+pub(super) struct History {
+    pub(super) cluster: Arc<LiveCluster>,
+    pub(super) services: Services,
+}
+
+impl History {
+    pub(super) async fn keep_transitions(self) {
+        let releases = &self.cluster.releases;
+        let changes = releases.changes();
+        let mut told: HashMap<ReleaseId, Arc<Release>> = HashMap::new();
+        loop {
+            let id = tokio::select! {
+                () = self.services.stop.cancelled() => return,
+                id = changes.next() => id,
+            };
+            let release = releases.index().read().release(&id).cloned();
+            let row = match (release, told.remove(&id)) {
+                (Some(now), before) => {
+                    let row = (!before.is_some_and(|before| is_same_state(&before, &now)))
+                        .then(|| LedgerRow::transition(Timestamp::now(), &now, false));
+                    told.insert(id, now);
+                    row
+                }
+                (None, Some(before)) => Some(LedgerRow::transition(Timestamp::now(), &before, true)),
+                (None, None) => None,
+            };
+            if let Some(row) = row {
+                self.services.ledger.record(row);
             }
-            (None, Some(before)) => Some(LedgerRow::transition(Timestamp::now(), &before, true)),
-            (None, None) => None,
-        };
-        if let Some(row) = row {
-            ledger.record(row);
         }
     }
 }
@@ -288,23 +268,15 @@ const LOOK: Duration = Duration::from_secs(60);
 /// The ends that are still to be announced, by the version of the allowance.
 type PendingEnds = BTreeMap<(String, i64), (Timestamp, Notification)>;
 
-pub(super) struct ExceptionHistory {
-    pub(super) allowances: Arc<Allowances>,
-    pub(super) releases: Arc<Releases>,
-    pub(super) ledger: LedgerHandle,
-    pub(super) notifiers: Notifiers,
-    pub(super) resolver: Arc<PolicyResolver>,
-}
-
-impl ExceptionHistory {
-    pub(super) async fn run(self, stop: CancellationToken) {
-        let changes = self.allowances.changes();
+impl History {
+    pub(super) async fn keep_exceptions(self) {
+        let changes = self.cluster.allowances.changes();
         let mut told: HashMap<ObjectId, Vec<Arc<Allowance>>> = HashMap::new();
         let mut ending = PendingEnds::new();
         loop {
             let next = ending.values().map(|(at, _)| *at).min();
             let object = tokio::select! {
-                () = stop.cancelled() => return,
+                () = self.services.stop.cancelled() => return,
                 object = changes.next() => object,
                 () = until(next) => {
                     let now = Timestamp::now();
@@ -314,14 +286,15 @@ impl ExceptionHistory {
                     continue;
                 }
             };
-            let open = self.allowances.named(&object);
+            let open = self.cluster.allowances.named(&object);
             let before = told.remove(&object).unwrap_or_default();
             for allowance in before.iter().filter(|it| !open.iter().any(|other| same(it, other))) {
                 ending.remove(&allowance.version);
-                self.record(&object, allowance, ExceptionEvent::Closed);
+                self.record_exception(&object, allowance, ExceptionEvent::Closed);
             }
             for allowance in open.iter().filter(|it| !before.iter().any(|other| same(it, other))) {
-                let Some(opened) = self.record(&object, allowance, ExceptionEvent::Opened) else { continue };
+                let opened = self.record_exception(&object, allowance, ExceptionEvent::Opened);
+                let Some(opened) = opened else { continue };
                 let at = announced_at(&opened, allowance.until);
                 if at > Timestamp::now() {
                     let message = Notification { subject: NotificationSubject::ExceptionEnding, ..opened };
@@ -335,15 +308,16 @@ impl ExceptionHistory {
     }
 
     /// Records an opening or an end, and tells of it. Gives the message, unless the allowance is none for this object.
-    fn record(
+    fn record_exception(
         &self,
         object: &ObjectId,
         allowance: &Allowance,
         permitted: ExceptionEvent,
     ) -> Option<Notification> {
-        let release = release_concerned(&self.releases, object, allowance);
+        let release = release_concerned(&self.cluster.releases, object, allowance);
         // Without a namespace it may apply to two objects, and is reported for one: that of a release, if there is one.
-        let is_of_release = |other: &ObjectId| release_concerned(&self.releases, other, allowance).is_some();
+        let is_of_release =
+            |other: &ObjectId| release_concerned(&self.cluster.releases, other, allowance).is_some();
         let is_other = object.namespace != allowance.object.namespace;
         if release.is_none() && (is_other || allowance.objects().iter().any(is_of_release)) {
             return None;
@@ -353,14 +327,14 @@ impl ExceptionHistory {
         if now.duration_since(message.at) <= OLD {
             self.send(message.clone());
         }
-        self.ledger.record(LedgerRow::allowance(now, release, object, allowance, permitted));
+        self.services.ledger.record(LedgerRow::allowance(now, release, object, allowance, permitted));
         Some(message)
     }
 
     fn send(&self, message: Notification) {
-        let policy = message.release.as_ref().map(|release| self.resolver.of(release));
+        let policy = message.release.as_ref().map(|release| self.services.in_force.resolver().of(release));
         let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
-        self.notifiers.send(names, message);
+        self.services.notifiers.send(names, message);
     }
 }
 
@@ -482,29 +456,22 @@ fn policy_edit(name: String, fate: PolicyFate) -> (Act, ReviewedEdit) {
 /// How long the row of a review may take to be in the ledger.
 const REVIEWED: Duration = Duration::from_secs(2);
 
-pub(super) struct ScalingHistory {
-    pub(super) autoscalers: Arc<AutoscalerMirror>,
-    pub(super) releases: Arc<Releases>,
-    pub(super) resolver: Arc<PolicyResolver>,
-    pub(super) ledger: LedgerHandle,
-}
-
 /// The autoscalers of each declared workload, as far as they were told.
 #[derive(Default)]
 struct ToldScalings(HashMap<ObjectId, Vec<Scaling>>);
 
-impl ScalingHistory {
-    pub(super) async fn run(self, stop: CancellationToken) {
-        let (workloads, releases) = (self.autoscalers.changes(), self.releases.changes());
+impl History {
+    pub(super) async fn keep_scalings(self) {
+        let (workloads, releases) = (self.cluster.autoscalers.changes(), self.cluster.releases.changes());
         let mut told = ToldScalings::default();
         // Of equal rows the first counts, and that of a review names the user.
         let mut waiting: VecDeque<(Instant, LedgerRow)> = VecDeque::new();
         loop {
             let due = waiting.front().map_or_else(Instant::now, |(due, _)| *due);
             let changed = tokio::select! {
-                () = stop.cancelled() => break,
+                () = self.services.stop.cancelled() => break,
                 () = sleep_until(due), if !waiting.is_empty() => {
-                    waiting.pop_front().into_iter().for_each(|(_, row)| self.ledger.record(row));
+                    waiting.pop_front().into_iter().for_each(|(_, row)| self.services.ledger.record(row));
                     continue;
                 }
                 workload = workloads.next() => vec![workload],
@@ -512,32 +479,32 @@ impl ScalingHistory {
             };
             let due = Instant::now() + REVIEWED;
             for workload in &changed {
-                waiting.extend(self.rows(workload, &mut told).into_iter().map(|row| (due, row)));
+                waiting.extend(self.scaling_rows(workload, &mut told).into_iter().map(|row| (due, row)));
             }
         }
-        waiting.into_iter().for_each(|(_, row)| self.ledger.record(row));
+        waiting.into_iter().for_each(|(_, row)| self.services.ledger.record(row));
     }
 
     fn scaled_by(&self, release: &ReleaseId, told: &ToldScalings) -> Vec<ObjectId> {
-        let index = self.releases.index().read();
+        let index = self.cluster.releases.index().read();
         let declares = |workload: &ObjectId| {
             index.release(release).is_some_and(|release| release.declared(workload).is_some())
         };
-        let mut scaled = self.autoscalers.workloads();
+        let mut scaled = self.cluster.autoscalers.workloads();
         scaled.retain(|workload| told.0.contains_key(workload) || declares(workload));
         scaled
     }
 
-    fn rows(&self, workload: &ObjectId, told: &mut ToldScalings) -> Vec<LedgerRow> {
-        let index = self.releases.index().read();
+    fn scaling_rows(&self, workload: &ObjectId, told: &mut ToldScalings) -> Vec<LedgerRow> {
+        let index = self.cluster.releases.index().read();
         let Some((release, declared, replicas)) = declaring_release(&index, workload) else {
             // What is not declared is not enforced, and the release's own rows tell when that began.
             told.0.remove(workload);
             return Vec::new();
         };
-        let policy = self.resolver.of(&release.id);
+        let policy = self.services.in_force.resolver().of(&release.id);
         // A release may come to declare its autoscaler after that appeared.
-        let mut counting = self.autoscalers.scalings(workload, &index);
+        let mut counting = self.cluster.autoscalers.scalings(workload, &index);
         counting.retain(|it| may_scale(&policy, declared, &it.declared_by, it.range));
         let of = Some((release.id.clone(), release.state.revision));
         let changes = told.note(workload, counting);

@@ -14,23 +14,21 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::Services;
 use kubemoor_cluster::client::discovery;
 use kubemoor_cluster::client::lease::Leadership;
-use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{ObjectId, Operation};
+use kubemoor_guard::LiveCluster;
 use kubemoor_guard::admin::ReadinessCondition;
 use kubemoor_guard::webhook::registration::keep::{self, Configuration, DesiredState, OutsideChange};
 use kubemoor_guard::webhook::registration::{
     Address, CONDITIONS, NAME, NAMESPACE_NAME, Surface, WebhookResource, configuration, emergency, left_out,
     mutating,
 };
-use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_runtime::callers::{CallerSecrets, CallerToken};
-use kubemoor_runtime::config;
-use kubemoor_runtime::tls::Certificates;
+use kubemoor_runtime::callers::CallerToken;
+use kubemoor_runtime::config::Endpoint;
 
 /// How long the version of the API server counts: it may be upgraded under a running guard.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
@@ -42,20 +40,14 @@ const LOOK: Duration = Duration::from_secs(10);
 
 /// The inputs that decide about the webhook configurations.
 pub(super) struct Registrar {
-    pub(super) registration: config::WebhookRegistration,
-    pub(super) callers: CallerSecrets,
-    pub(super) own_namespace: Option<String>,
-    pub(super) record_driver: config::RecordDriver,
-    pub(super) certificates: Certificates,
+    pub(super) endpoint: Endpoint,
+    pub(super) cluster: Arc<LiveCluster>,
+    pub(super) services: Services,
     /// Until when nothing is registered, because a person withdrew the webhooks.
     pub(super) withdrawn: watch::Receiver<Option<Instant>>,
-    pub(super) releases: Arc<Releases>,
-    pub(super) resolver: Arc<PolicyResolver>,
     /// Whether the emergency switch is off; `None` until that is known.
     pub(super) open: watch::Receiver<Option<bool>>,
     pub(super) leadership: Leadership,
-    pub(super) in_force: Arc<InForce>,
-    pub(super) ledger: LedgerHandle,
 }
 
 struct DesiredStates {
@@ -72,29 +64,30 @@ struct WatchedVersion {
 }
 
 impl Registrar {
-    /// Keeps the configurations until they are withdrawn, and returns at `end`: the loop goes on after a withdrawal.
-    pub(super) async fn run(self, client: kube::Client, end: CancellationToken) {
-        let stop = end.child_token();
+    /// Keeps the configurations until they are withdrawn, and returns when the guard stops: the loop goes on after a
+    /// withdrawal.
+    pub(super) async fn run(self) {
+        let (client, stop) = (&self.cluster.client, self.services.stop.child_token());
         let (validating, wanted) = watch::channel(DesiredState::Unknown);
-        let told = || (self.leadership.clone(), self.keep_change(&client));
+        let told = || (self.leadership.clone(), self.keep_change());
         let judging = keep::maintain(client.clone(), wanted, told(), stop.clone());
         let (mutating, wanted) = watch::channel(DesiredState::Unknown);
         let answering = keep::maintain(client.clone(), wanted, told(), stop.clone());
         tokio::pin!(judging, answering);
         let desired = DesiredStates { validating, mutating };
         tokio::select! {
-            () = self.send_desired_states(&client, &desired) => {}
+            () = self.send_desired_states(&desired) => {}
             () = &mut judging => {}
             () = &mut answering => {}
         }
         stop.cancel();
-        end.cancelled().await;
+        self.services.stop.cancelled().await;
     }
 
     /// Records other users' changes of the configurations in the ledger. The emergency switch has its own
     /// row. Its marker exists before anything is deleted, so the check for the marker comes last.
-    fn keep_change(&self, client: &kube::Client) -> impl Fn(OutsideChange) {
-        let (client, ledger) = (client.clone(), self.ledger.clone());
+    fn keep_change(&self) -> impl Fn(OutsideChange) {
+        let (client, ledger) = (self.cluster.client.clone(), self.services.ledger.clone());
         move |change| {
             let (client, ledger, time) = (client.clone(), ledger.clone(), Timestamp::now());
             tokio::spawn(async move {
@@ -114,12 +107,13 @@ impl Registrar {
     }
 
     /// Sends what the configurations should be, whenever that changes.
-    async fn send_desired_states(&self, client: &kube::Client, desired: &DesiredStates) {
-        let changes = self.releases.changes();
-        let mut authority = self.certificates.ca_bundle();
+    async fn send_desired_states(&self, desired: &DesiredStates) {
+        let Services { in_force, certificates, answerer, .. } = &self.services;
+        let LiveCluster { client, releases, .. } = &*self.cluster;
+        let (changes, mut policies) = (releases.changes(), in_force.changes());
+        let mut authority = certificates.ca_bundle();
         let (mut open, mut leading) = (self.open.clone(), self.leadership.watch());
-        let mut policies = self.in_force.changes();
-        let mut callers = self.callers.changes();
+        let mut callers = answerer.door.callers().changes();
         let (mut withdrawn, mut was_held) = (self.withdrawn.clone(), false);
         let mut server = WatchedVersion { known: None, is_forbidden: false, ask_at: Instant::now() };
         let (mut was_open, mut clears) = (None, false);
@@ -144,7 +138,7 @@ impl Registrar {
             }
             was_open = is_open.or(was_open);
             let is_armed = is_open == Some(false) && held.is_none();
-            let armed = is_armed && !self.certificates.is_provisional();
+            let armed = is_armed && !certificates.is_provisional();
             match (secret.registered(), conditions) {
                 (Some(token), Some(conditions)) if armed && leads => {
                     self.send_present(desired, bundle.as_deref(), token, conditions);
@@ -177,18 +171,19 @@ impl Registrar {
         token: &CallerToken,
         conditions: bool,
     ) {
+        let Services { settings, in_force, .. } = &self.services;
         let surface = Surface {
-            endpoint: &self.registration.endpoint,
+            endpoint: &self.endpoint,
             address: Address::Token(token),
             ca_bundle: bundle.map(str::as_bytes),
-            own_namespace: self.own_namespace.as_deref(),
-            record_driver: self.record_driver,
-            select_all: self.registration.select_all,
-            reverts: self.resolver.policies().reverts(),
+            own_namespace: settings.own_namespace(),
+            record_driver: settings.record_driver(),
+            select_all: settings.select_all,
+            reverts: in_force.resolver().policies().reverts(),
             conditions,
         };
         let resources: BTreeSet<WebhookResource> =
-            self.releases.index().read().resources().into_iter().map(WebhookResource::from).collect();
+            self.cluster.releases.index().read().resources().into_iter().map(WebhookResource::from).collect();
         desired.send(
             DesiredState::Present(configuration(&resources, &surface)),
             DesiredState::Present(mutating(&resources, &surface)),

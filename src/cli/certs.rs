@@ -9,8 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::CommandOutcome;
 use super::output::{self, OutputArgs, StyledText, Table};
-use super::{CommandOutcome, serve};
+use crate::app::settings;
 use kubemoor_runtime::config::{Endpoint, ServiceRef, WebhookUrl};
 use kubemoor_runtime::tls::{CertificateSource, Certificates};
 
@@ -59,7 +60,7 @@ enum CertificateResult {
 pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let Args { tls_dir, webhook_url, service, output } = args;
     let endpoint = webhook_url.map(Endpoint::Url).or(service.map(Endpoint::Service));
-    let report = report(tls_dir, serve::names(endpoint.as_ref()), Timestamp::now())?;
+    let report = report(tls_dir, settings::names(endpoint.as_ref()), Timestamp::now())?;
     output::print(&output.output, &report, || report.table())
 }
 

@@ -13,8 +13,8 @@ use secrecy::SecretString;
 use tokio::time::timeout;
 
 use super::output::seconds;
-use super::serve::ConflictError;
 use super::{completions, warn};
+use crate::app::settings::{ConflictError, collect_labels, parse_label};
 use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
 use kubemoor_cluster::client::lease::read_pulse;
 use kubemoor_cluster::client::{discovery, guarded, registrations};
@@ -369,30 +369,8 @@ pub(super) struct LabelArgs {
 
 impl LabelArgs {
     pub(super) fn labels(self) -> Result<Labels, ConflictError> {
-        collect_labels(self.cluster_label)
+        collect_labels(&self.cluster_label)
     }
-}
-
-pub(super) fn collect_labels(pairs: Vec<(String, String)>) -> Result<Labels, ConflictError> {
-    let mut labels = Labels::new();
-    for (key, value) in pairs {
-        if labels.insert(key.clone(), value.clone()).is_some_and(|before| before != value) {
-            return Err(ConflictError::LabelTwice(key));
-        }
-    }
-    Ok(labels)
-}
-
-/// A label as everywhere in Kubernetes: `[PREFIX/]NAME=VALUE`.
-pub(super) fn parse_label(text: &str) -> Result<(String, String), &'static str> {
-    let form = "a label is KEY=VALUE, such as env=prod";
-    let (key, value) = text.split_once('=').ok_or(form)?;
-    let known = |text: &str, more: &str| {
-        text.chars().all(|letter| letter.is_ascii_alphanumeric() || more.contains(letter))
-    };
-    let fits = !key.is_empty() && key.len() <= 317 && value.len() <= 63;
-    let is_label = fits && known(key, "-_./") && known(value, "-_.");
-    is_label.then(|| (key.to_owned(), value.to_owned())).ok_or(form)
 }
 
 /// Time limit for the checks: the command's own output must not wait longer.

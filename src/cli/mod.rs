@@ -23,7 +23,6 @@ mod output;
 mod policy;
 mod reconcile;
 mod reference;
-mod serve;
 mod ui;
 mod uninstall;
 mod version;
@@ -37,6 +36,8 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 
+use crate::app;
+use crate::app::settings::Settings;
 use kubemoor_declare::model::text::escaped_but;
 
 /// Guards Helm releases against drift: a webhook judges each change of their objects by Helm's own record, and a loop
@@ -51,7 +52,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the guard: the webhook and the repairs
-    Serve(Box<serve::Args>),
+    Serve(Box<Settings>),
     /// Check one AdmissionReview against one release, offline; exit 1 if it is denied
     Check(check::Args),
     /// Compare live objects with their releases; exit 1 if anything drifts
@@ -195,7 +196,7 @@ impl ProgramName {
 impl Command {
     fn carry_out(self) -> anyhow::Result<CommandOutcome> {
         match self {
-            Self::Serve(args) => serve::run(*args),
+            Self::Serve(settings) => app::serve(*settings).map(|()| CommandOutcome::Clean),
             Self::Check(args) => check::run(args),
             Self::Diff(args) => diff::run(args),
             Self::Forecast(args) => forecast::run(args),

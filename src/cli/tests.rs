@@ -2,31 +2,24 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 
-use super::serve::ConflictError;
 use super::*;
+use crate::app::settings::ConflictError;
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_runtime::config::{self, Endpoint, RecordDriver, ReleaseLocation};
+use kubemoor_runtime::config::{CallerProof, Endpoint, RecordDriver};
 use kubemoor_runtime::tls::CertificateSource;
 
 /// Knows callers by their certificate unless the flags say otherwise.
-fn serve(args: &[&str]) -> Result<config::Serve, ConflictError> {
+fn serve(args: &[&str]) -> Result<Settings, ConflictError> {
     let known = args.iter().any(|arg| arg.starts_with("--register") || arg.starts_with("--caller-token"));
     let otherwise: &[&str] = if known { &[] } else { &["--client-ca=ca.crt"] };
     settings(&[args, otherwise].concat())
 }
 
-fn settings(args: &[&str]) -> Result<config::Serve, ConflictError> {
+fn settings(args: &[&str]) -> Result<Settings, ConflictError> {
     let line = ["kubemoor", "serve"].iter().chain(args);
     match Cli::try_parse_from(line).unwrap().command {
-        Command::Serve(args) => args.settings(),
+        Command::Serve(settings) => settings.check().map(|()| *settings),
         other => panic!("not serve: {other:?}"),
-    }
-}
-
-fn cluster(config: config::Serve) -> config::ClusterSettings {
-    match config.source {
-        ReleaseLocation::Cluster(cluster) => cluster,
-        ReleaseLocation::Directory(path) => panic!("a directory: {path:?}"),
     }
 }
 
@@ -57,29 +50,25 @@ fn serve_alone_takes_its_flags_from_the_environment() {
 
 #[test]
 fn the_defaults_of_serve_warn_and_report() {
-    let config = serve(&[]).unwrap();
-    assert_eq!((config.edits, config.drift), (EditsMode::Warn, DriftMode::Report));
-    assert_eq!(config.operation_timeout, Duration::from_secs(3600));
-    assert_eq!((config.listen.port(), config.admin_listen.port()), (9443, 9080));
-    let CertificateSource::SelfMade { directory: dir, names } = &config.tls else {
-        panic!("{:?}", config.tls)
+    let settings = serve(&[]).unwrap();
+    assert_eq!((settings.edits, settings.drift), (EditsMode::Warn, DriftMode::Report));
+    assert_eq!(settings.operation_timeout, Duration::from_secs(3600));
+    assert_eq!((settings.listen.port(), settings.admin_listen.port()), (9443, 9080));
+    let CertificateSource::SelfMade { directory: dir, names } = settings.certificate() else {
+        panic!("{settings:?}")
     };
     assert_eq!((dir.to_str(), names.first().map(String::as_str)), (Some("certs"), Some("localhost")));
-    let cluster = cluster(config);
-    assert_eq!(cluster.record_driver, RecordDriver::Secret);
-    assert!(cluster.registration.is_none() && cluster.namespaces.is_empty() && !cluster.read_only);
+    assert_eq!(settings.record_driver(), RecordDriver::Secret);
+    assert!(!settings.register && settings.namespace.is_empty() && !settings.read_only);
 }
 
 #[test]
 fn service_flag_sets_endpoint_certificate_name_and_own_namespace() {
-    let config = serve(&["--register", "--service", "guard/moor", "--select-all"]).unwrap();
-    let CertificateSource::SelfMade { names, .. } = &config.tls else { panic!("{:?}", config.tls) };
+    let settings = serve(&["--register", "--service", "guard/moor", "--select-all"]).unwrap();
+    let CertificateSource::SelfMade { names, .. } = settings.certificate() else { panic!("{settings:?}") };
     assert!(names.contains(&"moor.guard.svc".to_owned()), "{names:?}");
-    let cluster = cluster(config);
-    assert_eq!(cluster.own_namespace.as_deref(), Some("guard"));
-    let registration = cluster.registration.unwrap();
-    assert!(registration.select_all);
-    assert!(matches!(registration.endpoint, Endpoint::Service(service) if service.port == 443));
+    assert_eq!(settings.own_namespace(), Some("guard"));
+    assert!(matches!(settings.endpoint(), Some(Endpoint::Service(service)) if service.port == 443));
 }
 
 #[test]
@@ -94,20 +83,20 @@ fn guard_that_is_routed_to_answers_for_five_seconds_after_the_stop_signal() {
         ([&url[..], &["--shutdown-delay", "0s"]].concat(), 0),
         ([&service[..], &["--shutdown-delay", "1m"]].concat(), 60),
     ] {
-        assert_eq!(serve(&args).unwrap().shutdown_delay.as_secs(), seconds, "{args:?}");
+        assert_eq!(serve(&args).unwrap().shutdown_delay().as_secs(), seconds, "{args:?}");
     }
     assert!(Cli::try_parse_from(["kubemoor", "serve", "--shutdown-delay=-1s"]).is_err());
 }
 
 #[test]
 fn a_guard_that_would_answer_anybody_does_not_start() {
-    use config::{CallerProof, CallerSettings};
     for args in [&[][..], &["--read-only"], &["--store", "dir:x"]] {
         assert_eq!(settings(args).unwrap_err(), ConflictError::Anybody, "{args:?}");
     }
     let check = |args: &[&str], proof: CallerProof, client_ca: Option<&str>| {
-        let expected = CallerSettings { proof, client_ca: client_ca.map(Into::into) };
-        assert_eq!(settings(args).unwrap().callers, expected, "{args:?}");
+        let settings = settings(args).unwrap();
+        assert_eq!(settings.caller_proof(), proof, "{args:?}");
+        assert_eq!(settings.client_ca, client_ca.map(PathBuf::from), "{args:?}");
     };
     let (register, kept) = (["--register", "--service", "a/b"], |hours: u64| CallerProof::Kept {
         life: Duration::from_secs(hours * 3600),

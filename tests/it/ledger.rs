@@ -31,7 +31,7 @@ pub(crate) struct Written {
 
 impl Written {
     pub(crate) fn start(url: &LedgerUrl, cluster: &str, retention: Retention) -> Self {
-        let settings = config::LedgerSettings { url: url.clone(), cluster_name: None, retention };
+        let settings = config::LedgerSettings { url: url.clone(), retention };
         let (ledger, writer): (LedgerHandle, LedgerWriter) =
             LedgerHandle::new(settings, LedgerMetrics::default()).unwrap();
         let (name, named) = oneshot::channel();

@@ -43,7 +43,7 @@ pub mod mirror {
     pub mod policy_files;
     pub mod releases;
 
-    pub use reflect::{ChangeAnnouncer, ChangeQueue, GuardedWatch, Progress};
+    pub use reflect::{ChangeAnnouncer, ChangeQueue, GuardedWatch, Progress, until};
 }
 
 #[cfg(test)]

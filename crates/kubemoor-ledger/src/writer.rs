@@ -50,7 +50,7 @@ impl LedgerHandle {
         settings: config::LedgerSettings,
         metrics: LedgerMetrics,
     ) -> Result<(Self, LedgerWriter), StoreError> {
-        let config::LedgerSettings { url, cluster_name: _, retention } = settings;
+        let config::LedgerSettings { url, retention } = settings;
         store::check(&url)?;
         let is_shared = matches!(url, LedgerUrl::Postgres(_));
         let (sender, queue) = mpsc::channel(QUEUE);

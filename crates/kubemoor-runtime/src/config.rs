@@ -1,84 +1,14 @@
-//! The settings of a run, checked and typed: a value of these types needs no further check. Defaults are on the command
-//! line, where a user sees them. No URL here shows a password, neither in messages nor in Debug output.
+//! The types of settings: a value of these types needs no further check. Defaults are on the command line, where a user
+//! sees them. No URL here shows a password, neither in messages nor in Debug output.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::tls::CertificateSource;
-use kubemoor_declare::model::{DriftMode, EditsMode, is_dns_label};
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Serve {
-    pub source: ReleaseLocation,
-    /// Where the webhook listens, with TLS.
-    pub listen: SocketAddr,
-    /// Where health, metrics and the ledger are served, with TLS.
-    pub admin_listen: SocketAddr,
-    pub tls: CertificateSource,
-    pub callers: CallerSettings,
-    /// How the webhook answers a change that causes drift.
-    pub edits: EditsMode,
-    /// How the loop handles drift that it finds.
-    pub drift: DriftMode,
-    pub policies: Option<PathBuf>,
-    /// The labels of this cluster, which policies select clusters by.
-    pub cluster_labels: BTreeMap<String, String>,
-    /// How long a Helm operation may leave its record untouched before it loses its rights.
-    pub operation_timeout: Duration,
-    pub ledger: LedgerSettings,
-    /// The file of receivers for drift and repairs.
-    pub notifiers: Option<PathBuf>,
-    pub release_metrics: bool,
-    /// Whether `/metrics` is served to everybody, and not only to users with the right to get it.
-    pub anonymous_metrics: bool,
-    /// The collector that receives traces; `None` to make none.
-    pub collector: Option<CollectorUrl>,
-    /// How long the guard goes on answering after it was told to stop. Together with the shutdown of the server and the
-    /// ledger this must stay below the chart's `terminationGracePeriodSeconds`.
-    pub shutdown_delay: Duration,
-    pub log: LogFilter,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReleaseLocation {
-    /// In a cluster, as Helm's records.
-    Cluster(ClusterSettings),
-    /// In a directory of `NAMESPACE/RELEASE.yaml` files; there is no cluster.
-    Directory(PathBuf),
-}
-
-/// The cluster that is guarded, and what may be done to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterSettings {
-    /// The kubeconfig; `None` for kubectl's defaults, then the pod's account.
-    pub kubeconfig: Option<PathBuf>,
-    /// The namespaces whose releases are guarded; empty for all.
-    pub namespaces: Vec<String>,
-    pub record_driver: RecordDriver,
-    /// Whether the guard makes no writes at all, not even dry runs.
-    pub read_only: bool,
-    /// The namespace that Kubemoor itself runs in, which no webhook judges.
-    /// `None` when it runs outside of the cluster.
-    pub own_namespace: Option<String>,
-    /// The Service in front of Kubemoor. Its replicas share a Lease of the same name; `None` without a Service.
-    pub own_service: Option<ServiceRef>,
-    /// How the webhooks are kept registered; `None` when another tool registers them.
-    pub registration: Option<WebhookRegistration>,
-}
-
-/// How the webhooks are kept registered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebhookRegistration {
-    pub endpoint: Endpoint,
-    /// Whether objects without Helm's label are sent too.
-    pub select_all: bool,
-}
+use kubemoor_declare::model::is_dns_label;
 
 /// The form in which Helm keeps its records (`HELM_DRIVER`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -87,15 +17,7 @@ pub enum RecordDriver {
     Configmap,
 }
 
-/// How the webhook tells the API server from other clients of its port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallerSettings {
-    pub proof: CallerProof,
-    /// The authority (PEM) of the client certificate that it must also present.
-    pub client_ca: Option<PathBuf>,
-}
-
-/// The proof in a request of the API server.
+/// The proof in a request, by which the webhook tells the API server from other clients of its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerProof {
     /// A token of this file in the address.
@@ -219,8 +141,6 @@ impl FromStr for ServiceRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerSettings {
     pub url: LedgerUrl,
-    /// The name of the cluster on every row; `None` for the uid of the namespace kube-system.
-    pub cluster_name: Option<String>,
     pub retention: Retention,
 }
 

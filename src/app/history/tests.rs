@@ -1,54 +1,29 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use clap::Parser;
 use http::{Request, Response};
 use kube::client::Body;
 use tokio::time::timeout;
 
 use super::super::Parts;
 use super::*;
-use kubemoor_declare::model::{DriftMode, EditsMode};
 use kubemoor_declare::path::Path;
-use kubemoor_runtime::config::{CallerSettings, ClusterSettings, Endpoint, RecordDriver, Retention};
+
+#[derive(Debug, clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    settings: Settings,
+}
 
 #[test]
 fn settings_name_what_is_enforced_and_no_password() {
-    let cluster = ClusterSettings {
-        kubeconfig: None,
-        namespaces: vec!["shop".to_owned()],
-        record_driver: RecordDriver::Configmap,
-        read_only: true,
-        own_namespace: None,
-        own_service: None,
-        registration: Some(WebhookRegistration {
-            endpoint: Endpoint::Url("https://guard:9443".parse().unwrap()),
-            select_all: true,
-        }),
-    };
-    let config = Serve {
-        source: ReleaseLocation::Cluster(cluster),
-        listen: "0.0.0.0:9443".parse().unwrap(),
-        admin_listen: "0.0.0.0:9080".parse().unwrap(),
-        tls: CertificateSource::Given { certificate: "tls.crt".into(), key: "tls.key".into() },
-        callers: CallerSettings { proof: CallerProof::File("token".into()), client_ca: None },
-        edits: EditsMode::Deny,
-        drift: DriftMode::Repair,
-        policies: Some("policies".into()),
-        cluster_labels: [("env".to_owned(), "prod".to_owned())].into(),
-        operation_timeout: Duration::from_secs(3600),
-        ledger: config::LedgerSettings {
-            url: "postgres://moor:hunter2@db/ledger?password=hunter2".parse().unwrap(),
-            cluster_name: None,
-            retention: Retention { age: Duration::from_secs(7200), rows: 9 },
-        },
-        notifiers: None,
-        release_metrics: true,
-        anonymous_metrics: false,
-        collector: None,
-        shutdown_delay: Duration::ZERO,
-        log: "info".parse().unwrap(),
-    };
-    let text = settings(&config).join("; ");
+    let flags = "--edits=Deny --drift=Repair --ledger=postgres://moor:hunter2@db/ledger?password=hunter2 \
+        --ledger-age=2h --ledger-rows=9 --tls-cert=tls.crt --tls-key=tls.key --caller-token-file=token \
+        --record-driver=configmap --read-only --register --webhook-url=https://guard:9443 --select-all \
+        --namespace=shop --policies=policies --cluster-label=env=prod";
+    let Line { settings } = Line::parse_from(["serve"].into_iter().chain(flags.split(' ')));
+    let text = enforced(&settings).join("; ");
     for part in [
         "edits Deny; drift Repair; operation timeout 3600 s",
         "ledger postgres://db/ledger, 2 h, 9 rows",
@@ -71,8 +46,8 @@ async fn told_name_does_not_end_the_process() {
         claimed: None,
     };
     let (mut parts, stop) = (Parts::default(), CancellationToken::new());
-    let (naming, name) = ClusterNaming::new(None);
-    parts.spawn("naming", naming.find(connection, Some("1-2-3".to_owned()), stop.clone()));
+    let (naming, name) = oneshot::channel();
+    parts.spawn("naming", name_ledger(naming, connection, Some("1-2-3".to_owned()), stop.clone()));
     assert_eq!(name.await.as_deref(), Ok("1-2-3"));
     // The paused clock moves only when no part has anything left to do.
     let ended = timeout(Duration::from_secs(3600), parts.ended()).await;

@@ -256,12 +256,12 @@ fn the_arguments_of_the_pod_are_ones_that_serve_takes() {
         &find(&objects, "Deployment", "kubemoor").unwrap()["spec"]["template"]["spec"]["containers"][0];
     let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
     let line = std::iter::once("kubemoor").chain(args);
-    let Ok(super::super::Cli { command: super::super::Command::Serve(args) }) =
+    let Ok(super::super::Cli { command: super::super::Command::Serve(settings) }) =
         super::super::Cli::try_parse_from(line)
     else {
         panic!("{container}")
     };
-    let settings = args.settings().unwrap();
+    settings.check().unwrap();
     assert_eq!((settings.listen.port(), settings.admin_listen.port()), (9443, 9080));
     assert_eq!(container["env"][0]["name"], "KUBEMOOR_TLS_SECRET");
 }

@@ -15,7 +15,7 @@ use crate::client::lease::Leadership;
 const SELDOM: NonZeroU32 = at_least_one(50);
 
 /// A rate for a constant.
-pub(crate) const fn at_least_one(rate: u32) -> NonZeroU32 {
+pub const fn at_least_one(rate: u32) -> NonZeroU32 {
     match NonZeroU32::new(rate) {
         Some(rate) => rate,
         None => NonZeroU32::MIN,

@@ -129,7 +129,7 @@ impl Allowances {
     }
 
     /// Follows the cluster's allowances and their ends until `stop`.
-    pub async fn run(&self, stop: CancellationToken) {
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
             _ = join_all(scopes(&self.namespaces).into_iter().map(|it| self.follow(it))) => {}

@@ -126,7 +126,7 @@ impl ServedKinds {
     }
 
     /// Follows the cluster's CustomResourceDefinitions, and lists kinds again that are not found, until `stop`.
-    pub async fn run(&self, stop: CancellationToken) {
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         stop.run_until_cancelled(self.follow()).await;
     }
 

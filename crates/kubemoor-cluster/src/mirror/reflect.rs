@@ -331,7 +331,7 @@ impl GuardedWatch {
 }
 
 /// Waits until an instant, or forever without one.
-pub(super) async fn until(instant: Option<Instant>) {
+pub async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
         None => std::future::pending().await,

@@ -15,7 +15,6 @@ use kubemoor_runtime::tls::UserAuthority;
 fn books(users: &Authenticator) -> LedgerApi {
     let settings = kubemoor_runtime::config::LedgerSettings {
         url: "sqlite:/nowhere/ledger.db".parse().unwrap(),
-        cluster_name: None,
         retention: kubemoor_runtime::config::Retention { age: std::time::Duration::MAX, rows: 1 },
     };
     let ledger =

@@ -18,25 +18,21 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::state::LoopState;
+use crate::LiveCluster;
 use kubemoor_cluster::client::call::{ClusterError, RefusalKind};
-use kubemoor_cluster::client::objects::{ObjectTarget, Objects, Sightings};
+use kubemoor_cluster::client::objects::{ObjectTarget, Sightings};
 use kubemoor_cluster::client::resource::ApiResource;
 use kubemoor_cluster::client::watch::ObjectEvent as WatchEvent;
-use kubemoor_cluster::mirror::ChangeQueue;
-use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::arbiter::{Arbiter, DryRunQuestion};
-use kubemoor_cluster::mirror::autoscalers::{AutoscalerMirror, is_autoscaler};
-use kubemoor_cluster::mirror::kinds::ServedKinds;
+use kubemoor_cluster::mirror::arbiter::DryRunQuestion;
+use kubemoor_cluster::mirror::autoscalers::is_autoscaler;
 use kubemoor_cluster::mirror::policies::InForce;
 use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_cluster::mirror::{ChangeQueue, until};
 use kubemoor_declare::model::{Gvk, MANAGED_BY, ObjectId, ReleaseId};
 use kubemoor_helm::index::DeclaredResource;
 use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations};
 use kubemoor_ledger::LedgerHandle;
-use kubemoor_policy::agreement::SettledValues;
 use kubemoor_policy::guarded::SuspendedReleases;
-use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_reconcile::event::{
     ApiWork, Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, ManifestDocument, ObjectNews,
@@ -65,27 +61,15 @@ const LAST_NEWS: Duration = Duration::from_millis(200);
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 pub struct Guard {
-    pub releases: Arc<Releases>,
-    pub kinds: Arc<ServedKinds>,
-    pub objects: Objects,
-    /// Settles doubts; `None` where dry runs are not allowed.
-    pub arbiter: Option<Arc<Arbiter>>,
-    pub allowances: Arc<Allowances>,
-    pub autoscalers: Arc<AutoscalerMirror>,
-    /// What dry runs have settled, for others that judge.
-    pub settled: Arc<SettledValues>,
+    pub cluster: Arc<LiveCluster>,
     pub in_force: Arc<InForce>,
-    /// The namespaces whose releases are guarded; empty for all.
-    pub namespaces: Vec<String>,
     /// Whether nothing may be written: what could be repaired is reported.
     pub read_only: bool,
-    pub resolver: Arc<PolicyResolver>,
     pub metrics: GuardMetrics,
     pub ledger: LedgerHandle,
     /// Set when everything that was declared at the start has been listed, or could not be: objects
     /// that go missing later were seen alive.
     pub listed: channel::Sender<bool>,
-    pub state: Arc<LoopState>,
     /// The key that signs agreements, the same for all replicas and after a restart.
     pub key: SigningKey,
 }
@@ -113,20 +97,27 @@ enum LoopNews {
 }
 
 impl Guard {
-    /// Runs until `stop`; then finishes the repairs under way.
+    /// Runs until `stop`; then finishes the repairs under way. A replica that is not `leading` still watches and judges, so
+    /// that a hand-over is instant, but writes nothing and reports nothing as repaired. Repairs of the `suspended` releases
+    /// begin once an order resumes them.
     ///
     /// # Errors
     /// When a watch broke down: the loop would not see its objects any more.
-    pub async fn run(self, orders: LoopInputs, stop: CancellationToken) -> Result<(), JoinError> {
-        let LoopInputs { mut leading, mut commands, suspended } = orders;
-        let changes = self.releases.changes();
-        let (allowed, scaled) = (self.allowances.changes(), self.autoscalers.changes());
+    pub async fn run(
+        self,
+        mut leading: channel::Receiver<bool>,
+        mut orders: mpsc::Receiver<LoopOrder>,
+        suspended: SuspendedReleases,
+        stop: CancellationToken,
+    ) -> Result<(), JoinError> {
+        let LiveCluster { releases, allowances, autoscalers, .. } = &*self.cluster;
+        let (changes, allowed, scaled) = (releases.changes(), allowances.changes(), autoscalers.changes());
         let mut policies = self.in_force.changes();
         let (news, mut told) = mpsc::channel(NEWS);
         let settings = LoopSettings {
             key: self.key.clone(),
             read_only: self.read_only,
-            dry_runs: self.arbiter.is_some(),
+            dry_runs: self.cluster.arbiter.is_some(),
         };
         let mut shell = Shell {
             machine: Reconciler::new(settings, suspended),
@@ -148,7 +139,7 @@ impl Guard {
                 () = stop.cancelled() => break None,
                 error = broken(&mut shell.tasks) => break Some(error),
                 // First, because the remembered state decides about repairs.
-                Some(command) = commands.recv() => shell.obey(command),
+                Some(order) = orders.recv() => shell.obey(order),
                 // The surroundings of an object come before the object is judged.
                 release = changes.next() => shell.notice(release),
                 object = allowed.next() => shell.surround(&object),
@@ -204,18 +195,18 @@ impl Shell {
                 }
                 LoopAction::AllListed => drop(self.guard.listed.send_replace(true)),
                 LoopAction::Report(report) => publish::report(&self.guard, *report),
-                LoopAction::Withdraw(release) => self.guard.state.withdraw(&release),
+                LoopAction::Withdraw(release) => self.guard.cluster.state.withdraw(&release),
                 LoopAction::Tell(told) => publish::publish(&self.guard, told),
                 LoopAction::InheritReplicas(object) => {
-                    self.guard.autoscalers.inherit_departed(&object);
+                    self.guard.cluster.autoscalers.inherit_departed(&object);
                     self.remember_surroundings(&object);
                 }
                 LoopAction::TakeBackReplicas(object) => {
-                    self.guard.autoscalers.forget_departed(&object);
+                    self.guard.cluster.autoscalers.forget_departed(&object);
                     self.remember_surroundings(&object);
                 }
                 LoopAction::Settle(object, settled) => {
-                    self.guard.settled.write().learn(&object, settled);
+                    self.guard.cluster.settled.write().learn(&object, settled);
                 }
             }
         }
@@ -264,13 +255,14 @@ impl Shell {
             earlier.cancel();
         }
         let selector = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
-        let objects = self.guard.objects.watch(resource, scope.namespace.as_deref(), Some(&selector));
+        let objects = self.guard.cluster.objects.watch(resource, scope.namespace.as_deref(), Some(&selector));
         let watch = (objects, self.relists.subscribe());
         self.tasks.spawn(follow_objects(scope, watch, Arc::clone(&self.guard), self.news.clone(), stop));
     }
 
     fn notice(&mut self, id: ReleaseId) {
-        let declares = self.guard.releases.index().read().release(&id).map(|it| Arc::clone(&it.objects));
+        let declares =
+            self.guard.cluster.releases.index().read().release(&id).map(|it| Arc::clone(&it.objects));
         let before = match &declares {
             Some(now) => self.fed.declared.insert(id.clone(), Arc::clone(now)),
             None => self.fed.declared.remove(&id),
@@ -299,7 +291,7 @@ impl Shell {
             .filter(|object| is_new && !is_declared(object))
             .collect();
         if !dropped.is_empty() {
-            let mut settled = self.guard.settled.write();
+            let mut settled = self.guard.cluster.settled.write();
             dropped.into_iter().for_each(|object| settled.forget(&id, object));
         }
         let governed = self.governed(&id);
@@ -310,8 +302,8 @@ impl Shell {
     }
 
     fn governed(&self, id: &ReleaseId) -> Option<GovernedRelease> {
-        let release = self.guard.releases.index().read().release(id).cloned()?;
-        Some(GovernedRelease { release, policy: self.guard.resolver.of(id) })
+        let release = self.guard.cluster.releases.index().read().release(id).cloned()?;
+        Some(GovernedRelease { release, policy: self.guard.in_force.resolver().of(id) })
     }
 
     /// Allowances or autoscalers of an object have come, changed or gone.
@@ -329,20 +321,20 @@ impl Shell {
 
     fn rule(&mut self) {
         let releases: Vec<ReleaseId> = {
-            let index = self.guard.releases.index().read();
+            let index = self.guard.cluster.releases.index().read();
             index.releases().map(|release| release.id.clone()).collect()
         };
-        let resolver = &self.guard.resolver;
+        let resolver = self.guard.in_force.resolver();
         let policies = releases.into_iter().map(|id| (id.clone(), resolver.of(&id))).collect();
         let open = resolver.is_open();
         self.handle(LoopEvent::Policies { policies, open });
     }
 
     fn follow(&mut self) {
-        let declared = self.guard.releases.index().read().resources();
+        let declared = self.guard.cluster.releases.index().read().resources();
         let unserved = declared
             .iter()
-            .filter(|it| self.guard.kinds.resource(&gvk(it)).is_none())
+            .filter(|it| self.guard.cluster.kinds.resource(&gvk(it)).is_none())
             .map(|it| (it.group.clone(), it.kind.clone()))
             .collect();
         let scopes = self.scopes(&declared);
@@ -375,11 +367,11 @@ impl Shell {
 
     fn surroundings(&self, object: &ObjectId) -> ObjectSurroundings {
         let autoscalers = {
-            let index = self.guard.releases.index().read();
-            self.guard.autoscalers.of_workload(object, &index)
+            let index = self.guard.cluster.releases.index().read();
+            self.guard.cluster.autoscalers.of_workload(object, &index)
         };
-        let allowances = self.guard.allowances.named(object);
-        let departed = self.guard.autoscalers.departed(object);
+        let allowances = self.guard.cluster.allowances.named(object);
+        let departed = self.guard.cluster.autoscalers.departed(object);
         ObjectSurroundings {
             now: Circumstances { allowances, autoscalers, ..Circumstances::default() },
             departed,
@@ -392,10 +384,10 @@ impl Shell {
         let mut scopes = HashMap::new();
         for resource in declared {
             let gvk = gvk(resource);
-            let facts = self.guard.kinds.catalog();
+            let facts = self.guard.cluster.kinds.catalog();
             let namespaced = facts.facts(&gvk.group, &gvk.kind).is_some_and(|facts| facts.namespaced);
-            let Some(served) = self.guard.kinds.resource(&gvk) else { continue };
-            let namespaces = self.guard.namespaces.iter().cloned().map(Some);
+            let Some(served) = self.guard.cluster.kinds.resource(&gvk) else { continue };
+            let namespaces = self.guard.cluster.namespaces.iter().cloned().map(Some);
             let everywhere = namespaces.len() == 0 || !namespaced;
             for namespace in namespaces.filter(|_| !everywhere).chain(everywhere.then_some(None)) {
                 let scope = WatchScope {
@@ -408,34 +400,6 @@ impl Shell {
             }
         }
         scopes
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Commands that wait at most; a sender of more waits.
-const WAITING: usize = 1024;
-
-#[derive(Debug)]
-pub struct LoopInputs {
-    /// Whether this replica acts. A replica that does not act still watches and judges, so that a
-    /// hand-over is instant, but writes nothing and reports nothing as repaired.
-    pub leading: channel::Receiver<bool>,
-    pub commands: mpsc::Receiver<LoopOrder>,
-    /// The releases whose repairs are suspended from the start, until a command resumes them.
-    pub suspended: SuspendedReleases,
-}
-
-impl LoopInputs {
-    pub fn new(leading: bool) -> (Self, channel::Sender<bool>, mpsc::Sender<LoopOrder>) {
-        let (lead, leading) = channel::channel(leading);
-        let (command, commands) = mpsc::channel(WAITING);
-        (Self { leading, commands, suspended: SuspendedReleases::new() }, lead, command)
     }
 }
 
@@ -493,13 +457,13 @@ async fn follow_objects(
         };
         // As after an upgrade of the API server to one without this version.
         if event.is_not_found() {
-            guard.kinds.doubt();
+            guard.cluster.kinds.doubt();
         }
         let seen = match event {
             WatchEvent::Relisting => ObjectNews::Relisting,
             WatchEvent::Listed(live) => {
                 if !is_judged {
-                    read_declared(&guard.releases, &live.sighting.id);
+                    read_declared(&guard.cluster.releases, &live.sighting.id);
                 }
                 ObjectNews::Object { live: Box::new(live), is_listed: true }
             }
@@ -555,7 +519,7 @@ const READ_TIME: Duration = Duration::from_secs(10);
 /// Carries out a piece of work for a release, and returns the outcome.
 async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: ApiWork) -> LoopNews {
     let done = match work {
-        ApiWork::ReadRecords { release } => match guard.releases.fresh(&release, READ_TIME).await {
+        ApiWork::ReadRecords { release } => match guard.cluster.releases.fresh(&release, READ_TIME).await {
             Ok(_) => return LoopNews::Records(errand, release),
             Err(error) => Err(WorkFailure::unanswered(&error.to_string())),
         },
@@ -585,12 +549,12 @@ fn fault(error: &ClusterError) -> Fault {
 
 fn target(guard: &Guard, object: &ObjectId, version: &str) -> Result<ObjectTarget, WorkFailure> {
     let unserved = || WorkFailure { fault: Fault::Unserved, message: ClusterError::Unserved.to_string() };
-    guard.kinds.target(object, version).ok_or_else(unserved)
+    guard.cluster.kinds.target(object, version).ok_or_else(unserved)
 }
 
 async fn read_object(guard: &Guard, object: &ObjectId, version: &str) -> Result<WorkOutcome, WorkFailure> {
     let target = target(guard, object, version)?;
-    let live = guard.objects.read(&target).await.map_err(call_failure)?;
+    let live = guard.cluster.objects.read(&target).await.map_err(call_failure)?;
     Ok(WorkOutcome::Object { live: live.map(Box::new), version: target.resource.version })
 }
 
@@ -600,7 +564,7 @@ async fn read_document(
     revision: u64,
     object: &ObjectId,
 ) -> Result<WorkOutcome, WorkFailure> {
-    let document = guard.releases.document(release, revision, object, READ_TIME).await;
+    let document = guard.cluster.releases.document(release, revision, object, READ_TIME).await;
     let document = document.map_err(|error| WorkFailure {
         fault: match error {
             ClusterError::NoRecord { .. } | ClusterError::Unbelievable { .. } => Fault::NoRecord,
@@ -624,12 +588,15 @@ async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result
         namespace: None,
         name: format!("{plural}.{}", object.group).into(),
     };
-    let sighting = guard.objects.sight(&target(guard, &definition, "v1")?).await.map_err(call_failure)?;
+    let sighting =
+        guard.cluster.objects.sight(&target(guard, &definition, "v1")?).await.map_err(call_failure)?;
     Ok(WorkOutcome::Definition { deleting: sighting.is_some_and(|sighting| sighting.deleting) })
 }
 
 async fn ask_arbiter(guard: &Guard, question: &DryRunQuestion) -> Result<WorkOutcome, WorkFailure> {
-    let Some(arbiter) = &guard.arbiter else { return Err(WorkFailure::unanswered("nobody may be asked")) };
+    let Some(arbiter) = &guard.cluster.arbiter else {
+        return Err(WorkFailure::unanswered("nobody may be asked"));
+    };
     match arbiter.canonical(question, READ_TIME).await {
         Ok(canonical) => Ok(WorkOutcome::Canonical(Arc::new(Secret((*canonical).clone())))),
         Err(error) => {
@@ -651,7 +618,7 @@ async fn probe(
     Secret(document): Secret,
 ) -> Result<WorkOutcome, WorkFailure> {
     let target = target(guard, object, version)?;
-    guard.objects.dry_run_create(&target, &document).await.map_err(write_failure)?;
+    guard.cluster.objects.dry_run_create(&target, &document).await.map_err(write_failure)?;
     Ok(WorkOutcome::Written(Secret(Value::Null)))
 }
 
@@ -660,7 +627,7 @@ async fn write_object(
     target: &ObjectTarget,
     write: Write,
 ) -> Result<WorkOutcome, WorkFailure> {
-    let objects = &guard.objects;
+    let objects = &guard.cluster.objects;
     let written = match write {
         Write::Create { document, manager } => objects.create(target, &document.0, &manager).await,
         Write::Apply { document, manager } => objects.apply(target, &document.0, &manager, true).await,

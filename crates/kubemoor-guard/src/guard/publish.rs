@@ -21,7 +21,7 @@ use kubemoor_verdict::message;
 
 pub(super) fn report(guard: &Guard, report: LoopReport) {
     complain(guard, &report);
-    guard.state.publish(report);
+    guard.cluster.state.publish(report);
 }
 
 pub(super) fn publish(guard: &Guard, told: Occurrence) {
@@ -40,7 +40,7 @@ pub(super) fn publish(guard: &Guard, told: Occurrence) {
                 let detail = format!("by an order to repair Helm release {release}");
                 keep_brake(guard, Act::ReleaseBrake, namespace.as_deref(), detail);
             }
-            guard.state.tell(Happening::Eased { namespace });
+            guard.cluster.state.tell(Happening::Eased { namespace });
         }
         Occurrence::Braked { namespace, drifting } => publish_brake(guard, namespace, &drifting),
         Occurrence::Held { release, until } => publish_hold(guard, &release, until),
@@ -67,7 +67,7 @@ fn publish_brake(guard: &Guard, namespace: Option<String>, drifting: &Drifting) 
     };
     let detail = format!("{drifting} of {declared} declared objects drift");
     keep_brake(guard, Act::EngageBrake, namespace.as_deref(), detail);
-    guard.state.tell(Happening::Braked { namespace, drifting, declared });
+    guard.cluster.state.tell(Happening::Braked { namespace, drifting, declared });
 }
 
 /// Keeps that repairs stop, or go on: of one namespace or everywhere.
@@ -165,7 +165,7 @@ fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, dr
         object,
         (repaired, drift.findings.iter().map(RowChange::of).collect(), &detail.join("; ")),
     );
-    guard.state.tell(Happening::Object(Box::new(Incident {
+    guard.cluster.state.tell(Happening::Object(Box::new(Incident {
         release: release.id.clone(),
         revision: release.state.revision,
         drifted: drift.shown(object),
@@ -198,7 +198,7 @@ fn trace(release: &Release, object: &ObjectId, drift: &ObjectDrift, outcome: &'s
 /// Logs the errors of a chart's annotations once.
 fn complain(guard: &Guard, report: &LoopReport) {
     let Some((object, flaw)) = report.flaws.first() else { return };
-    if guard.state.report(&report.release).is_some_and(|before| before.flaws == report.flaws) {
+    if guard.cluster.state.report(&report.release).is_some_and(|before| before.flaws == report.flaws) {
         return;
     }
     tracing::warn!(

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::case::{Aspect, Judgement, ReviewCase, governing};
-use super::look::{LOOKS, LiveCluster, Looker, Unreached};
+use super::look::{LOOKS, Looker, Unreached};
+use crate::LiveCluster;
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::allowances::{AllowanceRequest, resource};
 use kubemoor_cluster::client::call::ClusterError;

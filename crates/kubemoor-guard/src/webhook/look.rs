@@ -20,17 +20,12 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
 use super::case::{Aspect, Basis, Judgement, ReviewCase};
+use crate::LiveCluster;
 use kubemoor_cluster::client::call::ClusterError;
-use kubemoor_cluster::client::objects::Objects;
-use kubemoor_cluster::mirror::allowances::Allowances;
-use kubemoor_cluster::mirror::arbiter::{Arbiter, DryRunQuestion};
-use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
-use kubemoor_cluster::mirror::kinds::ServedKinds;
-use kubemoor_cluster::mirror::releases::Releases;
+use kubemoor_cluster::mirror::arbiter::DryRunQuestion;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
-use kubemoor_policy::agreement::SettledValues;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_verdict::claims::hangs_on_owner;
 use kubemoor_verdict::edit::{Circumstances, DryRunEvidence, EditOutcome, ObjectOwner, Rules};
@@ -51,22 +46,9 @@ const NAMED: Duration = Duration::from_millis(500);
 #[expect(clippy::large_enum_variant, reason = "there is one")]
 pub enum ReleaseSource {
     /// A cluster, whose records the index follows.
-    Cluster(Box<LiveCluster>),
+    Cluster(Arc<LiveCluster>),
     /// Files that were read at the start: there is nothing to read again.
     Fixed(RwLock<Index>),
-}
-
-pub struct LiveCluster {
-    pub releases: Arc<Releases>,
-    /// The arbiter; `None` where the guard makes no writes, not even dry runs.
-    pub arbiter: Option<Arc<Arbiter>>,
-    pub objects: Objects,
-    pub kinds: Arc<ServedKinds>,
-    pub allowances: Arc<Allowances>,
-    pub autoscalers: Arc<AutoscalerMirror>,
-    /// Values that dry runs have settled.
-    pub settled: Arc<SettledValues>,
-    pub client: kube::Client,
 }
 
 pub(super) struct Looker<'a> {

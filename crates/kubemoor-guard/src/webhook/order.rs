@@ -15,9 +15,10 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::look::LiveCluster;
 use super::review::{AdmissionRequest, AdmissionResponse, ReviewHead};
 use super::validate::Setup;
+use crate::LiveCluster;
+use crate::guard::state::LoopState;
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::guarded::KIND;
@@ -29,6 +30,7 @@ use kubemoor_helm::release::Release;
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_policy::guarded::{GuardedReleaseSpec, Suspension};
 use kubemoor_policy::signing::{CONFIRMED_BY, OrderGrant, Ticket, TicketOrder, Verb, hex};
+use kubemoor_reconcile::report::DriftKind;
 use kubemoor_runtime::callers::CallerSecrets;
 use kubemoor_verdict::message::{Unwritten, of_order};
 
@@ -49,16 +51,6 @@ pub const PROBE_ANSWER: &str = "the guard answers";
 /// The API group whose objects need more than the permission to update: the API server requires
 /// further permissions, which depend on the values.
 const ESCALATING: &str = "rbac.authorization.k8s.io";
-
-/// Returns the objects of a release that are not repaired without a person's confirmation, and the
-/// action of a repair on each.
-pub type Unconfirmed = dyn Fn(&ReleaseId) -> Vec<(Verb, ObjectId)> + Send + Sync;
-
-pub struct OrderDesk {
-    /// The objects that the loop leaves unchanged until a person confirms the repair.
-    pub unconfirmed: Box<Unconfirmed>,
-    pub callers: CallerSecrets,
-}
 
 pub(super) fn is_order(head: &ReviewHead) -> bool {
     head.resource.resource == "guardedreleases"
@@ -81,7 +73,7 @@ pub(super) fn objects(request: &AdmissionRequest<'_>) -> Option<(Value, Value)> 
 pub(super) async fn answer(
     request: &AdmissionRequest<'_>,
     (old, new): (&Value, &Value),
-    (orders, live): (&OrderDesk, &LiveCluster),
+    (live, callers): (&LiveCluster, &CallerSecrets),
     deadline: Instant,
 ) -> AdmissionResponse {
     // A ticket is for one object, whose uid the API server has not made yet when it is created.
@@ -103,7 +95,7 @@ pub(super) async fn answer(
     let release = ReleaseId { namespace: (&**namespace).into(), name: (&**name).into() };
     let known = live.releases.index().read().release(&release).cloned();
     let Some(known) = known else { return AdmissionResponse::allow() };
-    let (objects, refused) = ask_grants(&known, &request.actor, orders, live, deadline).await;
+    let (objects, refused) = ask_grants(&known, &request.actor, live, deadline).await;
     let answer = refused.iter().take(NAMED).fold(AdmissionResponse::allow(), |answer, why| answer.warn(why));
     let answer = match refused.len().checked_sub(NAMED).filter(|more| *more > 0) {
         Some(more) => answer.warn(format!("{more} more objects stay as they are")),
@@ -120,7 +112,7 @@ pub(super) async fn answer(
         objects,
     };
     let order = TicketOrder { release: &release, uid: &uid, at: &at };
-    let secret = orders.callers.secret();
+    let secret = callers.secret();
     let key = secret.signing().filter(|_| !ticket.objects.is_empty());
     let text = key.and_then(|key| ticket.sign(key, &order).ok());
     answer.patch(annotating(new, text))
@@ -131,11 +123,10 @@ pub(super) async fn answer(
 async fn ask_grants(
     release: &Arc<Release>,
     user: &Actor,
-    orders: &OrderDesk,
     live: &LiveCluster,
     deadline: Instant,
 ) -> (Vec<OrderGrant>, Vec<String>) {
-    let mut open = (orders.unconfirmed)(&release.id);
+    let mut open = unconfirmed(&live.state, &release.id);
     let beyond = open.split_off(open.len().min(OBJECTS));
     let within = deadline.saturating_duration_since(Instant::now());
     let target = |object: &ObjectId| {
@@ -209,6 +200,16 @@ async fn ask_grants(
     }
     refused.extend(beyond.iter().map(|(_, object)| of_order(object, &release.id, Unwritten::OrderAgain)));
     (granted, refused)
+}
+
+/// The objects of a release that the loop leaves unchanged until a person confirms the repair, and what a repair does to each.
+fn unconfirmed(state: &LoopState, release: &ReleaseId) -> Vec<(Verb, ObjectId)> {
+    let Some(report) = state.report(release) else { return Vec::new() };
+    let is_missing = |object: &ObjectId| {
+        report.drifted.iter().any(|it| it.kind == DriftKind::Missing && *it.object == *object)
+    };
+    let verb = |object: &ObjectId| if is_missing(object) { Verb::Create } else { Verb::Update };
+    report.unconfirmed.iter().map(|object| (verb(object), object.clone())).collect()
 }
 
 fn word(verb: Verb) -> &'static str {

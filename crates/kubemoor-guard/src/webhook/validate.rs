@@ -24,7 +24,7 @@ use super::case::{Aspect, HeldRecords, Judgement, ReviewCase, ReviewSubject, cer
 use super::hints::{self, UserRights};
 use super::intake::{CallerGate, Intake, Received, ReviewStage, Submission, UnreadCause};
 use super::look::{Looker, ReleaseSource, Unreached};
-use super::order::{self, OrderDesk};
+use super::order;
 use super::repeats::{EditRepeats, ObjectVersion};
 use super::review::{self, AdmissionRequest, AdmissionResponse, AuditKey, ReviewError, ReviewHead};
 use super::shares::{FairTurns, HeldTurn, aside};
@@ -79,8 +79,6 @@ pub struct Setup {
     pub own_account: Option<String>,
     /// The namespace that Kubemoor runs in, whose objects only the loop guards.
     pub own_namespace: Option<String>,
-    /// The source of answers to repair orders; `None` if nothing is repaired.
-    pub orders: Option<OrderDesk>,
     pub metrics: AdmissionMetrics,
     pub ledger: LedgerHandle,
     pub notifiers: Notifiers,
@@ -306,13 +304,12 @@ impl Validator {
         deadline: Instant,
     ) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
         let mut answer = AdmissionResponse::allow();
-        if let (Received::Whole(bytes), Some(orders), ReleaseSource::Cluster(live)) =
-            (body, &self.setup.orders, &self.setup.source)
-        {
+        if let (Received::Whole(bytes), ReleaseSource::Cluster(live)) = (body, &self.setup.source) {
             let request = AdmissionRequest::parse(bytes)?;
             if let Some((old, new)) = order::objects(&request) {
                 order::record_acts(&self.setup, &request, &old, &new);
-                answer = Box::pin(order::answer(&request, (&old, &new), (orders, live), deadline)).await;
+                let callers = self.setup.door.callers();
+                answer = Box::pin(order::answer(&request, (&old, &new), (live, callers), deadline)).await;
             }
         }
         Ok((answer, Verdict::allow(VerdictReason::NotDeclared)))

@@ -46,7 +46,7 @@ fn row(number: usize) -> LedgerRow {
 /// A ledger at this URL that keeps so many rows.
 fn ledger(url: &str, rows: u64, out: &Out) -> (LedgerHandle, LedgerWriter) {
     let retention = Retention { age: Duration::MAX, rows };
-    let settings = config::LedgerSettings { url: url.parse().unwrap(), cluster_name: None, retention };
+    let settings = config::LedgerSettings { url: url.parse().unwrap(), retention };
     LedgerHandle::spilling_to(out.clone(), settings, LedgerMetrics::default()).unwrap()
 }
 
@@ -255,7 +255,7 @@ async fn every_row_is_logged_in_order_without_a_database() {
 async fn invalid_ledger_url_fails_at_once_without_showing_the_password() {
     let retention = Retention { age: Duration::MAX, rows: 1 };
     let url: LedgerUrl = "postgres://moor:hunter2@db:notaport/x".parse().unwrap();
-    let settings = config::LedgerSettings { url, cluster_name: None, retention };
+    let settings = config::LedgerSettings { url, retention };
     let error = LedgerHandle::new(settings, LedgerMetrics::default()).err().unwrap().to_string();
     assert!(error.starts_with("the ledger postgres://db:notaport/x cannot be used"), "{error}");
     assert!(!error.contains("hunter2"), "{error}");

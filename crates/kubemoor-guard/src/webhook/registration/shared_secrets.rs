@@ -26,7 +26,7 @@ use kubemoor_declare::model::ObjectId;
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_runtime::callers::{CallerSecrets, NextToken, RandomError, SharedCallerSecret};
-use kubemoor_runtime::config::{self, CallerProof};
+use kubemoor_runtime::config::CallerProof;
 use kubemoor_runtime::tls::{self, CertificateSource, Certificates, SharedCertificate, TlsError, holds};
 
 pub const CALLER_SECRET: &str = "kubemoor-caller";
@@ -300,7 +300,7 @@ impl Rotation {
     /// For a guard in `own_namespace`, else for one whose certificate is made in a directory. The guard is not ready
     /// before there is a token.
     pub fn new(
-        config: &config::CallerSettings,
+        proof: &CallerProof,
         own_namespace: Option<&str>,
         source: &CertificateSource,
         callers: CallerSecrets,
@@ -314,8 +314,8 @@ impl Rotation {
             (None, CertificateSource::SelfMade { directory, .. }) => TokenPlace::Directory(directory.clone()),
             (None, CertificateSource::Given { .. } | CertificateSource::Shared { .. }) => TokenPlace::Process,
         };
-        let pace = match config.proof {
-            CallerProof::Kept { life } => Some(RotationPace::new(life)),
+        let pace = match proof {
+            CallerProof::Kept { life } => Some(RotationPace::new(*life)),
             CallerProof::File(_) | CallerProof::Certificate => None,
         };
         Self { place, callers, pace, known }

@@ -15,11 +15,8 @@ fn client() -> kube::Client {
 
 fn rotation(directory: &std::path::Path) -> Rotation {
     let source = CertificateSource::SelfMade { directory: directory.to_owned(), names: Vec::new() };
-    let config = config::CallerSettings {
-        proof: CallerProof::Kept { life: Duration::from_secs(20) },
-        client_ca: None,
-    };
-    Rotation::new(&config, None, &source, CallerSecrets::default(), Readiness::new().condition("callers"))
+    let proof = CallerProof::Kept { life: Duration::from_secs(20) };
+    Rotation::new(&proof, None, &source, CallerSecrets::default(), Readiness::new().condition("callers"))
 }
 
 #[test]
