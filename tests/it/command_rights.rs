@@ -86,14 +86,8 @@ impl Trove {
         let words: Vec<_> = command.split(' ').collect();
         let more: &[&str] = match command {
             "allow" => return self.allow(),
-            "audit" | "audit report" => {
-                let words: Vec<_> = words.into_iter().map(str::to_owned).collect();
-                return [words, self.guard.asked().to_vec()].concat();
-            }
-            "policy replay" => {
-                let words = words.into_iter().chain([POLICIES]).map(str::to_owned).collect();
-                return [words, self.guard.asked().to_vec()].concat();
-            }
+            "audit" | "audit report" => &self.guard.asked(),
+            "policy replay" => &[&[POLICIES][..], &self.guard.asked()].concat(),
             "diff" | "diff --settle" | "forecast" | "reconcile --dry-run" => &["trove", "-o", "json"],
             "explain" => &["deployment/trove", "-o", "json"],
             "revoke" => &["deployment/trove"],
@@ -312,8 +306,7 @@ async fn user_without_rights_cannot_detect_existing_objects() {
         &[&allow[..], &["-n", here, "-o", "json"]].concat(),
     );
     let allowance = made.json()["name"].as_str().unwrap().to_owned();
-    let asked = trove.guard.asked();
-    let [server, url, authority, file] = asked.each_ref().map(String::as_str);
+    let [server, url, authority, file] = trove.guard.asked();
     let nobody = Member::new(&trove.scene.control_plane).await;
     let commands: [&[&str]; 21] = [
         &["diff", "NAME"],

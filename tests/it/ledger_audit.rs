@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, Postgres, SOON, Scene, charts, eventually, folder, items,
+    ControlPlane, Guard, Identity, Postgres, SOON, Scene, charts, eventually, folder, items, within,
 };
 
 fn audit(arguments: &[&str]) -> Output {
@@ -21,7 +21,6 @@ fn rows(output: &Output) -> Vec<Value> {
 /// A guarded release, of which the guard denied a change.
 pub(crate) struct Denied {
     pub(crate) shop: Scene,
-    settings: String,
     /// The flag for the guard's database.
     database: String,
 }
@@ -33,8 +32,8 @@ impl Denied {
         shop.wait_until_guarded(&settings).await;
         let patch = json!({"data": {"level": "debug"}});
         shop.alice.merge(&settings, &patch).await.refused("shop").unwrap();
-        let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
-        Self { shop, settings, database }
+        let database = shop.guard().database();
+        Self { shop, database }
     }
 
     /// The flags for all rows of the release as JSON.
@@ -44,15 +43,13 @@ impl Denied {
 
     /// The newest row of the database with these flags, once there is one.
     async fn row(&self, flags: &[&str]) -> Value {
-        let flags = [&[self.database.as_str()], flags, &self.filter()].concat();
-        eventually(&format!("{flags:?} has a row"), SOON, || async { rows(&audit(&flags)).pop() }).await
+        eventually(&format!("{flags:?} has a row"), SOON, || async { self.shop.rows(flags).pop() }).await
     }
 
     /// Waits until the database has Helm's own records: what they came to say, and who wrote them.
     pub(crate) async fn wait_for_records(&self) {
-        let all = [&[self.database.as_str()], &self.filter()[..]].concat();
         eventually("the records of the release are kept", SOON, || async {
-            let rows = rows(&audit(&all));
+            let rows = self.shop.rows(&["--release", "shop"]);
             let said = |kind: &str, verdict: &str, user: &str| {
                 rows.iter().any(|row| row["kind"] == kind && row["verdict"] == verdict && row["user"] == user)
             };
@@ -81,7 +78,6 @@ async fn audit_finds_denied_change_in_database_and_through_guard() {
 
     let kubeconfig = ControlPlane::get().kubeconfig(Identity::Alice);
     let guard = denied.shop.guard().asked();
-    let guard = guard.each_ref().map(String::as_str);
     let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
     let asked = [
         &kubeconfig[..],
@@ -106,27 +102,10 @@ async fn audit_finds_denied_change_in_database_and_through_guard() {
         assert!(lines[0].starts_with("\"time\",\"kind\",\"verdict\""), "{sheet}");
         assert!(lines[1].contains("\"Deny\"") && lines[1].contains("debug"), "{sheet}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn audit_prints_no_headers_on_demand() {
-    let denied = Denied::install("audit-sorted").await;
-    denied.wait_for_records().await;
     let here = [denied.database.as_str(), "-n", &denied.shop.namespace];
     let table = |flags: &[&str]| String::from_utf8(audit(&[&here[..], flags].concat()).stdout).unwrap();
     let (headed, bare) = (table(&[]), table(&["--no-headers"]));
     assert!(headed.starts_with("TIME") && bare.starts_with("20"), "{headed}{bare}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn repair_of_an_unseen_deletion_is_a_row() {
-    let denied = Denied::install("audit-repair").await;
-    let controller = Caller::new(ControlPlane::get(), Identity::NamespaceController).await;
-    controller.delete(&denied.settings).await.done().unwrap();
-    let row = denied.row(&["--verdict", "Recreated"]).await;
-    assert_eq!((&row["kind"], &row["object"]["name"]), (&json!("repair"), &json!("settings")), "{row}");
 }
 
 /// Runs `kubemoor audit`, which fails with these words, and counts its lines.
@@ -161,7 +140,6 @@ async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
     let guard = Guard::shared().await;
     let (here, text) = (guard.admin_url(""), path("text.db"));
     let asked = guard.asked();
-    let asked = asked.each_ref().map(String::as_str);
     for (arguments, says) in [
         (vec!["--ledger", &format!("sqlite:{}", path("none.db"))], "there is no ledger at"),
         (vec!["--ledger", &format!("sqlite:{}", path("empty.db"))], "version 0 of the tables"),
@@ -237,17 +215,12 @@ async fn audit_shows_rows_of_contexts_namespace_and_reports_omitted_ones() {
     let shop = Scene::shared().install("audit-namespace", charts::SETTINGS).await;
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
-    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+    let database = shop.guard().database();
     // The API server may ask about a refused update twice: the last one tells that all rows are there.
     for level in ["debug", "trace", "last"] {
         shop.alice.merge(&settings, &json!({"data": {"level": level}})).await.refused("shop").unwrap();
     }
-    let folder = folder("audit-namespace");
-    let kubeconfig = folder.join("kubeconfig");
-    let text = std::fs::read_to_string(ControlPlane::get().kubeconfig(Identity::Alice)).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
-    config["contexts"][0]["context"]["namespace"] = json!(shop.namespace);
-    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let kubeconfig = within(&ControlPlane::get().kubeconfig(Identity::Alice), &shop.namespace);
     let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
 
     let denied = [database.as_str(), "--verdict", "Deny", "-o", "json"];
@@ -293,10 +266,9 @@ async fn a_report_tells_who_was_denied_what() {
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     shop.alice.merge(&settings, &json!({"data": {"level": "debug"}})).await.refused("shop").unwrap();
-    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+    let database = shop.guard().database();
     let kubeconfig = ControlPlane::get().kubeconfig(Identity::Alice);
     let asked = shop.guard().asked();
-    let asked = asked.each_ref().map(String::as_str);
     let through_guard = [&asked[..], &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat();
     for source in [&[database.as_str()][..], &through_guard] {
         let report = |form: &str| {

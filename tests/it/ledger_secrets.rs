@@ -2,14 +2,12 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::ledger_unjudged::rows;
-use crate::support::{Caller, ControlPlane, Guard, Identity, Receiver, SOON, Scene, eventually, items, moor};
+use crate::support::{Caller, ControlPlane, Guard, Identity, Receiver, SOON, Scene, eventually, moor, run};
 
 const DECLARED: &str = "planted-declared-5e8c";
 const EDITED: &str = "planted-edited-91ab";
@@ -117,16 +115,8 @@ async fn guard_output_contains_no_value_of_a_secret() {
     controller.delete(&secret).await.done().unwrap();
     eventually("the Secret is back", SOON, || async { shop.alice.get(&secret).await.done() }).await;
 
-    let ledger = format!("sqlite:{}", shop.guard().ledger().display());
-    let audit = |format: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
-        command.args(["audit", "--ledger", &ledger, "-n", &shop.namespace, "-o", format]);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        output.stdout
-    };
     eventually("all five refusals and the repair are kept", SOON, || async {
-        let rows = items(&String::from_utf8(audit("json")).unwrap());
+        let rows = shop.rows(&[]);
         // Two of the refusals are equal.
         let times = |row: &serde_json::Value| 1 + row["repeats"].as_u64().unwrap_or_default();
         let count =
@@ -135,7 +125,7 @@ async fn guard_output_contains_no_value_of_a_secret() {
     })
     .await;
     // That the values differ shows all the same.
-    let rows = items(&String::from_utf8(audit("json")).unwrap());
+    let rows = shop.rows(&[]);
     let row = rows.iter().find(|row| row.to_string().contains("\"/data/password\"")).unwrap();
     let field = row["fields"].as_array().unwrap().iter().find(|it| it["path"] == "/data/password").unwrap();
     assert!(field["old"].as_str().unwrap().starts_with("(redacted "), "{row}");
@@ -143,7 +133,8 @@ async fn guard_output_contains_no_value_of_a_secret() {
     assert_ne!(field["new"], field["old"], "{row}");
 
     for format in ["table", "json", "yaml"] {
-        check(&format!("audit -o {format}"), &audit(format));
+        let ran = run(&["audit", &shop.guard().database(), "-n", &shop.namespace, "-o", format], "");
+        check(&format!("audit -o {format}"), ran.out.as_bytes());
     }
     check_outputs(&shop).await;
 }
@@ -187,7 +178,10 @@ async fn drift_reports_contain_no_value_of_a_secret() {
     check("the notifications", &receiver.received());
     check("the log", guard.log().as_bytes());
     check("the metrics", guard.metrics().await.as_bytes());
-    eventually("the repair is kept", SOON, || async { !rows(&guard, "Restored").is_empty() }).await;
+    eventually("the repair is kept", SOON, || async {
+        !guard.rows(&["-A", "--verdict", "Restored"]).is_empty()
+    })
+    .await;
     check_files(guard.ledger());
     let events = here.kubectl(Identity::Admin, &["get", "events", "-A", "-o", "json"]);
     check("the events", &events.stdout);

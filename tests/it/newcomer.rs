@@ -61,7 +61,6 @@ async fn newcomer_finds_cause_exception_and_culprit_in_two_commands_each() {
 
     // From the denial to who touched the object in the last month, as a spreadsheet.
     let asked = shop.guard().asked();
-    let asked = asked.each_ref().map(String::as_str);
     let sheet = eventually("the denial is in the sheet", SOON, || async {
         let mut person =
             Newcomer { read: person.read.clone(), kubeconfig: person.kubeconfig.clone(), ..person };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::ledger::{FOREVER, Written, both, row};
 use crate::support::{
-    ControlPlane, Guard, Identity, SOON, Scene, charts, drift_policy, eventually, folder, moor,
+    ControlPlane, Guard, Identity, SOON, Scene, charts, data_review, drift_policy, eventually, folder, moor,
 };
 
 /// A directory with one policy.
@@ -35,9 +35,8 @@ async fn denied_change_passes_replay_with_policy_that_ignores_it() {
     shop.wait_until_guarded(&settings).await;
     let patch = json!({"data": {"level": "debug"}});
     shop.alice.merge(&settings, &patch).await.refused("shop").unwrap();
-    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+    let database = shop.guard().database();
     let asked = shop.guard().asked();
-    let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
     let here = ["-n", &shop.namespace, "--since", "1h"];
 
     let ignoring =
@@ -78,25 +77,15 @@ async fn permitted_change_is_stored_once_an_hour_for_stricter_replay() {
     let directory = policies(&json!({"ignore": [{"paths": ["/data/image"]}]}));
     let flags = ["--edits=Deny".to_owned(), format!("--policies={}", directory.display())];
     let guard = Guard::start_embedded(&flags.each_ref().map(String::as_str)).await;
-    let object = |image: &str, other: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {
-                "name": "settings", "namespace": "shop", "labels": {"app.kubernetes.io/managed-by": "Helm"},
-                "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
-            },
-            "data": {"image": image, "other": other},
-        })
-        .to_string()
-    };
-    let edit = async |old: &str, new: &str| {
-        guard.judge(crate::support::Review::of_settings("shop", old, new).text()).await.passes()
+    let edit = async |image: &str, other: &str| {
+        let (old, new) = (json!({"image": "a", "other": ""}), json!({"image": image, "other": other}));
+        guard.judge(data_review(("shop", "web"), "settings", &old, &new)).await.passes()
     };
     for image in ["b", "c", "d"] {
-        assert!(edit(&object("a", ""), &object(image, "")).await, "{image}");
+        assert!(edit(image, "").await, "{image}");
     }
-    assert!(edit(&object("a", ""), &object("a", "more")).await, "nothing declared changes");
-    let ledger = format!("--ledger=sqlite:{}", guard.ledger().display());
+    assert!(edit("a", "more").await, "nothing declared changes");
+    let ledger = guard.database();
     let told = eventually("the change is kept", SOON, || async {
         let (code, told) = replay(&json!({"edits": "Deny"}), &[&ledger, "-A"]);
         if code == 1 { Ok(told) } else { Err(told.to_string()) }

@@ -61,8 +61,14 @@ async fn status_of_a_stopped_guard_is_stale() {
     }
     let ordered = run(&scene, &["reconcile", RELEASE]);
     assert!(ordered.code == 1 && ordered.out.contains("waits for a guard that runs"), "{ordered:?}");
+    // Each command that reads says so first.
+    let first = |ran: Ran| ran.error.lines().next().unwrap_or_default().to_owned();
+    let said = first(run(&scene, &["get", "releases"]));
+    assert!(said.contains("no guard runs") && said.contains("since 20"), "{said}");
 
     scene.alice.delete(LEASE).await.done().unwrap();
+    let said = first(run(&scene, &["get", "allowances"]));
+    assert!(said.contains("the Lease does not exist"), "{said}");
     let shown = row(&scene);
     assert!(shown["message"].as_str().unwrap().contains("no guard runs"), "{shown}");
     guard.start_again().await;
@@ -147,16 +153,12 @@ async fn status_diff_and_explain_report_lost_ownership_as_same_drift() {
 async fn audit_shows_recorded_edits_that_deny_would_refuse() {
     let scene = Scene::own().install("recorded", charts::TWO).await;
     let guard = scene.start_guard(&["--register", "--edits", "Record"]).await;
-    let ledger = format!("--ledger=sqlite:{}", guard.ledger().display());
-    let audit = || {
-        crate::support::run(&["audit", &ledger, "-A", "--would-deny", "--release", RELEASE, "-o", "yaml"], "")
-    };
     eventually("the edit is told of", SOON, || async {
         scene
             .edit(&scene.config_map("settings"), json!({"data": {"level": Timestamp::now().to_string()}}))
             .await;
-        let told = audit();
-        if told.out.contains("/data/level") { Ok(()) } else { Err(format!("{told:?}")) }
+        let told = json!(guard.rows(&["-A", "--would-deny", "--release", RELEASE])).to_string();
+        if told.contains("/data/level") { Ok(()) } else { Err(told) }
     })
     .await;
 }

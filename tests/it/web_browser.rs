@@ -1,11 +1,8 @@
 //! The web page in a real browser: it loads, keeps to its window, keeps nobody out, and works by keyboard.
 
-use std::fs;
-use std::path::PathBuf;
+use serde_json::json;
 
-use serde_json::{Value, json};
-
-use crate::support::{Browser, ENTER, Guard, Identity, Look, Member, Page, Scene, charts, folder};
+use crate::support::{Browser, ENTER, Guard, Identity, Look, Member, Page, Scene, charts, contexts};
 
 const TEMPLATES: &str = concat!(
     charts::deployment!(r#"{name: app, image: "registry.example/shop/web:1.4.2"}"#),
@@ -67,8 +64,7 @@ async fn each_page_fits_its_window_and_keeps_nobody_out() {
     scene.policy("strict", json!({"edits": "Deny"})).await;
     let level = json!({"data": {"level": "trace"}});
     let denied = scene.alice.merge(&scene.config_map("settings"), &level).await.refusal().unwrap();
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let flags = guard.asked();
     let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
     let exceptions = scene.get(&scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances")).await;
     let exception = exceptions["items"][0]["metadata"]["name"].as_str().unwrap();
@@ -109,12 +105,14 @@ struct Visits {
 
 impl Visits {
     async fn of(scene: &Scene, guard: &Guard) -> Self {
-        let contexts = ["--context", "east", "--context", "west", "--context", "away"];
+        let flags_of_contexts = ["--context", "east", "--context", "west", "--context", "away"];
+        let here = &*scene.control_plane;
+        let away = [("away", "https://127.0.0.1:1")];
+        let clusters = contexts(Identity::Alice, &[("east", here), ("west", here)], &away);
         let nobody = Member::new(&scene.control_plane).await;
-        let asked = guard.asked();
-        let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+        let flags = guard.asked();
         Self {
-            several: Page::of(&clusters(scene), &contexts).await,
+            several: Page::of(&clusters, &flags_of_contexts).await,
             nobody: Page::of(&nobody.kubeconfig, &flags).await,
             alice: Page::open(&scene.control_plane, Identity::Alice, &flags).await,
             of_release: format!("namespace={}&name=shop", scene.namespace),
@@ -203,22 +201,6 @@ async fn pages_of_several_clusters_without_rights_and_after_orders_keep_nobody_o
         visits.inspect_answers(&browser).await;
         browser.end().await;
     }
-}
-
-/// A kubeconfig with two contexts for the scene's cluster, and one for a cluster that is away.
-fn clusters(scene: &Scene) -> PathBuf {
-    let text = fs::read_to_string(scene.control_plane.kubeconfig(Identity::Alice)).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
-    let near = config["contexts"][0]["context"].clone();
-    let away = json!({"cluster": "away", "user": near["user"]});
-    config["contexts"] = json!([
-        {"name": "east", "context": near}, {"name": "west", "context": near}, {"name": "away", "context": away},
-    ]);
-    let away = json!({"name": "away", "cluster": {"server": "https://127.0.0.1:1"}});
-    config["clusters"].as_array_mut().unwrap().push(away);
-    let path = folder("clusters").join("kubeconfig");
-    fs::write(&path, config.to_string()).unwrap();
-    path
 }
 
 #[tokio::test(flavor = "multi_thread")]

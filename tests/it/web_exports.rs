@@ -24,8 +24,7 @@ async fn exports_hold_whole_rows_and_nothing_that_a_spreadsheet_runs() {
     scene.kubectl_as(USER, GROUP, &["scale", "deployment/web", "--replicas=7"]).unwrap_err();
     let secret = json!({"data": {"password": STANDARD.encode(PLANTED[1])}});
     scene.alice.merge(&scene.core("secrets/key"), &secret).await.refused("shop").unwrap();
-    let asked = scene.guard().asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let flags = scene.guard().asked();
     let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
     let rows = format!("namespace={}&since=1h", scene.namespace);
     let csv = eventually("both rows are exported", SOON, || async {

@@ -1,24 +1,8 @@
 //! The web page reaches the guard of each cluster through the API server, with the visitor's kubeconfig alone.
 
-use std::fs;
-use std::path::PathBuf;
-
 use reqwest::StatusCode;
-use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, HOME, House, Identity, Page, SOON, eventually, folder};
-
-/// A kubeconfig with two contexts for one cluster.
-fn twins(control_plane: &ControlPlane) -> PathBuf {
-    let text = fs::read_to_string(control_plane.kubeconfig(Identity::Admin)).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
-    let context = config["contexts"][0]["context"].clone();
-    config["contexts"] = json!([{"name": "east", "context": context}, {"name": "west", "context": context}]);
-    config["current-context"] = json!("east");
-    let path = folder("twins").join("kubeconfig");
-    fs::write(&path, config.to_string()).unwrap();
-    path
-}
+use crate::support::{ControlPlane, HOME, House, Identity, Page, SOON, contexts, eventually};
 
 async fn wait_for(page: &Page, path: &str, words: &str) -> String {
     eventually(&format!("{path} says {words:?}"), SOON, || async {
@@ -33,7 +17,8 @@ async fn wait_for(page: &Page, path: &str, words: &str) -> String {
 async fn each_cluster_shows_its_ledger_without_its_guard_address() {
     let control_plane = ControlPlane::start();
     let mut house = House::new(&control_plane).await;
-    let page = Page::of(&twins(&control_plane), &[]).await;
+    let twins = contexts(Identity::Admin, &[("east", &*control_plane), ("west", &*control_plane)], &[]);
+    let page = Page::of(&twins, &[]).await;
     // An export is of one cluster.
     assert_eq!(page.get("ledger.csv").await.status, StatusCode::NOT_FOUND);
     let whole =

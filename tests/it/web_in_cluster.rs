@@ -11,16 +11,11 @@ use crate::support::{
     PAGE_HOST, RELEASE, Right, SOON, Scene, Shown, WARNING, charts, eventually, folder, form, form_token,
     wait_until_guarded,
 };
+use crate::web::assert_holds;
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
 const FORM: &str = "application/x-www-form-urlencoded";
-
-fn assert_holds(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{part} is not in {text}");
-    }
-}
 
 /// The account of the page may do nothing.
 fn assert_page_has_no_rights(control_plane: &ControlPlane) {

@@ -1,11 +1,8 @@
 //! Numbers of the web page lead to the rows that they count, for every visitor who sees the numbers.
 
-use std::fs;
-use std::path::PathBuf;
+use serde_json::json;
 
-use serde_json::{Value, json};
-
-use crate::support::{Guard, Member, Page, Right, SOON, Scene, charts, eventually, folder};
+use crate::support::{Guard, Member, Page, Right, SOON, Scene, charts, eventually, within};
 use crate::web_fleet_numbers::listed;
 
 const TEMPLATES: &str = concat!(
@@ -26,15 +23,6 @@ async fn troubled() -> (Scene, Guard) {
     let level = json!({"data": {"level": "debug"}});
     scene.alice.merge(&scene.config_map("settings"), &level).await.refused("shop").unwrap();
     (scene, guard)
-}
-
-/// A kubeconfig of the member whose context names a namespace.
-pub(crate) fn within(member: &Member, namespace: &str) -> PathBuf {
-    let mut config: Value = serde_json::from_str(&fs::read_to_string(&member.kubeconfig).unwrap()).unwrap();
-    config["contexts"][0]["context"]["namespace"] = json!(namespace);
-    let path = folder("within").join("kubeconfig");
-    fs::write(&path, config.to_string()).unwrap();
-    path
 }
 
 /// The addresses that a page leads to.
@@ -92,12 +80,11 @@ async fn assert_links_lead_to_rows(page: &Page, text: &str) {
 #[ignore = "slow: make test-all"]
 async fn overview_leads_visitor_of_one_namespace_to_its_rows() {
     let (scene, guard) = troubled().await;
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let flags = guard.asked();
     let member = Member::new(&scene.control_plane).await;
     let rights = ["get,list,watch guardedreleases.kubemoor.dev", "list driftallowances.kubemoor.dev"];
     member.may(&rights.map(Right::parse), Some(&scene.namespace)).await;
-    let page = Page::of(&within(&member, &scene.namespace), &flags).await;
+    let page = Page::of(&within(&member.kubeconfig, &scene.namespace), &flags).await;
     let elsewhere = Page::of(&member.kubeconfig, &flags).await;
     let chosen = format!("?namespace={}", scene.namespace);
     for (page, address) in [(&page, ""), (&elsewhere, chosen.as_str())] {

@@ -1,12 +1,10 @@
 //! Open pages follow the cluster: by few requests, for as long as somebody looks, and without taking the focus away.
 
-use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::support::{
     Browser, Caller, ClusterPage, ControlPlane, DRIFT_POLICIES, ENTER, Identity, Look, Member,
-    OwnControlPlane, PAGE_HOST, Page, RELEASE, Right, SOON, Scene, drift_policy, eventually, unguarded,
-    wait_for_change,
+    OwnControlPlane, PAGE_HOST, Page, Right, SOON, drift_policy, eventually, unguarded, wait_for_change,
 };
 
 /// Keeps the streams that a page opens. The first one asks for a page that does not exist.
@@ -180,44 +178,6 @@ async fn release_page_asks_nothing_when_another_release_changes() {
     releases.admin.post(&path, &object).await.done().unwrap();
     browser.wait_for("INC-7").await;
     browser.end().await;
-}
-
-/// A ConfigMap in another namespace than the release's.
-const ELSEWHERE: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings, namespace: {{ .Values.elsewhere }}}
-data: {level: info}
-";
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn release_page_follows_exceptions_in_all_namespaces_of_its_objects() {
-    let control_plane = ControlPlane::start_defined();
-    let elsewhere = control_plane.namespace("there").await;
-    let options = json!({"values": {"elsewhere": elsewhere}});
-    let scene = Scene::on(control_plane).options(options).install("here", ELSEWHERE).await;
-    let page = Page::open(&scene.control_plane, Identity::Alice, &[]).await;
-    let release = format!("release?namespace={}&name={RELEASE}", scene.namespace);
-    let shown = page.text(&release).await;
-    let (_, stream) = shown.split_once("data-live=\"").unwrap();
-    let stream = stream.split('"').next().unwrap().replace("&amp;", "&");
-    let mut stream = page.request(&stream).send().await.unwrap();
-    let soon = Timestamp::now().checked_add(SignedDuration::from_hours(2)).unwrap();
-    let soon = soon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let exception = json!({
-        "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftAllowance", "metadata": {"name": "one"},
-        "spec": {
-            "object": {"kind": "ConfigMap", "name": "settings"}, "paths": ["/data/level"], "reason": "INC-11",
-            "until": soon,
-        },
-    });
-    let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{elsewhere}/driftallowances");
-    eventually("an exception is made", SOON, || async { scene.admin.post(&path, &exception).await.done() })
-        .await;
-    wait_for_change(&mut stream).await;
-    let shown = page.text(&release).await;
-    assert!(shown.contains("INC-11"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

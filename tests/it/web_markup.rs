@@ -289,8 +289,7 @@ async fn assert_reflected(page: &Page, namespace: &str) {
 #[ignore = "slow: make test-all"]
 async fn whatever_the_ledger_holds_is_text_on_every_page() {
     let (scene, guard) = recorded().await;
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let flags = guard.asked();
     let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
     let rows = format!("ledger?namespace={}", scene.namespace);
     eventually("the rows are written", SOON, || async {

@@ -5,9 +5,9 @@ use reqwest::header::CONTENT_DISPOSITION;
 use serde_json::json;
 
 use crate::support::{
-    ControlPlane, Guard, Identity, Member, Page, Right, SOON, Scene, Shown, budget, charts, eventually,
+    ControlPlane, Guard, Identity, Member, Page, Right, SOON, Scene, Shown, budget, charts, contexts,
+    eventually, wait_for_change, within,
 };
-use crate::web_links::within;
 use crate::web_revoked::make_exception;
 
 const TEMPLATES: &str = concat!(
@@ -45,12 +45,11 @@ fn file(shown: &Shown) -> &str {
 #[ignore = "slow: make test-all"]
 async fn auditor_who_may_list_and_not_watch_is_shown_all_namespaces() {
     let (near, far, guard) = two().await;
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let flags = guard.asked();
     near.control_plane.apply_deploy(&["namespace.yaml", "people.yaml"]).await;
     let auditor = Member::new(&near.control_plane).await;
     auditor.has_role("kubemoor-auditor").await;
-    let page = Page::of(&within(&auditor, &near.namespace), &flags).await;
+    let page = Page::of(&within(&auditor.kubeconfig, &near.namespace), &flags).await;
     let releases = || async {
         let text = page.text("releases").await;
         if text.contains("2 releases") { Ok(()) } else { Err(text) }
@@ -83,13 +82,12 @@ async fn auditor_who_may_list_and_not_watch_is_shown_all_namespaces() {
 #[ignore = "slow: make test-all"]
 async fn member_of_one_namespace_is_told_so_on_pages_and_in_exports() {
     let (near, far, guard) = two().await;
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let flags = guard.asked();
     let member = Member::new(&near.control_plane).await;
     let rights = ["get,list,watch guardedreleases.kubemoor.dev", "list,watch driftallowances.kubemoor.dev"];
     member.may(&rights.map(Right::parse), Some(&near.namespace)).await;
     member.may(&[Right::parse("list driftpolicies.kubemoor.dev")], None).await;
-    let page = Page::of(&within(&member, &near.namespace), &flags).await;
+    let page = Page::of(&within(&member.kubeconfig, &near.namespace), &flags).await;
     let only = format!("Only namespace {}: you may not list all namespaces.", near.namespace);
     for path in ["", "releases", "exceptions", "policies", "ledger", "replay?since=1h&edits=Deny"] {
         let text = page.text(path).await;
@@ -98,6 +96,15 @@ async fn member_of_one_namespace_is_told_so_on_pages_and_in_exports() {
             let chosen = page.text(&format!("{path}?namespace={}", near.namespace)).await;
             assert!(!chosen.contains("Only namespace"), "{path}: {chosen}");
         }
+    }
+    // Who may read no record sees what the guard says, and is offered nothing.
+    let release = page.text(&format!("release?namespace={}&name=shop", near.namespace)).await;
+    let hidden = "effect of the next upgrade and the chart values that set a field are shown only to users who may read";
+    for part in ["no permission", "/data/mode", hidden] {
+        assert!(release.contains(part), "{part} is not in {release}");
+    }
+    for part in ["Repair now", "Make an exception", "probably", "Helm applies"] {
+        assert!(!release.contains(part), "{part} is in {release}");
     }
     for end in ["csv", "json"] {
         let shown = page.get(&format!("ledger.{end}")).await;
@@ -122,7 +129,7 @@ async fn release_is_hidden_from_who_may_read_its_records_alone() {
     let member = Member::new(&scene.control_plane).await;
     let rights = ["get,list secrets", "get,list configmaps", "list deployments.apps"];
     member.may(&rights.map(Right::parse), Some(here)).await;
-    let page = Page::of(&within(&member, here), &[]).await;
+    let page = Page::of(&within(&member.kubeconfig, here), &[]).await;
     for path in ["", "releases", &format!("releases?namespace={here}")] {
         let text = page.text(path).await;
         assert!(text.contains("cannot list the GuardedReleases"), "{path}: {text}");
@@ -151,7 +158,11 @@ async fn exceptions_of_a_release_are_those_of_its_objects_namespaces() {
     assert!(shown.contains("Make an exception"), "{shown}");
     // One is for an object of the same name that the release does not declare.
     make_exception(&scene, &scene.namespace, "namesake").await;
+    let (_, stream) = shown.split_once("data-live=\"").unwrap();
+    let stream = stream.split('"').next().unwrap().replace("&amp;", "&");
+    let mut stream = alice.request(&stream).send().await.unwrap();
     make_exception(&scene, &there, "real").await;
+    wait_for_change(&mut stream).await;
     let shown = alice.text(&release).await;
     assert!(shown.contains("name=real") && !shown.contains("name=namesake"), "{shown}");
 
@@ -181,17 +192,9 @@ async fn cluster_that_never_answers_leaves_the_others_on_every_page() {
     scene.policy_for_all(json!({"edits": "Warn"})).await;
     // The kernel takes connections for it.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let text = std::fs::read_to_string(scene.control_plane.kubeconfig(Identity::Alice)).unwrap();
-    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let near = config["contexts"][0]["context"].clone();
-    config["contexts"] = json!([
-        {"name": "near", "context": near},
-        {"name": "silent", "context": {"cluster": "silent", "user": near["user"]}},
-    ]);
     let server = format!("https://{}", silent.local_addr().unwrap());
-    config["clusters"].as_array_mut().unwrap().push(json!({"name": "silent", "cluster": {"server": server}}));
-    let kubeconfig = crate::support::folder("silent").join("kubeconfig");
-    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let near = [("near", &*scene.control_plane)];
+    let kubeconfig = contexts(Identity::Alice, &near, &[("silent", &server)]);
     let page = Page::of(&kubeconfig, &["--context", "near", "--context", "silent"]).await;
     let pages = [
         ("", "state=InSync", "did not answer within"),

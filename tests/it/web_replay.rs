@@ -98,8 +98,7 @@ async fn replay_page_matches_replay_command_and_links_its_rows() {
         // The API server asks about an update twice if its cache lags.
         scene.wait_for_cached(&scene.config_map("settings"), &format!("/data/{key}"), json!(value)).await;
     }
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let flags = guard.asked();
     let told = told_by_command(&scene, &flags).await;
     let namespace = scene.namespace.as_str();
     let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
@@ -144,32 +143,4 @@ async fn assert_compressed(page: &Page) {
     assert_eq!(compressed.headers()["content-encoding"], "gzip");
     let (length, whole) = (compressed.bytes().await.unwrap().len(), whole.text.len());
     assert!(length * 2 < whole, "{length} of {whole}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn denied_changes_are_drawn_by_day_and_user() {
-    let scene = Scene::own().install("denied", charts::SETTINGS).await;
-    let guard = scene.start_guard(&["--register", "--edits", "Deny", "--drift", "Report"]).await;
-    let settings = scene.config_map("settings");
-    scene.wait_until_guarded(&settings).await;
-    for number in 0..5 {
-        let edit = json!({"data": {"level": format!("debug-{number}")}});
-        scene.alice.merge(&settings, &edit).await.refused("shop").unwrap();
-    }
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
-    let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
-    eventually("the denials are counted", SOON, || async {
-        let text = page.text("").await;
-        if text.contains("Users whose changes were denied") { Ok(()) } else { Err(text) }
-    })
-    .await;
-    for look in Look::ALL {
-        let browser = Browser::start(look).await;
-        browser.go(&page.address).await;
-        browser.wait_for("Users whose changes were denied").await;
-        browser.inspect("denials").await;
-        browser.end().await;
-    }
 }

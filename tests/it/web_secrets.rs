@@ -77,8 +77,7 @@ async fn values_of_secrets_stand_on_no_page() {
     scene.policy("strict", json!({"edits": "Deny"})).await;
     let denied = json!({"data": {"password": STANDARD.encode(PLANTED[0])}});
     let denied = scene.alice.merge(&secret, &denied).await.refusal().unwrap();
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let flags = guard.asked();
     let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
     let ledger = format!("ledger?namespace={}&verdict=Deny", scene.namespace);
     eventually("the ledger has the rows", SOON, || async {

@@ -1,12 +1,9 @@
 //! The order of the list of releases, where several clusters are shown.
 
-use std::fs;
-use std::path::PathBuf;
-
 use regex::Regex;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::{Caller, ControlPlane, Identity, Page, SOON, eventually, folder};
+use crate::support::{Caller, ControlPlane, Identity, Page, SOON, contexts, eventually};
 
 const RELEASES: &str = "/apis/kubemoor.dev/v1alpha1/namespaces/default/guardedreleases";
 
@@ -41,29 +38,6 @@ async fn make(control_plane: &ControlPlane, releases: &[Reported]) {
     }
 }
 
-/// A kubeconfig with a context for each of these clusters.
-fn contexts(clusters: &[(&str, &ControlPlane)]) -> PathBuf {
-    let read = |control_plane: &ControlPlane| -> Value {
-        let text = fs::read_to_string(control_plane.kubeconfig(Identity::Alice)).unwrap();
-        serde_json::from_str(&text).unwrap()
-    };
-    let mut whole =
-        json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []});
-    for (name, control_plane) in clusters {
-        let config = read(control_plane);
-        for (list, part) in [("clusters", "cluster"), ("users", "user")] {
-            let entry = json!({"name": name, part: config[list][0][part]});
-            whole[list].as_array_mut().unwrap().push(entry);
-        }
-        let context = json!({"name": name, "context": {"cluster": name, "user": name}});
-        whole["contexts"].as_array_mut().unwrap().push(context);
-    }
-    whole["current-context"] = json!(clusters[0].0);
-    let path = folder("contexts").join("kubeconfig");
-    fs::write(&path, whole.to_string()).unwrap();
-    path
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn releases_of_several_clusters_are_sorted_together() {
@@ -72,7 +46,7 @@ async fn releases_of_several_clusters_are_sorted_together() {
     make(&east, &[reported("api", "Drifted", 3, 9, "Deny"), reported("web", "InSync", 0, 2, "Warn")]).await;
     make(&west, &[reported("api", "InSync", 0, 10, "Warn"), reported("bank", "Drifted", 1, 4, "Record")])
         .await;
-    let kubeconfig = contexts(&[("east", &east), ("west", &west)]);
+    let kubeconfig = contexts(Identity::Alice, &[("east", &*east), ("west", &*west)], &[]);
     let page = Page::of(&kubeconfig, &["--context", "west", "--context", "east"]).await;
     eventually("all are listed", SOON, || async {
         let text = page.text("releases").await;

@@ -27,8 +27,7 @@ async fn follow(browser: &Browser, link: &str, words: &str) {
 #[ignore = "slow: make test-all"]
 async fn pages_and_actions_work_without_any_script() {
     let (scene, guard) = drifted().await;
-    let asked = guard.asked();
-    let flags: Vec<_> = asked.iter().map(String::as_str).collect();
+    let flags = guard.asked();
     let page = Page::open(&scene.control_plane, Identity::Alice, &flags).await;
     let browser = Browser::start(Look::ALL[0]).await;
     browser.order("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
@@ -40,6 +39,10 @@ async fn pages_and_actions_work_without_any_script() {
     // The button that confirms is the first one after the way there.
     follow(&browser, "Pause repairs", "Nothing of it is repaired").await;
     scene.wait_for_reason("Suspended").await;
+    follow(&browser, "Back", "Resume repairs").await;
+    follow(&browser, "Resume repairs", "as its policies say").await;
+    follow(&browser, "Resume repairs", "Repairs go on").await;
+    scene.wait_for_reason("Drifted").await;
     follow(&browser, "Exceptions", "There are no exceptions").await;
     follow(&browser, "Ledger", "ConfigMap/settings").await;
     follow(&browser, "Policies", "There are no policies").await;

@@ -9,11 +9,11 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, date_time_ymd,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::control_plane::ControlPlane;
 use super::identity::Identity;
-use super::process::folder;
+use super::kubeconfigs::changed;
 
 /// Who signs the certificates of users.
 pub(crate) struct UserAuthority {
@@ -70,8 +70,6 @@ impl UserAuthority {
 impl UserCertificate {
     /// A kubeconfig with this certificate, and with a token besides where one is given.
     pub(crate) fn kubeconfig(&self, control_plane: &ControlPlane, token: Option<&str>) -> PathBuf {
-        let text = fs::read_to_string(control_plane.kubeconfig(Identity::Admin)).unwrap();
-        let mut config: Value = serde_json::from_str(&text).unwrap();
         let mut user = json!({
             "client-certificate-data": STANDARD.encode(&self.certificate),
             "client-key-data": STANDARD.encode(&self.key),
@@ -79,10 +77,7 @@ impl UserCertificate {
         if let Some(token) = token {
             user["token"] = json!(token);
         }
-        config["users"][0]["user"] = user;
-        let file = folder("certified").join("kubeconfig");
-        fs::write(&file, config.to_string()).unwrap();
-        file
+        changed(&control_plane.kubeconfig(Identity::Admin), |config| config["users"][0]["user"] = user)
     }
 }
 

@@ -9,7 +9,7 @@ use std::{fs, thread};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
 use kube::api::{Api, Patch, PatchParams};
 use reqwest::Certificate;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::charts;
 use super::clock::Clock;
@@ -17,6 +17,7 @@ use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::deploy::BASE;
 use super::disk::SmallDisk;
 use super::identity::Identity;
+use super::moor::run;
 use super::process::{Process, folder, free_port};
 use super::wait::{SOON, eventually};
 
@@ -248,10 +249,10 @@ impl Guard {
         format!("https://127.0.0.1:{}{path}", self.admin_port)
     }
 
-    /// The flags by which `kubemoor audit` asks this guard.
-    pub(crate) fn asked(&self) -> [String; 4] {
+    /// The flags by which `kubemoor audit` asks this guard, for as long as the tests run.
+    pub(crate) fn asked(&self) -> [&'static str; 4] {
         let authority = self.authority().display().to_string();
-        ["--server".to_owned(), self.admin_url(""), "--certificate-authority".to_owned(), authority]
+        ["--server", self.admin_url("").leak(), "--certificate-authority", authority.leak()]
     }
 
     /// The file of the certificate authority that it made itself.
@@ -268,7 +269,7 @@ impl Guard {
     pub(crate) fn token(&self) -> String {
         let Some(file) = &self.token_file else {
             let kept = std::fs::read_to_string(self.tls_dir.join("callers.json")).unwrap();
-            let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+            let kept: Value = serde_json::from_str(&kept).unwrap();
             return kept["registered"].as_str().unwrap().to_owned();
         };
         std::fs::read_to_string(file).unwrap().trim().to_owned()
@@ -282,6 +283,17 @@ impl Guard {
     /// Where its certificates are.
     pub(crate) fn tls_dir(&self) -> &Path {
         &self.tls_dir
+    }
+
+    /// The flag for its database, by which commands read its ledger.
+    pub(crate) fn database(&self) -> String {
+        format!("--ledger=sqlite:{}", self.ledger.display())
+    }
+
+    /// The rows of its ledger that these flags of `kubemoor audit` find; none while there is no ledger yet.
+    pub(crate) fn rows(&self, filter: &[&str]) -> Vec<Value> {
+        let ran = run(&[&["audit", &self.database(), "-o", "json"], filter].concat(), "");
+        if ran.code == 0 { ran.items() } else { Vec::new() }
     }
 
     /// The file of its ledger, unless a flag names another.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::caller::Caller;
 use super::control_plane::ControlPlane;
 use super::identity::Identity;
+use super::kubeconfigs::changed;
 use super::moor::{Ran, run};
-use super::process::folder;
 use super::wait::{SOON, eventually};
 
 /// Where the accounts are, which have no other rights there than elsewhere.
@@ -44,11 +44,9 @@ impl Member {
         let path = format!("{accounts}/{name}/token");
         let kind = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
         let token = admin.post(&path, &kind).await.done().unwrap()["status"]["token"].clone();
-        let text = fs::read_to_string(control_plane.kubeconfig(Identity::Admin)).unwrap();
-        let mut config: Value = serde_json::from_str(&text).unwrap();
-        config["users"][0]["user"] = json!({"token": token});
-        let kubeconfig = folder("member").join("kubeconfig");
-        fs::write(&kubeconfig, config.to_string()).unwrap();
+        let kubeconfig = changed(&control_plane.kubeconfig(Identity::Admin), |config| {
+            config["users"][0]["user"] = json!({"token": token});
+        });
         Self { admin, name, kubeconfig }
     }
 

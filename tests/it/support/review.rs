@@ -4,7 +4,7 @@ use std::fs;
 
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Certificate, Identity};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::control_plane::install_crypto_provider;
 use super::guard::Guard;
@@ -49,6 +49,22 @@ impl<'a> Review<'a> {
             r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"posted","kind":{spelled},"resource":{served},"requestKind":{spelled},"requestResource":{served},"name":"{name}","namespace":"{namespace}","operation":"UPDATE","userInfo":{{"username":"alice","groups":["people"]}},"object":{new},"oldObject":{old},"dryRun":false,"options":{{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1"}}}}}}"#
         )
     }
+}
+
+/// An update of a ConfigMap of a release, by its namespace and name, from data to other data.
+pub(crate) fn data_review(release: (&str, &str), name: &str, old: &Value, new: &Value) -> String {
+    let (namespace, release) = release;
+    let [old, new] = [old, new].map(|data| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {
+                "name": name, "namespace": namespace, "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace},
+            },
+        })
+        .to_string()
+    });
+    Review { name, ..Review::of_settings(namespace, &old, &new) }.text()
 }
 
 impl Reply {

@@ -208,6 +208,26 @@ impl Scene {
         self.alice.merge(&format!("{}?dryRun=All", self.config_map(name)), &json!({"data": data})).await
     }
 
+    /// Makes a HorizontalPodAutoscaler of a Deployment with this range; gives its address.
+    pub(crate) async fn autoscale(&self, name: &str, deployment: &str, range: (u32, u32)) -> String {
+        let autoscalers = self.at("apis/autoscaling/v1", "horizontalpodautoscalers?fieldManager=oncall");
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment});
+        let autoscaler = json!({
+            "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name},
+            "spec": {"scaleTargetRef": target, "minReplicas": range.0, "maxReplicas": range.1},
+        });
+        self.alice.post(&autoscalers, &autoscaler).await.done().unwrap();
+        self.at("apis/autoscaling/v1", &format!("horizontalpodautoscalers/{name}"))
+    }
+
+    /// The Scale of a workload with so many replicas.
+    pub(crate) fn scale(&self, workload: &str, replicas: u32) -> Value {
+        json!({
+            "apiVersion": "autoscaling/v1", "kind": "Scale",
+            "metadata": {"name": workload, "namespace": self.namespace}, "spec": {"replicas": replicas},
+        })
+    }
+
     /// Alice's way to the Secrets of the namespace.
     pub(crate) async fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.control_plane.client(Identity::Alice).await, &self.namespace)

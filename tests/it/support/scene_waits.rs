@@ -4,7 +4,6 @@
 //! stands in the log.
 
 use std::borrow::Borrow;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -12,7 +11,6 @@ use super::caller::Caller;
 use super::control_plane::ControlPlane;
 use super::guard::Guard;
 use super::identity::Identity;
-use super::moor::items;
 use super::scene::{RELEASE, Scene};
 use super::wait::{SOON, eventually};
 
@@ -126,12 +124,7 @@ impl Scene {
 
     /// The rows of the ledger about this release, newest first.
     pub(crate) fn rows(&self, filter: &[&str]) -> Vec<Value> {
-        let database = format!("--ledger=sqlite:{}", self.guard().ledger().display());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kubemoor"));
-        command.args(["audit", &database, "--namespace", &self.namespace, "-o", "json"]).args(filter);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        items(&String::from_utf8(output.stdout).unwrap())
+        self.guard().rows(&[&["--namespace", &self.namespace], filter].concat())
     }
 
     /// How often guards have asked to write an object of a resource in the release's namespace. Dry runs write nothing.
