@@ -9,10 +9,9 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
-use crate::ledger_unjudged::rows;
 use crate::support::{
-    ControlPlane, Guard, Identity, Review, SOON, Scene, bomb, charts, encoded, eventually, folder, forged,
-    holding, record_name, refusal, reply, token_file,
+    ControlPlane, Guard, Identity, SOON, Scene, bomb, charts, data_review, encoded, eventually, folder,
+    forged, holding, record_name, refusal, reply, token_file,
 };
 
 /// What the warning says, and the record that it is about in a namespace.
@@ -152,30 +151,25 @@ async fn guard_waits_for_api_server_and_uses_last_known_state() {
     shop.control_plane.start_apiserver();
     guard.ready().await;
 
-    let object = |key: &str, value: &str| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
-               "data": {"image": "a", key: value}})
-        .to_string()
-    };
-    let old = object("image", "a");
-    let ask = async |new: String| {
-        let namespace = &shop.namespace;
-        let (kind, resource, name) = ("ConfigMap", "configmaps", "settings");
-        guard.judge(Review { group: "", kind, resource, namespace, name, old: &old, new: &new }.text()).await
+    let ask = async |key: &str| {
+        let (old, new) = (json!({"image": "a"}), json!({"image": "a", key: "b"}));
+        guard.judge(data_review((&shop.namespace, "shop"), "settings", &old, &new)).await
     };
     // An API server that has just started may take longer for a record than a verdict waits.
     let is_refused = || async {
-        let answer = ask(object("image", "b")).await;
+        let answer = ask("image").await;
         if answer.code == 200 { Ok(!answer.passes()) } else { Err(format!("{answer:?}")) }
     };
     assert!(eventually("the guard judges", SOON, is_refused).await);
     shop.control_plane.kill_apiserver();
-    assert!(ask(object("undeclared", "b")).await.passes());
+    assert!(ask("undeclared").await.passes());
     // Without a look at the record nothing is refused: the webhook's failurePolicy decides.
-    let undecided = ask(object("image", "b")).await;
+    let undecided = ask("image").await;
     let error = undecided.body["error"].as_str().unwrap_or_default();
     assert!(undecided.code == 500 && error.contains("could not be read"), "{undecided:?}");
-    let row = eventually("the ledger says so", SOON, || async { rows(&guard, "Error").pop() }).await;
+    let row =
+        eventually("the ledger says so", SOON, || async { guard.rows(&["-A", "--verdict", "Error"]).pop() })
+            .await;
     assert_eq!(
         (&row["reason"], &row["user"], &row["release"], &row["object"]["name"]),
         (&json!("unreached"), &json!("alice"), &json!("shop"), &json!("settings")),

@@ -39,7 +39,6 @@ async fn client_ca_of_a_secret_admits_the_api_server_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn records_in_config_maps_are_followed_with_their_driver() {
     let control_plane = ControlPlane::start();
     let settings = shop(&control_plane).await;

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::support::{Guard, Identity, LaggingWatch, SOON, Scene, charts, eventually, forged, reply};
+use crate::support::{Guard, Identity, LaggingWatch, SOON, Scene, charts, data_review, eventually, forged};
 
 /// Write one record at the same time, so that it hardly ever stays as it was read.
 const WRITERS: usize = 8;
@@ -20,30 +20,15 @@ async fn guard_is_not_ready_and_answers_with_an_error_until_all_records_are_read
     let mut guard = Guard::begin_through(&scene.control_plane, proxy.kubeconfig(), &["--edits=Deny"]).await;
     eventually("the record is asked for", SOON, || async { proxy.stalled(RECORD) > 0 }).await;
     assert!(!guard.is_ready().await);
-    let named = |what: &str, name: &str| json!({"group": "", "version": "v1", what: name});
-    let object = |level: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "data": {"level": level},
-            "metadata": {"name": "settings", "namespace": scene.namespace, "annotations": {
-                "meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": scene.namespace,
-            }},
-        })
-    };
-    let review = json!({
-        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
-        "request": {
-            "uid": "posted", "operation": "UPDATE", "userInfo": {"username": "alice"}, "dryRun": false, "options": null,
-            "kind": named("kind", "ConfigMap"), "resource": named("resource", "configmaps"),
-            "namespace": scene.namespace, "name": "settings", "object": object("mine"), "oldObject": object("info"),
-        },
-    });
-    let answer = reply(guard.https().post(guard.review_url()).json(&review)).await;
+    let [old, new] = ["info", "mine"].map(|level| json!({"level": level}));
+    let review = data_review((&scene.namespace, "shop"), "settings", &old, &new);
+    let answer = guard.judge(review.clone()).await;
     assert_eq!(answer.code, 500, "{answer:?}");
     assert!(answer.body.to_string().contains("does not know all releases yet"), "{answer:?}");
 
     proxy.stall(&[]);
     guard.ready().await;
-    let answer = reply(guard.https().post(guard.review_url()).json(&review)).await;
+    let answer = guard.judge(review).await;
     assert!(!answer.passes(), "{answer:?}");
 }
 

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    ControlPlane, Identity, RELEASE, Ran, SOON, Scene, charts, eventually, moor, wait_until_recreated,
+    ControlPlane, Identity, RELEASE, Ran, SOON, Scene, charts, eventually, folder, moor, wait_until_recreated,
 };
 
 /// Waits until the scene's release has a GuardedRelease, or none.
-pub(crate) async fn wait_until_present(scene: &Scene, there: bool) {
+async fn wait_until_present(scene: &Scene, there: bool) {
     let path = scene.guarded_release(RELEASE);
     eventually(&format!("{path}: {there}"), SOON, || async {
         let answer = scene.admin.get(&path).await;
@@ -79,4 +79,20 @@ async fn suspend_resume_and_reconcile_work_and_report_missing_release() {
     assert_eq!(scene.moor(&["get", "releases", "-o", "yaml"]).code, 0);
     let table = moor(&["get", "releases"]);
     assert!(table.out.lines().nth(1).unwrap().contains(RELEASE), "{table:?}");
+    // What kubectl remembers of the API is older than the definition.
+    let cache = format!("--cache-dir={}", folder("kubectl-cache").display());
+    let columns = String::from_utf8(scene.kubectl(&["get", "gr", &cache]).stdout).unwrap();
+    let head: Vec<_> = columns.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(head, ["NAME", "READY", "REASON", "REVISION", "DRIFTED", "EDITS", "DRIFT", "AGE"]);
+
+    // What changes nothing that the guard knows has it write nothing.
+    let before = scene.writes("guardedreleases");
+    for number in 0..10 {
+        let touch = json!({"metadata": {"annotations": {"touched": number.to_string()}}});
+        scene.admin.merge(&scene.guarded_release(RELEASE), &touch).await.done().unwrap();
+    }
+    assert_eq!(moor(&["suspend", RELEASE]).code, 0);
+    scene.wait_for_reason("Suspended").await;
+    let writes = scene.wait_for_answers("guardedreleases", before + 1).await.len() - before;
+    assert!(writes < 10, "{writes} writes for one change");
 }

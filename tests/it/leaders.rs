@@ -137,22 +137,6 @@ impl Leaders {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn another_guard_takes_over_when_the_leader_is_killed() {
-    let mut guards = Leaders::new().await;
-    assert_eq!(guards.break_and_wait().await, 1, "both repaired");
-    guards.leader.kill();
-    // Nobody leads for a while, and every edit of that time is judged.
-    eventually("the follower leads", SOON, || async {
-        assert!(!guards.passes(&guards.follower).await, "an edit passes");
-        leads(&guards.follower).await
-    })
-    .await;
-    assert!(!guards.passes(&guards.follower).await);
-    assert_eq!(guards.break_and_wait().await, 2);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn object_lost_without_a_leader_is_repaired_by_next_leader() {
     let mut guards = Leaders::new().await;
     guards.leader.kill();
@@ -196,7 +180,6 @@ async fn paused_leader_does_not_act_after_losing_its_lease() {
 }
 
 const WRITE: &str = "PATCH /configmaps/settings";
-const LOOK: &str = "GET /configmaps/settings";
 const RENEWAL: &str = "PUT /leases/kubemoor";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,26 +218,6 @@ async fn in_flight_recreation_changes_nothing_after_lease_is_lost() {
     assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
     assert_eq!(now["metadata"]["uid"], repaired["metadata"]["uid"]);
     assert!(!guards.leader.log().contains("is re-created"), "{}", guards.leader.log());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn leader_that_loses_lease_during_read_does_not_write() {
-    let guards = Leaders::new().await;
-    guards.proxy.stall(&[LOOK, RENEWAL]);
-    guards.edit("mine").await;
-    guards.wait_until_overtaken(LOOK).await;
-    guards.wait_until_declared().await;
-    // The old leader finds it changed, and nobody else does.
-    guards.follower.pause();
-    guards.edit("yours").await;
-    guards.proxy.stall(&[RENEWAL]);
-    eventually("it has looked", SOON, || async { guards.proxy.passed(LOOK) >= 1 }).await;
-    guards.follower.resume();
-    guards.wait_until_declared().await;
-    assert_eq!(guards.wait_for_answers(2).await, [200, 200]);
-    assert_eq!(guards.proxy.passed(WRITE) + guards.proxy.stalled(WRITE), 0, "{}", guards.leader.log());
-    assert!(!guards.leader.log().contains("could not be repaired"), "{}", guards.leader.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -331,10 +294,12 @@ async fn only_leader_writes_policy_statuses_and_every_guard_obeys_policies() {
 async fn the_leader_alone_clears_allowances_away() {
     let guards = Leaders::of(Scene::own()).await;
     let allowances = guards.scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances");
-    for n in 0..4 {
+    for n in 0..5 {
+        // The first one is nobody's to delete: a person made it.
+        let by = if n == 0 { "alice" } else { "kubemoor" };
         let allowance = json!({
             "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftAllowance",
-            "metadata": {"name": format!("old-{n}"), "labels": {"app.kubernetes.io/managed-by": "kubemoor"}},
+            "metadata": {"name": format!("old-{n}"), "labels": {"app.kubernetes.io/managed-by": by}},
             "spec": {"object": {"kind": "ConfigMap", "name": "settings"}, "paths": ["/data/level"],
                      "until": "2026-01-01T00:00:00Z"},
         });
@@ -343,11 +308,12 @@ async fn the_leader_alone_clears_allowances_away() {
         })
         .await;
     }
-    eventually("all are cleared away", SOON, || async {
-        let left = guards.scene.admin.get(&allowances).await.done()?;
-        if left["items"] == json!([]) { Ok(()) } else { Err(left.to_string()) }
+    let left = eventually("those that the guard made are cleared away", SOON, || async {
+        let left = guards.scene.admin.get(&allowances).await.done()?["items"].take();
+        if left[1].is_null() { Ok(left) } else { Err(left.to_string()) }
     })
     .await;
+    assert_eq!(left[0]["metadata"]["name"], "old-0", "{left}");
     let deletions =
         guards.scene.control_plane.answers_to_guards("driftallowances", |event| event["verb"] == "delete");
     assert_eq!(deletions.len(), 4, "both deleted");

@@ -299,6 +299,16 @@ rules:
     guard
         .wait_for_log("objects that grant rights, intercept requests or define kinds are not repaired")
         .await;
+    // An event about an object of no namespace is in the default one.
+    eventually("the drift has an event", SOON, || async {
+        let events = scene.alice.get("/apis/events.k8s.io/v1/namespaces/default/events").await.done()?;
+        let is_it = |event: &Value| {
+            event["regarding"]["kind"] == "ClusterRole"
+                && event["reportingController"] == "kubemoor.dev/guard"
+        };
+        if events["items"].as_array().unwrap().iter().any(is_it) { Ok(()) } else { Err(events.to_string()) }
+    })
+    .await;
     scene.policy_for_all(json!({"drift": "Repair", "repair": {"rbac": true, "clusterScoped": true}})).await;
     let object = scene.wait_for_value(&path, "/rules/0/verbs", json!(["get", "delete"])).await;
     scene.alice.delete(&path).await.done().unwrap();

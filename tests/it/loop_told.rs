@@ -68,6 +68,7 @@ impl Scene {
             let events = self.alice.get(&path).await.done()?;
             let ours = events["items"].as_array().unwrap().iter().filter(|event| {
                 event["reportingController"] == "kubemoor.dev/guard"
+                    && event["regarding"]["uid"].is_string()
                     && event["regarding"]["kind"] == kind
                     && event["reason"] == reason
             });

@@ -90,16 +90,6 @@ impl ControlPlane {
         self.controller_manager.pause();
     }
 
-    /// Freezes the API server: connections stay open and nothing answers.
-    pub(crate) fn pause_apiserver(&mut self) {
-        self.meddle();
-        self.apiserver.pause();
-    }
-
-    pub(crate) fn resume_apiserver(&mut self) {
-        self.apiserver.resume();
-    }
-
     /// Freezes etcd: the API server runs on and has no storage.
     pub(crate) fn pause_etcd(&self) {
         self.meddle();
