@@ -198,18 +198,6 @@ async fn a_namespace_ends_after_its_release_was_uninstalled() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn a_namespace_without_a_release_ends() {
-    let shop = install("other").await;
-    let empty = ControlPlane::get().namespace("empty").await;
-    let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}});
-    shop.alice.post(&format!("{}/configmaps", namespace(&empty)), &mine).await.done().unwrap();
-    shop.alice.delete(&namespace(&empty)).await.done().unwrap();
-    wait_until_gone(&shop.alice, &namespace(&empty)).await;
-    shop.wait_until_guarded(&paths(&shop)[1]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn namespace_deletion_removes_its_declared_objects() {
     let shop = install("along").await;
     let path = namespace(&shop.namespace);

@@ -151,13 +151,11 @@ impl Switched {
 
     /// So many acts or more, as the ledger has them, but for starts and stops of the guard.
     async fn acts(&self, count: usize) -> Vec<Value> {
-        let database = format!("--ledger=sqlite:{}", self.guard.ledger().display());
         eventually("the acts are in the ledger", SOON, || async {
-            let ran = crate::support::run(&["audit", &database, "-A", "-o", "json"], "");
             let is_of_guard = |row: &Value| row["verdict"] == "Start" || row["verdict"] == "Stop";
-            let acts = ran.items().into_iter().filter(|row| row["kind"] == "act" && !is_of_guard(row));
-            let acts: Vec<_> = acts.collect();
-            if acts.len() >= count { Ok(acts) } else { Err(format!("{ran:?}")) }
+            let mut acts = self.guard.rows(&["-A"]);
+            acts.retain(|row| row["kind"] == "act" && !is_of_guard(row));
+            if acts.len() >= count { Ok(acts) } else { Err(format!("{acts:?}")) }
         })
         .await
     }

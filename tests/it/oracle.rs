@@ -205,7 +205,7 @@ async fn replay_under_deny_refuses_exactly_edits_that_deny_refuses() {
     fs::write(policies.join("strict.yaml"), policy).unwrap();
     let told = Command::new(env!("CARGO_BIN_EXE_kubemoor"))
         .args(["policy", "replay", policies.to_str().unwrap(), "-A", "-o", "json", "--since", &begun])
-        .arg(format!("--ledger=sqlite:{}", scene.guard.ledger().display()))
+        .arg(scene.guard.database())
         .output()
         .unwrap();
     let told: (Option<i32>, serde_json::Value) =

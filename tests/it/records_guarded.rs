@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::support::{Scene, charts, encoded, forged, holding, opened, record_name, refusal, sealed};
+use crate::support::{Scene, charts, encoded, forged, opened, record_name, refusal, sealed};
 
 /// A change of one record, tried as a dry run.
 type Change = fn(&mut Secret);
@@ -94,33 +94,6 @@ async fn edit_that_makes_record_inconsistent_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn record_that_does_not_agree_yet_may_be_created() {
-    let shop = shop("record-forged").await;
-    let honest = || forged(&shop.namespace, "shop", 2, "pending-upgrade", "");
-    let mut other_status = honest();
-    label(&mut other_status, "status", "superseded");
-    let mut other_revision = honest();
-    label(&mut other_revision, "version", "3");
-    let undecodable = holding(&shop.namespace, "shop", 2, "pending-upgrade", encoded(b"\x1f\x8b\x08 broken"));
-    for (what, record) in
-        [("another status", other_status), ("another revision", other_revision), ("no gzip", undecodable)]
-    {
-        create(&shop, &record).await.unwrap_or_else(|error| panic!("{what}: {error}"));
-        // The last good record still decides.
-        let message = shop.data("settings", json!({"image": "b"})).await.refusal().unwrap();
-        assert!(message.contains("(revision 1)"), "{what}: {message}");
-        delete(&shop, 2).await.unwrap_or_else(|error| panic!("{what}: {error}"));
-    }
-    create(&shop, &honest()).await.unwrap();
-    let mut broken = shop.secrets().await.get(&record_name("shop", 2)).await.unwrap();
-    label(&mut broken, "status", "superseded");
-    let replaced =
-        shop.secrets().await.replace(&record_name("shop", 2), &PostParams::default(), &broken).await;
-    assert!(refusal(replaced).unwrap().contains("would no longer agree"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn deleting_the_last_deployed_record_is_refused() {
     let shop = shop("record-last").await;
     let message = refusal(delete(&shop, 1).await).unwrap();
@@ -131,26 +104,6 @@ async fn deleting_the_last_deployed_record_is_refused() {
     let all = shop.secrets().await.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
     refusal(all).unwrap();
     shop.secrets().await.get(&record_name("shop", 1)).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn pruning_a_superseded_record_passes() {
-    let shop = shop("record-pruned").await;
-    shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
-    delete(&shop, 1).await.unwrap();
-    refusal(delete(&shop, 2).await).unwrap();
-    shop.try_data("settings", json!({"image": "a"})).await.refusal().unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn deleting_a_stuck_pending_record_passes() {
-    let shop = shop("record-stuck").await;
-    create(&shop, &forged(&shop.namespace, "shop", 2, "pending-upgrade", "")).await.unwrap();
-    delete(&shop, 2).await.unwrap();
-    shop.try_data("settings", json!({"image": "b"})).await.refusal().unwrap();
-    shop.upgrade(json!({"values": {"image": "b"}})).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

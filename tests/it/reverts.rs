@@ -246,16 +246,6 @@ async fn a_secret_is_set_back_without_being_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn an_edit_of_nothing_declared_passes_without_a_word() {
-    let shop = install(json!({})).await;
-    let patch = r#"{"spec": {"minReadySeconds": 3}, "metadata": {"annotations": {"mine": "yes"}}}"#;
-    assert_eq!(said(&shop.kubectl(&["patch", "deployment/web", "--patch", patch])), "");
-    let after = shop.get(&shop.deployment("web")).await;
-    assert_eq!(after["spec"]["minReadySeconds"], 3);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_edit_is_never_completed_with_forged_values() {
     let shop = install(json!({})).await;
     let manifest = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n      containers: [{name: app, image: registry.example/evil:1}]\n";

@@ -210,15 +210,3 @@ async fn wait_until_removed(scene: &Scene, web: &str) {
     })
     .await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn diff_shows_additions() {
-    let scene = Scene::own().install("seal", TEMPLATES).await;
-    scene.edit(&scene.config_map("settings"), json!({"data": {"extra": "x"}})).await;
-    let run = || moor(&scene.control_plane, Identity::Admin, &["diff", RELEASE, "-n", &scene.namespace]);
-    assert_eq!(run().code, 0);
-    scene.policy_for_all(json!({"seal": seal()})).await;
-    let ran = run();
-    assert!(ran.code == 1 && format!("{ran:?}").contains("/data/extra"), "{ran:?}");
-}
