@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Chart, Guard, Identity, RELEASE, SOON, Scene, eventually, run};
+use crate::support::{Caller, Chart, Guard, Identity, RELEASE, SOON, Scene, eventually};
 
 const TEMPLATES: &str = "\
 apiVersion: v1
@@ -101,11 +101,10 @@ async fn assert_editor_gets_no_exception(scene: &Scene, hour: &str) {
     let (passes, said) = patch(scene, &["--as=carol"], &asking("/data/color", hour));
     let reason = "NoRight: carol may not create driftallowances";
     assert!(!passes && said.contains(reason), "{said}");
-    let database = format!("--ledger=sqlite:{}", scene.guard().ledger().display());
     eventually("the row says why the request was refused", SOON, || async {
-        let ran = run(&["audit", &database, "-n", &scene.namespace, "--by", "carol", "-o", "json"], "");
+        let rows = scene.rows(&["--by", "carol"]);
         let is_told = |row: &Value| row["detail"].as_str().is_some_and(|detail| detail.starts_with(reason));
-        if ran.items().iter().any(is_told) { Ok(()) } else { Err(format!("{ran:?}")) }
+        if rows.iter().any(is_told) { Ok(()) } else { Err(format!("{rows:?}")) }
     })
     .await;
     // A denial tells who may not run its command whom to ask.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::support::{
-    Caller, DRIFT_POLICIES, Guard, Identity, LaggingWatch, Reply, Review, SOON, Scene, Wire, charts,
+    Caller, DRIFT_POLICIES, Guard, Identity, LaggingWatch, Reply, SOON, Scene, Wire, charts, data_review,
     drift_policy, eventually, wait_until_recreated,
 };
 
@@ -23,17 +23,8 @@ async fn uid(scene: &Scene, path: &str) -> Value {
 
 /// Posts an edit of the ConfigMap `settings` of a namespace to a guard: from what is declared to `level`.
 async fn edited(guard: &Guard, namespace: &str, release: &str, level: &str) -> Reply {
-    let object = |level: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "data": {"level": level},
-            "metadata": {"name": "settings", "namespace": namespace,
-                "labels": {"app.kubernetes.io/managed-by": "Helm"},
-                "annotations": {"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace}},
-        })
-        .to_string()
-    };
-    let (old, new) = (object("info"), object(level));
-    guard.judge_behind(Review::of_settings(namespace, &old, &new).text()).await
+    let [old, new] = ["info", level].map(|level| json!({"level": level}));
+    guard.judge_behind(data_review((namespace, release), "settings", &old, &new)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

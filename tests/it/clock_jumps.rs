@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::support::{
-    Clock, Guard, Reply, Review, SOON, Scene, charts, eventually, run, wait_until_recreated,
+    Clock, Guard, RELEASE, Reply, SOON, Scene, charts, data_review, eventually, wait_until_recreated,
 };
 
 const FLAGS: [&str; 3] = ["--service=kubemoor-system/kubemoor", "--edits=Deny", "--drift=Repair"];
@@ -26,25 +26,14 @@ const COLOR: Declared = Declared { name: "extra", field: "color", value: "blue" 
 /// What a guard says to a change of a value.
 async fn change(scene: &Scene, guard: &Guard, declared: &Declared, to: &str) -> Reply {
     let Declared { name, field, value: from } = declared;
-    let namespace = &scene.namespace;
-    let object = |value: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "data": {*field: value},
-            "metadata": {"name": name, "namespace": namespace,
-                "labels": {"app.kubernetes.io/managed-by": "Helm"},
-                "annotations": {"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": namespace}},
-        })
-        .to_string()
-    };
-    let (old, new) = (object(from), object(to));
-    guard.judge_behind(Review { name, ..Review::of_settings(namespace, &old, &new) }.text()).await
+    let [old, new] = [*from, to].map(|value| json!({*field: value}));
+    guard.judge_behind(data_review((&scene.namespace, RELEASE), name, &old, &new)).await
 }
 
 /// When changes to this value were denied, as the ledger says.
 fn denials(guard: &Guard, value: &str) -> Vec<Timestamp> {
-    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
-    let ran = run(&["audit", &database, "-A", "--verdict", "Deny", "--limit", "0", "-o", "json"], "");
-    let rows = ran.items().into_iter().filter(|row| row.to_string().contains(value));
+    let rows = guard.rows(&["-A", "--verdict", "Deny", "--limit", "0"]);
+    let rows = rows.into_iter().filter(|row| row.to_string().contains(value));
     rows.map(|row| row["time"].as_str().unwrap().parse::<Timestamp>().unwrap()).collect()
 }
 

@@ -218,15 +218,7 @@ async fn immutable_field_is_reported_and_other_fields_are_repaired() {
 async fn replicas_stay_with_autoscaler_unless_scaled_to_zero() {
     let scene = scene("ranged", DEPLOYMENT, true).await;
     let web = scene.deployment("web");
-    let scaler = json!({
-        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "minReplicas": 1, "maxReplicas": 4,
-        },
-    });
-    let scalers = format!("/apis/autoscaling/v1/namespaces/{}/horizontalpodautoscalers", scene.namespace);
-    scene.alice.post(&scalers, &scaler).await.done().unwrap();
+    scene.autoscale("web", "web", (1, 4)).await;
     let container = "/spec/template/spec/containers/0";
     let with = |image: &str| json!([{"name": "app", "image": image}]);
     // One repair, by which time the autoscaler has reached the guard.
@@ -246,20 +238,6 @@ async fn replicas_stay_with_autoscaler_unless_scaled_to_zero() {
     // From none it does not.
     scene.edit(&web, json!({"spec": {"replicas": 0}})).await;
     scene.wait_for_value(&web, "/spec/replicas", json!(2)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn manager_that_reverts_repairs_is_named_and_never_left_alone() {
-    let scene = scene("rival", CONFIG_MAP, true).await;
-    let settings = scene.config_map("settings");
-    for _ in 0..6 {
-        scene.wait_for_value(&settings, "/data/level", json!("info")).await;
-        let patch = json!({"data": {"level": "rivals"}});
-        scene.alice.merge(&format!("{settings}?fieldManager=rival"), &patch).await.done().unwrap();
-    }
-    scene.wait_for_log("back each time the guard repairs it").await;
-    scene.wait_for_value(&settings, "/data/level", json!("info")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

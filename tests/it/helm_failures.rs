@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{HelmScene, SHOP_EDITS, assert_failed, shop, with};
+use crate::helm_scene::{HelmScene, assert_failed, shop, with};
 
 const OLD: &str = "registry.example/shop:1";
 const NEW: &str = "registry.example/shop:2";
@@ -29,9 +29,7 @@ async fn helm_fails_an_upgrade_and_tries_again() {
     // Helm had come that far.
     assert_eq!(scene.value("configmap/settings", ".data.image"), NEW);
     assert_eq!(scene.value("configmap/extra", ".data.image"), NEW);
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     scene.assert_refused("configmap/extra", r#"{"data": {"image": "mine"}}"#).await;
     scene.assert_refused_now(&["delete", "configmap/settings"]);
     // Both manifests are declarations for now: the way back is open.
@@ -51,9 +49,7 @@ async fn upgrade_succeeds_after_one_failed_at_immutable_field() {
     scene.install("shop", &chart, json!({})).await;
     let options = with(json!({"app": "another", "image": NEW}));
     scene.fail_upgrade("shop", &chart, options, "field is immutable").await;
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     scene.upgrade("shop", &chart, with(json!({"image": NEW}))).await;
     scene.assert_shop_guarded("shop").await;
 }
@@ -69,9 +65,7 @@ async fn helm_waits_in_vain_and_tries_again() {
     scene.fail_upgrade("shop", &chart, options, "deadline").await;
     assert_eq!(scene.history("shop").await, ["1 deployed", "2 failed"]);
     scene.assert_as_declared("shop").await;
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     scene.upgrade("shop", &chart, with(json!({"image": NEW}))).await;
     scene.assert_shop_guarded("shop").await;
 }
@@ -132,9 +126,7 @@ async fn helm_rolls_back_by_hand_after_a_failed_upgrade() {
     // Back to the broken one, with cleaning up; and out of that again.
     let options = json!({"version": 2, "cleanup_on_fail": true});
     assert_failed(scene.helm.rollback(&scene.namespace, "shop", options).await, BROKEN);
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     scene.upgrade("shop", &chart, with(json!({"image": NEW}))).await;
     scene.assert_shop_guarded("shop").await;
 }
@@ -190,9 +182,7 @@ async fn helm_keeps_two_revisions_one_of_them_failed() {
     assert_eq!(scene.history("shop").await, ["3 deployed", "4 failed"]);
     scene.fail_upgrade("shop", &chart, bad(), BROKEN).await;
     assert_eq!(scene.history("shop").await, ["3 deployed", "5 failed"]);
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     scene.upgrade("shop", &chart, good(OLD)).await;
     scene.assert_shop_guarded("shop").await;
     scene.rollback("shop", json!({"version": 3, "max_history": 2})).await;

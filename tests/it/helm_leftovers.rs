@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{HelmScene, SHOP_EDITS, assert_failed, shop, with};
+use crate::helm_scene::{HelmScene, assert_failed, shop, with};
 use crate::support::{
     Caller, ControlPlane, DRIFT_POLICIES, Helm, Identity, RELEASE, SOON, Scene, charts, drift_policy,
     eventually, wait_until_guarded,
@@ -39,9 +39,7 @@ async fn helm_rolls_back_again_after_a_killed_rollback_on_failure() {
         () = eventually("Helm waits", SOON, written) => {}
     }
     helm.kill();
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     let answer = scene.helm.upgrade(&scene.namespace, "shop", &shop(), json!({})).await;
     assert_failed(answer, "another operation");
     scene.rollback("shop", json!({"version": 1})).await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::helm_scene::{HelmScene, SHOP_EDITS, shop, with};
+use crate::helm_scene::{HelmScene, shop, with};
 use crate::support::Chart;
 
 const OLD: &str = "registry.example/shop:1";
@@ -76,9 +76,7 @@ async fn helm_uninstalls_and_installs_again() {
     scene.assert_shop_guarded("shop").await;
 
     scene.uninstall("shop", json!({})).await;
-    for (target, _) in SHOP_EDITS {
-        scene.wait_until_gone(target).await;
-    }
+    scene.wait_until_shop_gone().await;
     // The names are free for anybody.
     scene.run(&["create", "configmap", "settings", "--from-literal=image=mine"]);
     scene.run(&["delete", "configmap/settings"]);
@@ -97,9 +95,7 @@ async fn helm_uninstalls_with_its_history_kept_and_replaces_that() {
 
     scene.uninstall("shop", json!({"keep_history": true})).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 uninstalled"]);
-    for (target, _) in SHOP_EDITS {
-        scene.wait_until_gone(target).await;
-    }
+    scene.wait_until_shop_gone().await;
     scene.run(&["create", "configmap", "settings", "--from-literal=image=mine"]);
     scene.run(&["delete", "configmap/settings"]);
 
@@ -244,9 +240,7 @@ async fn helm_writes_client_side() {
 
     let options = client_side(json!({"image": "registry.example/shop:3", "broken": true, "extra": true}));
     scene.fail_upgrade("shop", &chart, options, "spec.ports[0].port").await;
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     // Helm goes on as the last revision was written.
     let options = json!({"server_side_apply": "auto", "values": {"image": "registry.example/shop:3"}});
     scene.upgrade("shop", &chart, options).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::helm_scene::{FLAGS, HelmScene, SHOP_EDITS, assert_failed, shop, with};
+use crate::helm_scene::{FLAGS, HelmScene, assert_failed, shop, with};
 use crate::support::{ControlPlane, Guard, Helm, Identity, LaggingWatch, SOON, eventually};
 
 const OLD: &str = "registry.example/shop:1";
@@ -54,18 +54,14 @@ async fn helm_upgrades_after_record_of_killed_upgrade_is_deleted() {
     assert_eq!(scene.history("shop").await, ["1 deployed", "2 pending-upgrade"]);
 
     // Somebody at work or not: an edit by hand agrees with no manifest.
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     scene.assert_refused("configmap/extra", &image("mine")).await;
     let answer = scene.helm.upgrade(&scene.namespace, "shop", &shop(), json!({})).await;
     assert_failed(answer, "another operation");
 
     scene.assert_refused_now(&["delete", "secret/sh.helm.release.v1.shop.v1"]);
     scene.run(&["delete", "secret/sh.helm.release.v1.shop.v2"]);
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     scene.upgrade("shop", &shop(), with(json!({"image": THIRD, "extra": true}))).await;
     assert_eq!(scene.history("shop").await, ["1 superseded", "2 deployed"]);
     scene.assert_shop_guarded("shop").await;
@@ -93,9 +89,7 @@ async fn helm_installs_after_record_of_killed_install_is_deleted() {
     let scene = HelmScene::shared("killed-install").await;
     kill_during(&scene, "install", with(json!({"image": OLD})), 1).await;
     assert_eq!(scene.history("shop").await, ["1 pending-install"]);
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_refused(target, patch).await;
-    }
+    scene.assert_edits_refused().await;
     scene.assert_refused_now(&["delete", "configmap/settings"]);
 
     scene.run(&["delete", "secret/sh.helm.release.v1.shop.v1"]);
@@ -112,9 +106,7 @@ async fn helm_uninstalls_what_a_killed_install_left() {
     kill_during(&scene, "install", with(json!({"image": OLD})), 1).await;
     scene.assert_refused("configmap/settings", &image("mine")).await;
     scene.uninstall("shop", json!({})).await;
-    for (target, _) in SHOP_EDITS {
-        scene.wait_until_gone(target).await;
-    }
+    scene.wait_until_shop_gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,9 +124,7 @@ async fn helm_passes_and_manual_edit_is_refused_while_watch_lags() {
     scene.upgrade("shop", &chart, with(json!({"image": NEW, "motto": "hello"}))).await;
     scene.wait_until_gone("configmap/extra").await;
     scene.assert_as_declared("shop").await;
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_patch_refused_now(target, patch).await;
-    }
+    scene.assert_edits_refused_now().await;
     // What the watch still takes for declared.
     scene.assert_patch_refused_now("configmap/settings", &image(OLD)).await;
     scene.assert_refused_now(&["delete", "configmap/settings"]);
@@ -144,9 +134,7 @@ async fn helm_passes_and_manual_edit_is_refused_while_watch_lags() {
     scene.wait_until_gone("configmap/extra").await;
     scene.rollback("shop", json!({"version": 1})).await;
     scene.assert_as_declared("shop").await;
-    for (target, patch) in SHOP_EDITS {
-        scene.assert_patch_refused_now(target, patch).await;
-    }
+    scene.assert_edits_refused_now().await;
     scene.uninstall("shop", json!({})).await;
     scene.wait_until_gone("deployment/web").await;
     // A release that the watch has not shown yet.

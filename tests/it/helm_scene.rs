@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use crate::support::{Caller, Chart, ControlPlane, Guard, Helm, Identity, SOON, SharedGuard, eventually};
 
 /// An edit by hand: the object as kubectl names it, and a merge patch.
-pub(crate) type Edit = (&'static str, &'static str);
+type Edit = (&'static str, &'static str);
 
 /// How a guard is started that these tests can do without sharing.
 pub(crate) const FLAGS: [&str; 5] = ["--register", "--edits", "Deny", "--drift", "Repair"];
 
 /// Edits of what every revision of [`shop`] declares, to values that none does.
-pub(crate) const SHOP_EDITS: [Edit; 5] = [
+const SHOP_EDITS: [Edit; 5] = [
     ("configmap/settings", r#"{"data": {"image": "mine"}}"#),
     ("secret/token", r#"{"data": {"password": "bWluZQ=="}}"#),
     ("role/reader", r#"{"rules": []}"#),
@@ -239,10 +239,29 @@ impl<'a> HelmScene<'a> {
     /// The release made of [`shop`] is as its manifest says and cannot be edited by hand.
     pub(crate) async fn assert_shop_guarded(&self, release: &str) {
         self.assert_as_declared(release).await;
+        self.assert_edits_refused().await;
+        self.assert_refused_now(&["delete", "configmap/settings"]);
+    }
+
+    /// No edit by hand of a release made of [`shop`] passes.
+    pub(crate) async fn assert_edits_refused(&self) {
         for (target, patch) in SHOP_EDITS {
             self.assert_refused(target, patch).await;
         }
-        self.assert_refused_now(&["delete", "configmap/settings"]);
+    }
+
+    /// The same, and at once.
+    pub(crate) async fn assert_edits_refused_now(&self) {
+        for (target, patch) in SHOP_EDITS {
+            self.assert_patch_refused_now(target, patch).await;
+        }
+    }
+
+    /// Waits until nothing is left of a release made of [`shop`].
+    pub(crate) async fn wait_until_shop_gone(&self) {
+        for (target, _) in SHOP_EDITS {
+            self.wait_until_gone(target).await;
+        }
     }
 
     /// The edit is refused as soon as the guard and the API server know all, and from then on.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::support::{Chart, RELEASE, SOON, Scene, charts, eventually, run};
+use crate::support::{Chart, RELEASE, SOON, Scene, charts, eventually};
 
 /// So many drifting objects do not stop repairs yet.
 const MOST: usize = 10;
@@ -77,12 +77,10 @@ async fn mass_deletion_stops_repairs_only_in_its_own_namespace() {
     scene.wait_for_reason("InSync").await;
     assert_eq!(count(&scene, &his).await, 30);
     guard.wait_for_log("repairs go on").await;
-    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
     for (verdict, part) in [("EngageBrake", "of 32 declared objects drift"), ("ReleaseBrake", "by an order")]
     {
-        let ran = run(&["audit", &database, "-n", &his, "--verdict", verdict, "-o", "json"], "");
-        let rows = ran.items();
-        assert!(rows.len() == 1 && rows[0]["detail"].as_str().unwrap().contains(part), "{ran:?}");
+        let rows = guard.rows(&["-n", &his, "--verdict", verdict]);
+        assert!(rows.len() == 1 && rows[0]["detail"].as_str().unwrap().contains(part), "{rows:?}");
     }
 }
 

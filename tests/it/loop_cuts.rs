@@ -42,23 +42,6 @@ async fn a_change_whose_answer_never_comes_is_made_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn a_re_creation_whose_answer_never_comes_is_made_once() {
-    let (scene, proxy, guard) = cut_off("unborn").await;
-    let settings = scene.config_map("settings");
-    proxy.cut(Some(SETTINGS));
-    scene.alice.delete(&settings).await.done().unwrap();
-    let object = scene.wait_for_value(&settings, "/data/level", json!("info")).await;
-    eventually("the answer is cut", SOON, || async { proxy.answers_cut(SETTINGS) == 1 }).await;
-    scene.wait_for_reason("InSync").await;
-    proxy.cut(None);
-    another_repair(&scene).await;
-    assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "{}", guard.log());
-    let now = scene.get(&settings).await;
-    assert_eq!(now["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn guard_without_answer_or_watch_reads_before_writing_again() {
     let (scene, proxy, guard) = cut_off("deaf").await;
     let settings = scene.config_map("settings");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    ControlPlane, Guard, Identity, LaggingWatch, RELEASE, Review, SOON, Scene, add_widgets, charts,
+    ControlPlane, Guard, Identity, LaggingWatch, RELEASE, SOON, Scene, add_widgets, charts, data_review,
     eventually, record_name,
 };
 
@@ -50,14 +50,10 @@ async fn edits_are_judged_while_the_loop_still_lists() {
     eventually("the list is asked for", SOON, || async { proxy.stalled(LIST) > 0 }).await;
     eventually("the guard is ready", SOON, || async { guard.is_ready().await }).await;
 
-    let [old, new] = ["info", "debug"].map(|level| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"level": level}})
-            .to_string()
-    });
-    let (kind, resource, name) = ("ConfigMap", "configmaps", "settings");
-    let edit = Review { group: "", kind, resource, namespace: &scene.namespace, name, old: &old, new: &new };
+    let [old, new] = ["info", "debug"].map(|level| json!({"level": level}));
+    let edit = data_review((&scene.namespace, RELEASE), "settings", &old, &new);
     eventually("the edit is denied", SOON, || async {
-        let answer = guard.judge(edit.text()).await;
+        let answer = guard.judge(edit.clone()).await;
         if answer.code == 200 && !answer.passes() { Ok(()) } else { Err(format!("{answer:?}")) }
     })
     .await;

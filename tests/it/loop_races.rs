@@ -86,36 +86,11 @@ async fn object_dropped_by_upgrade_during_recreation_is_removed_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn object_uninstalled_during_recreation_is_removed_again() {
-    const WRITE: &str = "PATCH /configmaps/extra";
-    let scene = Scene::own().install("leaving", charts::TWO).await;
-    let (proxy, _guard) = slowed(&scene).await;
-    let extra = scene.config_map("extra");
-    proxy.stall(&[WRITE]);
-    scene.alice.delete(&extra).await.done().unwrap();
-    on_its_way(&proxy, WRITE).await;
-    scene.helm.uninstall(&scene.namespace, RELEASE, json!({})).await.unwrap();
-    proxy.stall(&[]);
-    assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "made, and deleted again");
-    assert_eq!(scene.alice.get(&extra).await.code, 404);
-    assert_eq!(scene.alice.get(&scene.config_map("settings")).await.code, 404);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn autoscaler_change_during_a_repair_stays() {
     const WRITE: &str = "PATCH /deployments/web";
     let scene = Scene::own().install("scaled", charts::DEPLOYMENT).await;
     let web = scene.deployment("web");
-    let scaler = json!({
-        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "minReplicas": 1, "maxReplicas": 6,
-        },
-    });
-    let scalers = format!("/apis/autoscaling/v1/namespaces/{}/horizontalpodautoscalers", scene.namespace);
-    scene.alice.post(&scalers, &scaler).await.done().unwrap();
+    scene.autoscale("web", "web", (1, 6)).await;
     let (proxy, guard) = slowed(&scene).await;
     let mine = json!([{"name": "app", "image": "mine"}]);
     proxy.stall(&[WRITE]);

@@ -51,11 +51,15 @@ async fn wait_until_rolled_out(scene: &Scene, name: &str) {
     .await;
 }
 
+/// What changes the pods of a workload.
+fn other_pods() -> Value {
+    json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "mine"}]}}}})
+}
+
 /// Changes the pods of both workloads by hand, and waits until none of the old ones is left: they would be as declared.
 async fn both_change(scene: &Scene) {
-    let mine = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "mine"}]}}}});
     for name in ["first", "second"] {
-        scene.edit(&scene.deployment(name), mine.clone()).await;
+        scene.edit(&scene.deployment(name), other_pods()).await;
     }
     for name in ["first", "second"] {
         wait_until_rolled_out(scene, name).await;
@@ -129,4 +133,27 @@ async fn order_waits_for_no_rollout_and_repairs_each_workload_once() {
     both_change(&scene).await;
     scene.status("two drifts", |status| status["drifted"] == 2).await;
     assert_eq!(scene.wait_for_answers("deployments", 2).await.len(), 2, "{}", guard.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn pod_templates_are_repaired_in_turn_without_ready_pods() {
+    // No node is there to run a pod.
+    let scene = Scene::own().install("stalled", WORKLOADS).await;
+    let guard = scene.start_guard(&["--drift", "Repair"]).await;
+    scene.wait_for_confirmed(3).await;
+    guard.pause();
+    for name in ["first", "second"] {
+        scene.wait_for_value(&scene.deployment(name), "/status/updatedReplicas", json!(1)).await;
+        scene.edit(&scene.deployment(name), other_pods()).await;
+    }
+    guard.resume();
+    // The turn of the second comes once the guard has seen that the other one's pods do not get ready.
+    eventually("both templates are put right", SOON * 4, || async {
+        let now = [image(&scene, "first").await, image(&scene, "second").await];
+        if now == [DECLARED, DECLARED] { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+    assert!(scene.get(&scene.deployment("first")).await["status"]["readyReplicas"].is_null());
+    scene.wait_for_reason("InSync").await;
 }

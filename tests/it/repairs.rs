@@ -148,19 +148,6 @@ async fn uninstalled_object_is_not_recreated() {
     assert!(!recreated(&shop), "something was re-created and taken back");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn object_dropped_by_upgrade_is_not_recreated() {
-    let shop = Scene::shared().install("drop", &format!("{SETTINGS}---{EXTRA}")).await;
-    let path = shop.config_map("extra");
-    shop.wait_until_guarded(&path).await;
-    shop.upgrade(json!({"values": {"drop": true}})).await.unwrap();
-    assert_eq!(shop.alice.get(&path).await.code, 404);
-    assert!(!recreated(&shop), "something was re-created and taken back");
-    check_others_recreated(&shop).await;
-    assert_eq!(shop.alice.get(&path).await.code, 404, "{path} is back");
-}
-
 /// Whether the guard says that it re-created anything of this release.
 fn recreated(shop: &Scene) -> bool {
     let release = format!("of Helm release {}/{RELEASE} was missing and is re-created", shop.namespace);
@@ -171,24 +158,6 @@ fn recreated(shop: &Scene) -> bool {
 async fn apart() -> Scene {
     let templates = format!("{SETTINGS}---{EXTRA}");
     Scene::on(ControlPlane::start()).install("apart", &templates).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn a_guard_that_only_reports_re_creates_nothing() {
-    let shop = apart().await;
-    let guard = shop.start_guard(&["--register", "--edits", "Warn", "--drift", "Report"]).await;
-    for name in ["settings", "extra"] {
-        let path = shop.config_map(name);
-        shop.alice.delete(&path).await.done().unwrap();
-        let said = format!("ConfigMap/{name} in namespace {} of Helm release", shop.namespace);
-        guard.wait_for_log(&said).await;
-        assert_eq!(shop.alice.get(&path).await.code, 404);
-    }
-    guard.wait_for_metric("kubemoor_repairs_total{kind=\"missing\",outcome=\"reported\"} 2").await;
-    guard.wait_for_metric("kubemoor_drift_found_total{kind=\"missing\"} 2").await;
-    let metrics = guard.metrics().await;
-    assert!(!metrics.contains("outcome=\"repaired\""), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -106,27 +106,6 @@ async fn object_deleted_under_exception_is_recreated_when_exception_ends() {
     shop.wait_for_value(&settings, "/data/level", &json!("info")).await;
 }
 
-/// The body of a scaling.
-fn to(shop: &Scene, replicas: u32) -> Value {
-    json!({
-        "apiVersion": "autoscaling/v1", "kind": "Scale",
-        "metadata": {"name": "web", "namespace": shop.namespace},
-        "spec": {"replicas": replicas},
-    })
-}
-
-/// Has a HorizontalPodAutoscaler for the Deployment, and where it is.
-async fn autoscaled(shop: &Scene) -> String {
-    let autoscalers = shop.at("apis/autoscaling/v1", "horizontalpodautoscalers");
-    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    let autoscaler = json!({
-        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
-        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 5},
-    });
-    shop.alice.post(&autoscalers, &autoscaler).await.done().unwrap();
-    format!("{autoscalers}/web")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn replicas_of_deleted_autoscaler_stay_until_reconcile_order() {
@@ -135,18 +114,18 @@ async fn replicas_of_deleted_autoscaler_stay_until_reconcile_order() {
     let scale = format!("{web}/scale");
     shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
-    let path = autoscaled(&shop).await;
+    let path = shop.autoscale("web", "web", (1, 5)).await;
     eventually("the autoscaler may scale", SOON, || async {
-        autoscaler.put(&scale, &to(&shop, 4)).await.done()
+        autoscaler.put(&scale, &shop.scale("web", 4)).await.done()
     })
     .await;
     shop.wait_for_pass().await;
     shop.assert_value(&web, REPLICAS, &json!(4)).await;
-    shop.alice.put(&scale, &to(&shop, 3)).await.refused(RELEASE).unwrap();
+    shop.alice.put(&scale, &shop.scale("web", 3)).await.refused(RELEASE).unwrap();
 
     shop.alice.delete(&path).await.done().unwrap();
     eventually("the autoscaler may scale no more", SOON, || async {
-        autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 5)).await.refused(RELEASE)
+        autoscaler.put(&format!("{scale}?dryRun=All"), &shop.scale("web", 5)).await.refused(RELEASE)
     })
     .await;
     shop.wait_for_pass().await;
@@ -165,9 +144,9 @@ async fn guard_leaves_replicas_outside_changed_range_to_autoscaler() {
     let scale = format!("{web}/scale");
     shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
-    let path = autoscaled(&shop).await;
+    let path = shop.autoscale("web", "web", (1, 5)).await;
     eventually("the autoscaler may scale", SOON, || async {
-        autoscaler.put(&scale, &to(&shop, 5)).await.done()
+        autoscaler.put(&scale, &shop.scale("web", 5)).await.done()
     })
     .await;
     let range =
@@ -176,24 +155,24 @@ async fn guard_leaves_replicas_outside_changed_range_to_autoscaler() {
     // It is to have at most three.
     shop.alice.merge(&path, &range(1, 3)).await.done().unwrap();
     eventually("the autoscaler may scale so far no more", SOON, || async {
-        autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 4)).await.refused(RELEASE)
+        autoscaler.put(&format!("{scale}?dryRun=All"), &shop.scale("web", 4)).await.refused(RELEASE)
     })
     .await;
     shop.wait_for_pass().await;
     shop.assert_value(&web, REPLICAS, &json!(5)).await;
-    autoscaler.put(&scale, &to(&shop, 3)).await.done().unwrap();
+    autoscaler.put(&scale, &shop.scale("web", 3)).await.done().unwrap();
 
     // It is to have at least four.
     shop.alice.merge(&path, &range(4, 9)).await.done().unwrap();
     eventually("the autoscaler may scale further", SOON, || async {
-        autoscaler.put(&format!("{scale}?dryRun=All"), &to(&shop, 9)).await.done()
+        autoscaler.put(&format!("{scale}?dryRun=All"), &shop.scale("web", 9)).await.done()
     })
     .await;
     shop.wait_for_pass().await;
     shop.assert_value(&web, REPLICAS, &json!(3)).await;
     // People are judged, whatever the range.
-    shop.alice.put(&scale, &to(&shop, 5)).await.refused(RELEASE).unwrap();
-    autoscaler.put(&scale, &to(&shop, 4)).await.done().unwrap();
+    shop.alice.put(&scale, &shop.scale("web", 5)).await.refused(RELEASE).unwrap();
+    autoscaler.put(&scale, &shop.scale("web", 4)).await.done().unwrap();
     shop.wait_for_pass().await;
     shop.assert_value(&web, REPLICAS, &json!(4)).await;
 }
@@ -217,19 +196,19 @@ spec:
     shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
     // From one to five.
-    autoscaled(&shop).await;
+    shop.autoscale("web", "web", (1, 5)).await;
     eventually("the autoscaler may scale", SOON, || async {
-        autoscaler.put(&scale, &to(&shop, 5)).await.done()
+        autoscaler.put(&scale, &shop.scale("web", 5)).await.done()
     })
     .await;
     shop.policy("declared", json!({"autoscalers": "Declared"})).await;
     // What is there is for the declared one to bring in.
     shop.wait_for_pass().await;
     shop.assert_value(&web, REPLICAS, &json!(5)).await;
-    autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
-    autoscaler.put(&scale, &to(&shop, 1)).await.refused(RELEASE).unwrap();
-    autoscaler.put(&scale, &to(&shop, 3)).await.done().unwrap();
-    autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
+    autoscaler.put(&scale, &shop.scale("web", 4)).await.refused(RELEASE).unwrap();
+    autoscaler.put(&scale, &shop.scale("web", 1)).await.refused(RELEASE).unwrap();
+    autoscaler.put(&scale, &shop.scale("web", 3)).await.done().unwrap();
+    autoscaler.put(&scale, &shop.scale("web", 4)).await.refused(RELEASE).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,16 +219,16 @@ async fn undeclared_autoscaler_cannot_scale_if_policy_requires_declared_ones() {
     let scale = format!("{web}/scale");
     shop.wait_until_guarded(&web).await;
     let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
-    autoscaled(&shop).await;
+    shop.autoscale("web", "web", (1, 5)).await;
     eventually("the autoscaler may scale", SOON, || async {
-        autoscaler.put(&scale, &to(&shop, 4)).await.done()
+        autoscaler.put(&scale, &shop.scale("web", 4)).await.done()
     })
     .await;
     shop.wait_for_pass().await;
     shop.assert_value(&web, REPLICAS, &json!(4)).await;
     shop.policy("declared", json!({"autoscalers": "Declared"})).await;
     shop.wait_for_value(&web, REPLICAS, &json!(2)).await;
-    autoscaler.put(&scale, &to(&shop, 4)).await.refused(RELEASE).unwrap();
+    autoscaler.put(&scale, &shop.scale("web", 4)).await.refused(RELEASE).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
