@@ -177,24 +177,14 @@ async fn oversized_or_nested_review_is_refused_only_for_declared_object() {
     let padding = "x".repeat(40 << 20);
     let levels = 100_000;
     let nested = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    // What no parser holds is sent as it is.
     let object = |name: &str, data: &str| {
-        let namespace = &shop.namespace;
-        format!(
-            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"{namespace}"}},"data":{data}}}"#
-        )
+        let metadata = json!({"name": name, "namespace": shop.namespace});
+        format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{metadata},"data":{data}}}"#)
     };
     let check = async |what: &str, name: &str, data: String, passes: bool| {
         let (old, new) = (object(name, r#"{"image":"a"}"#), object(name, &data));
-        let namespace = &shop.namespace;
-        let review = Review {
-            group: "",
-            kind: "ConfigMap",
-            resource: "configmaps",
-            namespace,
-            name,
-            old: &old,
-            new: &new,
-        };
+        let review = Review { name, ..Review::of_settings(&shop.namespace, &old, &new) };
         let reply = shop.guard().judge(review.text()).await;
         assert_eq!(reply.passes(), passes, "{what} of {name}: {reply:?}");
     };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Caller, Chart, Guard, Identity, Member, RELEASE, Right, SOON, Scene, eventually, forged, holding, opened,
-    record_name, run, sealed,
+    record_name, sealed,
 };
 
 /// A quota and a ConfigMap.
@@ -198,16 +198,11 @@ async fn order_writes_forged_values_only_for_who_may_update() {
     assert!(!ordered.error.contains("ResourceQuota \"limits\""), "{ordered:?}");
     scene.wait_for_value(&scene.quota(), "/spec/hard/pods", json!(FORGED)).await;
     scene.wait_for_reason("InSync").await;
-    let ledger = format!("--ledger=sqlite:{}", scene.guard().ledger().display());
-    let row = eventually("the ledger names who confirmed it", SOON, || async {
-        let ran = run(&["audit", &ledger, "--release", RELEASE, "-n", &scene.namespace, "-o", "json"], "");
-        if ran.out.contains("confirmed by system:serviceaccount:default:member-") {
-            Ok(())
-        } else {
-            Err(format!("{ran:?}"))
-        }
-    });
-    row.await;
+    eventually("the ledger names who confirmed it", SOON, || async {
+        let rows = json!(scene.rows(&["--release", RELEASE])).to_string();
+        if rows.contains("confirmed by system:serviceaccount:default:member-") { Ok(()) } else { Err(rows) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,10 +20,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::ledger_unjudged::rows;
 use crate::support::charts::MANIFEST;
 use crate::support::{
-    Guard, Review, SOON, bomb, budget, eventually, forged, holding, record_name, reply, soon,
+    Guard, Review, SOON, bomb, budget, data_review, eventually, forged, holding, record_name, reply, soon,
 };
 
 /// Loopback is a whole network, so that one machine can be two peers.
@@ -129,14 +128,8 @@ fn record(bytes: usize) -> String {
 /// An edit of the declared ConfigMap, which takes this many bytes in each object.
 fn large(image: &str, bytes: usize) -> String {
     let padding = "x".repeat(bytes);
-    let object = |image: &str| {
-        format!(
-            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"settings","namespace":"shop"}},"data":{{"image":"{image}","more":"{padding}"}}}}"#
-        )
-    };
-    let (old, new) = (object("a"), object(image));
-    let (kind, resource, name) = ("ConfigMap", "configmaps", "settings");
-    Review { group: "", kind, resource, namespace: "shop", name, old: &old, new: &new }.text()
+    let [old, new] = ["a", image].map(|image| json!({"image": image, "more": padding}));
+    data_review(("shop", "web"), "settings", &old, &new)
 }
 
 /// What the guard says to a review by the API server, which gives it ten seconds, as by default.
@@ -268,7 +261,10 @@ async fn review_with_incomplete_body_passes_and_is_recorded() {
         let answer = rest(&mut stopped).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""allowed":true"#), "{answer}");
         let row = eventually("the row is kept", SOON, || async {
-            rows(&guard, "Record").into_iter().find(|row| row["object"]["name"] == name.as_str())
+            guard
+                .rows(&["-A", "--verdict", "Record"])
+                .into_iter()
+                .find(|row| row["object"]["name"] == name.as_str())
         })
         .await;
         assert_eq!((&row["reason"], &row["user"]), (&json!("late"), &json!("alice")), "{row}");

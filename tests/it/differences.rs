@@ -69,7 +69,7 @@ async fn long_and_nested_values_show_their_difference_in_every_output() {
     };
 
     // The ledger.
-    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
+    let database = guard.database();
     let audit = |format: &str| run(&["audit", &database, "-A", "--verdict", "Warn", "-o", format], "");
     let fields = eventually("both changes are in the ledger", SOON, || async {
         // The API server may not know of the webhook yet.

@@ -1,10 +1,8 @@
 //! How the releases of many clusters stand: in the ledger that their guards share, and in lists that ask each cluster.
 
-use std::fs;
-
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Guard, Identity, Postgres, Ran, SOON, Scene, eventually, folder, run};
+use crate::support::{Guard, Identity, Postgres, SOON, Scene, contexts, eventually, run};
 
 const TEMPLATES: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: {{ .Values.mode }}}\n";
@@ -24,14 +22,8 @@ impl Member {
     }
 }
 
-/// The rows of an answer.
-fn items(ran: &Ran) -> Vec<Value> {
-    assert_eq!(ran.code, 0, "{ran:?}");
-    ran.json()["items"].as_array().unwrap().clone()
-}
-
 fn fleet(arguments: &[&str]) -> Vec<Value> {
-    items(&run(&[&["fleet"], arguments, &["-o", "json"]].concat(), ""))
+    run(&[&["fleet"], arguments, &["-o", "json"]].concat(), "").items()
 }
 
 /// The row of a cluster, which says each of these things.
@@ -41,32 +33,6 @@ async fn wait_for(ledger: &str, cluster: &str, says: &[(&str, Value)]) -> Value 
         rows.into_iter().find(|row| says.iter().all(|(field, value)| row[*field] == *value)).ok_or("not yet")
     })
     .await
-}
-
-/// A kubeconfig with a context for each of these clusters.
-fn kubeconfig(clusters: &[(&str, &ControlPlane)]) -> String {
-    let mut all = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []});
-    for (name, control_plane) in clusters {
-        let text = fs::read_to_string(control_plane.kubeconfig(Identity::Admin)).unwrap();
-        let one: Value = serde_json::from_str(&text).unwrap();
-        for part in ["cluster", "user"] {
-            let parts = format!("{part}s");
-            let mut entry = one[&parts][0].clone();
-            entry["name"] = json!(name);
-            all[&parts].as_array_mut().unwrap().push(entry);
-        }
-        let context = json!({"name": name, "context": {"cluster": name, "user": name}});
-        all["contexts"].as_array_mut().unwrap().push(context);
-    }
-    let mut broken = all["clusters"][0].clone();
-    broken["name"] = json!("broken");
-    broken["cluster"]["server"] = json!("https://127.0.0.1:1");
-    all["clusters"].as_array_mut().unwrap().push(broken);
-    let context = json!({"name": "broken", "context": {"cluster": "broken", "user": clusters[0].0}});
-    all["contexts"].as_array_mut().unwrap().push(context);
-    let path = folder("kubeconfig").join("config");
-    fs::write(&path, all.to_string()).unwrap();
-    path.display().to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,8 +94,9 @@ async fn shared_ledger_and_cluster_contexts_report_same_release_states() {
 
 /// Lists and comparisons ask each cluster; one that fails does so alone.
 fn assert_contexts_say_the_same(east: &Member, west: &Member) {
-    let config = kubeconfig(&[("east", &east.scene.control_plane), ("west", &west.scene.control_plane)]);
-    let kubeconfig = format!("--kubeconfig={config}");
+    let clusters = [("east", &*east.scene.control_plane), ("west", &*west.scene.control_plane)];
+    let config = contexts(Identity::Admin, &clusters, &[("broken", "https://127.0.0.1:1")]);
+    let kubeconfig = format!("--kubeconfig={}", config.display());
     let namespace = &east.scene.namespace;
     for (command, code) in [
         (&["get", "releases", "-A"][..], 2),
@@ -141,7 +108,7 @@ fn assert_contexts_say_the_same(east: &Member, west: &Member) {
         assert!(ran.error.contains("broken: "), "{ran:?}");
         assert!(ran.out.contains("west") && ran.out.contains("east"), "{ran:?}");
     }
-    let rows = items(&run(&["get", "releases", "-A", &kubeconfig, "--contexts=east,west", "-o", "json"], ""));
+    let rows = run(&["get", "releases", "-A", &kubeconfig, "--contexts=east,west", "-o", "json"], "").items();
     let said: Vec<_> = rows.iter().map(|row| (&row["cluster"], &row["reason"])).collect();
     assert_eq!(said, [(&json!("east"), &json!("InSync")), (&json!("west"), &json!("Drifted"))], "{rows:?}");
     let compared =

@@ -3,15 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::ledger::{FOREVER, Written, row};
-use crate::support::{Document, Postgres, Ran, SOON, eventually, run};
+use crate::support::{Document, Postgres, SOON, eventually, run};
 
 /// The sections of the page that a database is set up by.
 const SECTION: &str = "## Tenants";
-
-fn items(ran: &Ran) -> Vec<Value> {
-    assert_eq!(ran.code, 0, "{ran:?}");
-    ran.json()["items"].as_array().unwrap().clone()
-}
 
 /// Clusters `prod-eu` and `prod-us` with rows of the namespaces `shop` and `bank`.
 pub(crate) async fn fill(url: &str) {
@@ -67,10 +62,11 @@ async fn tenant_sees_the_rows_of_its_clusters_and_namespaces_alone() {
         ("moor", &["prod-eu", "prod-us"], &[eu_bank, eu_shop, us_bank, ["prod-us", "shop"]]),
     ] {
         let ledger = format!("--ledger={}", url.replace("moor@", &format!("{role}@")));
-        let seen = items(&run(&["fleet", &ledger, "-o", "json"], ""));
+        let seen = run(&["fleet", &ledger, "-o", "json"], "").items();
         let seen: Vec<_> = seen.iter().map(|row| row["cluster"].as_str().unwrap()).collect();
         assert_eq!(seen, clusters, "{role}");
-        let mut seen: Vec<_> = items(&run(&["fleet", "releases", &ledger, "-o", "json"], ""))
+        let mut seen: Vec<_> = run(&["fleet", "releases", &ledger, "-o", "json"], "")
+            .items()
             .iter()
             .map(|row| json!([row["cluster"], row["namespace"]]))
             .collect();

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger_outages::{kept, spilled};
 use crate::support::{
-    Caller, ControlPlane, Guard, Identity, RELEASE, Review, SOON, Scene, eventually, folder, reply,
+    Caller, ControlPlane, Guard, Identity, RELEASE, SOON, Scene, data_review, eventually, folder, reply,
 };
 
 /// Connections on which edits come without a pause.
@@ -47,12 +47,8 @@ data: {color: '{{ .Values.color | default \"blue\" }}'}
 
 /// An edit of the declared ConfigMap by this user.
 fn edit_by(user: &str, image: &str) -> String {
-    let object = |image: &str| {
-        format!(
-            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"settings","namespace":"shop"}},"data":{{"image":"{image}"}}}}"#
-        )
-    };
-    let review = Review::of_settings("shop", &object("a"), &object(image)).text();
+    let [old, new] = ["a", image].map(|image| json!({"image": image}));
+    let review = data_review(("shop", "web"), "settings", &old, &new);
     review.replace(r#""username":"alice""#, &format!(r#""username":"{user}""#))
 }
 

@@ -196,23 +196,6 @@ async fn every_writer_of_a_ledger_seals_with_its_one_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn event_seen_by_every_replica_is_stored_once() {
-    for url in both().await {
-        for _ in 0..2 {
-            let written = Written::start(&url, "east", FOREVER);
-            let seen = LedgerRow {
-                same: Some("uid 17 deployed".to_owned()),
-                ..row(1, "shop", "web", "", "deployed")
-            };
-            written.ledger.record(seen);
-            written.close().await;
-        }
-        assert_eq!(everything(&url).await.len(), 1, "{url}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn event_seen_by_replicas_at_different_times_is_stored_once() {
     for url in both().await {
         let node = ObjectId { namespace: None, ..object("Node", "", "n1") };

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::support::{
     DRIFT_POLICIES, Guard, Identity, RELEASE, SOON, Scene, charts, drift_policy, eventually, folder, moor,
-    run,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,11 +163,9 @@ async fn ledger_records_creation_change_and_deletion_of_policies() {
 
 /// The rows of a guard's ledger, newest first, once one has this verdict.
 async fn rows_with(guard: &Guard, verdict: &str) -> Vec<Value> {
-    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
     eventually(verdict, SOON, || async {
-        let ran = run(&["audit", &database, "-A", "--verdict", verdict, "-o", "json"], "");
-        let rows = if ran.code == 0 { ran.items() } else { Vec::new() };
-        if rows.is_empty() { Err(format!("{ran:?}")) } else { Ok(rows) }
+        let rows = guard.rows(&["-A", "--verdict", verdict]);
+        if rows.is_empty() { Err("there is none") } else { Ok(rows) }
     })
     .await
 }

@@ -2,32 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Guard, RELEASE, SOON, Scene, charts, eventually, run};
+use crate::support::{Guard, RELEASE, SOON, Scene, charts, eventually};
 
 const ACTS: &str = "StartAutoscaling,ChangeAutoscaling,StopAutoscaling";
 
 /// The acts and details of the rows about autoscalers, oldest first, once there are so many.
 async fn acts(guard: &Guard, count: usize) -> Vec<(String, Value)> {
-    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
     eventually(&format!("{count} rows"), SOON, || async {
-        let ran = run(&["audit", &database, "-A", "--verdict", ACTS, "-o", "json"], "");
-        let rows = if ran.code == 0 { ran.items() } else { Vec::new() };
+        let rows = guard.rows(&["-A", "--verdict", ACTS]);
         if rows.len() != count {
-            return Err(format!("{ran:?}"));
+            return Err(format!("{rows:?}"));
         }
         Ok(rows.into_iter().map(|row| (row["verdict"].as_str().unwrap().to_owned(), row)).collect())
     })
     .await
-}
-
-fn autoscaler(name: &str, target: &str, most: u32) -> Value {
-    json!({
-        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
-            "minReplicas": 2, "maxReplicas": most,
-        },
-    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,11 +25,8 @@ async fn autoscaler_of_declared_workload_leaves_rows_with_the_user_while_it_cove
     let mut guard = scene.start_guard(&["--register", "--edits", "Deny"]).await;
     scene.wait_until_guarded(&scene.deployment("web")).await;
     scene.wait_for_confirmed(1).await;
-    let path = scene.at("apis/autoscaling/v1", "horizontalpodautoscalers");
-    for (name, target) in [("other", "undeclared"), ("web", "web")] {
-        let path = format!("{path}?fieldManager=oncall");
-        scene.alice.post(&path, &autoscaler(name, target, 9)).await.done().unwrap();
-    }
+    scene.autoscale("other", "undeclared", (2, 9)).await;
+    let web = scene.autoscale("web", "web", (2, 9)).await;
     let started = acts(&guard, 1).await;
     let (act, row) = &started[0];
     assert_eq!(
@@ -54,7 +39,6 @@ async fn autoscaler_of_declared_workload_leaves_rows_with_the_user_while_it_cove
     );
 
     // Neither labels nor another guard are a change.
-    let web = format!("{path}/web");
     scene.alice.merge(&web, &json!({"metadata": {"labels": {"a": "b"}}})).await.done().unwrap();
     assert!(guard.terminate().success());
     guard.start_again().await;

@@ -81,32 +81,6 @@ async fn rows_are_filtered_paged_and_sorted_newest_first() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn names_that_share_a_key_are_told_apart() {
-    // FNV-1a with 32 bits gives both the same.
-    let (user, other) = ("liquid", "costarring");
-    for url in both().await {
-        for (place, cluster) in (0..).zip(["east", "west", "north"]) {
-            let written = Written::start(&url, cluster, FOREVER);
-            for turn in 0..20 {
-                let number = 3 * turn + place;
-                let user = if turn % 5 == 0 { user } else { other };
-                written.ledger.record(row(number, "shop", "web", user, "Deny"));
-            }
-            written.close().await;
-        }
-        let store = Store::read(&url).await.unwrap();
-        let of = |user: &str| Filter { user: Some(user.to_owned()), limit: Some(5), ..Filter::default() };
-        let expected =
-            ["row 47,row 46,row 45,row 32,row 31", "row 30,row 17,row 16,row 15,row 2", "row 1,row 0"];
-        assert_eq!(pages(&store, of(user)).await, expected, "{url}");
-        let all: Vec<_> = pages(&store, of(other)).await;
-        assert_eq!(all.join(",").split(',').count(), 48, "{url}: {all:?}");
-        store.close().await;
-    }
-}
-
 fn object_filter(text: &str) -> Option<NamedObject> {
     Some(text.parse().unwrap())
 }

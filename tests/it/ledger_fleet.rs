@@ -100,37 +100,6 @@ async fn row_of_a_release_says_its_state_and_since_when() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn filters_find_releases_of_some_clusters_namespaces_and_names() {
-    let server = Postgres::start().await;
-    let url: LedgerUrl = server.database().parse().unwrap();
-    for cluster in ["east", "west"] {
-        let (fleet, written) = open(&url, cluster, FOREVER).await;
-        let states = [state("shop", "web"), state("shop", "api"), state("bank", "web")];
-        fleet.write(&states, &[]).await.unwrap();
-        fleet.beat(&guard()).await.unwrap();
-        written.close().await;
-    }
-    let text = |text: &str| Some(text.to_owned());
-    let all = FleetFilter::default;
-    for (filter, expected) in [
-        (all(), 6),
-        (FleetFilter { clusters: vec!["east".to_owned()], ..all() }, 3),
-        (FleetFilter { clusters: vec!["north".to_owned()], ..all() }, 0),
-        (FleetFilter { namespace: text("shop"), ..all() }, 4),
-        (FleetFilter { release: text("web"), ..all() }, 4),
-        (FleetFilter { clusters: vec!["west".to_owned()], namespace: text("shop"), release: text("web") }, 1),
-    ] {
-        let rows = releases(&url, filter.clone()).await;
-        assert_eq!(rows.len(), expected, "{filter:?}");
-        let order = |row: &ReleaseRow| (row.namespace.clone(), row.name.clone(), row.cluster.clone());
-        assert!(rows.is_sorted_by_key(order), "{rows:?}");
-        // The same values have the same hash in every cluster of the ledger.
-        assert!(rows.windows(2).all(|pair| pair[0].values == pair[1].values), "{rows:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn silent_cluster_is_stale_and_later_forgotten_with_its_releases() {
     let server = Postgres::start().await;
     let text = server.database();
@@ -175,27 +144,6 @@ async fn silent_cluster_is_stale_and_later_forgotten_with_its_releases() {
     assert_eq!(fleet().await, named(&[("east", false), ("west", false)]));
     one.close().await;
     other.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn older_tables_are_migrated_and_keep_their_rows() {
-    let server = Postgres::start().await;
-    let text = server.database();
-    let (database, url): (_, LedgerUrl) = (text.rsplit_once('/').unwrap().1, text.parse().unwrap());
-    let written = Written::start(&url, "east", FOREVER);
-    written.ledger.record(crate::ledger::row(1, "shop", "web", "alice", "Deny"));
-    written.close().await;
-    crate::ledger_months::make_older(&server, database, 2);
-    let ledger = format!("--ledger={text}");
-    run(&["fleet", &ledger], "").assert_failed(&["has version 2 of the tables", "a guard of this version"]);
-    let (fleet, written) = open(&url, "east", FOREVER).await;
-    fleet.write(&[state("shop", "web")], &[]).await.unwrap();
-    fleet.beat(&guard()).await.unwrap();
-    written.close().await;
-    assert_eq!(releases(&url, FleetFilter::default()).await.len(), 1);
-    let rows = run(&["audit", &ledger, "-A", "--since", "2020-01-01T00:00:00Z", "-o", "json"], "");
-    assert!(rows.out.contains("\"alice\""), "{rows:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

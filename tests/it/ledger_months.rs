@@ -113,26 +113,23 @@ impl Shared {
         self.ask(&statements);
     }
 
+    /// Leaves the tables as this version has made them, with the rows that they have.
     pub(crate) fn make_older(&self, version: usize) {
-        make_older(&self.server, self.text.rsplit_once('/').unwrap().1, version);
+        let (with_rows, later) = SCRIPTS[..version].split_at(3);
+        self.ask(
+            "CREATE TABLE kept AS TABLE entries; CREATE TABLE named AS TABLE clusters; \
+             DROP VIEW fleet, ledger; DROP TABLE releases, guards, entries, entry_marks, clusters, sealing_key",
+        );
+        with_rows.iter().for_each(|script| drop(self.ask(script)));
+        self.ask(&format!(
+            "INSERT INTO clusters OVERRIDING SYSTEM VALUE SELECT id, name FROM named; \
+             SELECT setval(pg_get_serial_sequence('clusters', 'id'), max(id)) FROM clusters; \
+             INSERT INTO entries ({COLUMNS}, namespace_key, user_key, verdict_key) SELECT {COLUMNS}, 0, 0, 0 FROM kept; \
+             DROP TABLE kept, named"
+        ));
+        later.iter().for_each(|script| drop(self.ask(script)));
+        self.ask(&format!("DELETE FROM kubemoor_migrations WHERE version > {version}"));
     }
-}
-
-/// Leaves the tables as this version has made them, with the rows that they have.
-pub(crate) fn make_older(server: &Postgres, database: &str, version: usize) {
-    let ask = |statement: &str| drop(server.psql(database, statement).unwrap());
-    let (with_rows, later) = SCRIPTS[..version].split_at(version.min(3));
-    ask("CREATE TABLE kept AS TABLE entries; CREATE TABLE named AS TABLE clusters; \
-         DROP VIEW fleet, ledger; DROP TABLE releases, guards, entries, entry_marks, clusters, sealing_key");
-    with_rows.iter().for_each(|script| ask(script));
-    ask(&format!(
-        "INSERT INTO clusters OVERRIDING SYSTEM VALUE SELECT id, name FROM named; \
-         SELECT setval(pg_get_serial_sequence('clusters', 'id'), max(id)) FROM clusters; \
-         INSERT INTO entries ({COLUMNS}, namespace_key, user_key, verdict_key) SELECT {COLUMNS}, 0, 0, 0 FROM kept; \
-         DROP TABLE kept, named"
-    ));
-    later.iter().for_each(|script| ask(script));
-    ask(&format!("DELETE FROM kubemoor_migrations WHERE version > {version}"));
 }
 
 fn month_of(time: Timestamp) -> Date {

@@ -4,7 +4,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{ControlPlane, Guard, Postgres, Review, SOON, Scene, charts, eventually, folder, items};
+use crate::support::{
+    ControlPlane, Guard, Postgres, SOON, Scene, charts, data_review, eventually, folder, items,
+};
 
 /// A guard of one release in a directory, with this ledger.
 pub(crate) async fn guard(ledger: &str) -> Guard {
@@ -13,16 +15,8 @@ pub(crate) async fn guard(ledger: &str) -> Guard {
 
 /// Has an edit refused that carries this value.
 pub(crate) async fn refused(guard: &Guard, value: &str) {
-    let object = |image: &str| {
-        format!(
-            r#"{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "settings", "namespace": "shop",
-            "annotations": {{"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"}},
-            "labels": {{"app.kubernetes.io/managed-by": "Helm"}}}}, "data": {{"image": "{image}"}}}}"#
-        )
-    };
-    let (old, new) = (object("a"), object(value));
-    let review = Review::of_settings("shop", &old, &new);
-    let reply = guard.judge(review.text()).await;
+    let [old, new] = ["a", value].map(|image| json!({"image": image}));
+    let reply = guard.judge(data_review(("shop", "web"), "settings", &old, &new)).await;
     assert!(reply.refusal().contains("/data/image"), "{reply:?}");
 }
 

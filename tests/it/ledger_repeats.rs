@@ -9,7 +9,7 @@ use axum::response::Json;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::support::{Caller, Guard, Identity, SOON, Scene, charts, eventually, run, serve_hook};
+use crate::support::{Caller, Guard, Identity, SOON, Scene, charts, eventually, serve_hook};
 
 /// A validating webhook that changes an object's status before it answers about the first update by alice.
 struct Meddler {
@@ -82,9 +82,8 @@ async fn retried_update_is_one_row_and_repeated_update_is_two() {
         scene.wait_for_cached(&web, "/spec/replicas", json!(replicas)).await;
     }
     assert!(meddler.asked.load(Ordering::SeqCst) > 3, "the API server asks once about each");
-    let database = format!("--ledger=sqlite:{}", guard.ledger().display());
     let rows = eventually("the last change is in the ledger", SOON, || async {
-        let rows = run(&["audit", &database, "-A", "--verdict", "Warn", "-o", "json"], "").items();
+        let rows = guard.rows(&["-A", "--verdict", "Warn"]);
         let is_last = |row: &Value| row["fields"][0]["new"].to_string().contains('8');
         if rows.iter().any(is_last) { Ok(rows) } else { Err(format!("{rows:?}")) }
     })

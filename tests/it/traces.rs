@@ -2,8 +2,9 @@
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use serde_json::json;
 
-use crate::support::{Collector, Guard, Review, Scene, attribute, charts, reply, wait_until_recreated};
+use crate::support::{Collector, Guard, Scene, attribute, charts, data_review, reply, wait_until_recreated};
 
 /// What no span may hold.
 const VALUE: &str = "hunter2";
@@ -13,12 +14,8 @@ const PARENT: &str = "00f067aa0ba902b7";
 
 /// Posts an edit of the declared ConfigMap to `image`, as an API server does that traces as well.
 async fn edit(guard: &Guard, image: &str) -> bool {
-    let object = |image: &str| {
-        format!(
-            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"settings","namespace":"shop"}},"data":{{"image":"{image}"}}}}"#
-        )
-    };
-    let review = Review::of_settings("shop", &object("a"), &object(image)).text();
+    let [old, new] = ["a", image].map(|image| json!({"image": image}));
+    let review = data_review(("shop", "web"), "settings", &old, &new);
     let post = guard.https().post(guard.review_url()).header("content-type", "application/json");
     let post = post.header("traceparent", format!("00-{TRACE}-{PARENT}-01"));
     reply(post.body(review)).await.passes()
