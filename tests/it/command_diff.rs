@@ -173,56 +173,29 @@ async fn diff_without_a_release_compares_the_whole_namespace() {
     assert!(all.out.contains(&format!("shop in namespace {namespace}")), "{all:?}");
 }
 
-/// Makes an autoscaler of the Deployment.
-async fn autoscale(alice: &Caller, namespace: &str) {
-    let scaler = json!({
-        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "minReplicas": 1, "maxReplicas": 4,
-        },
-    });
-    let scalers = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
-    alice.post(&scalers, &scaler).await.done().unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn replicas_are_an_autoscalers_but_for_none_where_it_rests() {
-    let namespace = install("diff-scaled", TEMPLATES).await;
-    let alice = Caller::new(unguarded(), Identity::Alice).await;
-    autoscale(&alice, &namespace).await;
-    let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
-    for (replicas, code) in [(4, 0), (9, 0), (0, 1)] {
-        alice.merge(&web, &json!({"spec": {"replicas": replicas}})).await.done().unwrap();
-        let ran = diff(&namespace, &[]);
-        assert_eq!(ran.code, code, "{replicas}: {ran:?}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies() {
-    let namespace = install("diff-policies", TEMPLATES).await;
-    let admin = Caller::new(unguarded(), Identity::Admin).await;
+    let scene = Scene::on(unguarded()).install("diff-policies", TEMPLATES).await;
+    let namespace = scene.namespace.as_str();
     let spec = json!({
         "releases": {"namespaces": [namespace]},
         "clusterSelector": {"matchLabels": {"env": "prod"}},
         "ignore": [{"paths": ["/data/mode"]}],
         "autoscalers": "Declared",
     });
-    let policy = drift_policy(&namespace, spec);
-    eventually("the kind is served", SOON, || async { admin.post(DRIFT_POLICIES, &policy).await.done() })
-        .await;
-    let alice = Caller::new(unguarded(), Identity::Alice).await;
-    let settings = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
-    alice.merge(&settings, &json!({"data": {"mode": "slow"}})).await.done().unwrap();
+    let policy = drift_policy(namespace, spec);
+    eventually("the kind is served", SOON, || async {
+        scene.admin.post(DRIFT_POLICIES, &policy).await.done()
+    })
+    .await;
+    scene.data("settings", json!({"mode": "slow"})).await.done().unwrap();
     let explain = |label: &str| {
-        let explain = ["explain", "cm/settings", "-n", &namespace, "-o", "json", "--cluster-label", label];
+        let explain = ["explain", "cm/settings", "-n", namespace, "-o", "json", "--cluster-label", label];
         moor(unguarded(), Identity::Alice, &explain).json()
     };
     for (label, code, state) in [("env=prod", 0, "as declared"), ("env=dev", 1, "drifted")] {
-        let ran = diff(&namespace, &["--cluster-label", label]);
+        let ran = diff(namespace, &["--cluster-label", label]);
         assert_eq!(ran.code, code, "{label}: {ran:?}");
         assert_eq!(explain(label)["state"], json!(state), "{label}");
     }
@@ -231,15 +204,14 @@ async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies()
         json!([format!("ignored by policy {namespace} at /data/mode")])
     );
     let twice = ["--cluster-label", "env=prod,env=dev"];
-    diff(&namespace, &twice).assert_failed(&["--cluster-label env", "two values"]);
+    diff(namespace, &twice).assert_failed(&["--cluster-label env", "two values"]);
 
     // An autoscaler that no release declares moves nothing by that policy.
-    autoscale(&alice, &namespace).await;
-    let web = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
-    alice.merge(&web, &json!({"spec": {"replicas": 4}})).await.done().unwrap();
-    let prod = diff(&namespace, &["--cluster-label", "env=prod"]);
+    scene.autoscale("web", "web", (1, 4)).await;
+    scene.edit(&scene.deployment("web"), json!({"spec": {"replicas": 4}})).await;
+    let prod = diff(namespace, &["--cluster-label", "env=prod"]);
     assert!(prod.code == 1 && prod.out.contains("/spec/replicas"), "{prod:?}");
-    let dev = diff(&namespace, &["--cluster-label", "env=dev"]);
+    let dev = diff(namespace, &["--cluster-label", "env=dev"]);
     assert!(dev.code == 1 && !dev.out.contains("/spec/replicas"), "{dev:?}");
 }
 

@@ -10,7 +10,7 @@ use kubemoor::cli::Cli;
 use serde_json::{Value, json};
 
 use crate::command_diff::install;
-use crate::support::{ControlPlane, Identity, Ran, moor, run, unguarded};
+use crate::support::{ControlPlane, Identity, Ran, changed, moor, run, unguarded};
 
 const TEMPLATES: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
 
@@ -79,12 +79,10 @@ fn no_command_that_talks_to_a_cluster_is_forgotten() {
 fn time_of_requests_to_a_silent_server_is_limited() {
     // The kernel takes connections for an API server that never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let text = fs::read_to_string(unguarded().kubeconfig(Identity::Admin)).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
-    config["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", silent.local_addr().unwrap()));
-    let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    fs::write(&kubeconfig, config.to_string()).unwrap();
+    let server = format!("https://{}", silent.local_addr().unwrap());
+    let kubeconfig = changed(&unguarded().kubeconfig(Identity::Admin), |config| {
+        config["clusters"][0]["cluster"]["server"] = json!(server);
+    });
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let ran = run(&["get", "releases", "-A", "--request-timeout", "1ms", &kubeconfig], "");
     assert!(ran.code == 2 && ran.error.contains("cannot"), "{ran:?}");
@@ -208,6 +206,15 @@ fn malformed_argument_is_reported_with_expected_form_and_exit_2() {
         (&["policy", "test", "x", "-o", "xml"], &["table, junit, json, yaml"]),
         (&["diff", "shop", "--as-group", "x"], &["--as"]),
         (&["explain", "cm/x", "--path", "[x"], &["--path", "/"]),
+        (&["explain", "cm/x", "--path", "replicas/"], &["--path", "/"]),
+        (&["explain", "web"], &["KIND/NAME"]),
+        (&["diff", "shop", "-l", "a=b"], &["--selector"]),
+        (&["diff", "shop", "-A"], &["--all-namespaces"]),
+        (&["serve", "--nonsense"], &["--nonsense"]),
+        (&["serve", "--register"], &["--register needs --webhook-url or --service"]),
+        (&["manifests", "webhook", "--ca-file", "/nowhere/ca"], &["/nowhere/ca"]),
+        (&["manifests"], &["install"]),
+        (&[], &["serve"]),
         (&["policy", "test", "/nowhere"], &["/nowhere"]),
         (&["check", "--release", "/nowhere", "--review", "/nowhere"], &["/nowhere"]),
     ] {

@@ -207,30 +207,6 @@ async fn policies_are_listed_by_priority() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn every_page_of_objects_is_looked_at() {
-    let namespace = unguarded().namespace("unrecorded-pages").await;
-    let objects: Vec<_> = (0..260)
-        .map(|number| {
-            labelled(
-                "Service",
-                &format!("s{number:03}"),
-                json!({}),
-                helms(&namespace, &format!("r{number:03}")),
-            )
-        })
-        // A headless one takes no address: the range has room for fewer.
-        .map(|mut service| {
-            service["spec"]["clusterIP"] = json!("None");
-            service
-        })
-        .collect();
-    create(&namespace, &objects).await;
-    let ran = moor(unguarded(), Identity::Alice, &["get", "releases", "-n", &namespace, "-o", "json"]);
-    assert_eq!(not_guarded(&ran.json()).len(), 260);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
 async fn kind_without_list_permission_is_named_once_beside_other_results() {
     let namespace = install("unrecorded-rights", TEMPLATES).await;
     let others = install("unrecorded-others", TEMPLATES).await;

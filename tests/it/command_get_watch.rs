@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::support::{Caller, DRIFT_POLICIES, Identity, SOON, budget, eventually, unguarded};
+use crate::support::{Caller, Identity, SOON, budget, eventually, unguarded};
 
 /// A command that goes on, and the lines that it prints.
 struct Watching {
@@ -122,37 +122,4 @@ async fn releases_are_followed_as_their_guard_speaks_of_them() {
     assert_eq!(drifted.line(), "{");
     admin.delete(&shop).await.done().unwrap();
     assert_eq!(table.words()[1..4], ["shop", "-", "NotGuarded"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn policies_are_followed_as_they_come_change_and_go() {
-    let control_plane = unguarded();
-    let admin = Caller::new(control_plane, Identity::Admin).await;
-    let path = DRIFT_POLICIES;
-    let policy = |name: &str, team: &str| {
-        json!({
-            "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy",
-            "metadata": {"name": name, "labels": {"team": team}}, "spec": {"edits": "Warn", "priority": 7, "releases": {"names": ["no-such-release"]}},
-        })
-    };
-    eventually("the kind is served", SOON, || async {
-        admin.post(path, &policy("watched-first", "watched")).await.done()
-    })
-    .await;
-    let mut table = Watching::start(&["get", "policies", "-w", "-l", "team=watched"]);
-    let mut names = Watching::start(&["get", "policies", "--watch", "-l", "team=watched", "-o", "name"]);
-    assert_eq!(table.words()[..3], ["NAME", "PRIORITY", "EDITS"]);
-    assert_eq!(table.words()[..5], ["watched-first", "7", "Warn", "-", "Unknown"]);
-    assert_eq!(names.line(), "driftpolicy.kubemoor.dev/watched-first");
-    admin.post(path, &policy("others", "other")).await.done().unwrap();
-    admin.post(path, &policy("watched-second", "watched")).await.done().unwrap();
-    assert_eq!(table.words()[..2], ["watched-second", "7"]);
-    assert_eq!(names.line(), "driftpolicy.kubemoor.dev/watched-second");
-    let first = format!("{path}/watched-first");
-    admin.merge(&first, &json!({"metadata": {"annotations": {"a": "b"}}})).await.done().unwrap();
-    admin.merge(&first, &json!({"spec": {"edits": "Deny"}})).await.done().unwrap();
-    assert_eq!(table.words()[..3], ["watched-first", "7", "Deny"]);
-    admin.delete(&first).await.done().unwrap();
-    assert_eq!(table.words()[..6], ["watched-first", "7", "Deny", "-", "False", "Deleted"]);
 }

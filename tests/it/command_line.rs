@@ -68,15 +68,3 @@ fn a_reader_that_goes_away_is_no_error() {
     child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
     assert_eq!((child.wait().unwrap().code(), error.as_str()), (Some(0), ""));
 }
-
-#[test]
-fn names_and_flags_that_do_not_fit_a_command_end_with_exit_2() {
-    for arguments in [
-        &["diff", "Shop!"][..],
-        &["diff", "shop", "-l", "a=b"],
-        &["diff", "shop", "-A"],
-        &["diff", "shop", "--as-group", "x"],
-    ] {
-        assert_eq!(run(arguments, "").code, 2, "{arguments:?}");
-    }
-}

@@ -143,35 +143,3 @@ async fn the_static_webhook_is_accepted() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("CALLER_TOKEN"), "{said}");
 }
-
-#[test]
-fn a_failure_is_one_sentence_and_exit_code_2() {
-    let check = |arguments: &[&str], wanted: &str| {
-        let output = kubemoor(arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(wanted), "{arguments:?}: {said}");
-        assert!(output.stdout.is_empty(), "{arguments:?}");
-        assert!(!said.contains("backtrace") && !said.contains("panicked"), "{said}");
-    };
-    check(&["serve", "--nonsense"], "--nonsense");
-    check(&["serve", "--register"], "--register needs --webhook-url or --service");
-    check(&["uninstall", "--kubeconfig", "/nowhere/config"], "/nowhere/config");
-    check(&["manifests", "webhook", "--ca-file", "/nowhere/ca"], "/nowhere/ca");
-    check(&["manifests"], "install");
-    check(&[], "serve");
-}
-
-#[test]
-#[ignore = "slow: make test-all"]
-fn a_reader_who_goes_away_is_no_error() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kubemoor"))
-        .args(["manifests", "webhook"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-}

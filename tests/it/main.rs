@@ -118,7 +118,6 @@ mod policies_watched;
 mod policy_command;
 mod policy_import;
 mod policy_library;
-mod policy_library_traffic;
 mod policy_lint;
 mod policy_replay;
 mod policy_resources;

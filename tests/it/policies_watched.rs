@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, ControlPlane, DRIFT_POLICIES, Guard, Identity, Review, SOON, Scene, charts, drift_policy,
+    Caller, ControlPlane, DRIFT_POLICIES, Guard, Identity, SOON, Scene, charts, data_review, drift_policy,
     eventually, folder, run, token_file,
 };
 
@@ -154,18 +154,8 @@ async fn policy_is_in_force_from_acceptance_until_deletion() {
 
 /// Has a guard without a cluster judge an edit of the release's data.
 async fn judged(guard: &Guard) -> bool {
-    let object = |image: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "data": {"image": image},
-            "metadata": {"name": "settings", "namespace": "shop", "annotations": {
-                "meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop",
-            }},
-        })
-        .to_string()
-    };
-    let (old, new) = (object("a"), object("b"));
-    let review = Review::of_settings("shop", &old, &new);
-    guard.judge(review.text()).await.passes()
+    let [old, new] = ["a", "b"].map(|image| json!({"image": image}));
+    guard.judge(data_review(("shop", "web"), "settings", &old, &new)).await.passes()
 }
 
 fn written(place: &Path, name: &str, edits: &str) {

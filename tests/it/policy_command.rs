@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use crate::support::Review;
+
 fn kubemoor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kubemoor")).args(arguments).output().unwrap()
 }
@@ -60,15 +62,13 @@ fn check_judges_by_a_directory_of_policies() {
     let service = |address: &str| {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
                "spec": {"type": "LoadBalancer", "loadBalancerIP": address, "ports": [{"port": 80}]}})
+        .to_string()
     };
-    fs::write(path("web.yaml"), service("192.0.2.1").to_string()).unwrap();
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-        "uid": "1", "operation": "UPDATE", "name": "web", "namespace": "shop",
-        "resource": {"group": "", "version": "v1", "resource": "services"},
-        "kind": {"group": "", "version": "v1", "kind": "Service"}, "userInfo": {"username": "alice"},
-        "object": service("192.0.2.2"), "oldObject": service("192.0.2.1")
-    }});
-    fs::write(path("review.json"), review.to_string()).unwrap();
+    fs::write(path("web.yaml"), service("192.0.2.1")).unwrap();
+    let (old, new) = (service("192.0.2.1"), service("192.0.2.2"));
+    let (kind, resource, name) = ("Service", "services", "web");
+    let review = Review { group: "", kind, resource, namespace: "shop", name, old: &old, new: &new };
+    fs::write(path("review.json"), review.text()).unwrap();
     let (release, review) =
         (format!("--release={}", path("web.yaml")), format!("--review={}", path("review.json")));
     let check = |flags: &[&str]| kubemoor(&[&["check", &release, &review], flags].concat());

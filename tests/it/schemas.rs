@@ -134,7 +134,7 @@ async fn command_output_matches_its_schema() {
 async fn ledger_output_matches_its_schema() {
     let shop = Scene::policed().install("schemas-ledger", TEMPLATES).await;
     shop.wait_until_guarded(&shop.deployment("web")).await;
-    let database = format!("--ledger=sqlite:{}", shop.guard().ledger().display());
+    let database = shop.guard().database();
     let audit = eventually("the ledger has rows", SOON, || async {
         let ran = run(&["audit", &database, "-n", &shop.namespace, "-o", "json"], "");
         if ran.items().is_empty() { Err(format!("{ran:?}")) } else { Ok(ran) }
@@ -166,28 +166,7 @@ fn output_of_file_commands_matches_its_schema() {
     let folder = tempfile::tempdir().unwrap();
     let directory = format!("--tls-dir={}", folder.path().display());
     check("certs", &run(&["certs", &directory, "--service", "kubemoor-system/kubemoor", "-o", "json"], ""));
-    check("check", &checked(folder.path()));
-}
-
-/// What `check` prints of a change of replicas.
-fn checked(folder: &Path) -> Ran {
-    let object = |replicas: u32| {
-        json!({"apiVersion": "apps/v1", "kind": "Deployment",
-               "metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": replicas}})
-    };
-    let resource = json!({"group": "apps", "version": "v1", "resource": "deployments"});
-    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-        "uid": "1", "operation": "UPDATE", "name": "web", "namespace": "shop", "resource": resource,
-        "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "userInfo": {"username": "alice"},
-        "object": object(5), "oldObject": object(3)
-    }});
-    let write = |name: &str, value: &Value| {
-        let path = folder.join(name);
-        fs::write(&path, value.to_string()).unwrap();
-        path.display().to_string()
-    };
-    let (release, review) = (write("web.yaml", &object(3)), write("review.json", &body));
-    run(&["check", "--release", &release, "--review", &review, "-o", "json"], "")
+    check("check", &crate::check::check(5, &["-o", "json"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
