@@ -14,7 +14,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use json_patch::Patch;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use smol_str::SmolStr;
 use thiserror::Error;
 
@@ -356,25 +356,57 @@ impl AdmissionResponse {
             Ok(patch) => patch.map(|patch| STANDARD.encode(patch)),
             Err(error) => return failed(&format!("a patch could not be written as JSON: {error}")),
         };
-        let status = self.denial.as_ref().map(
-            |message| json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": message}),
-        );
-        let warnings = within_limits(&self.warnings);
-        let parts = [
-            ("uid", Some(json!(uid))),
-            ("allowed", Some(json!(self.allowed()))),
-            ("status", status),
-            ("auditAnnotations", (!self.audit.is_empty()).then(|| json!(self.audit))),
-            ("warnings", (!warnings.is_empty()).then(|| json!(warnings))),
-            ("patchType", patch.is_some().then(|| json!("JSONPatch"))),
-            ("patch", patch.map(Value::String)),
-        ];
-        let parts = parts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        let response: Map<String, Value> = parts.collect();
-        let review =
-            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response});
+        let status = self.denial.as_deref().map(|message| Denial {
+            status: "Failure",
+            code: 403,
+            reason: "Forbidden",
+            message,
+        });
+        let response = ReviewAnswer {
+            uid,
+            allowed: self.allowed(),
+            status,
+            audit_annotations: &self.audit,
+            warnings: within_limits(&self.warnings),
+            patch_type: patch.is_some().then_some("JSONPatch"),
+            patch,
+        };
+        let review = AnsweredReview { kind: "AdmissionReview", api_version: "admission.k8s.io/v1", response };
         json_response(StatusCode::OK, &review)
     }
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AnsweredReview<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    response: ReviewAnswer<'a>,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewAnswer<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Denial<'a>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    audit_annotations: &'a BTreeMap<AuditKey, Cow<'static, str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+}
+
+#[derive(serde::Serialize)]
+struct Denial<'a> {
+    status: &'static str,
+    code: u16,
+    reason: &'static str,
+    message: &'a str,
 }
 
 impl fmt::Debug for AdmissionResponse {
