@@ -108,6 +108,7 @@ mod loop_rollouts;
 mod loop_told;
 mod loop_watches;
 mod match_conditions;
+mod moved_elements;
 mod newcomer;
 mod notifications;
 mod notify_command;

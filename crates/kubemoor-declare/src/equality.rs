@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 pub use self::elements::class_of_scalar;
-pub(super) use self::elements::{Alike, ElementIndex, has_keys};
+pub(super) use self::elements::{Alike, ElementIndex};
 pub use self::whole::settled;
 use self::whole::{Sides, WholeComparison};
 pub(super) use self::whole::{Unnamed, is_chosen_late, is_filled_in};

@@ -215,9 +215,9 @@ impl Sending {
         beside.filter(is_named).map(|it| it.found).collect()
     }
 
-    /// Whether something that may not be removed is in the place of a changed field.
+    /// Whether something that may not be removed is in the place of a changed field or element.
     fn is_excluded(&self, path: &Path) -> bool {
-        self.in_the_way.iter().any(|it| it.found.is_of_field() && it.found.concerns(path))
+        self.in_the_way.iter().any(|it| it.found.is_exclusive && it.found.concerns(path))
     }
 
     fn immutable(&self) -> Vec<Path> {
@@ -226,7 +226,7 @@ impl Sending {
 
     fn why(&self) -> String {
         let fixed = self.immutable();
-        let ways = self.in_the_way.iter().filter(|it| it.found.is_of_field()).map(excluded);
+        let ways = self.in_the_way.iter().filter(|it| it.found.is_exclusive).map(excluded);
         ways.chain((!fixed.is_empty()).then(|| fixed_fields(&fixed))).collect::<Vec<_>>().join("; ")
     }
 
@@ -948,5 +948,7 @@ fn is_doubt(change: &FieldChange) -> bool {
 /// Why a declared field stays away: what is in its place, and whose that is.
 fn excluded(Replacement { found, by, .. }: &Replacement) -> String {
     let by = by.as_ref().map_or_else(String::new, |by| format!(" of field manager {}", by.name));
-    format!("the undeclared field {}{by} is in the place of {}; remove it there", found.live, found.declared)
+    let what = if let Some(Segment::Key(_)) = found.live.0.last() { "element" } else { "field" };
+    let Move { declared, live, .. } = found;
+    format!("the undeclared {what} {live}{by} is in the place of {declared}; remove it there")
 }

@@ -223,8 +223,8 @@ pub fn replacements(
         let managers = owners.of_path(&found.live);
         let is_other = |it: &&&FieldManager| Some(it.name.as_str()) != helm;
         let by = managers.iter().find(is_other).map(|it| (*it).clone());
-        if found.is_of_field() {
-            let applies = managers.iter().filter(is_other).any(|it| it.operation == ManagerOperation::Apply);
+        let applies = managers.iter().filter(is_other).any(|it| it.operation == ManagerOperation::Apply);
+        if found.is_of_field() || found.is_exclusive && applies {
             return Some(Replacement { found, by, is_removable: !applies });
         }
         let is_moved = by.is_some() && managers.iter().all(|it| it.operation == ManagerOperation::Update);
@@ -248,7 +248,7 @@ pub fn set_beside(
     let Some(Value::Object(map)) = above.get(live).first().copied() else { return Vec::new() };
     let set = |name: &String| {
         let beside = above.of_field(name);
-        let found = Move { declared: path.clone(), live: beside };
+        let found = Move { declared: path.clone(), live: beside, is_exclusive: false };
         let managers = owners.of_path(&found.live);
         let is_editor = |it: &&FieldManager| {
             it.operation == ManagerOperation::Update && it.subresource.is_empty() && !is_controller(&it.name)

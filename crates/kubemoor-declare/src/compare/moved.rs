@@ -4,25 +4,45 @@
 //! An undeclared element counts as a moved declared one in three cases: it holds a value that no two elements of the list
 //! may share, it is at the position of the missing element and differs from it only in its keys, or it is a Service's port
 //! without a name, beside which the API server takes no other. Each element is matched with at most one other, and work is
-//! linear in the list.
+//! linear in the list. Where the declared element is not missing, and an undeclared one holds a value that only the
+//! declared one may have, that value is in the place of the declared one's field.
 //!
 //! The API server refuses an object with two fields that exclude one another, so a declared field cannot be set while an
 //! undeclared one stands in its place. OpenAPI documents do not tell which fields these are. Custom kinds have no rows: a
 //! CustomResourceDefinition may give the same names another meaning.
 
 use std::collections::HashMap;
+use std::iter;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
 use super::{ComparisonWalk, FoundElement, LiveList};
-use crate::equality::{Family, FieldAgreement, has_keys, key_value, quantity};
+use crate::equality::{Family, FieldAgreement, is_empty, is_zero, key_value, quantity};
 use crate::fields::{DeclaredFields, Element, Elements, FieldEntry, FieldNode};
 use crate::path::{Path, Segment, Trail, TrailStep};
 use crate::schema::ListKey;
 
-/// Lists of the core kinds in which a field beside the keys is unique: two ports of one name are refused.
-const UNIQUE: [(&str, &str); 1] = [("ports", "name")];
+/// A field beside the keys of which the API server takes each value once in a list.
+struct Unique {
+    /// The first key of the list, by which the lists of the core kinds differ.
+    key: &'static str,
+    field: &'static str,
+    /// Elements that differ in one of these may share the value.
+    within: &'static [&'static str],
+    /// Whether no element of several is valid without it.
+    is_required: bool,
+}
+
+const UNIQUE: &[Unique] = &[
+    // Ports of a Service.
+    Unique { key: "port", field: "name", within: &[], is_required: true },
+    Unique { key: "port", field: "nodePort", within: &["protocol"], is_required: false },
+    // Ports of a container.
+    Unique { key: "containerPort", field: "name", within: &[], is_required: false },
+    Unique { key: "containerPort", field: "hostPort", within: &["protocol", "hostIP"], is_required: false },
+    Unique { key: "devicePath", field: "name", within: &[], is_required: true },
+];
 
 /// Elements of one list that are looked at as moved ones; an edit by hand moves one or two.
 const MAX_MISSING: usize = 32;
@@ -30,13 +50,16 @@ const MAX_MISSING: usize = 32;
 /// Elements that are tried for each of these.
 const MAX_TRIED: usize = 32;
 
-/// A declared element that has other keys in a live object, or a declared field that an undeclared one excludes there.
+/// A declared element that has other keys in a live object, or a declared field that an undeclared field or element
+/// excludes there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
     /// The path of the declared element or field, which does not exist in the live object as declared.
     pub declared: Path,
     /// The path of the live one.
     pub live: Path,
+    /// Whether the API server refuses the two together.
+    pub is_exclusive: bool,
 }
 
 /// A declared element that is not there.
@@ -44,6 +67,15 @@ struct Missing<'f> {
     item: &'f Element,
     /// Its expected position, between the declared elements that exist.
     gap: Range<usize>,
+}
+
+/// The elements of a live list that may stand in the place of declared ones.
+struct Strays<'v> {
+    list: LiveList<'v>,
+    /// Whether an element is a declared one, or stands in the place of one.
+    is_taken: Vec<bool>,
+    /// The places of undeclared elements by their unique values.
+    holders: HashMap<(&'static str, String), usize>,
 }
 
 struct Search<'t> {
@@ -56,14 +88,14 @@ impl DeclaredFields {
     /// other keys, or a field that excludes the declared one.
     pub fn moved(&self, live: &Value) -> Vec<Move> {
         let mut search = Search { walk: ComparisonWalk::new(self), found: Vec::new() };
-        search.moved(&self.root, "", &Trail::ROOT, live);
+        search.moved(&self.root, &Trail::ROOT, live);
         search.found
     }
 
     /// Gives elements that were moved in `live` their declared keys again; their other fields stay unchanged. Removes
-    /// fields that take the place of declared ones, which [`Self::restore`] sets.
+    /// fields and elements that take the place of declared fields, which [`Self::restore`] sets.
     pub fn put_back(moves: &[Move], live: &mut Value) {
-        for Move { declared, live: path } in moves {
+        for Move { declared, live: path, .. } in moves {
             match (declared.0.last(), path.0.split_last()) {
                 (Some(Segment::Key(keys)), _) => {
                     if let Some(Value::Object(fields)) = find(live, &path.0) {
@@ -73,6 +105,11 @@ impl DeclaredFields {
                 (_, Some((Segment::Field(name), above))) => {
                     if let Some(Value::Object(fields)) = find(live, above) {
                         fields.remove(name);
+                    }
+                }
+                (_, Some((element, list))) => {
+                    if let Some(Value::Array(items)) = find(live, list) {
+                        items.retain(|item| !element.selects(item));
                     }
                 }
                 _ => {}
@@ -91,7 +128,7 @@ fn find<'v>(root: &'v mut Value, path: &[Segment]) -> Option<&'v mut Value> {
 }
 
 impl Move {
-    /// Whether it is about a field, rather than a list element.
+    /// Whether a declared field is concerned, rather than a list element.
     pub fn is_of_field(&self) -> bool {
         matches!(self.declared.0.last(), Some(Segment::Field(_)))
     }
@@ -103,7 +140,7 @@ impl Move {
 }
 
 impl Search<'_> {
-    fn moved(&mut self, node: &FieldNode, name: &str, trail: &Trail<'_>, live: &Value) {
+    fn moved(&mut self, node: &FieldNode, trail: &Trail<'_>, live: &Value) {
         match node {
             FieldNode::Leaf(_) | FieldNode::Set(_) => {}
             FieldNode::Object(entries) => {
@@ -112,24 +149,23 @@ impl Search<'_> {
                 }
                 for entry in entries {
                     if let Some(live) = live.get(&*entry.name) {
-                        let trail = trail.then(TrailStep::Field(&entry.name));
-                        self.moved(&entry.node, &entry.name, &trail, live);
+                        self.moved(&entry.node, &trail.then(TrailStep::Field(&entry.name)), live);
                     }
                 }
             }
             FieldNode::Elements(elements) => {
                 let Value::Array(list) = live else { return };
-                let index = LiveList::new(elements, self.walk.types, Some(live));
+                let list = LiveList::of_items(elements, self.walk.types, list);
+                let (missing, is_declared) = missing(elements, &list);
+                let mut strays = Strays::new(list, is_declared, self.walk.family);
                 for item in &elements.items {
-                    if let FoundElement::One(_, value) = index.find(item) {
-                        let trail = trail.then(TrailStep::Key(index.keys, &item.keys));
-                        self.moved(&item.node, "", &trail, value);
+                    if let FoundElement::One(_, value) = strays.list.find(item) {
+                        let below = trail.then(TrailStep::Key(strays.list.keys, &item.keys));
+                        self.moved(&item.node, &below, value);
+                        self.held(item, &mut strays, trail);
                     }
                 }
-                let (missing, is_declared) = missing(elements, &index, list.len());
-                if !missing.is_empty() {
-                    self.pair(&missing, is_declared, (list, index.keys, name), trail);
-                }
+                self.pair(&missing, &mut strays, trail);
             }
         }
     }
@@ -137,70 +173,127 @@ impl Search<'_> {
     /// Finds the undeclared fields of `live` that exclude declared ones.
     fn replaced(&mut self, entries: &[FieldEntry], trail: &Trail<'_>, live: &Map<String, Value>) {
         let (family, name) = (self.walk.family, trail.name());
+        let excluded = |declared, live| Move { declared, live, is_exclusive: true };
         if let Some(union) = Union::named(family, name) {
             for entry in entries {
                 if let Some(other) = union.instead(entries, entry, live) {
                     let path = |name| trail.then(TrailStep::Field(name)).path();
-                    self.found.push(Move { declared: path(&entry.name), live: path(other) });
+                    self.found.push(excluded(path(&entry.name), path(other)));
                 }
             }
         }
         for Replaced { declared, live } in replaced_in_maps(family, name, entries, live) {
             let path =
                 |[map, key]: [&str; 2]| trail.then(TrailStep::Field(map)).then(TrailStep::Field(key)).path();
-            self.found.push(Move { declared: path(declared), live: path(live) });
+            self.found.push(excluded(path(declared), path(live)));
+        }
+    }
+
+    /// Finds the unique values of an element of the list that undeclared elements hold.
+    fn held(&mut self, item: &Element, strays: &mut Strays<'_>, trail: &Trail<'_>) {
+        let of_keys = strays.list.keys;
+        for unique in uniques(self.walk.family, of_keys) {
+            let Some(place) = strays.holder(unique, item) else { continue };
+            let Some(keys) = strays.only_keys(place) else { continue };
+            let declared = trail.then(TrailStep::Key(of_keys, &item.keys));
+            let mut live = trail.then(TrailStep::Key(of_keys, &keys)).path();
+            if unique.is_required {
+                strays.take(place);
+            } else {
+                live = live.of_field(unique.field);
+            }
+            let declared = declared.then(TrailStep::Field(unique.field)).path();
+            self.found.push(Move { declared, live, is_exclusive: true });
         }
     }
 
     /// Finds an element for each that is missing.
-    fn pair(
-        &mut self,
-        missing: &[Missing<'_>],
-        mut is_taken: Vec<bool>,
-        (list, keys, name): (&[Value], &[ListKey], &str),
-        trail: &Trail<'_>,
-    ) {
-        let unique =
-            UNIQUE.iter().find(|(of, field)| *of == name && keys.iter().all(|key| *key.name != **field));
-        let unique = unique.filter(|_| self.walk.family != Family::Custom);
-        let by_unique: HashMap<&str, usize> = unique
-            .into_iter()
-            .flat_map(|(_, field)| {
-                list.iter()
-                    .enumerate()
-                    .filter_map(move |(place, item)| Some((item.get(field)?.as_str()?, place)))
-            })
-            .collect();
-        // A Service's port without a name takes no other beside it.
-        let is_of_service = unique.is_some() && keys.iter().any(|key| &*key.name == "port");
-        let is_nameless = |item: &Value| item.get("name").is_none_or(|name| name.is_null() || name == "");
-        let nameless = list.iter().position(is_nameless).filter(|_| is_of_service);
+    fn pair(&mut self, missing: &[Missing<'_>], strays: &mut Strays<'_>, trail: &Trail<'_>) {
+        let of_keys = strays.list.keys;
+        let nameless = strays.nameless(self.walk.family);
         for Missing { item, gap } in missing {
-            let own = unique.and_then(|(_, field)| match item.node.entry(field) {
-                Some(FieldNode::Leaf(leaf)) => leaf.value.as_str().map(str::to_owned),
-                _ => None,
-            });
-            let shares = own.and_then(|own| by_unique.get(own.as_str()).copied());
-            let is_free = |place: &usize| is_taken.get(*place).is_some_and(|taken| !taken);
+            let mut uniques = uniques(self.walk.family, of_keys);
+            let shares = uniques.find_map(|unique| strays.holder(unique, item));
             let is_alike = |place: &usize| {
-                list.get(*place).is_some_and(|stray| self.walk.is_but_for_keys(item, keys, stray))
+                let stray = strays.list.items.get(*place);
+                stray.is_some_and(|stray| self.walk.is_but_for_keys(item, of_keys, stray))
             };
+            let is_free = |place: &usize| strays.is_free(*place);
             let alike = || gap.clone().filter(is_free).take(MAX_TRIED).find(is_alike);
-            let place = shares.filter(is_free).or_else(alike);
-            let Some(place) = place.or_else(|| nameless.filter(is_free)) else { continue };
-            let stray = list.get(place).and_then(|stray| values(stray, keys));
-            let is_only =
-                |stray: &Vec<Value>| list.iter().filter(|it| has_keys(it, keys, stray)).count() == 1;
-            let stray = stray.filter(is_only);
-            if let (Some(stray), Some(taken)) = (stray, is_taken.get_mut(place)) {
-                *taken = true;
-                self.found.push(Move {
-                    declared: trail.then(TrailStep::Key(keys, &item.keys)).path(),
-                    live: trail.then(TrailStep::Key(keys, &stray)).path(),
-                });
-            }
+            let place = shares.or_else(alike).or_else(|| nameless.filter(is_free));
+            let Some((place, keys)) = place.and_then(|place| Some((place, strays.only_keys(place)?))) else {
+                continue;
+            };
+            strays.take(place);
+            self.found.push(Move {
+                declared: trail.then(TrailStep::Key(of_keys, &item.keys)).path(),
+                live: trail.then(TrailStep::Key(of_keys, &keys)).path(),
+                is_exclusive: [shares, nameless].contains(&Some(place)),
+            });
         }
     }
+}
+
+impl<'v> Strays<'v> {
+    fn new(list: LiveList<'v>, is_declared: Vec<bool>, family: Family) -> Self {
+        let mut holders = HashMap::new();
+        for unique in uniques(family, list.keys) {
+            let items = list.items.iter().zip(&is_declared).enumerate();
+            for (place, (item, _)) in items.filter(|(_, (_, is_declared))| !**is_declared) {
+                let value = unique.value(|name| item.get(name));
+                holders.extend(value.map(|value| ((unique.field, value), place)));
+            }
+        }
+        Self { list, is_taken: is_declared, holders }
+    }
+
+    fn is_free(&self, place: usize) -> bool {
+        self.is_taken.get(place).is_some_and(|taken| !taken)
+    }
+
+    fn take(&mut self, place: usize) {
+        if let Some(taken) = self.is_taken.get_mut(place) {
+            *taken = true;
+        }
+    }
+
+    /// The place of the undeclared element that holds the unique value of a declared one.
+    fn holder(&self, unique: &Unique, item: &Element) -> Option<usize> {
+        let of_key = |name: &str| self.list.keys.iter().zip(&item.keys).find(|(key, _)| *key.name == *name);
+        let of_field = |name: &str| match item.node.entry(name) {
+            Some(FieldNode::Leaf(leaf)) => Some(&leaf.value),
+            _ => None,
+        };
+        let value = unique.value(|name| of_key(name).map(|(_, value)| value).or_else(|| of_field(name)))?;
+        self.holders.get(&(unique.field, value)).copied().filter(|place| self.is_free(*place))
+    }
+
+    /// The values of an element's keys, unless another one has the same.
+    fn only_keys(&self, place: usize) -> Option<Vec<Value>> {
+        let own = values(self.list.items.get(place)?, self.list.keys)?;
+        (self.list.index.places(own.iter()).len() == 1).then_some(own)
+    }
+
+    /// The place of a Service's port without a name, which takes no other beside it.
+    fn nameless(&self, family: Family) -> Option<usize> {
+        let required = uniques(family, self.list.keys).find(|unique| unique.is_required)?;
+        self.list.items.iter().position(|item| item.get(required.field).is_none_or(is_empty))
+    }
+}
+
+impl Unique {
+    /// What no two elements share, of one with these fields.
+    fn value<'v>(&self, field: impl Fn(&str) -> Option<&'v Value>) -> Option<String> {
+        let own = field(self.field).filter(|own| !is_empty(own) && !is_zero(own))?;
+        let within = self.within.iter().map(|name| field(name).map(Segment::spelled).unwrap_or_default());
+        Some(iter::once(Segment::spelled(own)).chain(within).collect::<Vec<_>>().join("/"))
+    }
+}
+
+/// The unique fields of a list with these keys.
+fn uniques(family: Family, keys: &[ListKey]) -> impl Iterator<Item = &'static Unique> {
+    let key = keys.first().filter(|_| is_core(family)).map(|key| &*key.name);
+    UNIQUE.iter().filter(move |unique| key == Some(unique.key))
 }
 
 impl ComparisonWalk<'_> {
@@ -215,7 +308,8 @@ impl ComparisonWalk<'_> {
 }
 
 /// The missing declared elements, and for each place of the list whether it holds a declared one.
-fn missing<'f>(elements: &'f Elements, index: &LiveList<'_>, length: usize) -> (Vec<Missing<'f>>, Vec<bool>) {
+fn missing<'f>(elements: &'f Elements, index: &LiveList<'_>) -> (Vec<Missing<'f>>, Vec<bool>) {
+    let length = index.items.len();
     let (mut missing, mut is_declared) = (Vec::<Missing<'f>>::new(), vec![false; length]);
     let mut after = 0;
     for item in &elements.items {

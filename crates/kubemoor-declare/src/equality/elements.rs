@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Number, Value};
 
-use super::{base64_digits, counts, is_same_scalar, key_value, quantity, same, work};
+use super::{base64_digits, counts, key_value, quantity, same, work};
 use crate::fields::Elements;
 use crate::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, TypeId, Types};
 
@@ -43,14 +43,6 @@ impl ElementIndex {
         let wanted: Vec<String> = wanted.map(spelled_key).collect();
         self.places.get(&wanted).map(Vec::as_slice).unwrap_or_default()
     }
-}
-
-/// Whether an element has these values at these keys, absent ones being their defaults.
-pub(crate) fn has_keys(element: &Value, keys: &[ListKey], values: &[Value]) -> bool {
-    work::note();
-    keys.iter().zip(values).all(|(key, wanted)| {
-        key_value(element, key).is_some_and(|own| is_same_scalar(ScalarType::IntOrString, own, wanted))
-    })
 }
 
 /// A key's value as text, the same for values that are the same key.

@@ -129,6 +129,23 @@ fn one_patch_removes_an_excluding_field_and_sets_the_declared_one() {
 }
 
 #[test]
+fn one_patch_removes_an_element_with_a_declared_name_and_sets_the_name() {
+    let port =
+        |name: &str, port: u16, protocol: &str| json!({"name": name, "port": port, "protocol": protocol});
+    let metadata = json!({"name": "web", "resourceVersion": "7"});
+    let service = |ports: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}});
+    let release = deployed(&service(json!([port("dns", 80, "TCP"), port("web", 81, "TCP")])).to_string());
+    let (object, declarations) = release.objects.iter().next().unwrap();
+    let fields = &declarations.latest.as_ref().unwrap().fields();
+    // The name of the other port excludes nothing: the apply sets it.
+    let live = service(json!([port("8081", 80, "TCP"), port("x", 81, "TCP"), port("dns", 80, "UDP")]));
+    let (changes, moved) = (&fields.drift(&live), &fields.moved(&live));
+    let patch = Restoration { object, fields, changes, moved }.making_room(&live, None, &Mask::default());
+    let ports = json!([port("dns", 80, "TCP"), port("x", 81, "TCP")]);
+    assert_eq!(patch.unwrap(), json!({"metadata": {"resourceVersion": "7"}, "spec": {"ports": ports}}));
+}
+
+#[test]
 fn apply_body_keeps_live_values_of_masked_fields() {
     let document = json!({"apiVersion": "apps/v1", "metadata": {}, "spec": {"replicas": 2}});
     let mask = Mask(vec![Pattern::parse("/spec/replicas").unwrap()]);

@@ -212,6 +212,21 @@ fn field_that_excludes_a_declared_one_is_reverted_with_it() {
 }
 
 #[test]
+fn element_with_name_of_a_declared_one_is_reverted_with_it() {
+    let port = |name: &str, protocol: &str| json!({"name": name, "port": 80, "protocol": protocol});
+    let service = |ports: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": live()["metadata"], "spec": {"ports": ports}});
+    let old = service(json!([port("dns", "TCP")]));
+    let manifest =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": old["spec"]});
+    let (release, object) = (deployed(&manifest.to_string()), id("", "Service"));
+    let new = service(json!([port("mine", "TCP"), port("dns", "UDP")]));
+    assert_eq!(planned(&object, &release, &old, &new), Err(Irreversible::NothingRemains));
+    let new = service(json!([port("mine", "TCP"), port("dns", "UDP"), port("other", "SCTP")]));
+    let plan = planned(&object, &release, &old, &new).unwrap();
+    assert_eq!(applied(&plan, &new), service(json!([port("dns", "TCP"), port("other", "SCTP")])));
+}
+
+#[test]
 fn an_owner_from_before_stays_when_a_new_one_goes() {
     let release = deployed(MANIFEST);
     let mut old = live();
