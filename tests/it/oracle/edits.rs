@@ -91,6 +91,14 @@ const EXCHANGES: &[(&str, &str, Exchange)] = &[
     ("valueFrom", "value", |draw, _| text(draw)),
 ];
 
+/// Fields of pods of which a value has only one.
+const ALTERNATIVES: &[&[&str]] = &[
+    &["configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"],
+    &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"],
+    &["exec", "httpGet", "tcpSocket"],
+    &["value", "valueFrom"],
+];
+
 /// The value of a field, from that of the field whose place it takes.
 type Exchange = fn(&mut Draw, &Value) -> Value;
 
@@ -187,6 +195,19 @@ impl Edit {
     pub(super) fn pointers(&self) -> Vec<String> {
         let patch = self.patch();
         patch.as_array().unwrap().iter().map(|step| step["path"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// Whether two fields that exclude each other are in a value, or in one below it.
+pub(super) fn holds_alternatives(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => {
+            let is_set = |name: &&&str| map.get(**name).is_some_and(|value| !value.is_null());
+            ALTERNATIVES.iter().any(|names| names.iter().filter(is_set).count() > 1)
+                || map.values().any(holds_alternatives)
+        }
+        Value::Array(items) => items.iter().any(holds_alternatives),
+        _ => false,
     }
 }
 
@@ -451,6 +472,17 @@ fn exchange(draw: &mut Draw, kind: &Kind, object: &mut Value) -> Option<()> {
         let mut bytes = object.get("binaryData").cloned().unwrap_or(json!({}));
         bytes[name] = json!("YQ==");
         object["binaryData"] = bytes;
+        return Some(());
+    }
+    if kind.name == "Service" {
+        // A port of its own gets the name of another one.
+        let ports = object.pointer_mut("/spec/ports")?.as_array_mut()?;
+        let at = if ports.is_empty() { return None } else { draw.below(ports.len()) };
+        let mut own = ports[at].clone();
+        let is_tcp = own.get("protocol")? == "TCP";
+        own["protocol"] = json!(if is_tcp { "UDP" } else { "TCP" });
+        ports[at]["name"] = json!("mine");
+        ports.push(own);
         return Some(());
     }
     let is_one = |at: &str, _: &Value| {

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use super::edits::Edit;
+use super::edits::{Edit, holds_alternatives};
 use super::kinds::KINDS;
 use super::meaning::is_same;
 use super::scene::{Object, Release, Scene, content, without_choices};
@@ -52,7 +52,7 @@ struct Patient {
 enum Drift {
     None,
     Some,
-    /// Server-side apply fails.
+    /// Server-side apply fails, or leaves an invalid object.
     Unknown,
     /// It fails because of an element that nobody declares, and so does an upgrade.
     Unappliable,
@@ -139,7 +139,7 @@ impl Patient {
             edits.extend(Edit::of(&mut draw, live, at));
         }
         let edits = edits.into_iter().map(Edit::without_node_ports);
-        self.edits = edits.filter(|edit| !is_of_stored_null(&self.object().manifest, edit)).collect();
+        self.edits = edits.filter(|edit| !leaves_no_trace(&self.object().manifest, edit)).collect();
     }
 
     /// Edits the object and its twin.
@@ -159,6 +159,8 @@ impl Patient {
             Err(said) if is_of_undeclared_element(&said, &self.object().manifest) => Drift::Unappliable,
             Err(_) => Drift::Unknown,
             Ok(applied) if is_same(&content(&edited), &content(&applied)) => Drift::None,
+            // Some servers do not check the pods of a StatefulSet, and no pod can be made of such a template.
+            Ok(applied) if holds_alternatives(&applied) => Drift::Unknown,
             Ok(_) => Drift::Some,
         };
         self.edits = done;
@@ -252,11 +254,16 @@ fn is_of_undeclared_element(said: &str, manifest: &Value) -> bool {
     said.contains("omits") || doubled.is_some_and(|key| !is_declared(key))
 }
 
-/// Whether an edit sets what a custom resource declares null. The webhook sees the null that goes; of a live object nobody
-/// can tell, and docs/equality.md says so.
-fn is_of_stored_null(manifest: &Value, edit: &Edit) -> bool {
-    let is_null = |pointer: &str| manifest.pointer(pointer).is_some_and(Value::is_null);
-    manifest["kind"] == "Gadget" && edit.pointers().iter().any(|pointer| is_null(pointer))
+/// Whether an edit sets what a custom resource declares null, or removes what it declares zero. The webhook sees what goes;
+/// of a live object nobody can tell, and docs/equality.md says so.
+fn leaves_no_trace(manifest: &Value, edit: &Edit) -> bool {
+    let is_lost = |step: &Value| match manifest.pointer(step["path"].as_str().unwrap()) {
+        Some(Value::Null) => true,
+        // A step that removes has no value.
+        Some(zero) => [json!(false), json!(0), json!("")].contains(zero) && step["value"].is_null(),
+        None => false,
+    };
+    manifest["kind"] == "Gadget" && edit.patch().as_array().unwrap().iter().any(is_lost)
 }
 
 /// `twin` without the elements of its lists that `now` lacks, which are counted.
