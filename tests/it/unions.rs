@@ -58,7 +58,7 @@ spec:
 apiVersion: v1
 kind: Service
 metadata: {name: web}
-spec: {type: ClusterIP, selector: {app: web}, ports: [{port: 80, protocol: TCP}]}
+spec: {type: ClusterIP, selector: {app: web}, ports: [{name: http, port: 80, protocol: TCP}]}
 "#;
 
 const DOUBLED: &str = r#"
@@ -219,6 +219,23 @@ async fn field_that_another_manager_applies_is_named_with_its_owner() {
     scene.wait_for_log(said).await;
     assert_eq!(scene.get(&budget).await["spec"]["maxUnavailable"], 3);
     assert!(!scene.log().contains("refuses to set these fields"), "{}", scene.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn element_that_another_manager_applies_is_named_with_its_owner() {
+    let scene = scene("element-applied", EXCLUSIVE, true).await;
+    let service = scene.at("api/v1", "services/web");
+    let port = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "TCP"});
+    // The port of the release gets another name, and its own name goes to another port.
+    let applied = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"ports": [port("mine", 80), port("http", 81)]},
+    });
+    let by = format!("{service}?fieldManager=flux-like&force=true");
+    scene.alice.apply(&by, &applied).await.done().unwrap();
+    let said = "the undeclared element /spec/ports/[port=81,protocol=TCP] of field manager flux-like is in the place of \
+                /spec/ports/[port=80,protocol=TCP]/name";
+    scene.wait_for_log(said).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

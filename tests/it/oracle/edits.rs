@@ -91,14 +91,6 @@ const EXCHANGES: &[(&str, &str, Exchange)] = &[
     ("valueFrom", "value", |draw, _| text(draw)),
 ];
 
-/// Fields of pods of which a value has only one.
-const ALTERNATIVES: &[&[&str]] = &[
-    &["configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"],
-    &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"],
-    &["exec", "httpGet", "tcpSocket"],
-    &["value", "valueFrom"],
-];
-
 /// The value of a field, from that of the field whose place it takes.
 type Exchange = fn(&mut Draw, &Value) -> Value;
 
@@ -195,19 +187,6 @@ impl Edit {
     pub(super) fn pointers(&self) -> Vec<String> {
         let patch = self.patch();
         patch.as_array().unwrap().iter().map(|step| step["path"].as_str().unwrap().to_owned()).collect()
-    }
-}
-
-/// Whether two fields that exclude each other are in a value, or in one below it.
-pub(super) fn holds_alternatives(value: &Value) -> bool {
-    match value {
-        Value::Object(map) => {
-            let is_set = |name: &&&str| map.get(**name).is_some_and(|value| !value.is_null());
-            ALTERNATIVES.iter().any(|names| names.iter().filter(is_set).count() > 1)
-                || map.values().any(holds_alternatives)
-        }
-        Value::Array(items) => items.iter().any(holds_alternatives),
-        _ => false,
     }
 }
 

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use super::edits::{Edit, holds_alternatives};
+use super::edits::Edit;
 use super::kinds::KINDS;
 use super::meaning::is_same;
 use super::scene::{Object, Release, Scene, content, without_choices};
@@ -52,7 +52,7 @@ struct Patient {
 enum Drift {
     None,
     Some,
-    /// Server-side apply fails, or leaves an invalid object.
+    /// Server-side apply fails.
     Unknown,
     /// It fails because of an element that nobody declares, and so does an upgrade.
     Unappliable,
@@ -159,8 +159,6 @@ impl Patient {
             Err(said) if is_of_undeclared_element(&said, &self.object().manifest) => Drift::Unappliable,
             Err(_) => Drift::Unknown,
             Ok(applied) if is_same(&content(&edited), &content(&applied)) => Drift::None,
-            // Some servers do not check the pods of a StatefulSet, and no pod can be made of such a template.
-            Ok(applied) if holds_alternatives(&applied) => Drift::Unknown,
             Ok(_) => Drift::Some,
         };
         self.edits = done;
@@ -210,6 +208,11 @@ impl Patient {
         if self.made_anew(scene).await.is_ok_and(|anew| is_same(&now, &anew)) {
             return Ok(());
         }
+        // Some servers do not check the pods of a StatefulSet: Helm alone leaves what excludes a declared field beside it.
+        let is_set = object.kind.name == "StatefulSet";
+        if is_set && self.can_be_pods(scene, &now).await && !self.can_be_pods(scene, &twin).await {
+            return Ok(());
+        }
         Err(format!("it became {now}, and by Helm alone {twin}"))
     }
 
@@ -229,6 +232,16 @@ impl Patient {
         let mut anew = scene.helm.apply(&path, &document).await.done()?;
         anew["metadata"]["name"] = object.manifest["metadata"]["name"].clone();
         Ok(comparable(&anew))
+    }
+
+    /// Whether the API server takes the pods of a StatefulSet in another kind.
+    async fn can_be_pods(&self, scene: &Scene, set: &Value) -> bool {
+        let spec = json!({"selector": set["spec"]["selector"], "template": set["spec"]["template"]});
+        let document =
+            json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "pods"}, "spec": spec});
+        let (kind, _) = self.object().twin.path.rsplit_once('/').unwrap();
+        let path = format!("{}?dryRun=All", kind.replace("statefulsets", "daemonsets"));
+        scene.helm.post(&path, &document).await.done().is_ok()
     }
 
     fn describe(&self, said: &str) -> String {
