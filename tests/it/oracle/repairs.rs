@@ -11,6 +11,7 @@ use super::edits::Edit;
 use super::kinds::KINDS;
 use super::meaning::is_same;
 use super::scene::{Object, Release, Scene, content, without_choices};
+use super::values::emptied;
 use crate::support::{SOON, poll};
 
 /// Releases that drift at once.
@@ -147,8 +148,10 @@ impl Patient {
         let mut done = Vec::new();
         for edit in &self.edits {
             let path = |path: &str| format!("{path}?fieldManager=kubectl-edit");
-            let patch = edit.patch();
-            if scene.alice.patch_all(&path(&self.object().twin.path), &patch).await.done().is_ok() {
+            let (patch, twin) = (edit.patch(), path(&self.object().twin.path));
+            let tried = scene.alice.patch_all(&format!("{twin}&dryRun=All"), &patch).await.done();
+            let is_kept = tried.is_ok_and(|tried| !is_dropped(&self.object().manifest, &patch, &tried));
+            if is_kept && scene.alice.patch_all(&twin, &patch).await.done().is_ok() {
                 scene.alice.patch_all(&path(&self.object().path), &patch).await.done().unwrap();
                 done.push(edit.clone());
             }
@@ -265,6 +268,17 @@ fn is_of_undeclared_element(said: &str, manifest: &Value) -> bool {
         said.split_once("duplicate entries for key [name=").and_then(|(_, key)| key.split(']').next());
     let is_declared = |key: &str| manifest.to_string().contains(&format!("\"name\":{key}"));
     said.contains("omits") || doubled.is_some_and(|key| !is_declared(key))
+}
+
+/// Whether the API server keeps nothing of a declared field that a patch sets, as a feature gate is off. It notes the editor
+/// as the owner all the same, and nobody returns what is not there.
+fn is_dropped(manifest: &Value, patch: &Value, patched: &Value) -> bool {
+    let is_empty = |value: &Value| *value == emptied(value);
+    patch.as_array().unwrap().iter().any(|step| {
+        let path = step["path"].as_str().unwrap();
+        let is_declared = manifest.pointer(path).is_some();
+        is_declared && !is_empty(&step["value"]) && patched.pointer(path).is_none()
+    })
 }
 
 /// Whether an edit sets what a custom resource declares null, or removes what it declares zero. The webhook sees what goes;
