@@ -212,8 +212,7 @@ impl Patient {
             return Ok(());
         }
         // Some servers do not check the pods of a StatefulSet: Helm alone leaves what excludes a declared field beside it.
-        let is_set = object.kind.name == "StatefulSet";
-        if is_set && self.can_be_pods(scene, &now).await && !self.can_be_pods(scene, &twin).await {
+        if object.kind.name == "StatefulSet" && !self.can_be_pods(scene, &twin).await {
             return Ok(());
         }
         Err(format!("it became {now}, and by Helm alone {twin}"))
