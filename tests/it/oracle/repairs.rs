@@ -139,6 +139,9 @@ impl Patient {
         if draw.chance(60) && !is_key {
             edits.extend(Edit::of(&mut draw, live, at));
         }
+        let added = self.upgraded.pointer(at).filter(|_| is_key).map(Value::to_string);
+        let adds = |edit: &Edit| added.as_ref().is_some_and(|key| edit.patch().to_string().contains(key));
+        edits.retain(|edit| !adds(edit));
         let edits = edits.into_iter().map(Edit::without_node_ports);
         self.edits = edits.filter(|edit| !leaves_no_trace(&self.object().manifest, edit)).collect();
     }
