@@ -207,7 +207,6 @@ fn malformed_argument_is_reported_with_expected_form_and_exit_2() {
         (&["diff", "shop", "--as-group", "x"], &["--as"]),
         (&["explain", "cm/x", "--path", "[x"], &["--path", "/"]),
         (&["explain", "cm/x", "--path", "replicas/"], &["--path", "/"]),
-        (&["explain", "web"], &["KIND/NAME"]),
         (&["diff", "shop", "-l", "a=b"], &["--selector"]),
         (&["diff", "shop", "-A"], &["--all-namespaces"]),
         (&["serve", "--nonsense"], &["--nonsense"]),

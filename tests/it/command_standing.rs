@@ -1,7 +1,5 @@
 //! The first line of every command that reads says what keeps the guard from its work.
 
-use serde_json::json;
-
 use crate::support::{Identity, RELEASE, SOON, Scene, charts, eventually, moor};
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";

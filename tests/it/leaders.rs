@@ -14,6 +14,9 @@ const REPORTING: [&str; 3] = ["--service=kubemoor-system/kubemoor", "--edits=Den
 
 const POLICY: &str = "/apis/kubemoor.dev/v1alpha1/driftpolicies/all";
 
+/// How the loop looks at an object before it repairs it.
+const LOOK: &str = "GET /configmaps/settings";
+
 /// A release, and two guards of which one leads.
 struct Leaders {
     scene: Scene,

@@ -197,7 +197,7 @@ mod records {
         let index = RwLock::new(index);
         let resolver = resolver(EditsMode::Deny);
         let rules = Rules { resolver: &resolver, own_account: None };
-        let request = review::AdmissionRequest::parse(review.as_bytes()).unwrap();
+        let request = AdmissionRequest::parse(review.as_bytes()).unwrap();
         let subject = ReviewSubject::from_head(&request.head, &index.read(), RecordDriver::Secret).unwrap();
         let case = ReviewCase::new(subject, request, RecordDriver::Secret);
         let circumstances = Circumstances::default();

@@ -226,7 +226,7 @@ fn a_status_stays_small_whatever_drifts() {
     report.drifted.iter_mut().for_each(|drifted| drifted.contested_by = Some("other".to_owned()));
     let status = summary(&report, None, context(&spec, 0));
     assert_eq!((status.drifted, status.drifts.len(), status.seen.len()), (500, DRIFTS, 20));
-    assert!(status.drifts.iter().all(|drift| drift.message.as_ref().unwrap().len() <= TEXT));
+    assert!(status.drifts.iter().all(|drift| drift.message.as_ref().unwrap().chars().count() <= TEXT));
     assert!(status.conditions[0].message.contains("other keeps changing it back"));
 }
 
