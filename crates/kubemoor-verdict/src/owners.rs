@@ -155,10 +155,14 @@ impl Owners {
                 if texts.as_ref().is_none_or(|texts| !entry.owned.owns(texts)) {
                     entry.owned.add(path);
                 }
-            } else if entry.manager.name == BEFORE_FIRST_APPLY {
-                entry.owned.give_up(path);
             } else if entry.manager.operation == ManagerOperation::Update {
-                entry.owned.remove(path);
+                // A patch before the apply that sets a declared null leaves its map to the patch, as one value.
+                let is_helms = helm.is_some_and(|helm| helm.name == entry.manager.name);
+                if is_helms || entry.manager.name == BEFORE_FIRST_APPLY {
+                    entry.owned.give_up(path);
+                } else {
+                    entry.owned.remove(path);
+                }
             }
         }
     }

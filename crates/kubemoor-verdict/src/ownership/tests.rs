@@ -191,9 +191,9 @@ fn map_goes_with_the_last_field_below_it() {
 }
 
 #[test]
-fn what_an_object_without_owners_held_is_returned_with_the_map_around_it() {
+fn what_an_object_without_owners_or_a_patch_by_helm_held_is_returned_with_the_map_around_it() {
     let helm = manager("helm", ManagerOperation::Apply);
-    for (name, is_returned) in [("before-first-apply", true), ("kubectl-edit", false)] {
+    for (name, is_returned) in [("before-first-apply", true), ("helm", true), ("kubectl-edit", false)] {
         let whole = live(&[self::helm(), entry(name, "Update", &json!({"f:spec": {}}))]);
         let wanted = is_returned.then(|| json!([self::helm()]));
         assert_eq!(returned(&whole, &helm, &[path(IMAGE)]), wanted, "{name}");
