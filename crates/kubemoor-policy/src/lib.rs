@@ -158,17 +158,21 @@ impl Policy {
 
     /// The same rules as those of other objects, unless they hang on more than the targets that select the object.
     fn shared_rules(&self, object: &ObjectId, declared: &DeclaredObject) -> Arc<ObjectRules> {
-        if declared.allow.is_some() || self.matched.iter().any(|policy| policy.has_places()) {
-            return Arc::new(self.resolve(object, declared));
-        }
         let targets = self.matched.iter().flat_map(|policy| policy.targets()).enumerate();
         let selecting: Vec<usize> = targets
             .filter(|(_, target)| target.selects(object, declared))
             .map(|(number, _)| number)
             .collect();
-        let mut shared = self.rules.shared.write();
-        let rules = shared.entry(selecting).or_insert_with(|| Arc::new(self.resolve(object, declared)));
-        Arc::clone(rules)
+        let has_places = || self.matched.iter().any(|policy| policy.has_places());
+        if declared.allow.is_some() || !selecting.is_empty() && has_places() {
+            return Arc::new(self.resolve(object, declared));
+        }
+        if let Some(rules) = self.rules.shared.read().get(&selecting) {
+            return Arc::clone(rules);
+        }
+        // Without the lock, so that no verdict waits for it.
+        let rules = Arc::new(self.resolve(object, declared));
+        Arc::clone(self.rules.shared.write().entry(selecting).or_insert(rules))
     }
 
     fn resolve(&self, object: &ObjectId, declared: &DeclaredObject) -> ObjectRules {

@@ -34,7 +34,7 @@ const BEAT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause before a database that failed is tried again.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_secs(10);
 
 /// The most releases of one write.
 const MOST: usize = 500;
@@ -101,14 +101,15 @@ impl FleetWriter {
         // Those of an earlier guard may no longer exist.
         let rows = within(self.fleet()?.releases()).await?;
         let mut marked: BTreeSet<_> = rows.into_iter().filter(|release| self.is_ours(release)).collect();
+        self.beat().await?;
         let (mut beats, mut writes) = (ticks(BEAT), ticks(PAUSE));
+        beats.reset();
         loop {
             tokio::select! {
                 biased;
                 _ = beats.tick() => {
-                    let certificate_until = self.certificates.validity().ok().map(|(_, until)| until);
-                    let guard = GuardState { version: build::VERSION, certificate_until };
-                    within(self.fleet()?.beat(&guard)).await?;
+                    self.beat().await?;
+                    // Rows were taken meanwhile as well.
                     failures.note_success();
                 }
                 _ = writes.tick(), if !marked.is_empty() => self.write_some(&mut marked).await?,
@@ -124,6 +125,12 @@ impl FleetWriter {
                 }
             }
         }
+    }
+
+    async fn beat(&self) -> Result<(), FleetWriteError> {
+        let certificate_until = self.certificates.validity().ok().map(|(_, until)| until);
+        let guard = GuardState { version: build::VERSION, certificate_until };
+        within(self.fleet()?.beat(&guard)).await
     }
 
     async fn write_some(&self, marked: &mut BTreeSet<ReleaseId>) -> Result<(), FleetWriteError> {

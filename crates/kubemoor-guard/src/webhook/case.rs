@@ -597,8 +597,8 @@ pub(super) struct HeldRecords {
 }
 
 impl HeldRecords {
-    /// Decodes the records in the objects of a review, before and after. This takes time, and no memory beyond that of
-    /// the objects.
+    /// Decodes the records in the objects of a review, before and after. This takes time, and for a
+    /// moment some three times the memory of a record's text.
     pub(super) fn decode(objects: [Option<Value>; 2]) -> Self {
         let [old, new] = objects.map(|object| object.as_ref().map(stored));
         Self { old, new }
