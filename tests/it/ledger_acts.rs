@@ -165,7 +165,7 @@ async fn ledger_records_creation_change_and_deletion_of_policies() {
 async fn rows_with(guard: &Guard, verdict: &str) -> Vec<Value> {
     eventually(verdict, SOON, || async {
         let rows = guard.rows(&["-A", "--verdict", verdict]);
-        if rows.is_empty() { Err("there is none") } else { Ok(rows) }
+        if rows.is_empty() { Err("the ledger has no such row") } else { Ok(rows) }
     })
     .await
 }
