@@ -223,6 +223,9 @@ impl ClusterFleet {
 
     /// Writes how some releases stand, and that others are gone: all or nothing.
     pub async fn write(&self, states: &[FleetReleaseState], gone: &[ReleaseId]) -> Result<(), StoreError> {
+        if states.is_empty() && gone.is_empty() {
+            return Ok(());
+        }
         let pool = self.store.shared()?;
         let written = async {
             let mut transaction = pool.begin().await?;
