@@ -127,11 +127,12 @@ async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
     std::fs::write(path("text.db"), "this is no database, however long the text may be ".repeat(50)).unwrap();
     std::fs::write(path("empty.db"), "").unwrap();
     let server = Postgres::start().await;
-    let (empty, older, newer) = (server.database(), server.database(), server.database());
-    for (url, version) in [(&older, 0), (&newer, 9)] {
+    let [empty, older, newer, other] = [(); 4].map(|()| server.database());
+    for (url, version) in [(&older, 0), (&newer, 9), (&other, 1)] {
         let name = url.rsplit_once('/').unwrap().1;
         let make = format!(
-            "CREATE TABLE kubemoor_migrations (version BIGINT); INSERT INTO kubemoor_migrations VALUES ({version})"
+            "CREATE TABLE kubemoor_migrations (version BIGINT, checksum BYTEA); \
+             INSERT INTO kubemoor_migrations VALUES ({version}, '')"
         );
         server.psql(name, &make).unwrap();
     }
@@ -147,6 +148,7 @@ async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
         (vec!["--ledger", &empty], "version 0 of the tables"),
         (vec!["--ledger", &older], "version 0 of the tables"),
         (vec!["--ledger", &newer], "use a program as new as the guard"),
+        (vec!["--ledger", &other], "has the tables of a development build"),
         (vec!["--ledger", "postgres://moor:hunter2@127.0.0.1:1/ledger"], "cannot be opened"),
         (vec!["--server", "https://127.0.0.1:1", "--kubeconfig", kubeconfig], "through the API server"),
         ([&asked[..], &["--kubeconfig", kubeconfig]].concat(), "you may not read"),

@@ -1,6 +1,5 @@
-//! The months of a ledger in a real PostgreSQL: which row is where, what is dropped, and tables of before.
+//! The months of a ledger in a real PostgreSQL: which row is where, and what is dropped.
 
-use std::thread;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, ToSpan as _, civil::Date, tz::TimeZone};
@@ -9,27 +8,11 @@ use kubemoor_ledger::row::LedgerRow;
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::{LedgerUrl, Retention};
 
+use crate::fleet_tenants::divide;
 use crate::ledger::{FOREVER, Written, details, row};
-use crate::support::{Document, Guard, Postgres, SOON, eventually, run};
+use crate::support::{Postgres, SOON, eventually};
 
 const DAY: u64 = 86400;
-
-/// The tables of each version.
-const SCRIPTS: [&str; 8] = [
-    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.1.sql"),
-    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.2.sql"),
-    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.3.sql"),
-    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.4.sql"),
-    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.5.sql"),
-    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.6.sql"),
-    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.7.sql"),
-    include_str!("../../crates/kubemoor-ledger/src/migrations/postgres.8.sql"),
-];
-
-/// The columns of the first version, but for the hashes of names, which nobody reads any more.
-const COLUMNS: &str = "id, revision, more_fields, same, cluster, kind, namespace, release, object_group, object_kind, \
-                       object_namespace, object_name, operation, user_name, user_groups, verdict, reason, detail, \
-                       fields, uid";
 
 /// A PostgreSQL with one ledger.
 pub(crate) struct Shared {
@@ -111,24 +94,6 @@ impl Shared {
             id(first)
         );
         self.ask(&statements);
-    }
-
-    /// Leaves the tables as this version has made them, with the rows that they have.
-    pub(crate) fn make_older(&self, version: usize) {
-        let (with_rows, later) = SCRIPTS[..version].split_at(3);
-        self.ask(
-            "CREATE TABLE kept AS TABLE entries; CREATE TABLE named AS TABLE clusters; \
-             DROP VIEW fleet, ledger; DROP TABLE releases, guards, entries, entry_marks, clusters, sealing_key",
-        );
-        with_rows.iter().for_each(|script| drop(self.ask(script)));
-        self.ask(&format!(
-            "INSERT INTO clusters OVERRIDING SYSTEM VALUE SELECT id, name FROM named; \
-             SELECT setval(pg_get_serial_sequence('clusters', 'id'), max(id)) FROM clusters; \
-             INSERT INTO entries ({COLUMNS}, namespace_key, user_key, verdict_key) SELECT {COLUMNS}, 0, 0, 0 FROM kept; \
-             DROP TABLE kept, named"
-        ));
-        later.iter().for_each(|script| drop(self.ask(script)));
-        self.ask(&format!("DELETE FROM kubemoor_migrations WHERE version > {version}"));
     }
 }
 
@@ -271,41 +236,16 @@ async fn month_that_no_cluster_keeps_is_dropped_despite_silent_cluster() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn cluster_of_an_older_guard_holds_its_rows_while_heard() {
+async fn two_guards_at_once_make_the_tables_and_months() {
     let shared = Shared::start().await;
-    shared.record("west", []).await;
-    shared.make_months_since(month_of(noon(-5)));
-    shared.record("west", [at(noon(-20), "west")]).await;
-    // By a clock that makes all of its rows too old, nothing is deleted at a start.
-    shared.record("east", [at(noon(-20), "east"), at(noon(0), "recent")]).await;
-    shared.ask("UPDATE clusters SET keeps = NULL, age = NULL WHERE name = 'west'");
-    shared.ask("INSERT INTO guards SELECT id, '0.1.0', NULL, now() FROM clusters WHERE name = 'west'");
-    let rows = "SELECT count(*) FROM entries";
-    let east = shared.open("east", kept_for(65)).await;
-    eventually("the own row is deleted", SOON, || async { shared.ask(rows) == "2" }).await;
-    let mut details = shared.details().await;
-    details.sort();
-    assert_eq!(details, ["recent", "west"]);
-    east.close().await;
-    shared.ask("DELETE FROM guards");
-    let east = shared.open("east", kept_for(65)).await;
-    eventually("the other row is deleted", SOON, || async { shared.ask(rows) == "1" }).await;
-    east.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn two_guards_at_once_update_older_tables() {
-    let shared = Shared::start().await;
-    let rows = [at(noon(-3), "old"), at(noon(0), "now"), at(noon(2), "ahead"), at(noon(13), "far ahead")];
-    let marked = LedgerRow { same: Some("seen".to_owned()), ..at(noon(-1), "marked") };
-    shared.record("east", rows.into_iter().chain([marked.clone()])).await;
-    shared.make_older(3);
     let guards = [Written::start(&shared.url, "east", FOREVER), Written::start(&shared.url, "west", FOREVER)];
     for guard in &guards {
-        guard.ledger.record(at(noon(0), "new"));
-        // That is there already.
-        guard.ledger.record(LedgerRow { time: noon(0), ..marked.clone() });
+        for (months, detail) in [(0, "now"), (2, "ahead"), (13, "far ahead")] {
+            guard.ledger.record(at(noon(months), detail));
+        }
+        for detail in ["marked", "marked again"] {
+            guard.ledger.record(LedgerRow { same: Some("seen".to_owned()), ..at(noon(0), detail) });
+        }
     }
     for guard in guards {
         guard.close().await;
@@ -314,90 +254,42 @@ async fn two_guards_at_once_update_older_tables() {
     let mut details = shared.details().await;
     details.sort();
     // The mark of another cluster is another one.
-    assert_eq!(details, ["ahead", "far ahead", "marked", "marked", "new", "new", "now", "old"]);
-    let month = format!("{}|1", name(month_of(noon(2))));
-    assert_eq!(shared.parts(), [month.as_str(), "entries_ahead|1", "entries_before|6"]);
+    assert_eq!(details, ["ahead", "ahead", "far ahead", "far ahead", "marked", "marked", "now", "now"]);
+    let [now, ahead] =
+        [(0, 4), (2, 2)].map(|(months, rows)| format!("{}|{rows}", name(month_of(noon(months)))));
+    assert_eq!(shared.parts(), [now.as_str(), ahead.as_str(), "entries_ahead|2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn tenant_reads_only_its_rows_after_older_tables_are_updated() {
+async fn tenant_reads_no_row_of_a_partition_itself() {
     let shared = Shared::start().await;
-    let of =
-        |namespace: &str| LedgerRow { detail: String::new(), ..row(1, namespace, "web", "alice", "Deny") };
-    shared.record("prod-eu", [of("shop"), of("bank")]).await;
-    shared.record("prod-us", [of("shop")]).await;
-    shared.make_older(3);
-    let page = Document::named("docs/fleet.md");
-    let blocks = page.blocks().into_iter();
-    blocks
-        .filter(|it| it.language == "sql" && it.heading == "## Tenants")
-        .for_each(|block| drop(shared.ask(&block.text)));
-    // What an administrator may have done as well. Each reads the partitions' rows where it may.
-    shared.ask(
-        "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO team_shop; CREATE ROLE auditor; \
-         ALTER VIEW ledger SET (security_invoker = true); GRANT SELECT ON ledger TO team_shop; \
-         GRANT SELECT (id, uid) ON entries TO auditor",
-    );
-    let as_team = |statement: &str| {
-        let database = shared.text.rsplit_once('/').unwrap().1;
-        shared.server.psql(database, &format!("SET ROLE team_shop; {statement}"))
+    let of = |months, namespace: &str| LedgerRow {
+        time: noon(months),
+        detail: String::new(),
+        ..row(1, namespace, "web", "alice", "Deny")
     };
-    let rows = "SELECT string_agg(cluster || ' ' || namespace, ', ') FROM ledger";
-    let own = "SET\nprod-eu shop\n";
-    assert_eq!(as_team(rows).unwrap(), own);
-    shared.record("prod-eu", []).await;
-    assert!(shared.has("entries_before"));
-    assert_eq!(as_team(rows).unwrap(), own);
-    let ledger = format!("--ledger={}", shared.text.replace("moor@", "team_shop@"));
-    let audit = run(&["audit", &ledger, "-A", "--since", "2020-01-01T00:00:00Z", "-o", "json"], "");
-    assert_eq!(audit.items().len(), 1, "{audit:?}");
-    // Partitions have no policies of their own: they show nobody anything.
-    for part in ["entries_before".to_owned(), "entries_ahead".to_owned(), name(month_of(noon(2)))] {
-        let seen = as_team(&format!("SELECT count(*) FROM {part}"));
-        assert!(
-            seen.as_ref().map_or_else(|error| error.contains("denied"), |it| it == "SET\n0\n"),
-            "{seen:?}"
-        );
+    shared.record("prod-eu", [of(-20, "shop"), of(0, "shop"), of(13, "shop"), of(0, "bank")]).await;
+    shared.record("prod-us", [of(0, "shop")]).await;
+    let database = shared.text.rsplit_once('/').unwrap().1;
+    divide(&shared.server, database);
+    // What an administrator may have granted as well.
+    let month = name(month_of(noon(0)));
+    shared.ask(&format!(
+        "GRANT SELECT ON entries_before, entries_ahead, {month}, ledger TO team_shop; \
+         ALTER VIEW ledger SET (security_invoker = true)"
+    ));
+    let as_team = |statement: &str| {
+        shared
+            .server
+            .psql(database, &format!("SET ROLE team_shop; {statement}"))
+            .map(|it| it.trim().to_owned())
+    };
+    let own = as_team("SELECT count(*), min(cluster), max(cluster), max(namespace) FROM ledger");
+    assert_eq!(own.unwrap(), "SET\n3|prod-eu|prod-eu|shop");
+    for part in ["entries_before", "entries_ahead", month.as_str()] {
+        assert_ne!(shared.ask(&format!("SELECT count(*) FROM {part}")), "0", "{part}");
+        assert_eq!(as_team(&format!("SELECT count(*) FROM {part}")).unwrap(), "SET\n0", "{part}");
     }
     assert!(as_team("SELECT * FROM entry_marks").unwrap_err().contains("denied"));
-    let asked = "SELECT has_column_privilege('auditor', 'entries', 'uid', 'SELECT'), \
-                 has_column_privilege('auditor', 'entries', 'detail', 'SELECT')";
-    assert_eq!(shared.ask(asked), "t|f");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn guard_waits_for_a_long_update_of_older_tables() {
-    let shared = Shared::start().await;
-    shared.record("here", [at(noon(-1), "old")]).await;
-    shared.make_older(4);
-    let database = shared.text.rsplit_once('/').unwrap().1;
-    let held = "BEGIN; LOCK TABLE entries IN SHARE UPDATE EXCLUSIVE MODE; SELECT pg_sleep(300); COMMIT";
-    thread::scope(|scope| {
-        // It is ended below.
-        scope.spawn(|| drop(shared.server.psql(database, held)));
-        tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(async {
-                let locked = "SELECT count(*) FROM pg_locks WHERE mode = 'ShareUpdateExclusiveLock' AND granted \
-                              AND relation = 'entries'::regclass";
-                eventually("the table is locked", SOON, || async { shared.ask(locked) == "1" }).await;
-                let guard =
-                    Guard::start_embedded(&["--edits=Deny", &format!("--ledger={}", shared.text)]).await;
-                let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'entries'::regclass";
-                eventually("the guard waits", SOON, || async { shared.ask(waits) == "1" }).await;
-                guard.wait_for_log("the tables of the ledger are being brought up to date").await;
-                // Longer than any other question to the database may take.
-                shared.ask("SELECT pg_sleep(16)");
-                let end = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE granted \
-                           AND mode = 'ShareUpdateExclusiveLock' AND relation = 'entries'::regclass";
-                shared.ask(end);
-                guard.wait_for_log("the ledger is open").await;
-                let log = guard.log();
-                assert!(!log.contains("the ledger takes no rows"), "{log}");
-            });
-        });
-    });
-    let rows = shared.details().await;
-    assert_eq!(rows.iter().filter(|detail| *detail == "old").count(), 1, "{rows:?}");
 }

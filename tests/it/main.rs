@@ -99,7 +99,6 @@ mod ledger_repeats;
 mod ledger_secrets;
 mod ledger_tls;
 mod ledger_unjudged;
-mod ledger_upgrade;
 mod loop_brakes;
 mod loop_cuts;
 mod loop_definitions;

@@ -70,20 +70,8 @@ const PARTITIONS: &str = "SELECT child.oid::regclass::text, substring(range FROM
      ON child.oid = inhrelid CROSS JOIN LATERAL pg_get_expr(child.relpartbound, child.oid) AS range \
      WHERE inhparent = 'entries'::regclass ORDER BY first NULLS FIRST";
 
-/// The indexes that partitions lack: the partition, the index of the whole table, the name of the partition's, and the
-/// columns.
-const LACKING: &str = "SELECT part.oid::regclass::text, wanted.indexrelid::regclass::text, \
-     quote_ident(part.relname || substr(name.relname, length('entries') + 1)), \
-     substring(pg_get_indexdef(wanted.indexrelid) FROM 'USING .*') \
-     FROM pg_index AS wanted JOIN pg_class AS name ON name.oid = wanted.indexrelid \
-     JOIN pg_inherits ON inhparent = wanted.indrelid JOIN pg_class AS part ON part.oid = inhrelid \
-     WHERE wanted.indrelid = 'entries'::regclass AND NOT EXISTS (SELECT FROM pg_inherits AS attached \
-     JOIN pg_index AS own ON own.indexrelid = attached.inhrelid \
-     WHERE attached.inhparent = wanted.indexrelid AND own.indrelid = part.oid) ORDER BY 1, 2";
-
-/// What a cluster keeps. One that never said so counts while its guard is heard of.
-const KEPT: &str = "SELECT keeps, age FROM clusters WHERE keeps IS NOT NULL \
-     OR EXISTS (SELECT FROM guards WHERE guards.cluster = clusters.id)";
+/// What each cluster keeps. One whose guard has not looked for old rows yet has none.
+const KEPT: &str = "SELECT keeps, age FROM clusters WHERE keeps IS NOT NULL AND age IS NOT NULL";
 
 /// A long query of somebody else must not keep all writers waiting behind this.
 const BRIEFLY: &str = "SET LOCAL lock_timeout = '3s'";
@@ -129,9 +117,6 @@ impl Trimmer {
             }
             deleted += self.trim(OLDEST, self.cluster, None, before).await?;
             self.trim(OLDEST_MARKS, self.cluster, None, before).await?;
-            if let Err(error) = make_indexes(pool).await.map_err(self.store.failed("indexed")) {
-                tracing::warn!(%error, "the indexes of the ledger cannot be built");
-            }
         } else {
             // There rows are their own marks.
             deleted += self.trim(OLDEST, self.cluster, None, before).await?;
@@ -341,34 +326,6 @@ async fn make_month(connection: &mut PgConnection) -> Result<bool, sqlx::Error> 
     Ok(true)
 }
 
-/// Builds the indexes that partitions of before lack, while everybody writes, unless another guard changes partitions.
-async fn make_indexes(pool: &PgPool) -> Result<(), sqlx::Error> {
-    let lacking: Vec<(String, String, String, String)> = sqlx::query_as(LACKING).fetch_all(pool).await?;
-    if lacking.is_empty() {
-        return Ok(());
-    }
-    // No transaction can build an index while others write: the lock is that of a connection, and ends with it.
-    let mut connection = pool.acquire().await?;
-    connection.close_on_drop();
-    let lock = sqlx::query_scalar("SELECT pg_try_advisory_lock($1, 0)").bind(CHANGING);
-    if !lock.fetch_one(&mut *connection).await? {
-        return Ok(());
-    }
-    for (partition, index, own, columns) in lacking {
-        for statement in [
-            "SET statement_timeout = 0".to_owned(),
-            // One that was not finished.
-            format!("BEGIN; {BRIEFLY}; DROP INDEX IF EXISTS {own}; COMMIT"),
-            format!("CREATE INDEX CONCURRENTLY {own} ON {partition} {columns}"),
-            format!("BEGIN; {BRIEFLY}; ALTER INDEX {index} ATTACH PARTITION {own}; COMMIT"),
-        ] {
-            raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await?;
-        }
-        tracing::info!(partition, index, "an index of the ledger is built");
-    }
-    connection.close().await
-}
-
 /// Drops the partitions whose rows no cluster keeps, unless another guard is at it. Returns the id below which there are
 /// no rows now.
 async fn drop_months(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {
@@ -376,7 +333,7 @@ async fn drop_months(connection: &mut PgConnection) -> Result<Option<i64>, sqlx:
         return Ok(None);
     }
     let (now, _) = now(connection).await?;
-    let kept: Vec<(Option<i64>, Option<i64>)> = sqlx::query_as(KEPT).fetch_all(&mut *connection).await?;
+    let kept: Vec<(i64, i64)> = sqlx::query_as(KEPT).fetch_all(&mut *connection).await?;
     let Some(kept) = kept.into_iter().map(|cluster| lowest(now, cluster)).min() else { return Ok(None) };
     let partitions = partitions(connection).await?;
     let Some((Partition { name: before, first: None, beyond: Some(beyond) }, months)) =
@@ -411,8 +368,7 @@ async fn drop_months(connection: &mut PgConnection) -> Result<Option<i64>, sqlx:
 
 /// The lowest id that a cluster keeps, by what its guard said last. A guard that is silent since then would keep
 /// rows no longer than before.
-fn lowest(now: Timestamp, said: (Option<i64>, Option<i64>)) -> i64 {
-    let (Some(keeps), Some(age)) = said else { return 0 };
+fn lowest(now: Timestamp, (keeps, age): (i64, i64)) -> i64 {
     keeps.max(id::cutoff(now, Duration::from_secs(age.try_into().unwrap_or_default())))
 }
 

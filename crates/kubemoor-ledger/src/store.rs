@@ -251,9 +251,11 @@ impl Store {
 
     /// Makes the tables, or brings them up to date. One guard does so at a time.
     pub(crate) async fn migrate(&self) -> Result<(), StoreError> {
+        self.found_version().await?;
+        let migrator = migrator(self.scripts());
         let done = match &self.pool {
-            DatabasePool::Sqlite { writing, .. } => migrator(SQLITE).run(writing).await,
-            DatabasePool::Postgres(pool) => migrator(POSTGRES).run(pool).await,
+            DatabasePool::Sqlite { writing, .. } => migrator.run(writing).await,
+            DatabasePool::Postgres(pool) => migrator.run(pool).await,
         };
         done.map_err(|error| match error {
             MigrateError::VersionMissing(found) => {
@@ -267,19 +269,32 @@ impl Store {
     }
 
     pub(crate) async fn check_version(&self) -> Result<(), StoreError> {
-        let version = "SELECT max(version) FROM kubemoor_migrations";
-        let found: Result<Option<i64>, _> =
-            on_pool!(self, reading, |pool| sqlx::query_scalar(version).fetch_one(pool).await);
-        let found = match found {
-            Ok(found) => found.unwrap_or(0),
-            Err(error) if is_absent_table(&error) => 0,
-            Err(error) => return Err(self.failed("read")(error)),
-        };
-        let (place, wanted) = (self.place.clone(), self.version());
+        let (place, found, wanted) = (self.place.clone(), self.found_version().await?, self.version());
         match found.cmp(&wanted) {
             Ordering::Equal => Ok(()),
             Ordering::Less => Err(StoreError::Older { place, found, wanted }),
             Ordering::Greater => Err(StoreError::Newer { place, found, wanted }),
+        }
+    }
+
+    /// The version of the tables; 0 without tables. Tables that were made by another script of the same version are an
+    /// error.
+    async fn found_version(&self) -> Result<i64, StoreError> {
+        let select = "SELECT version, checksum FROM kubemoor_migrations ORDER BY version";
+        let applied: Result<Vec<(i64, Vec<u8>)>, _> =
+            on_pool!(self, writing, |pool| sqlx::query_as(select).fetch_all(pool).await);
+        let applied = match applied {
+            Ok(applied) => applied,
+            Err(error) if is_absent_table(&error) => return Ok(0),
+            Err(error) => return Err(self.failed("read")(error)),
+        };
+        let known = migrator(self.scripts());
+        let is_other = |(version, checksum): &(i64, Vec<u8>)| {
+            known.iter().any(|migration| migration.version == *version && *migration.checksum != **checksum)
+        };
+        match applied.iter().any(is_other) {
+            true => Err(StoreError::Unreleased { place: self.place.clone() }),
+            false => Ok(applied.last().map_or(0, |(version, _)| *version)),
         }
     }
 
@@ -298,15 +313,6 @@ impl Store {
         number.await.map(ClusterNumber).map_err(self.failed("written"))
     }
 
-    /// Asks the database for nothing: whether it answers. A file is there, or it is not.
-    pub(crate) async fn answers(&self) -> Result<(), StoreError> {
-        let answered = match &self.pool {
-            DatabasePool::Sqlite { .. } => return Ok(()),
-            DatabasePool::Postgres(pool) => sqlx::query("SELECT 1").execute(pool).await,
-        };
-        answered.map(drop).map_err(self.failed("read"))
-    }
-
     /// Whether the database accepts writes: writes the cluster's row unchanged. False if the tables, or the row of the
     /// cluster of that number and name, are not there.
     pub(crate) async fn probe(&self, cluster: ClusterNumber, name: &str) -> Result<bool, StoreError> {
@@ -323,11 +329,14 @@ impl Store {
     }
 
     fn version(&self) -> i64 {
-        let scripts = match &self.pool {
-            DatabasePool::Sqlite { .. } => SQLITE.len(),
-            DatabasePool::Postgres(_) => POSTGRES.len(),
-        };
-        i64::try_from(scripts).unwrap_or(i64::MAX)
+        i64::try_from(self.scripts().len()).unwrap_or(i64::MAX)
+    }
+
+    fn scripts(&self) -> &'static [&'static str] {
+        match &self.pool {
+            DatabasePool::Sqlite { .. } => SQLITE,
+            DatabasePool::Postgres(_) => POSTGRES,
+        }
     }
 
     /// Writes rows and counts repeats of rows, all or none.
@@ -418,24 +427,10 @@ fn make(path: &Path) -> std::io::Result<()> {
     std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).map(drop)
 }
 
-const SQLITE: [&str; 5] = [
-    include_str!("migrations/sqlite.1.sql"),
-    include_str!("migrations/sqlite.2.sql"),
-    include_str!("migrations/sqlite.3.sql"),
-    include_str!("migrations/sqlite.4.sql"),
-    include_str!("migrations/sqlite.5.sql"),
-];
-const POSTGRES: [&str; 9] = [
-    include_str!("migrations/postgres.1.sql"),
-    include_str!("migrations/postgres.2.sql"),
-    include_str!("migrations/postgres.3.sql"),
-    include_str!("migrations/postgres.4.sql"),
-    include_str!("migrations/postgres.5.sql"),
-    include_str!("migrations/postgres.6.sql"),
-    include_str!("migrations/postgres.7.sql"),
-    include_str!("migrations/postgres.8.sql"),
-    include_str!("migrations/postgres.9.sql"),
-];
+/// One script for each version of the tables. A script of a release never changes. All that a ledger lacks must run within
+/// the writer's `PATIENCE`: nothing here may read all rows.
+const SQLITE: &[&str] = &[include_str!("migrations/sqlite.1.sql")];
+const POSTGRES: &[&str] = &[include_str!("migrations/postgres.1.sql")];
 
 /// In a database of others the name says whose it is.
 const TABLE: &str = "kubemoor_migrations";
@@ -447,8 +442,8 @@ pub(crate) struct ClusterNumber(pub(crate) i16);
 /// The longest age that is handed to PostgreSQL, which cannot count further back.
 pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86400);
 
-fn migrator<const COUNT: usize>(scripts: [&'static str; COUNT]) -> Migrator {
-    let migrations = (1..).zip(scripts).map(|(version, script)| {
+fn migrator(scripts: &[&'static str]) -> Migrator {
+    let migrations = (1..).zip(scripts.iter().copied()).map(|(version, script)| {
         Migration::new(version, "ledger".into(), MigrationType::Simple, script.into_sql_str(), false)
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
@@ -595,6 +590,11 @@ pub enum StoreError {
          use a program as new as the guard that writes to it"
     )]
     Newer { place: String, found: i64, wanted: i64 },
+    #[error(
+        "the ledger {place} has the tables of a development build, which this program does not know: name an empty \
+         database or a new file; the program that wrote it exports its rows with `kubemoor audit -A -o json`"
+    )]
+    Unreleased { place: String },
     /// A file, which no cluster shares with others.
     #[error(
         "the ledger {place} is a file of one guard, which keeps no states of many clusters: name the PostgreSQL that \

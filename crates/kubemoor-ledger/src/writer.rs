@@ -64,7 +64,6 @@ impl LedgerHandle {
             spill: Spill::new(out),
             metrics,
         });
-        let closing = CancellationToken::new();
         let ledger = Self { queue: sender, shared: Arc::clone(&shared) };
         Ok((
             ledger,
@@ -74,7 +73,6 @@ impl LedgerHandle {
                 url,
                 retention,
                 open: None,
-                closing,
                 failing: None,
                 refusals: Refusals::default(),
             },
@@ -138,7 +136,6 @@ pub struct LedgerWriter {
     url: LedgerUrl,
     retention: Retention,
     open: Option<OpenDatabase>,
-    closing: CancellationToken,
     /// Set while the database fails: when it is tried again, and the pause then.
     failing: Option<(Instant, Duration)>,
     refusals: Refusals,
@@ -178,7 +175,6 @@ impl LedgerWriter {
     }
 
     async fn run(mut self, cluster: oneshot::Receiver<String>, closing: CancellationToken) {
-        self.closing = closing.clone();
         tokio::select! {
             biased;
             name = cluster => {
@@ -318,7 +314,7 @@ impl LedgerWriter {
     /// Rows wait in the queue meanwhile, and go to standard output when it is full.
     async fn attempt_to_open(&mut self) {
         let Some(name) = self.shared.cluster.get() else { return };
-        match open(&self.url, name, &self.closing).await {
+        match open(&self.url, name).await {
             Ok((store, key, cluster)) => {
                 *self.shared.key.write() = Some(key);
                 *self.shared.store.lock() = Some((store.clone(), cluster));
@@ -397,9 +393,6 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// How long the database may take for one transaction, or for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often a database that is busy with its tables is asked whether it is there.
-const LOOK: Duration = Duration::from_secs(5);
-
 struct OpenDatabase {
     store: Store,
     cluster: ClusterNumber,
@@ -408,18 +401,9 @@ struct OpenDatabase {
 
 /// Opens the database, and brings its tables up to date: gives the key of its ledger, and the number of the cluster of this
 /// name in it.
-async fn open(
-    url: &LedgerUrl,
-    name: &str,
-    closing: &CancellationToken,
-) -> Result<(Store, SealingKey, ClusterNumber), String> {
+async fn open(url: &LedgerUrl, name: &str) -> Result<(Store, SealingKey, ClusterNumber), String> {
     let store = within(Store::connect(url, false)).await?;
-    tokio::select! {
-        biased;
-        migrated = store.migrate() => migrated.map_err(|error| error.to_string())?,
-        () = silence(&store, url) => return Err(late()),
-        () = end(closing) => return Err("the guard ends before the tables are up to date".to_owned()),
-    }
+    within(store.migrate()).await?;
     let named = async { Ok((store.key().await?, store.cluster(name).await?)) };
     let (key, cluster) = within(named).await?;
     Ok((store, key, cluster))
@@ -429,33 +413,8 @@ async fn open(
 async fn within<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
     match timeout(PATIENCE, asked).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err(late()),
+        Err(_) => Err(format!("it did not answer within {} s", PATIENCE.as_secs())),
     }
-}
-
-/// Waits until the database, while it is busy, does not answer another question.
-async fn silence(store: &Store, url: &LedgerUrl) {
-    let mut is_told = false;
-    loop {
-        sleep(LOOK).await;
-        if within(store.answers()).await.is_err() {
-            return;
-        }
-        if !is_told {
-            tracing::info!(ledger = %url, "the tables of the ledger are being brought up to date");
-            is_told = true;
-        }
-    }
-}
-
-/// Waits for the end of the guard, and then as long as for any transaction.
-async fn end(closing: &CancellationToken) {
-    closing.cancelled().await;
-    sleep(PATIENCE).await;
-}
-
-fn late() -> String {
-    format!("it did not answer within {} s", PATIENCE.as_secs())
 }
 
 /// For how long equal refusals are counted on the first of them.

@@ -1,6 +1,3 @@
--- One row per verdict, record transition, repair and allowance.
--- `id` is microseconds since 2020-01-01 UTC, shifted left by 12, plus the tag of
--- the guard that wrote the row: it orders rows by time.
 CREATE TABLE clusters (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE
@@ -11,23 +8,19 @@ CREATE TABLE sealing_key (
     bytes BLOB NOT NULL
 );
 
--- `cluster` is one of `clusters`, whose rows nobody deletes. The keys are hashes of
--- the names beside them: indexes hold them in place of the names, and a query
--- that finds a key compares the name as well. `same` is set where every guard of a
--- cluster sees the same: a hash of what makes it the same.
+-- One row per verdict, record transition, repair, allowance and act.
+-- `id` is microseconds since 2020-01-01 UTC, shifted left by 12, plus the tag of the guard that wrote the row: it orders
+-- rows by time. `cluster` is one of `clusters`, whose rows nobody deletes. `same` is set where every guard of a cluster
+-- sees the same: a hash of what makes it the same. `facts` is what an edit did, as JSON: by that other policies can judge
+-- it. `repeats` is how many equal refusals within the minute after it have no row of their own.
 CREATE TABLE entries (
     id INTEGER PRIMARY KEY,
-    revision INTEGER,
-    more_fields INTEGER NOT NULL,
-    same INTEGER,
-    namespace_key INTEGER NOT NULL,
-    release_key INTEGER,
-    user_key INTEGER NOT NULL,
-    verdict_key INTEGER NOT NULL,
     cluster INTEGER NOT NULL,
+    same INTEGER,
     kind TEXT NOT NULL,
     namespace TEXT NOT NULL,
     release TEXT,
+    revision INTEGER,
     object_group TEXT NOT NULL,
     object_kind TEXT NOT NULL,
     object_namespace TEXT,
@@ -39,18 +32,22 @@ CREATE TABLE entries (
     reason TEXT NOT NULL,
     detail TEXT NOT NULL,
     fields TEXT NOT NULL,
-    uid TEXT NOT NULL
+    more_fields INTEGER NOT NULL,
+    repeats INTEGER NOT NULL DEFAULT 0,
+    uid TEXT NOT NULL,
+    facts TEXT
 );
 
+-- Behind the columns of an index comes the id.
 CREATE INDEX entries_time ON entries (cluster);
 CREATE UNIQUE INDEX entries_same ON entries (cluster, same) WHERE same IS NOT NULL;
-
--- Each holds the other keys as well, so that rows which one more filter drops are
--- dropped without being read.
-CREATE INDEX entries_release ON entries (cluster, release_key, id, namespace_key, user_key, verdict_key);
-CREATE INDEX entries_namespace ON entries (cluster, namespace_key, id, release_key, user_key, verdict_key);
-CREATE INDEX entries_user ON entries (cluster, user_key, id, namespace_key, release_key, verdict_key);
-CREATE INDEX entries_verdict ON entries (cluster, verdict_key, id, namespace_key, release_key, user_key);
+-- For a search by two names SQLite, which has no statistics here, takes the later index: that of the rarer name.
+CREATE INDEX entries_operation ON entries (cluster, operation);
+CREATE INDEX entries_verdict ON entries (cluster, verdict);
+CREATE INDEX entries_namespace ON entries (cluster, namespace);
+CREATE INDEX entries_release ON entries (cluster, release);
+CREATE INDEX entries_user ON entries (cluster, user_name);
+CREATE INDEX entries_object ON entries (cluster, object_name);
 
 CREATE VIEW ledger AS
 SELECT
