@@ -5,6 +5,7 @@
 
 use std::process::Output;
 
+use jiff::Timestamp;
 use kube::api::{Api, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
@@ -212,6 +213,10 @@ impl<'a> HelmScene<'a> {
 
     /// An upgrade that the API server or Helm itself fails for a reason of theirs.
     pub(crate) async fn fail_upgrade(&self, release: &str, chart: &Chart, options: Value, because: &str) {
+        // After a failure, objects as old as its record may be deleted, and the API server's times are whole seconds:
+        // what is there now must be a second older.
+        let now = Timestamp::now().as_second();
+        eventually("the next second", SOON, || async { Timestamp::now().as_second() > now }).await;
         assert_failed(self.helm.upgrade(&self.namespace, release, chart, options).await, because);
     }
 
