@@ -58,6 +58,30 @@ mod live {
     }
 }
 
+mod veiled {
+    use serde_json::json;
+
+    use super::super::*;
+
+    #[test]
+    fn refused_write_of_a_secret_keeps_no_text_of_the_server() {
+        let status = json!({
+            "status": "Failure", "code": 422, "reason": "Invalid", "message": "hunter2 is invalid",
+            "details": {"causes": [{"reason": "FieldValueInvalid", "field": "data", "message": "it is hunter2"}]},
+        });
+        let status: kube::core::Status = serde_json::from_value(status).unwrap();
+        for (kind, plural, quotes) in [("Secret", "secrets", false), ("ConfigMap", "configmaps", true)] {
+            let resource = ApiResource::new("", "v1", kind, plural);
+            let target =
+                ObjectTarget { resource, namespace: Some("shop".to_owned()), name: "login".to_owned() };
+            let error = target.veil(status.clone().into());
+            let told = format!("{error} {error:?}");
+            assert!(told.contains("422") && told.contains("FieldValueInvalid"), "{told}");
+            assert_eq!(told.contains("hunter2"), quotes, "{told}");
+        }
+    }
+}
+
 mod labelled {
     use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+use http::{Method, Request, Response};
+use kube::client::Body;
 use serde_json::json;
 
 use super::*;
@@ -10,13 +12,17 @@ fn key(name: &str) -> AllowanceKey {
     ("shop".to_owned(), name.to_owned())
 }
 
-fn allowance(name: &str, object: &str, until: &str) -> Allowance {
+fn resource(name: &str, object: &str, until: &str) -> DriftAllowance {
     let resource = json!({
         "metadata": {"name": name, "namespace": "shop"},
         "spec": {"object": {"group": "apps", "kind": "Deployment", "namespace": "shop", "name": object},
                  "paths": ["/spec/replicas"], "until": at(until).to_string()},
     });
-    Allowance::compile(&serde_json::from_value(resource).unwrap()).unwrap()
+    serde_json::from_value(resource).unwrap()
+}
+
+fn allowance(name: &str, object: &str, until: &str) -> Allowance {
+    Allowance::compile(&resource(name, object, until)).unwrap()
 }
 
 fn deployment(name: &str) -> ObjectId {
@@ -156,4 +162,24 @@ fn all_namespaces_together_have_a_limit_as_well() {
     assert!(!known.has_room_for(&next));
     known.take(&("tenant-0".to_owned(), "n00000".to_owned()));
     assert!(known.has_room_for(&next));
+}
+
+#[tokio::test]
+async fn allowance_that_cannot_be_made_gives_the_reason() {
+    // An API server without kinds.
+    let service = tower::service_fn(|request: Request<Body>| {
+        let (code, body) = if request.method() == Method::GET { (200_u16, "{}") } else { (404, "not found") };
+        std::future::ready(Response::builder().status(code).body(Body::from(body.as_bytes().to_vec())))
+    });
+    let client = kube::Client::new(service, "default");
+    let kinds = ServedKinds::read(client.clone()).await.unwrap();
+    let undefined =
+        "DriftAllowances are not known to this cluster: apply what `kubemoor manifests crds` prints";
+    for (leadership, reason) in
+        [(Some(Leadership::alone()), undefined), (None, "the guard runs with --read-only and makes none")]
+    {
+        let allowances = Allowances::new(client.clone(), Arc::clone(&kinds), Vec::new(), leadership);
+        let made = allowances.make(&resource("a", "web", "12:00:00"), Duration::from_secs(10)).await;
+        assert_eq!(made.unwrap_err().to_string(), reason);
+    }
 }
