@@ -179,11 +179,25 @@ async fn helm_brings_a_kind_and_objects_of_it() {
     scene.wait_until_gone(&target("c")).await;
     scene.assert_as_declared("widgets").await;
     scene.assert_refused(&target("b"), edit).await;
+
+    // One more element is nobody's business, until the definition makes the list a single value.
+    let parts = json!([{"name": "wheel", "count": 1}, {"name": "door", "count": 2}, {"name": "roof"}]);
+    let more = json!({"spec": {"parts": parts}}).to_string();
+    scene.run(&["patch", &target("b"), "--type=merge", "--patch", &more, "--dry-run=server"]);
+    let list = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/parts/x-kubernetes-list";
+    let atomic = json!([
+        {"op": "replace", "path": format!("{list}-type"), "value": "atomic"},
+        {"op": "remove", "path": format!("{list}-map-keys")},
+    ]);
+    let crd = format!("widgets.{group}");
+    scene.run(&["patch", "crd", &crd, "--type=json", "--patch", &atomic.to_string()]);
+    scene.assert_refused(&target("b"), &more).await;
+
     scene.uninstall("widgets", json!({})).await;
     scene.wait_until_gone(&target("a")).await;
     scene.wait_until_gone(&target("b")).await;
     // The definition came with crds/: nobody's to Helm, so anybody's.
-    scene.run(&["delete", "crd", &format!("widgets.{group}")]);
+    scene.run(&["delete", "crd", &crd]);
 }
 
 #[tokio::test]
