@@ -1,5 +1,5 @@
-//! One policy of `policies/` of each sort on a real object: the edit that its case is about is refused without it, passes
-//! with it, and is left alone by the loop, or undone where the case says so. `policies/tests` has the cases of all.
+//! Policies of `policies/` of each sort on real objects: the edit that a case is about is refused without its policy,
+//! passes with it, and is left alone by the loop, or undone where the case says so. `policies/tests` has the cases of all.
 
 use serde_json::{Value, json};
 
@@ -60,6 +60,13 @@ spec:
   template:
     metadata: {labels: {app: web}}
     spec: {containers: [{name: app, image: 'registry.example/shop:1'}]}
+";
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, protocol: TCP}], externalIPs: [203.0.113.1]}
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,6 +132,93 @@ stringData: {password: first}
         user: "system:serviceaccount:secrets:rotator",
         group: "developers",
         edit: ("/data/password", json!("c2Vjb25k")),
+        stays: true,
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn certificate_solver_adds_its_path_to_ingress_that_opts_in() {
+    const INGRESS: &str = "
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web, annotations: {acme.cert-manager.io/http01-edit-in-place: 'true'}}
+spec:
+  rules:
+  - host: shop.example
+    http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}
+";
+    let path = |path: &str, kind: &str, service: &str, port: u32| {
+        let service = json!({"name": service, "port": {"number": port}});
+        json!({"path": path, "pathType": kind, "backend": {"service": service}})
+    };
+    let challenge = path("/.well-known/acme-challenge/x", "Exact", "solver", 8089);
+    check(Case {
+        file: "certificate-solvers.yaml",
+        templates: INGRESS,
+        object: "ingress.networking.k8s.io/web",
+        at: ("apis/networking.k8s.io/v1", "ingresses/web"),
+        user: "system:serviceaccount:cert-manager:cert-manager",
+        group: "developers",
+        edit: ("/spec/rules/0/http/paths", json!([challenge, path("/", "Prefix", "web", 80)])),
+        stays: true,
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn canary_controller_points_service_at_its_primary() {
+    check(Case {
+        file: "progressive-delivery.yaml",
+        templates: SERVICE,
+        object: "service/web",
+        at: ("api/v1", "services/web"),
+        user: "system:serviceaccount:flagger-system:flagger",
+        group: "developers",
+        edit: ("/spec/selector/app", json!("web-primary")),
+        stays: true,
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn load_balancer_gives_service_another_address() {
+    check(Case {
+        file: "service-addresses.yaml",
+        templates: SERVICE,
+        object: "service/web",
+        at: ("api/v1", "services/web"),
+        user: "system:serviceaccount:kube-system:balancer",
+        group: "developers",
+        edit: ("/spec/externalIPs", json!(["203.0.113.7"])),
+        stays: true,
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn queue_decides_how_wide_a_job_runs() {
+    const JOB: &str = "
+apiVersion: batch/v1
+kind: Job
+metadata: {name: import, labels: {kueue.x-k8s.io/queue-name: batch}}
+spec:
+  parallelism: 4
+  template:
+    spec: {restartPolicy: Never, containers: [{name: import, image: 'registry.example/import:1'}]}
+";
+    check(Case {
+        file: "queued-jobs.yaml",
+        templates: JOB,
+        object: "job/import",
+        at: ("apis/batch/v1", "jobs/import"),
+        user: "system:serviceaccount:kueue-system:kueue-controller-manager",
+        group: "developers",
+        edit: ("/spec/parallelism", json!(2)),
         stays: true,
     })
     .await;

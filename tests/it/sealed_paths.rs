@@ -113,7 +113,9 @@ async fn reverted_edit_loses_its_additions_alone() {
     let shop = Scene::policed().install("seal", TEMPLATES).await;
     let web = shop.deployment("web");
     shop.wait_until_guarded(&web).await;
-    shop.policy("seal", json!({"edits": "Revert", "seal": seal()})).await;
+    let mut policy = charts::shipped("sealed-workloads.yaml");
+    policy["edits"] = json!("Revert");
+    shop.policy("seal", policy).await;
     let edit = json!({
         "metadata": {"labels": {"mine": "yes"}},
         "spec": {"template": {"spec": {"containers": [side()], "hostPID": true}}},
