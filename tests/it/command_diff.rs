@@ -175,13 +175,14 @@ async fn diff_without_a_release_compares_the_whole_namespace() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
-async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies() {
+async fn diff_applies_ignore_seal_and_autoscaler_rules_of_matching_cluster_policies() {
     let scene = Scene::on(unguarded()).install("diff-policies", TEMPLATES).await;
     let namespace = scene.namespace.as_str();
     let spec = json!({
         "releases": {"namespaces": [namespace]},
         "clusterSelector": {"matchLabels": {"env": "prod"}},
         "ignore": [{"paths": ["/data/mode"]}],
+        "seal": [{"target": {"kind": "Secret"}, "paths": ["/data"]}],
         "autoscalers": "Declared",
     });
     let policy = drift_policy(namespace, spec);
@@ -206,13 +207,19 @@ async fn diff_applies_ignore_and_autoscaler_rules_of_matching_cluster_policies()
     let twice = ["--cluster-label", "env=prod,env=dev"];
     diff(namespace, &twice).assert_failed(&["--cluster-label env", "two values"]);
 
-    // An autoscaler that no release declares moves nothing by that policy.
+    // By that policy an autoscaler that no release declares moves nothing, and an addition to a Secret is drift.
     scene.autoscale("web", "web", (1, 4)).await;
     scene.edit(&scene.deployment("web"), json!({"spec": {"replicas": 4}})).await;
-    let prod = diff(namespace, &["--cluster-label", "env=prod"]);
-    assert!(prod.code == 1 && prod.out.contains("/spec/replicas"), "{prod:?}");
+    scene.edit(&scene.core("secrets/key"), json!({"data": {"extra": "c3dvcmRmaXNo"}})).await;
+    for format in ["table", "json"] {
+        let prod = diff(namespace, &["--cluster-label", "env=prod", "-o", format]);
+        assert_eq!(prod.code, 1, "{prod:?}");
+        assert_shows(&prod, &["/spec/replicas", "/data/extra", "(redacted)"]);
+        assert_hides_secrets(&prod);
+    }
     let dev = diff(namespace, &["--cluster-label", "env=dev"]);
-    assert!(dev.code == 1 && !dev.out.contains("/spec/replicas"), "{dev:?}");
+    assert_eq!(dev.code, 1, "{dev:?}");
+    assert!(!dev.out.contains("/spec/replicas") && !dev.out.contains("/data/extra"), "{dev:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

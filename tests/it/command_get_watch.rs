@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::support::{Caller, Identity, SOON, budget, eventually, unguarded};
+use crate::support::{Caller, DRIFT_POLICIES, Identity, SOON, budget, drift_policy, eventually, unguarded};
 
 /// A command that goes on, and the lines that it prints.
 struct Watching {
@@ -122,4 +122,29 @@ async fn releases_are_followed_as_their_guard_speaks_of_them() {
     assert_eq!(drifted.line(), "{");
     admin.delete(&shop).await.done().unwrap();
     assert_eq!(table.words()[1..4], ["shop", "-", "NotGuarded"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: make test-all"]
+async fn policies_are_followed_as_they_come_change_and_go() {
+    let admin = Caller::new(unguarded(), Identity::Admin).await;
+    let policy = |name: &str| {
+        let spec = json!({"edits": "Warn", "priority": 7, "releases": {"names": ["no-such-release"]}});
+        let mut policy = drift_policy(name, spec);
+        policy["metadata"]["labels"] = json!({"team": "watched"});
+        policy
+    };
+    eventually("the kind is served", SOON, || async {
+        admin.post(DRIFT_POLICIES, &policy("watched-first")).await.done()
+    })
+    .await;
+    let mut table = Watching::start(&["get", "policies", "-w", "-l", "team=watched", "--no-headers"]);
+    assert_eq!(table.words()[..5], ["watched-first", "7", "Warn", "-", "Unknown"]);
+    admin.post(DRIFT_POLICIES, &policy("watched-second")).await.done().unwrap();
+    assert_eq!(table.words()[..2], ["watched-second", "7"]);
+    let first = format!("{DRIFT_POLICIES}/watched-first");
+    admin.merge(&first, &json!({"spec": {"edits": "Deny"}})).await.done().unwrap();
+    assert_eq!(table.words()[..3], ["watched-first", "7", "Deny"]);
+    admin.delete(&first).await.done().unwrap();
+    assert_eq!(table.words()[..6], ["watched-first", "7", "Deny", "-", "False", "Deleted"]);
 }

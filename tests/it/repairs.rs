@@ -133,6 +133,24 @@ async fn check_others_recreated(shop: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn object_that_agrees_in_another_spelling_is_never_written() {
+    let limits = "
+apiVersion: v1
+kind: LimitRange
+metadata: {name: limits}
+spec: {limits: [{type: Container, max: {cpu: 1000m}}]}
+";
+    let shop = Scene::policed().install("agrees", limits).await;
+    let limits = shop.core("limitranges/limits");
+    shop.wait_until_seen(1).await;
+    let before = shop.get(&limits).await;
+    assert_eq!(before["spec"]["limits"][0]["max"]["cpu"], "1");
+    shop.wait_for_pass().await;
+    let after = shop.get(&limits).await;
+    assert_eq!(after["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"], "{}", shop.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn uninstalled_object_is_not_recreated() {
     let stays = Scene::shared().install("stays", SETTINGS).await;
     let shop = Scene::shared().install("uninstall", &format!("{DEPLOYMENT}---{SETTINGS}")).await;
