@@ -456,17 +456,20 @@ impl Drifts {
         self.life(object).is_some_and(|life| life.is_after(version))
     }
 
-    /// Records that the guard's own write restored an object, which has this version since. Another writer may have
-    /// changed it meanwhile.
+    /// Records that the guard's own write restored an object, which has this version since. What a watch has told of
+    /// this version or of a later one counts for more: others may own fields of it, or have changed it meanwhile. Returns
+    /// whether it drifts by that.
     pub(crate) fn record_restored(
         &mut self,
         release: &ReleaseId,
         object: &ObjectId,
         version: ResourceVersion,
-    ) {
-        if !self.is_overtaken(object, version) {
+    ) -> bool {
+        let known = self.life(object).and_then(|life| life.version.0);
+        if known.zip(version.0).is_none_or(|(known, written)| known < written) {
             self.clear_drift(release, object);
         }
+        self.is_known(release, object)
     }
 
     pub(crate) fn clear_drift(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {

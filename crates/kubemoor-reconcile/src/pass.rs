@@ -339,7 +339,7 @@ impl Reconciler {
             pass.unfinished.insert(object.clone());
         } else if let Some(order) = pass.order.as_mut().filter(|_| *asked && is_repaired) {
             let is_first = order.repaired.insert(object.clone());
-            if is_first && task.towards.is_some() {
+            if is_first && (task.towards.is_some() || self.drifts.is_known(id, object)) {
                 // Other managers may own fields of it that have their declared values.
                 pass.queue.push_back(object.clone());
             }

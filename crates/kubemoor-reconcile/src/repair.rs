@@ -620,13 +620,13 @@ impl Reconciler {
     }
 
     /// Records the version of the guard's own write. Where the release or its policy changed meanwhile, the write
-    /// followed the earlier state, and the object is read again.
+    /// followed the earlier state, and the object is read again. What a watch has found in the written object before the
+    /// answer came is left to another pass.
     pub(crate) fn note_restored(&mut self, task: &Task, situation: &Situation, version: ResourceVersion) {
-        match self.is_in_force(task, situation) {
-            true => self.drifts.record_restored(&task.id, &task.object, version),
-            false => {
-                self.drifts.suspect(&task.id, task.object.clone(), self.now);
-            }
+        if !self.is_in_force(task, situation) {
+            self.drifts.suspect(&task.id, task.object.clone(), self.now);
+        } else if self.drifts.record_restored(&task.id, &task.object, version) {
+            self.attend(&task.id);
         }
     }
 
