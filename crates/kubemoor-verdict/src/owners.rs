@@ -145,7 +145,8 @@ impl Owners {
         self.entries.iter().filter_map(written).collect()
     }
 
-    /// Gives the declared `path` to Helm: other managers that update lose it, Helm's entry gains it.
+    /// Gives the declared `path` and the list elements around it to Helm: other managers that update lose them, Helm's
+    /// entry gains them.
     pub(crate) fn give(&mut self, helm: Option<&FieldManager>, path: &Path) {
         // Helm sends texts that the API server moves into `data`. Applied from
         // there, Helm would find `data` dropped by its next manifest.
@@ -159,9 +160,9 @@ impl Owners {
                 // A patch before the apply that sets a declared null leaves its map to the patch, as one value.
                 let is_helms = helm.is_some_and(|helm| helm.name == entry.manager.name);
                 if is_helms || entry.manager.name == BEFORE_FIRST_APPLY {
-                    entry.owned.give_up(path);
+                    entry.owned.give_up_whole(path);
                 } else {
-                    entry.owned.remove(path);
+                    entry.owned.give_up(path);
                 }
             }
         }
@@ -300,28 +301,35 @@ impl FieldSet {
     }
 
     pub(crate) fn remove(&mut self, path: &Path) {
-        remove(&mut self.0, &path.0);
+        remove(&mut self.0, &path.0, false);
     }
 
-    /// Removes a declared `path`, or what is owned around it as if it was one value: an apply by force takes what is
-    /// below away and leaves that, and with the next write the API server gives it everything below again.
+    /// Removes a declared `path`, and the list elements around it with their keys: an apply that drops an element leaves
+    /// one that somebody else owns, but not its other fields, and the API server may refuse what is left.
     fn give_up(&mut self, path: &Path) {
+        remove(&mut self.0, &path.0, true);
+    }
+
+    /// The same with what is owned around `path` as if it was one value: an apply by force takes what is below away and
+    /// leaves that, and with the next write the API server gives it everything below again.
+    fn give_up_whole(&mut self, path: &Path) {
         let is_one_value = |length: &usize| {
             let above = Path(path.0.iter().take(*length).cloned().collect());
             self.at(&above).is_some_and(|owned| owned.as_object().is_some_and(Map::is_empty))
         };
         let length = (1..path.0.len()).find(is_one_value).unwrap_or(path.0.len());
-        remove(&mut self.0, path.0.get(..length).unwrap_or_default());
+        remove(&mut self.0, path.0.get(..length).unwrap_or_default(), true);
     }
 
+    /// Adds a declared `path`, and the list elements around it.
     pub(crate) fn add(&mut self, path: &Path) {
         if !self.owns(path) {
-            put(&mut self.0, &path.0, Value::Object(Map::new()));
+            put(&mut self.0, &path.0, Value::Object(Map::new()), true);
         }
     }
 
     pub(crate) fn put(&mut self, path: &Path, owned: Value) {
-        put(&mut self.0, &path.0, owned);
+        put(&mut self.0, &path.0, owned, false);
     }
 }
 
@@ -386,7 +394,7 @@ fn read(name: &str) -> Option<Segment> {
     }
 }
 
-fn remove(tree: &mut Tree, path: &[Segment]) {
+fn remove(tree: &mut Tree, path: &[Segment], with_elements: bool) {
     let Some((segment, below)) = path.split_first() else { return };
     let Some(name) = entry(tree, segment).map(|(name, _)| name.to_owned()) else { return };
     if below.is_empty() {
@@ -398,7 +406,13 @@ fn remove(tree: &mut Tree, path: &[Segment]) {
     if child.is_empty() {
         return;
     }
-    remove(child, below);
+    remove(child, below, with_elements);
+    if let (true, Segment::Key(keys)) = (with_elements, segment) {
+        child.retain(|part, _| {
+            let field = part.strip_prefix("f:");
+            part != ITSELF && keys.iter().all(|(key, _)| field != Some(key.as_str()))
+        });
+    }
     // Without anything below it, the API server would take the rest as ownership of the whole, and give the entry
     // everything that is there.
     if child.keys().all(|left| left == ITSELF) {
@@ -406,7 +420,7 @@ fn remove(tree: &mut Tree, path: &[Segment]) {
     }
 }
 
-fn put(tree: &mut Tree, path: &[Segment], owned: Value) {
+fn put(tree: &mut Tree, path: &[Segment], owned: Value, with_elements: bool) {
     let Some((segment, below)) = path.split_first() else { return };
     let known = entry(tree, segment).map(|(name, _)| name.to_owned());
     let is_known = known.is_some();
@@ -421,10 +435,10 @@ fn put(tree: &mut Tree, path: &[Segment], owned: Value) {
         // Owned as one value already.
         return;
     }
-    if matches!(segment, Segment::Key(_)) && !is_known {
+    if matches!(segment, Segment::Key(_)) && (with_elements || !is_known) {
         child.insert(ITSELF.to_owned(), Value::Object(Map::new()));
     }
-    put(child, below, owned);
+    put(child, below, owned, with_elements);
 }
 
 /// The entry of a segment, whichever way its keys are spelled.

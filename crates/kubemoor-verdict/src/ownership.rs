@@ -67,6 +67,29 @@ pub fn conflicts(
     if method == ApplyMethod::ClientSide || helm.is_some_and(|helm| helm.name == FLUX) {
         return Vec::new();
     }
+    let mut found = owned_by_others(fields, live, owners, helm);
+    found.retain(|it| !is_key(&it.path));
+    let replaced = replacements(fields, live, owners, helm.map(|helm| helm.name.as_str()));
+    let is_empty = |path: &Path| {
+        fields.leaves().iter().any(|(leaf, value)| leaf == path && value.as_str().is_some_and(str::is_empty))
+    };
+    for conflict in move_conflicts(replaced, owners) {
+        // Whoever has changed a declared field is told of at that field. An empty text excludes nothing.
+        let is_known = |it: &FieldConflict| it.path == conflict.path && it.manager == conflict.manager;
+        if !found.iter().any(is_known) && !is_empty(&conflict.path) {
+            found.push(conflict);
+        }
+    }
+    found
+}
+
+/// The declared fields with an owner other than `helm`, keys of list elements included.
+fn owned_by_others(
+    fields: &DeclaredFields,
+    live: &Value,
+    owners: &Owners,
+    helm: Option<&FieldManager>,
+) -> Vec<FieldConflict> {
     let drift = fields.drift(live);
     let drift = drift.iter().filter(|it| it.agreement > FieldAgreement::Doubt);
     let drift: HashSet<u64> = drift.filter_map(|it| prefixes(&it.path).last()).collect();
@@ -85,7 +108,7 @@ pub fn conflicts(
         // A null changes nothing where the field is absent, or is a map or list, nor does an empty map where there is
         // a map.
         let says_nothing = !differs && (declared.is_null() || is_empty());
-        if says_nothing || sent_as_text || is_key(&path) {
+        if says_nothing || sent_as_text {
             continue;
         }
         for entry in holdings.entries(&prefixes).filter(|entry| Some(&entry.manager) != helm) {
@@ -96,17 +119,6 @@ pub fn conflicts(
                 differs,
                 moved_to: None,
             });
-        }
-    }
-    let replaced = replacements(fields, live, owners, helm.map(|helm| helm.name.as_str()));
-    let is_empty = |path: &Path| {
-        fields.leaves().iter().any(|(leaf, value)| leaf == path && value.as_str().is_some_and(str::is_empty))
-    };
-    for conflict in move_conflicts(replaced, owners) {
-        // Whoever has changed a declared field is told of at that field. An empty text excludes nothing.
-        let is_known = |it: &FieldConflict| it.path == conflict.path && it.manager == conflict.manager;
-        if !found.iter().any(is_known) && !is_empty(&conflict.path) {
-            found.push(conflict);
         }
     }
     found
@@ -292,8 +304,9 @@ pub struct TakenFields {
 
 /// The declared fields of `live`, a matching object, that a manager that updates, such as kubectl, holds alone or
 /// besides Helm, so that Helm's next upgrade may fail. `None` for client-side releases, for Flux, which forces its
-/// applies, and for fields that `spared` covers. A field with another spelling than in the manifest counts too: a dry
-/// run has shown that the API server turns the manifest's value into it.
+/// applies, and for fields that `spared` covers. Keys of list elements count: who holds them holds the element, which
+/// then outlives an upgrade that drops it. A field with another spelling than in the manifest counts too: a dry run has
+/// shown that the API server turns the manifest's value into it.
 pub fn taken(
     fields: &DeclaredFields,
     live: &Value,
@@ -304,12 +317,11 @@ pub fn taken(
         return None;
     }
     let owners = Owners::from_object(live);
-    let helm = helms([&owners], method)?;
+    let helm = helms([&owners], method).filter(|helm| helm.name != FLUX)?;
     let (mut paths, mut by, mut lookup) = (Vec::new(), None, PathLookup::new(live));
-    for conflict in conflicts(fields, live, &owners, Some(&helm), method) {
+    for conflict in owned_by_others(fields, live, &owners, Some(&helm)) {
         let manager = &conflict.manager;
         if manager.operation == ManagerOperation::Update
-            && conflict.moved_to.is_none()
             && !is_controller(&manager.name)
             && !spared.covers(&conflict.path)
             && !lookup.get(&conflict.path).is_empty()
@@ -319,6 +331,8 @@ pub fn taken(
         }
     }
     paths.dedup();
+    // An element goes back with its fields; its keys are named last.
+    paths.sort_by_key(is_key);
     // Fields that cannot be returned are not reported.
     by.filter(|_| returned(live, &helm, &paths).is_some()).map(|by| TakenFields { helm, by, paths })
 }

@@ -166,6 +166,89 @@ fn returned_fields_leave_update_managers_but_stay_with_apply_managers() {
     assert_eq!(returned(&after, &helm, &[path(IMAGE)]), None);
 }
 
+// An apply that drops an element leaves one that somebody else owns, without the fields that only Helm owned.
+#[test]
+fn element_and_its_keys_are_returned_with_any_field_of_it() {
+    let helm = manager("helm", ManagerOperation::Apply);
+    let check = |owned: Value, left: Option<Value>| {
+        let by_editor = |fields: &Value| entry("kubectl-edit", "Update", &image(fields));
+        let value = returned(&live(&[self::helm(), by_editor(&owned)]), &helm, &[path(IMAGE)]);
+        let mut wanted = vec![self::helm()];
+        wanted.extend(left.as_ref().map(by_editor));
+        assert_eq!(value, Some(json!(wanted)), "{owned}");
+    };
+    check(json!({".": {}, "f:image": {}, "f:name": {}}), None);
+    check(json!({".": {}, "f:name": {}}), None);
+    check(json!({".": {}, "f:image": {}, "f:name": {}, "f:tty": {}}), Some(json!({"f:tty": {}})));
+    check(
+        json!({".": {}, "f:name": {}, "f:resources": {".": {}, "f:limits": {}}}),
+        Some(json!({"f:resources": {".": {}, "f:limits": {}}})),
+    );
+    // A declared null outlives the element in Helm's entry, which does not own the element any more.
+    let object = live(&[
+        helm_with(&json!({"f:tty": {}})),
+        entry("kubectl-edit", "Update", &image(&json!({".": {}, "f:image": {}, "f:name": {}}))),
+    ]);
+    let whole = helm_with(&json!({".": {}, "f:image": {}, "f:tty": {}}));
+    assert_eq!(returned(&object, &helm, &[path(IMAGE)]), Some(json!([whole])));
+}
+
+#[test]
+fn element_that_an_editor_removed_and_made_again_is_taken_by_its_keys() {
+    let check = |owned: Value, wanted: &[&str]| {
+        let object = live(&[helm(), entry("kubectl-edit", "Update", &image(&owned))]);
+        let (owners, fields) = (Owners::from_object(&object), fields(&object));
+        let found = taken(&fields, &object, SSA, &kubemoor_policy::mask::Mask::default());
+        let paths: Vec<_> = found.iter().flat_map(|it| &it.paths).map(ToString::to_string).collect();
+        assert_eq!(paths, wanted, "{owned}");
+        let helm = manager("helm", ManagerOperation::Apply);
+        let met = conflicts(&fields, &object, &owners, Some(&helm), SSA);
+        assert!(met.iter().all(|it| it.path == path(IMAGE)), "a key meets no conflict: {met:?}");
+        if let Some(TakenFields { helm, paths, .. }) = found {
+            let value = returned(&object, &helm, &paths).unwrap();
+            assert_eq!(value.as_array().unwrap().first(), Some(&self::helm()));
+            let after = live(value.as_array().unwrap());
+            assert_eq!(taken(&fields, &after, SSA, &kubemoor_policy::mask::Mask::default()), None);
+        }
+    };
+    let name = "/spec/template/spec/containers/[name=app]/name";
+    check(json!({".": {}, "f:image": {}, "f:name": {}}), &[IMAGE, name]);
+    // After an apply by force, which has taken the image.
+    check(json!({".": {}, "f:name": {}, "f:tty": {}}), &[name]);
+    check(json!({"f:tty": {}}), &[]);
+}
+
+#[test]
+fn nothing_of_a_port_that_was_made_again_stays_with_the_editor_after_its_repair() {
+    let service = |entries: &[Value]| {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "managedFields": entries},
+            "spec": {"ports": [{"name": "dns", "port": 80, "protocol": "TCP", "targetPort": 80}]},
+        })
+    };
+    let port = |owned: &Value| json!({"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": owned}});
+    let mut helms = helms_fields();
+    helms["f:spec"] =
+        port(&json!({".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}));
+    let helms = entry("helm", "Apply", &helms);
+    let by_editor = |owned: Value| entry("kubectl-edit", "Update", &json!({"f:spec": port(&owned)}));
+    let schema = Catalog::with_core().schema(&Gvk::from_api_version("v1", "Service"));
+    let fields = declare(&service(&[]), schema.as_deref());
+
+    // The repair has set the name that the editor gave the port.
+    let edited = service(&[
+        helms.clone(),
+        by_editor(json!({".": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}})),
+    ]);
+    let (helm, name) =
+        (manager("helm", ManagerOperation::Apply), path("/spec/ports/[port=80,protocol=TCP]/name"));
+    let value = returned(&edited, &helm, &[name]).unwrap();
+    assert_eq!(value, json!([helms, by_editor(json!({"f:targetPort": {}}))]));
+    let repaired = service(value.as_array().unwrap());
+    let rest = taken(&fields, &repaired, SSA, &kubemoor_policy::mask::Mask::default()).unwrap();
+    assert_eq!(returned(&repaired, &rest.helm, &rest.paths), Some(json!([helms])));
+}
+
 // The API server reads a map that an entry owns without anything below it as one that was owned as a whole, and gives
 // the entry everything below it.
 #[test]
