@@ -13,7 +13,7 @@ spec:
   selector: {app: web}
   ports:
   - {name: http, port: {{ .Values.port | default 8080 }}, targetPort: 8080, protocol: TCP}
-  - {name: admin, port: 9090, targetPort: 9090, protocol: TCP}
+  - {name: admin, port: {{ .Values.admin | default 9090 }}, targetPort: 9090, protocol: TCP}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -35,14 +35,18 @@ fn service(scene: &Scene) -> String {
     scene.core("services/web")
 }
 
+fn port(name: &str, port: u16, target: u16) -> Value {
+    json!({"name": name, "port": port, "targetPort": target, "protocol": "TCP"})
+}
+
 /// Gives a port, a variable and a mount other keys, and the name of a port to another one, as `kubectl edit` does.
 async fn move_elements(scene: &Scene) {
-    let ports = json!([
-        {"name": "http", "port": 8081, "targetPort": 8080, "protocol": "TCP"},
-        {"name": "mine", "port": 9090, "targetPort": 9090, "protocol": "TCP"},
-        {"name": "admin", "port": 9091, "targetPort": 9090, "protocol": "TCP"},
-    ]);
-    scene.edit(&service(scene), json!({"spec": {"ports": ports}})).await;
+    let without = json!([port("http", 8081, 8080), port("admin", 9091, 9090)]);
+    // The editor owns all of a port that is made again.
+    let again = json!([port("http", 8081, 8080), port("mine", 9090, 9090), port("admin", 9091, 9090)]);
+    for ports in [without, again] {
+        scene.edit(&service(scene), json!({"spec": {"ports": ports}})).await;
+    }
     let mut web = scene.get(&scene.deployment("web")).await;
     let container = &mut web["spec"]["template"]["spec"]["containers"][0];
     container["env"][0]["name"] = json!("MINE");
@@ -105,10 +109,10 @@ async fn come_back(server_side: bool) {
     scene.wait_for_reason("InSync").await;
 
     // What is as if nobody had edited it can be upgraded.
-    let values = json!({"port": 8090, "level": "debug"});
+    let values = json!({"port": 8090, "admin": 9100, "level": "debug"});
     let server_side = if server_side { "true" } else { "false" };
     scene.upgrade_to(TEMPLATES, json!({"server_side_apply": server_side, "values": values})).await.unwrap();
-    assert_eq!(ports(&scene.get(&service(&scene)).await), [8090, 9090]);
+    assert_eq!(ports(&scene.get(&service(&scene)).await), [8090, 9100]);
     let web = scene.get(&scene.deployment("web")).await;
     assert_eq!(container(&web)["env"], json!([{"name": "LEVEL", "value": "debug"}]));
 }

@@ -221,9 +221,10 @@ impl Patient {
         Err(format!("it became {now}, and by Helm alone {twin}"))
     }
 
-    /// How many edits may have renamed an element.
+    /// How many edits may have renamed an element, or removed one that another edit has made again: by Helm alone it
+    /// outlives an upgrade that drops it.
     fn changes(&self) -> usize {
-        let renames = |way: &str| ["change", "move", "reorder", "empty"].contains(&way);
+        let renames = |way: &str| ["change", "move", "remove", "reorder", "empty"].contains(&way);
         self.edits.iter().flat_map(|edit| &edit.steps).filter(|(way, _)| renames(way)).count()
     }
 
