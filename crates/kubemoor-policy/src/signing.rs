@@ -216,8 +216,8 @@ impl OrderGrant {
 }
 
 /// Bytes in hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+pub fn hex<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
+    bytes.into_iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn parts<'a>(order: &TicketOrder<'a>, content: &'a [u8]) -> [&'a [u8]; 5] {

@@ -16,6 +16,7 @@ use crate::client::resource::{ApiResource, GROUP, VERSION, segment};
 use crate::client::writer::ClusterWriter;
 use kubemoor_declare::model::{Actor, ObjectId};
 use kubemoor_policy::resource::{AllowedObject, DriftAllowance, DriftAllowanceSpec, Requester};
+use kubemoor_policy::signing::hex;
 
 /// The label of allowances that Kubemoor made, and its value.
 pub const MADE_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "kubemoor");
@@ -205,7 +206,7 @@ fn name(request: &AllowanceRequest<'_>) -> String {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }
-    let digest: String = hash.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex(hash.finalize().iter().take(5));
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let readable: String =
         format!("{}-{}", object.kind, object.name).chars().map(plain).take(NAMED).collect();

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::mirror::policies::{Accepted, InForce, PolicyFate};
 use kubemoor_policy::compile::{self, Compiled, FileFlaw, MAX_FILE};
 use kubemoor_policy::flaw::{Flaw, FlawReason};
+use kubemoor_policy::signing::hex;
 use kubemoor_runtime::telemetry::FailureLog;
 
 const LOOK: Duration = Duration::from_secs(1);
@@ -293,7 +294,7 @@ impl FileHistory {
 }
 
 fn short(digest: &[u8]) -> String {
-    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    hex(digest.iter().take(6))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::number;
 use super::state::LoopState;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::mirror::policies::InForce;
@@ -191,10 +192,6 @@ impl FleetWriter {
             message,
         })
     }
-}
-
-fn number(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 async fn within<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, FleetWriteError> {

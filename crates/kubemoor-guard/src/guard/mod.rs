@@ -659,6 +659,10 @@ fn write_failure(error: ClusterError) -> WorkFailure {
     WorkFailure { fault, message }
 }
 
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
 fn gvk(resource: &DeclaredResource) -> Gvk {
     let DeclaredResource { group, version, kind, .. } = resource;
     Gvk { group: group.clone(), version: version.clone(), kind: kind.clone() }

@@ -112,8 +112,8 @@ impl LoopState {
 
 fn standing(report: &LoopReport) -> ReleaseStanding {
     let ReleaseHealth { reason, counts, .. } = report.health();
-    let drifted = u64::try_from(counts.drifted).unwrap_or(u64::MAX);
-    ReleaseStanding { release: report.release.clone(), reason: reason.as_str(), drifted }
+    let (release, drifted) = (report.release.clone(), super::number(counts.drifted));
+    ReleaseStanding { release, reason: reason.as_str(), drifted }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use self::keep::Configuration;
 use kubemoor_declare::model::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE};
 use kubemoor_helm::index::DeclaredResource;
 use kubemoor_helm::record::NAME_PREFIX;
+use kubemoor_policy::signing::hex;
 use kubemoor_runtime::callers::CallerToken;
 use kubemoor_runtime::config::{Endpoint, RecordDriver};
 use kubemoor_verdict::identities;
@@ -286,8 +287,7 @@ fn name_of((group, version): &GroupAndVersion<'_>, suffix: &str) -> String {
         return name;
     }
     let digest = Sha256::digest(name.as_bytes());
-    let short: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{short}.{suffix}")
+    format!("{}.{suffix}", hex(digest.iter().take(16)))
 }
 
 fn plural(name: &str) -> BTreeSet<String> {

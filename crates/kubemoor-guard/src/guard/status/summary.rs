@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::guard::number;
 use kubemoor_declare::model::text::{one_line, shortened};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_policy::agreement::SeenAlive;
@@ -12,7 +13,7 @@ use kubemoor_policy::guarded::{
     OrderAnswer, SeenObject, Suspension, hidden_digest,
 };
 use kubemoor_policy::resource::StatusCondition;
-use kubemoor_policy::signing::SigningKey;
+use kubemoor_policy::signing::{SigningKey, hex};
 use kubemoor_reconcile::report::{Drifted, LoopReport};
 use kubemoor_verdict::health::{Control, ReleaseHealth, named};
 
@@ -76,7 +77,7 @@ pub(super) fn summary(
         conditions: conditions.all(report, &health, facts.unwatched_clause()),
         revision: report.records.revision,
         record_uid: report.record.clone(),
-        manifest_digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        manifest_digest: hex(&digest),
         declared: number(health.counts.declared),
         confirmed: number(report.confirmed),
         field_manager: report.manager.as_ref().map(ToString::to_string),
@@ -198,10 +199,6 @@ fn shown(drifted: &Drifted, home: &str, since: Timestamp) -> DriftedObject {
 
 fn cut(text: &str) -> String {
     shortened(one_line(text), TEXT).into_owned()
-}
-
-fn number(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
