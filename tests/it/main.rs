@@ -95,7 +95,6 @@ mod ledger_filters;
 mod ledger_fleet;
 mod ledger_months;
 mod ledger_outages;
-mod ledger_repeats;
 mod ledger_secrets;
 mod ledger_tls;
 mod ledger_unjudged;

@@ -9,7 +9,6 @@ pub mod intake;
 pub mod look;
 pub mod order;
 pub mod registration;
-mod repeats;
 pub mod review;
 mod shares;
 pub mod validate;

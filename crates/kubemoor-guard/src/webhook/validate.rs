@@ -25,7 +25,6 @@ use super::hints::{self, UserRights};
 use super::intake::{CallerGate, Intake, Received, ReviewStage, Submission, UnreadCause};
 use super::look::{Looker, ReleaseSource, Unreached};
 use super::order;
-use super::repeats::{EditRepeats, ObjectVersion};
 use super::review::{self, AdmissionRequest, AdmissionResponse, AuditKey, ReviewError, ReviewHead};
 use super::shares::{FairTurns, HeldTurn, aside};
 use kubemoor_declare::model::{Actor, EditsMode, ObjectId, ReleaseId};
@@ -95,7 +94,6 @@ pub struct Validator {
     /// The edits of the last hour that a rule alone allows and that were kept: controllers may write ignored fields as
     /// often as they like, and leave one row an hour.
     spared: Cache<u64, ()>,
-    repeats: Arc<EditRepeats>,
     rights: Arc<UserRights>,
 }
 
@@ -109,7 +107,6 @@ impl Validator {
             decoding: FairTurns::new(processors),
             judging: FairTurns::new(processors),
             spared,
-            repeats: Arc::default(),
             rights: Arc::default(),
         }
     }
@@ -446,26 +443,13 @@ impl Validator {
     }
 
     /// Writes a verdict into log and ledger. Plainly allowed edits and dry runs leave no row, edits that a rule alone
-    /// allows leave one now and then, and the second look at one request leaves none. No request waits for it.
+    /// allows leave one now and then. No request waits for it.
     fn record(&self, judgement: &Judgement, case: &ReviewCase<'_>) {
         let Judgement { verdict, message, facts, .. } = judgement;
         if case.dry_run {
             return;
         }
         if verdict.outcome != EditOutcome::Allow {
-            let version = match (verdict.outcome, case.texts()) {
-                (EditOutcome::Warn | EditOutcome::Record, [Some(old), Some(new)]) => {
-                    let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
-                    let changed = fields.filter(|field| field.old != field.new).map(|field| &field.path);
-                    ObjectVersion::before(old, new, changed)
-                }
-                _ => None,
-            };
-            let what = (&case.subject.object, &case.actor);
-            let is_repeat = |version| self.repeats.is_repeat(what, verdict, version, Instant::now());
-            if version.is_some_and(is_repeat) {
-                return;
-            }
             let grounds = verdict.grounds.as_ref();
             tracing::info!(
                 verdict.outcome = verdict.outcome.as_str(),
