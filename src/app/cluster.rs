@@ -330,10 +330,8 @@ impl ClusterWork {
         if ledger.keeps_fleet() {
             let writer = FleetWriter {
                 ledger: ledger.clone(),
-                state: Arc::clone(state),
-                releases: Arc::clone(&link.cluster.releases),
+                cluster: Arc::clone(&link.cluster),
                 in_force: Arc::clone(in_force),
-                namespaces: settings.namespace.clone(),
                 leadership: leadership.clone(),
                 certificates: certificates.clone(),
             };
@@ -350,13 +348,9 @@ impl ClusterWork {
         parts.spawn("telling notifiers", teller.run(stop.clone()));
         if !read_only {
             let LeaderSession { leadership, identity, .. } = session;
-            let LiveCluster { client, kinds, releases, objects, .. } = &*link.cluster;
             let announcer = EventPublisher {
-                state: Arc::clone(state),
-                events: Events::new(client.clone(), leadership.clone(), identity.clone()),
-                kinds: Arc::clone(kinds),
-                releases: Arc::clone(releases),
-                objects: objects.clone(),
+                cluster: Arc::clone(&link.cluster),
+                events: Events::new(link.cluster.client.clone(), leadership.clone(), identity.clone()),
                 leadership: leadership.clone(),
                 metrics: metrics.clone(),
             };
@@ -374,8 +368,8 @@ impl ClusterWork {
         looped: CancellationToken,
         parts: &mut Parts,
     ) {
-        let Services { in_force, state, metrics, ledger, stop, .. } = self.services.clone();
-        let LiveCluster { client, namespaces, kinds, releases, settled, .. } = &*link.cluster;
+        let Services { in_force, metrics, ledger, stop, .. } = self.services.clone();
+        let LiveCluster { client, namespaces, releases, .. } = &*link.cluster;
         let (metrics, leadership) = (metrics.notices, session.leadership.clone());
         metrics.leads(leadership.holds());
         let (due, counts) = watch::channel(0);
@@ -393,9 +387,7 @@ impl ClusterWork {
         let guarded = GuardedReleases::new(client.clone(), leadership.clone(), STATUS_WRITES);
         let statuses = Statuses {
             guarded: guarded.within(namespaces.clone()),
-            kinds: Arc::clone(kinds),
-            releases: Arc::clone(releases),
-            state,
+            cluster: Arc::clone(&link.cluster),
             in_force,
             commands,
             suspended,
@@ -403,7 +395,6 @@ impl ClusterWork {
             metrics,
             key,
             lease: session.place.clone(),
-            settled: Arc::clone(settled),
             due,
             seen,
         };

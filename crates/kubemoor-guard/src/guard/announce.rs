@@ -6,13 +6,11 @@ use std::sync::Arc;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::state::LoopState;
+use crate::LiveCluster;
 use kubemoor_cluster::client::events::{Events, Notice, Regarding};
 use kubemoor_cluster::client::lease::Leadership;
-use kubemoor_cluster::client::objects::{ObjectTarget, Objects};
+use kubemoor_cluster::client::objects::ObjectTarget;
 use kubemoor_cluster::client::resource::ApiResource;
-use kubemoor_cluster::mirror::kinds::ServedKinds;
-use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_reconcile::report::{DriftKind, Happening, Incident};
@@ -23,18 +21,15 @@ use kubemoor_verdict::message::patch;
 const PATCH: usize = 500;
 
 pub struct EventPublisher {
-    pub state: Arc<LoopState>,
+    pub cluster: Arc<LiveCluster>,
     pub events: Events,
-    pub kinds: Arc<ServedKinds>,
-    pub releases: Arc<Releases>,
-    pub objects: Objects,
     pub leadership: Leadership,
     pub metrics: NoticeMetrics,
 }
 
 impl EventPublisher {
     pub async fn run(self, stop: CancellationToken) {
-        let mut happenings = self.state.happenings();
+        let mut happenings = self.cluster.state.happenings();
         let mut failures = FailureLog::default();
         loop {
             let happening = tokio::select! {
@@ -58,8 +53,7 @@ impl EventPublisher {
     async fn publish(&self, incident: &Incident, failures: &mut FailureLog) {
         let object = self.object(&incident.release, &incident.drifted.object).await;
         let release = guarded(&incident.release);
-        let uid =
-            self.objects.sight(&place(&incident.release)).await.ok().flatten().map(|sighting| sighting.uid);
+        let uid = self.uid(&place(&incident.release)).await;
         let notice = notice(incident);
         let on_object = Notice {
             regarding: object.clone(),
@@ -94,13 +88,13 @@ impl EventPublisher {
     /// `kubectl describe` finds it.
     async fn object(&self, release: &ReleaseId, object: &ObjectId) -> Regarding {
         let version = {
-            let index = self.releases.index().read();
+            let index = self.cluster.releases.index().read();
             index.release(release).and_then(|release| Some(release.declared(object)?.version.to_string()))
         };
         let version = version.unwrap_or_else(|| "v1".to_owned());
-        let target = self.kinds.target(object, &version);
+        let target = self.cluster.kinds.target(object, &version);
         let uid = match &target {
-            Some(target) => self.objects.sight(target).await.ok().flatten().map(|sighting| sighting.uid),
+            Some(target) => self.uid(target).await,
             None => None,
         };
         let group = &object.group;
@@ -116,6 +110,10 @@ impl EventPublisher {
             name: object.name.to_string(),
             uid,
         }
+    }
+
+    async fn uid(&self, target: &ObjectTarget) -> Option<String> {
+        Some(self.cluster.objects.sight(target).await.ok()??.uid)
     }
 }
 

@@ -12,10 +12,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::number;
-use super::state::LoopState;
+use crate::LiveCluster;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{ReleaseId, build};
 use kubemoor_helm::record::{ChartVersion, ReleaseStatus};
 use kubemoor_ledger::LedgerHandle;
@@ -42,11 +41,8 @@ const MOST: usize = 500;
 
 pub struct FleetWriter {
     pub ledger: LedgerHandle,
-    pub state: Arc<LoopState>,
-    pub releases: Arc<Releases>,
+    pub cluster: Arc<LiveCluster>,
     pub in_force: Arc<InForce>,
-    /// The namespaces whose releases are guarded; empty for all.
-    pub namespaces: Vec<String>,
     pub leadership: Leadership,
     pub certificates: Certificates,
 }
@@ -97,7 +93,7 @@ impl FleetWriter {
     /// Writes all rows and then those that change, until the database fails.
     async fn write(&self, failures: &mut FailureLog) -> Result<Infallible, FleetWriteError> {
         // Both begin with every release that is known.
-        let (reports, records) = (self.state.changes(), self.releases.changes());
+        let (reports, records) = (self.cluster.state.changes(), self.cluster.releases.changes());
         let mut policies = self.in_force.changes();
         // Those of an earlier guard may no longer exist.
         let rows = within(self.fleet()?.releases()).await?;
@@ -122,7 +118,7 @@ impl FleetWriter {
                 }
                 // Every row holds the modes for edits and drift.
                 Ok(()) = policies.changed() => {
-                    marked.extend(self.releases.index().read().releases().map(|release| release.id.clone()));
+                    marked.extend(self.cluster.releases.index().read().releases().map(|it| it.id.clone()));
                 }
             }
         }
@@ -153,21 +149,23 @@ impl FleetWriter {
     }
 
     fn is_there(&self, release: &ReleaseId) -> bool {
-        let index = self.releases.index().read();
+        let index = self.cluster.releases.index().read();
         index.release(release).is_some_and(|release| release.state.status != ReleaseStatus::Uninstalled)
     }
 
     fn is_ours(&self, release: &ReleaseId) -> bool {
-        self.namespaces.is_empty() || self.namespaces.iter().any(|it| *it == release.namespace)
+        let namespaces = &self.cluster.namespaces;
+        namespaces.is_empty() || namespaces.iter().any(|it| *it == release.namespace)
     }
 
     /// The state of a release; `None` if it is gone or not known yet.
     fn state_of(&self, release: &ReleaseId) -> Option<FleetReleaseState> {
         // This replica does not know another leader's decisions about drifts before it has led
         // itself.
-        let report = self.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
+        let report =
+            self.cluster.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let (status, chart, values) = {
-            let index = self.releases.index().read();
+            let index = self.cluster.releases.index().read();
             let known = &index.release(release)?.state;
             (known.status, known.chart.as_ref().map(ChartVersion::label), known.values)
         };

@@ -18,19 +18,16 @@ use tokio_util::sync::CancellationToken;
 
 use self::summary::{StatusContext, summary};
 pub use self::witness::{SuspensionSeen, Witness};
-use super::state::LoopState;
+use crate::LiveCluster;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases};
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::watch::ObjectEvent;
-use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_cluster::mirror::{ChangeQueue, GuardedWatch, until};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::packed::Compressed;
 use kubemoor_helm::record::ReleaseStatus;
-use kubemoor_policy::agreement::SettledValues;
 use kubemoor_policy::guarded::{
     GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderAnswer, OrderResult, SuspendedReleases,
     Suspension,
@@ -62,9 +59,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 pub struct Statuses {
     pub guarded: GuardedReleases,
-    pub kinds: Arc<ServedKinds>,
-    pub releases: Arc<Releases>,
-    pub state: Arc<LoopState>,
+    pub cluster: Arc<LiveCluster>,
     pub in_force: Arc<InForce>,
     pub commands: mpsc::Sender<LoopOrder>,
     /// The releases that the loop leaves alone from the start.
@@ -74,8 +69,6 @@ pub struct Statuses {
     pub key: SigningKey,
     /// The Lease that this guard renews, by which readers know that statuses are kept.
     pub lease: Option<LeaseReference>,
-    /// Values that dry runs have settled, here or in an earlier guard.
-    pub settled: Arc<SettledValues>,
     /// Publishes the number of statuses that have still to be compared, and written where they
     /// differ.
     pub due: watch::Sender<usize>,
@@ -87,7 +80,7 @@ impl Statuses {
     /// Keeps GuardedReleases until `stop`, which the end of the loop tells; then writes what it has seen last.
     pub async fn run(self, stop: CancellationToken) {
         let mut known = StatusKnowledge { suspended: self.suspended.clone(), ..StatusKnowledge::default() };
-        let agreements = self.state.agreements();
+        let agreements = self.cluster.state.agreements();
         self.keep(&mut known, &agreements, &stop).await;
         if tokio::time::timeout(LAST_WRITES, self.write_last(&mut known, &agreements)).await.is_err() {
             tracing::warn!(
@@ -112,8 +105,8 @@ impl Statuses {
         agreements: &ChangeQueue<ReleaseId>,
         stop: &CancellationToken,
     ) {
-        let mut watching = GuardedWatch::new(&self.guarded, &self.kinds);
-        let (reports, records) = (self.state.changes(), self.releases.changes());
+        let mut watching = GuardedWatch::new(&self.guarded, &self.cluster.kinds);
+        let (reports, records) = (self.cluster.state.changes(), self.cluster.releases.changes());
         let mut leading = self.leadership.watch();
         let mut policies = self.in_force.changes();
         loop {
@@ -168,7 +161,7 @@ impl Statuses {
         for seen in guarded.status.iter().flat_map(|status| &status.seen) {
             let Some(settled) = seen.settled(&self.key, release) else { continue };
             let object = seen.object.id(&release.namespace);
-            if self.settled.write().learn(&object, settled.clone()) {
+            if self.cluster.settled.write().learn(&object, settled.clone()) {
                 self.command(LoopOrder::Settled(object, settled)).await;
             }
         }
@@ -257,7 +250,8 @@ impl Statuses {
     }
 
     fn look_at_all(&self, known: &mut StatusKnowledge) {
-        let releases: Vec<_> = self.releases.index().read().releases().map(|it| it.id.clone()).collect();
+        let releases: Vec<_> =
+            self.cluster.releases.index().read().releases().map(|it| it.id.clone()).collect();
         let live: Vec<_> = known.live.releases().cloned().collect();
         for release in releases.into_iter().chain(live) {
             known.due.look_at(release, Duration::ZERO);
@@ -352,7 +346,8 @@ impl Statuses {
     fn status(&self, release: &ReleaseId, guarded: &GuardedRelease) -> Option<GuardedReleaseStatus> {
         // This replica does not know another leader's decisions about drifts before it has led
         // itself.
-        let report = self.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
+        let report =
+            self.cluster.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let before = guarded.status.as_ref();
         let policy = self.in_force.resolver().of(release);
         // Answers of this process from before another one led have no effect, nor have unfinished
@@ -384,7 +379,7 @@ impl Statuses {
     }
 
     fn is_guarded(&self, release: &ReleaseId) -> bool {
-        let index = self.releases.index().read();
+        let index = self.cluster.releases.index().read();
         index.release(release).is_some_and(|release| release.state.status != ReleaseStatus::Uninstalled)
     }
 
