@@ -22,7 +22,7 @@ use kubemoor_declare::model::Actor;
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::UserAuthority;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub struct Right<'a> {
     pub verb: &'a str,
     /// The API group; empty for the core group.
@@ -35,8 +35,13 @@ pub struct Right<'a> {
 }
 
 /// Whether `user` has a right. Asking takes `create` on `subjectaccessreviews.authorization.k8s.io`.
-pub async fn may(client: &kube::Client, user: &Actor, right: &Right<'_>) -> Result<bool, ClusterError> {
-    review(client, "SubjectAccessReview", of_user(user, "resourceAttributes", attributes(right))).await
+pub fn may(
+    client: &kube::Client,
+    user: &Actor,
+    right: &Right<'_>,
+) -> impl Future<Output = Result<bool, ClusterError>> + Send + use<> {
+    let (client, spec) = (client.clone(), of_user(user, "resourceAttributes", attributes(right)));
+    async move { review(&client, "SubjectAccessReview", spec).await }
 }
 
 /// Whether `user` may GET a path that is no resource, such as `/metrics`. RBAC grants it by `nonResourceURLs`, also for

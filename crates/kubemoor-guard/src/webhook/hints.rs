@@ -92,16 +92,6 @@ pub(super) struct UserRights {
     keys: RandomState,
 }
 
-/// A right that is asked for, as [`Right`] has it.
-#[derive(Clone, Hash)]
-struct AskedRight {
-    verb: &'static str,
-    group: String,
-    resource: String,
-    namespace: Option<String>,
-    name: Option<String>,
-}
-
 impl Default for UserRights {
     fn default() -> Self {
         Self {
@@ -125,14 +115,9 @@ impl UserRights {
             return;
         }
         let namespace = case.subject.object.namespace.as_deref().unwrap_or(&grounds.release.namespace);
-        let asked = AskedRight {
-            verb: "create",
-            group: "kubemoor.dev".to_owned(),
-            resource: "driftallowances".to_owned(),
-            namespace: Some(namespace.to_owned()),
-            name: None,
-        };
-        if self.may(&live.client, &case.actor, asked, EXCEPTIONS_BUDGET).await == Some(false) {
+        let (group, resource) = ("kubemoor.dev", "driftallowances");
+        let right = Right { verb: "create", group, resource, namespace: Some(namespace), name: None };
+        if self.may(&live.client, &case.actor, right, EXCEPTIONS_BUDGET).await == Some(false) {
             judgement.message.ask_others(namespace);
         }
     }
@@ -151,15 +136,15 @@ impl UserRights {
             return;
         }
         let object = &case.subject.object;
-        let asked = AskedRight {
+        let right = Right {
             verb: "get",
-            group: case.resource.group.to_string(),
-            resource: case.resource.resource.to_string(),
-            namespace: object.namespace.as_deref().map(str::to_owned),
-            name: Some(object.name.to_string()),
+            group: &case.resource.group,
+            resource: &case.resource.resource,
+            namespace: object.namespace.as_deref(),
+            name: Some(&*object.name),
         };
         let budget = (looker.time_left() / 2).min(READ_BUDGET);
-        if self.may(&live.client, &case.actor, asked, budget).await != Some(true) {
+        if self.may(&live.client, &case.actor, right, budget).await != Some(true) {
             judgement.message.hide_values();
         }
     }
@@ -169,24 +154,20 @@ impl UserRights {
         &self,
         client: &kube::Client,
         actor: &Actor,
-        asked: AskedRight,
+        right: Right<'_>,
         budget: Duration,
     ) -> Option<bool> {
         let Actor { user, groups, uid, extra } = actor;
-        let key = self.keys.hash_one((user, groups, uid, extra, &asked));
+        let key = self.keys.hash_one((user, groups, uid, extra, right));
         if let Some((at, may)) = self.known.get(&key)
             && at.elapsed() < FRESH
         {
             return may;
         }
         let turn = Arc::clone(&self.asking).try_acquire_owned().ok()?;
-        let (client, actor) = (client.clone(), actor.clone());
-        let known = self.known.clone();
+        let (asked, known) = (access::may(client, actor, &right), self.known.clone());
         let asking = tokio::spawn(async move {
-            let AskedRight { verb, group, resource, namespace, name } = &asked;
-            let (namespace, name) = (namespace.as_deref(), name.as_deref());
-            let right = Right { verb, group, resource, namespace, name };
-            let answer = timeout(PATIENCE, access::may(&client, &actor, &right)).await;
+            let answer = timeout(PATIENCE, asked).await;
             drop(turn);
             // Who cannot be asked is not asked again at once.
             let may = answer.ok().and_then(Result::ok);

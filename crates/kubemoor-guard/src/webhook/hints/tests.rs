@@ -7,14 +7,9 @@ mod rights {
 
     use super::super::*;
 
-    fn reading(name: &str) -> AskedRight {
-        AskedRight {
-            verb: "get",
-            group: String::new(),
-            resource: "configmaps".to_owned(),
-            namespace: Some("shop".to_owned()),
-            name: Some(name.to_owned()),
-        }
+    fn reading(name: &str) -> Right<'_> {
+        let (group, resource) = ("", "configmaps");
+        Right { verb: "get", group, resource, namespace: Some("shop"), name: Some(name) }
     }
 
     /// An API server by which everybody may get `readable`; that fails on `broken`, and is silent on `silent`. Counts what
