@@ -105,7 +105,7 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
     let admin_listener = bind(settings.admin_listen, "--admin-listen").await?;
     let source = settings.certificate();
     let certificates = Certificates::load(source.clone(), Timestamp::now())?;
-    let (readiness, authority) = (Readiness::new(), UserAuthority::default());
+    let (readiness, authority) = (Readiness::default(), UserAuthority::default());
     // The parts that outlive the guard's own work: answering and health, and the ledger.
     let (serving, closing) = (ServerShutdown::default(), CancellationToken::new());
     let users = Authenticator::new(authority.clone());

@@ -288,11 +288,13 @@ impl History {
             };
             let open = self.cluster.allowances.named(&object);
             let before = told.remove(&object).unwrap_or_default();
-            for allowance in before.iter().filter(|it| !open.iter().any(|other| same(it, other))) {
+            for allowance in before.iter().filter(|it| !open.iter().any(|other| it.version == other.version))
+            {
                 ending.remove(&allowance.version);
                 self.record_exception(&object, allowance, ExceptionEvent::Closed);
             }
-            for allowance in open.iter().filter(|it| !before.iter().any(|other| same(it, other))) {
+            for allowance in open.iter().filter(|it| !before.iter().any(|other| it.version == other.version))
+            {
                 let opened = self.record_exception(&object, allowance, ExceptionEvent::Opened);
                 let Some(opened) = opened else { continue };
                 let at = announced_at(&opened, allowance.until);
@@ -377,10 +379,6 @@ fn exception_message(
         key: uid.clone(),
         ..Notification::new(subject, at)
     }
-}
-
-fn same(one: &Allowance, other: &Allowance) -> bool {
-    one.version == other.version
 }
 
 fn release_concerned(

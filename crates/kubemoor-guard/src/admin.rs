@@ -128,7 +128,7 @@ async fn scrape(
     })
 }
 
-/// All conditions of this process; clones share them.
+/// All conditions of this process, ready without any; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     conditions: Arc<RwLock<Vec<(&'static str, ConditionState)>>>,
@@ -151,11 +151,6 @@ enum ConditionState {
 }
 
 impl Readiness {
-    /// No condition; that is ready.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a condition, unmet until its owner reports it as met. An existing name returns the existing
     /// condition in its current state.
     pub fn condition(&self, name: &'static str) -> ReadinessCondition {
@@ -212,17 +207,10 @@ impl ReadinessCondition {
         let mut conditions = self.readiness.conditions.write();
         for (name, present) in conditions.iter_mut() {
             if *name == self.name && *present != standing {
-                match &standing {
-                    ConditionState::Met | ConditionState::Noted(_)
-                        if matches!(present, ConditionState::Unmet(_)) =>
-                    {
-                        tracing::info!(condition = name, "readiness check passed");
-                    }
-                    // It was met before, and its owner says more.
-                    ConditionState::Met | ConditionState::Noted(_) => {}
-                    ConditionState::Unmet(reason) => {
-                        tracing::warn!(condition = name, reason, "readiness check failing");
-                    }
+                if let ConditionState::Unmet(reason) = &standing {
+                    tracing::warn!(condition = name, reason, "readiness check failing");
+                } else if matches!(present, ConditionState::Unmet(_)) {
+                    tracing::info!(condition = name, "readiness check passed");
                 }
                 present.clone_from(&standing);
             }

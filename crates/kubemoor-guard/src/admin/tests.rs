@@ -48,7 +48,7 @@ async fn get(router: &Router, path: &str, token: Option<&str>) -> (u16, HeaderMa
 
 #[tokio::test]
 async fn health_is_open_and_the_ledger_is_not() {
-    let readiness = Readiness::new();
+    let readiness = Readiness::default();
     let router = routes(readiness.clone(), &Authenticator::new(UserAuthority::default()), false);
 
     let (status, _, body) = get(&router, "/livez", None).await;
@@ -70,7 +70,7 @@ async fn health_is_open_and_the_ledger_is_not() {
 #[tokio::test]
 async fn metrics_need_a_user_who_may_get_them_unless_they_are_anonymous() {
     let users = Authenticator::new(UserAuthority::default());
-    let router = routes(Readiness::new(), &users, false);
+    let router = routes(Readiness::default(), &users, false);
     // Until a cluster is known, nobody can be.
     for (token, expected) in [(None, 401), (Some("good"), 503)] {
         assert_eq!(get(&router, METRICS, token).await.0, expected, "{token:?}");
@@ -85,7 +85,7 @@ async fn metrics_need_a_user_who_may_get_them_unless_they_are_anonymous() {
         assert!(status == expected && body.contains(says), "{token:?}: {status} {body}");
         assert!(!body.contains("kubemoor_tests"), "{token:?}: {body}");
     }
-    let anonymous = routes(Readiness::new(), &Authenticator::new(UserAuthority::default()), true);
+    let anonymous = routes(Readiness::default(), &Authenticator::new(UserAuthority::default()), true);
     for (router, token) in [(&router, Some("good")), (&anonymous, None), (&anonymous, Some("unknown"))] {
         let (status, headers, body) = get(router, METRICS, token).await;
         assert_eq!((status, headers[header::CONTENT_TYPE].to_str().unwrap()), (200, METRICS_TYPE));
@@ -115,7 +115,7 @@ async fn api_server(
 async fn tokens_that_are_never_vouched_for_hold_up_no_other() {
     let users = Authenticator::new(UserAuthority::default());
     users.trust(kube::Client::new(tower::service_fn(api_server), "default"));
-    let router = routes(Readiness::new(), &users, false);
+    let router = routes(Readiness::default(), &users, false);
     let slow = futures::future::join_all((1..READS).map(|_| get(&router, LEDGER, Some("slow"))));
     let mut slow = std::pin::pin!(slow);
     assert!(futures::poll!(&mut slow).is_pending());
@@ -136,14 +136,14 @@ async fn tokens_that_are_never_vouched_for_hold_up_no_other() {
 
 #[test]
 fn without_conditions_all_is_ready() {
-    let readiness = Readiness::new();
+    let readiness = Readiness::default();
     assert!(readiness.is_ready());
     assert_eq!(readiness.report(), (true, "ready\n".to_owned()));
 }
 
 #[test]
 fn readiness_fails_with_reason_when_one_condition_is_unmet() {
-    let readiness = Readiness::new();
+    let readiness = Readiness::default();
     let records = readiness.condition("records");
     let certificate = readiness.condition("certificate");
     assert!(!readiness.is_ready());
@@ -159,7 +159,7 @@ fn readiness_fails_with_reason_when_one_condition_is_unmet() {
 
 #[test]
 fn requesting_an_existing_readiness_condition_keeps_its_state() {
-    let readiness = Readiness::new();
+    let readiness = Readiness::default();
     readiness.condition("records").met();
     let _ = readiness.condition("records");
     assert_eq!(readiness.report(), (true, "[+]records ok\nready\n".to_owned()));

@@ -94,7 +94,7 @@ impl Statuses {
             while let Some(release) = agreements.take() {
                 known.due.look_at_first(release, Duration::ZERO);
             }
-            let Some(release) = known.due.pop_first() else { return };
+            let Some(release) = known.due.pop_of(true) else { return };
             self.attend(known, &release, true).await;
         }
     }
@@ -130,7 +130,7 @@ impl Statuses {
                     known.reconciled.clear();
                     // Nor does it count what this replica wrote, or failed to write, when it led before.
                     known.written.clear();
-                    known.due.forget_failures();
+                    known.due.failures.clear();
                     if leads {
                         self.remember(known).await;
                     }
@@ -541,10 +541,6 @@ struct DueStatuses {
 }
 
 impl DueStatuses {
-    fn forget_failures(&mut self) {
-        self.failures.clear();
-    }
-
     fn next(&self) -> Option<Instant> {
         [&self.first, &self.others].into_iter().filter_map(BTreeSet::first).map(|(at, _)| *at).min()
     }
@@ -555,11 +551,7 @@ impl DueStatuses {
         self.pop_of(is_first).map(|release| (release, is_first))
     }
 
-    /// Removes and returns a release with agreements to write, due or not.
-    fn pop_first(&mut self) -> Option<ReleaseId> {
-        self.pop_of(true)
-    }
-
+    /// Removes and returns a release with agreements to write (`is_first`) or without, due or not.
     fn pop_of(&mut self, is_first: bool) -> Option<ReleaseId> {
         let (_, release) = self.queue(is_first).pop_first()?;
         self.times.remove(&release);

@@ -330,9 +330,12 @@ fn webhook(
     }
 }
 
-/// The webhook without the requests that the guard always allows, where the API server can tell them.
+/// The webhook without the requests that the guard always allows, where the API server can tell them: what keeps namespaces
+/// from staying `Terminating` and garbage from piling up. These are deletions by the namespace controller and the garbage
+/// collector, and the removal of finalizers from objects that are being deleted.
 fn sparing(webhook: ValidatingWebhook, surface: &Surface<'_>) -> ValidatingWebhook {
-    ValidatingWebhook { match_conditions: surface.conditions.then(sparing_conditions), ..webhook }
+    let match_conditions = surface.conditions.then(|| vec![no_cleanup(), not_being_deleted()]);
+    ValidatingWebhook { match_conditions, ..webhook }
 }
 
 fn client_config(surface: &Surface<'_>, path: &str) -> WebhookClientConfig {
@@ -448,13 +451,6 @@ const RECORD: &str = "a-record-of-helms";
 /// only the API server sets.
 const FINISHING: &str = "['finalizers', 'managedFields', 'resourceVersion', 'generation', 'deletionTimestamp', \
     'deletionGracePeriodSeconds']";
-
-/// Skips what keeps namespaces from staying `Terminating` and garbage from piling up: deletions by
-/// the namespace controller and the garbage collector, and the removal of finalizers from objects
-/// that are being deleted.
-fn sparing_conditions() -> Vec<MatchCondition> {
-    vec![no_cleanup(), not_being_deleted()]
-}
 
 /// Skips what Helm does not read as a record, by its name or by its labels, and deletions by the namespace controller
 /// and the garbage collector. Records that are being deleted are sent: Helm still reads them.

@@ -235,13 +235,8 @@ fn saved(marker: &ValidatingWebhookConfiguration) -> Saved {
 async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, EmergencyError> {
     let live = by_hand::<C>(client).read(NAME).await.map_err(EmergencyError::Read)?;
     Ok(live.map(|mut live| {
-        let meta = live.meta_mut();
-        *meta = ObjectMeta {
-            name: meta.name.take(),
-            labels: meta.labels.take(),
-            annotations: meta.annotations.take(),
-            ..ObjectMeta::default()
-        };
+        let ObjectMeta { name, labels, annotations, .. } = std::mem::take(live.meta_mut());
+        *live.meta_mut() = ObjectMeta { name, labels, annotations, ..ObjectMeta::default() };
         live
     }))
 }

@@ -403,12 +403,9 @@ fn with_siblings_settings(new: ValidatingWebhook, known: &[ValidatingWebhook]) -
 }
 
 pub fn admins_conditions(all: Option<&[MatchCondition]>) -> Option<Vec<MatchCondition>> {
-    let admins: Vec<_> = all.unwrap_or_default().iter().filter(|it| is_admins(it)).cloned().collect();
+    let is_admins = |it: &&MatchCondition| !OWN_CONDITIONS.contains(&it.name.as_str());
+    let admins: Vec<_> = all.unwrap_or_default().iter().filter(is_admins).cloned().collect();
     (!admins.is_empty()).then_some(admins)
-}
-
-fn is_admins(condition: &MatchCondition) -> bool {
-    !OWN_CONDITIONS.contains(&condition.name.as_str())
 }
 
 const WITHDRAWN: &str = "kubemoor.dev/withdrawn";

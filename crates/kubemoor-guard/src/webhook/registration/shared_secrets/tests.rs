@@ -16,7 +16,7 @@ fn client() -> kube::Client {
 fn rotation(directory: &std::path::Path) -> Rotation {
     let source = CertificateSource::SelfMade { directory: directory.to_owned(), names: Vec::new() };
     let proof = CallerProof::Kept { life: Duration::from_secs(20) };
-    Rotation::new(&proof, None, &source, CallerSecrets::default(), Readiness::new().condition("callers"))
+    Rotation::new(&proof, None, &source, CallerSecrets::default(), Readiness::default().condition("callers"))
 }
 
 #[test]
