@@ -96,7 +96,8 @@ pub struct ReleaseId {
 }
 
 /// The user who asks, as the API server authenticated them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "UserInfo")]
 pub struct Actor {
     pub user: String,
     pub groups: Vec<String>,
@@ -104,6 +105,27 @@ pub struct Actor {
     pub uid: String,
     /// The authenticator's extra attributes, such as the scopes of a token: part of every check of this user's rights.
     pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// A user as the API server writes them. Lists may be null, as Go writes empty ones.
+#[derive(Deserialize)]
+struct UserInfo {
+    username: Option<String>,
+    groups: Option<Vec<String>>,
+    uid: Option<String>,
+    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
+}
+
+impl From<UserInfo> for Actor {
+    fn from(user: UserInfo) -> Self {
+        let listed = |(key, values): (String, Option<Vec<String>>)| (key, values.unwrap_or_default());
+        Self {
+            user: user.username.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            extra: user.extra.into_iter().flatten().map(listed).collect(),
+        }
+    }
 }
 
 /// What an edit does to its object.

@@ -2,8 +2,6 @@
 //! authorities vouch for users' certificates. Only a plain yes counts as yes. Rights and tokens are asked about each
 //! time, so that one that was withdrawn has no effect at once. No token reaches an error or a log.
 
-use std::collections::BTreeMap;
-
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -87,16 +85,7 @@ struct TokenReview {
 #[serde(default)]
 struct TokenStatus {
     authenticated: bool,
-    user: TokenUser,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TokenUser {
-    username: String,
-    groups: Option<Vec<String>>,
-    uid: Option<String>,
-    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
+    user: Actor,
 }
 
 /// The user of `token`; `None` for a token that the API server rejects.
@@ -110,18 +99,7 @@ pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, Cl
     let TokenReview { status } =
         call::post(client, path, &review).await.map_err(ClusterError::without_values)?;
     let TokenStatus { authenticated, user } = status;
-    let known = authenticated && !user.username.is_empty();
-    Ok(known.then(|| Actor {
-        user: user.username,
-        groups: user.groups.unwrap_or_default(),
-        uid: user.uid.unwrap_or_default(),
-        extra: user
-            .extra
-            .into_iter()
-            .flatten()
-            .map(|(key, values)| (key, values.unwrap_or_default()))
-            .collect(),
-    }))
+    Ok((authenticated && !user.user.is_empty()).then_some(user))
 }
 
 /// The versions of the API that answer the question, newest first.

@@ -111,8 +111,7 @@ impl ReviewHead {
 /// The user, from the front of a review that is not read whole; an empty user if the front does not
 /// name one.
 pub fn author(front: &[u8]) -> Actor {
-    let user =
-        |mut request: ReviewFields<'_>| request.author().ok_or(ReviewError::Missing("request.userInfo"));
+    let user = |request: ReviewFields<'_>| request.user_info.ok_or(ReviewError::Missing("request.userInfo"));
     from_front(front, "\"object\"", user).unwrap_or_default()
 }
 
@@ -126,7 +125,7 @@ impl<'a> AdmissionRequest<'a> {
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
         let mut fields = fields(body)?;
         Ok(Self {
-            actor: fields.author().unwrap_or_default(),
+            actor: fields.user_info.take().unwrap_or_default(),
             object: fields.object.take(),
             old_object: fields.old_object.take(),
             dry_run: fields.dry_run.unwrap_or(false),
@@ -176,22 +175,13 @@ struct ReviewFields<'a> {
     name: Option<SmolStr>,
     namespace: Option<SmolStr>,
     operation: Option<String>,
-    user_info: Option<RequestUser>,
+    user_info: Option<Actor>,
     #[serde(borrow)]
     object: Option<Excerpt<'a>>,
     #[serde(borrow)]
     old_object: Option<Excerpt<'a>>,
     dry_run: Option<bool>,
     options: Option<Options>,
-}
-
-/// Lists may be null, as Go writes empty ones.
-#[derive(serde::Deserialize)]
-struct RequestUser {
-    username: Option<String>,
-    groups: Option<Vec<String>>,
-    uid: Option<String>,
-    extra: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -260,17 +250,6 @@ impl ReviewFields<'_> {
                 _ => None,
             },
             resource,
-        })
-    }
-
-    fn author(&mut self) -> Option<Actor> {
-        let user = self.user_info.take()?;
-        let listed = |(key, values): (String, Option<Vec<String>>)| (key, values.unwrap_or_default());
-        Some(Actor {
-            user: user.username.unwrap_or_default(),
-            groups: user.groups.unwrap_or_default(),
-            uid: user.uid.unwrap_or_default(),
-            extra: user.extra.into_iter().flatten().map(listed).collect(),
         })
     }
 }
