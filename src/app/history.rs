@@ -75,7 +75,7 @@ fn enforced(settings: &Settings) -> Vec<String> {
 
 pub(super) fn guard() -> ObjectId {
     let name = hostname::get().unwrap_or_default().to_string_lossy().into_owned();
-    ObjectId { group: "".into(), kind: "Guard".into(), namespace: None, name: name.into() }
+    ObjectId::cluster_scoped("", "Guard", &name)
 }
 
 fn record(ledger: &LedgerHandle, act: Act, detail: String) {
@@ -197,12 +197,11 @@ fn emergency_message(turn: &EmergencyChange) -> Notification {
 fn emergency_row(turn: EmergencyChange) -> LedgerRow {
     let act = if turn.enforcement_disabled { Act::Open } else { Act::Close };
     let edit = ReviewedEdit {
-        object: ObjectId {
-            group: "admissionregistration.k8s.io".into(),
-            kind: "ValidatingWebhookConfiguration".into(),
-            namespace: None,
-            name: MARKER.into(),
-        },
+        object: ObjectId::cluster_scoped(
+            "admissionregistration.k8s.io",
+            "ValidatingWebhookConfiguration",
+            MARKER,
+        ),
         operation: None,
         actor: Actor { user: turn.by, ..Actor::default() },
         uid: String::new(),
@@ -394,7 +393,7 @@ fn release_concerned(
 
 pub(super) fn keep_files(ledger: LedgerHandle) -> impl Fn(FileChange) + Send + Sync {
     move |FileChange { policy, file, fate, same }| {
-        let (act, edit) = policy_edit(policy, fate);
+        let (act, edit) = policy_edit(&policy, fate);
         let row = LedgerRow::act(Timestamp::now(), edit, None, act);
         ledger.record(LedgerRow { same: Some(same), detail: format!("in the policy file {file}"), ..row });
     }
@@ -404,7 +403,7 @@ pub(super) fn keep_files(ledger: LedgerHandle) -> impl Fn(FileChange) + Send + S
 /// name of the program.
 pub(super) fn keep_policy(ledger: LedgerHandle) -> impl Fn(PolicyChange) + Send + Sync {
     move |PolicyChange { name, uid, generation, fate, manager, time }| {
-        let (act, edit) = policy_edit(name, fate);
+        let (act, edit) = policy_edit(&name, fate);
         let same = Some(format!("{uid} {generation} {act:?}"));
         let detail = if manager.is_empty() { String::new() } else { format!("by field manager {manager}") };
         ledger.record(LedgerRow {
@@ -425,12 +424,7 @@ pub(super) fn keep_relabelling(ledger: LedgerHandle) -> impl Fn(Relabelling) + S
         let detail =
             format!("policies that can match a release there: {} → {}", named(&before), named(&after));
         let same = Some(format!("{uid} {resource_version} labels"));
-        let object = ObjectId {
-            group: "".into(),
-            kind: "Namespace".into(),
-            namespace: Some(namespace.clone().into()),
-            name: namespace.into(),
-        };
+        let object = ObjectId::namespaced("", "Namespace", &namespace, &namespace);
         let edit = ReviewedEdit::watched(object, Some(Operation::Update));
         ledger.record(LedgerRow {
             same,
@@ -440,15 +434,13 @@ pub(super) fn keep_relabelling(ledger: LedgerHandle) -> impl Fn(Relabelling) + S
     }
 }
 
-fn policy_edit(name: String, fate: PolicyFate) -> (Act, ReviewedEdit) {
+fn policy_edit(name: &str, fate: PolicyFate) -> (Act, ReviewedEdit) {
     let (act, operation) = match fate {
         PolicyFate::Created => (Act::CreatePolicy, Operation::Create),
         PolicyFate::Changed => (Act::ChangePolicy, Operation::Update),
         PolicyFate::Deleted => (Act::DeletePolicy, Operation::Delete),
     };
-    let object =
-        ObjectId { group: GROUP.into(), kind: "DriftPolicy".into(), namespace: None, name: name.into() };
-    (act, ReviewedEdit::watched(object, Some(operation)))
+    (act, ReviewedEdit::watched(ObjectId::cluster_scoped(GROUP, "DriftPolicy", name), Some(operation)))
 }
 
 /// How long the row of a review may take to be in the ledger.

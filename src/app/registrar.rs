@@ -260,12 +260,7 @@ fn row(change: OutsideChange, time: Timestamp) -> LedgerRow {
         true => (Act::DeleteWebhooks, Operation::Delete),
         false => (Act::ChangeWebhooks, Operation::Update),
     };
-    let object = ObjectId {
-        group: "admissionregistration.k8s.io".into(),
-        kind: kind.into(),
-        namespace: None,
-        name: NAME.into(),
-    };
+    let object = ObjectId::cluster_scoped("admissionregistration.k8s.io", kind, NAME);
     let by = if managers.is_empty() {
         String::new()
     } else {

@@ -264,6 +264,10 @@ impl ObjectId {
     pub fn namespaced(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
         Self { group: group.into(), kind: kind.into(), namespace: Some(namespace.into()), name: name.into() }
     }
+
+    pub fn cluster_scoped(group: &str, kind: &str, name: &str) -> Self {
+        Self { group: group.into(), kind: kind.into(), namespace: None, name: name.into() }
+    }
 }
 
 impl ReleaseId {

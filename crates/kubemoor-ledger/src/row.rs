@@ -186,13 +186,8 @@ impl LedgerRow {
             (false, Some(_)) => "record-invalid",
             (false, None) => release.latest.status.as_str(),
         };
-        let object = ObjectId {
-            group: "".into(),
-            // The record of Helm's is the object, whatever driver keeps it.
-            kind: "Record".into(),
-            namespace: Some(release.storage.clone().into()),
-            name: release.latest.secret.clone().into(),
-        };
+        // The record of Helm's is the object, whatever driver keeps it.
+        let object = ObjectId::namespaced("", "Record", &release.storage, &release.latest.secret);
         Self {
             release: Some((release.id.clone(), release.latest.revision)),
             verdict,

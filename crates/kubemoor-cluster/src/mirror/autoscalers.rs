@@ -401,11 +401,9 @@ pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
     if is_keda && spec.scale_target_ref.api_version.is_empty() {
         spec.scale_target_ref.api_version = "apps/v1".to_owned();
     }
-    let place = |reference: Reference| ObjectId {
-        group: Gvk::from_api_version(&reference.api_version, &reference.kind).group.into(),
-        kind: reference.kind.into(),
-        namespace: Some(metadata.namespace.clone().into()),
-        name: reference.name.into(),
+    let place = |reference: Reference| {
+        let gvk = Gvk::from_api_version(&reference.api_version, &reference.kind);
+        ObjectId::namespaced(&gvk.group, &gvk.kind, &metadata.namespace, &reference.name)
     };
     let maker = metadata.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(place);
     let scales = Scales {
@@ -415,13 +413,7 @@ pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
         maker,
     };
     let (group, kind) = if is_keda { (KEDA, "ScaledObject") } else { (GROUP, KIND) };
-    let id = ObjectId {
-        group: group.into(),
-        kind: kind.into(),
-        namespace: Some(metadata.namespace.clone().into()),
-        name: metadata.name.into(),
-    };
-    Some((id, scales))
+    Some((ObjectId::namespaced(group, kind, &metadata.namespace, &metadata.name), scales))
 }
 
 /// Whether `release` declares a ScaledObject for this workload.

@@ -582,12 +582,8 @@ async fn read_document(
 
 async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result<WorkOutcome, WorkFailure> {
     let plural = target(guard, object, "")?.resource.plural;
-    let definition = ObjectId {
-        group: "apiextensions.k8s.io".into(),
-        kind: "CustomResourceDefinition".into(),
-        namespace: None,
-        name: format!("{plural}.{}", object.group).into(),
-    };
+    let name = format!("{plural}.{}", object.group);
+    let definition = ObjectId::cluster_scoped("apiextensions.k8s.io", "CustomResourceDefinition", &name);
     let sighting =
         guard.cluster.objects.sight(&target(guard, &definition, "v1")?).await.map_err(call_failure)?;
     Ok(WorkOutcome::Definition { deleting: sighting.is_some_and(|sighting| sighting.deleting) })

@@ -85,12 +85,7 @@ fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) 
 /// Keeps that repairs of a release are on hold.
 fn publish_hold(guard: &Guard, release: &Release, until: Timestamp) {
     let ReleaseId { namespace, name } = release.id.clone();
-    let object = ObjectId {
-        group: "".into(),
-        kind: "Record".into(),
-        namespace: Some(release.storage.clone().into()),
-        name: release.latest.secret.clone().into(),
-    };
+    let object = ObjectId::namespaced("", "Record", &release.storage, &release.latest.secret);
     tracing::info!(release.id = %release.id, "repairs of Helm release {name} in namespace {namespace} are on hold until {until}");
     let detail = format!("until {until}: the release's records may come from a backup");
     let of = Some((release.id.clone(), release.state.revision));

@@ -249,14 +249,8 @@ pub(super) fn record_acts(setup: &Setup, request: &AdmissionRequest<'_>, old: &V
         return;
     }
     for (act, detail) in acts(old, new) {
-        let object = ObjectId {
-            group: GROUP.into(),
-            kind: KIND.into(),
-            namespace: Some(namespace.into()),
-            name: name.as_str().into(),
-        };
         let edit = ReviewedEdit {
-            object,
+            object: ObjectId::namespaced(GROUP, KIND, namespace, &name),
             operation: request.head.operation,
             actor: request.actor.clone(),
             uid: request.head.uid.to_string(),

@@ -183,9 +183,7 @@ impl Witness {
         };
         let words = words.filter(|words| !words.is_empty());
         let detail = words.iter().map(String::as_str).chain([how]).collect::<Vec<_>>().join("; ");
-        let ReleaseId { namespace, name } = release.clone();
-        let (group, kind) = (GROUP.to_owned(), KIND.to_owned());
-        let object = ObjectId { group: group.into(), kind: kind.into(), namespace: Some(namespace), name };
+        let object = ObjectId::namespaced(GROUP, KIND, &release.namespace, &release.name);
         let revision = self.releases.index().read().release(&release).map(|it| it.state.revision);
         let of = revision.map(|revision| (release, revision));
         let same = Some(format!("{uid} {generation} {act:?} seen"));

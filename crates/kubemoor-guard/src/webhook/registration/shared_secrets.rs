@@ -284,12 +284,7 @@ impl Renewal {
     }
 
     fn record(&self, step: &str) {
-        let object = ObjectId {
-            group: "".into(),
-            kind: "Secret".into(),
-            namespace: Some(self.secret.namespace.clone().into()),
-            name: self.secret.name.clone().into(),
-        };
+        let object = ObjectId::namespaced("", "Secret", &self.secret.namespace, &self.secret.name);
         let edit = ReviewedEdit::watched(object, None);
         let row = LedgerRow::act(Timestamp::now(), edit, None, Act::RenewCertificate);
         self.ledger.record(LedgerRow { detail: step.to_owned(), ..row });
