@@ -273,12 +273,11 @@ fn row(change: OutsideChange, time: Timestamp) -> LedgerRow {
 
 /// Warns at the beginning of a time in which nothing is registered after a withdrawal.
 fn note_hold(is_held: bool, was_held: &mut bool) {
-    if is_held && !std::mem::replace(was_held, is_held) {
+    if !std::mem::replace(was_held, is_held) && is_held {
         tracing::warn!(
             "the webhooks were withdrawn less than 10 minutes ago, so this guard does not register them yet"
         );
     }
-    *was_held = is_held;
 }
 
 fn send<C: Configuration>(sender: &watch::Sender<DesiredState<C>>, desired: DesiredState<C>) {

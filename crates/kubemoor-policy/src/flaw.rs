@@ -63,6 +63,11 @@ impl fmt::Display for Flaw {
     }
 }
 
+/// All of them, in one line.
+pub fn join(flaws: &[Flaw]) -> String {
+    flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 /// The flaws of one text while it is read: reading continues after the first flaw, so that a person sees all of them
 /// at once.
 #[derive(Debug, Default)]

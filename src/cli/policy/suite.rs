@@ -22,6 +22,7 @@ use kubemoor_helm::release::{self, Release, gvk};
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::compile::{Compiled, typed};
+use kubemoor_policy::flaw;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{DriftAllowance, DriftAllowanceSpec};
 
@@ -193,10 +194,8 @@ impl Suite {
         let allowances = allowances.iter().enumerate().map(|(index, spec)| {
             let mut resource = DriftAllowance::new(&format!("allowances[{index}]"), spec.clone());
             resource.metadata.namespace = Some(release.namespace.clone());
-            Allowance::compile(&resource).map(Arc::new).map_err(|flaws| {
-                let flaws: Vec<String> = flaws.iter().map(ToString::to_string).collect();
-                anyhow::anyhow!("allowances[{index}]: {}", flaws.join("; "))
-            })
+            let compiled = Allowance::compile(&resource).map(Arc::new);
+            compiled.map_err(|flaws| anyhow::anyhow!("allowances[{index}]: {}", flaw::join(&flaws)))
         });
         let allowances = allowances.collect::<anyhow::Result<_>>()?;
         let ground = Ground {

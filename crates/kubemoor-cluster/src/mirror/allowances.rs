@@ -26,6 +26,7 @@ use crate::mirror::reflect::{
 };
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_policy::allowance::Allowance;
+use kubemoor_policy::flaw;
 use kubemoor_policy::resource::DriftAllowance;
 
 /// How long an ended allowance that Kubemoor made is kept for users to look at.
@@ -165,7 +166,7 @@ impl Allowances {
             return Some(key);
         }
         let compiled = match DriftAllowance::deserialize(object) {
-            Ok(resource) => Allowance::compile(&resource).map_err(|flaws| join(&flaws)),
+            Ok(resource) => Allowance::compile(&resource).map_err(|flaws| flaw::join(&flaws)),
             Err(error) => Err(error.to_string()),
         };
         if let Err(flaws) = &compiled {
@@ -268,10 +269,6 @@ fn wake(due: Option<Timestamp>, now: Timestamp) -> Instant {
 fn key(object: &Value) -> Option<AllowanceKey> {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     Some((text("/metadata/namespace")?, text("/metadata/name")?))
-}
-
-fn join(flaws: &[kubemoor_policy::flaw::Flaw]) -> String {
-    flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The most open allowances that count at one time.

@@ -315,7 +315,8 @@ impl Statuses {
                 if error.is_overtaken() && is_first {
                     return self.read_again(known, release).await;
                 }
-                let passes = is_expected(&error);
+                // Another writer was faster, and the watch will show that, or the namespace is being deleted.
+                let passes = error.is_overtaken() || error.is_terminating();
                 if !passes && known.writing.note_failure() {
                     tracing::warn!(
                         "the GuardedRelease of release {release} cannot be written, trying again: {error}"
@@ -474,12 +475,6 @@ fn has_new_agreements(guarded: &GuardedRelease, status: &GuardedReleaseStatus) -
 fn open_order(guarded: &GuardedRelease) -> Option<&String> {
     let done = guarded.status.as_ref().and_then(|status| status.last_reconcile_at.as_ref());
     guarded.spec.reconcile_at.as_ref().filter(|wanted| done != Some(wanted))
-}
-
-/// Whether a refusal is expected: another writer was faster, and the watch will show that, or the
-/// namespace is being deleted.
-fn is_expected(error: &ClusterError) -> bool {
-    error.is_overtaken() || error.is_terminating()
 }
 
 fn note_broken(known: &mut StatusKnowledge, namespace: &Option<Arc<str>>, error: &ClusterError) {

@@ -19,7 +19,7 @@ use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId}
 use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::release::{AllowAnnotations, ObjectDeclarations, Release};
 use kubemoor_policy::allowance::{Allowance, RequestedAllowance};
-use kubemoor_policy::flaw::Flaw;
+use kubemoor_policy::flaw::{self, Flaw};
 use kubemoor_policy::resource::DriftAllowance;
 use kubemoor_verdict::edit::{Verdict, VerdictReason};
 use kubemoor_verdict::message;
@@ -148,7 +148,7 @@ async fn looked_into(
     };
     let (request, until) = match parse(&after, allow) {
         Ok(read) => read,
-        Err(flaws) => return Ok(AnnotationRequest::Refused(listed(&flaws))),
+        Err(flaws) => return Ok(AnnotationRequest::Refused(flaw::join(&flaws))),
     };
     let Some(live) = live else {
         return Ok(AnnotationRequest::Refused(
@@ -173,7 +173,7 @@ async fn looked_into(
             allowance: Arc::new(allowance),
             resource: Box::new(resource),
         }),
-        Err(flaws) => AnnotationRequest::Refused(listed(&flaws)),
+        Err(flaws) => AnnotationRequest::Refused(flaw::join(&flaws)),
     })
 }
 
@@ -256,10 +256,6 @@ fn is_charts_own(
         annotations.any(|declared| after.follows(before, declared))
     };
     claims.iter().any(says)
-}
-
-fn listed(flaws: &[Flaw]) -> String {
-    flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

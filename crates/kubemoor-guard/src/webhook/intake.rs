@@ -346,9 +346,6 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), IntakeError> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return Err(IntakeError::ContentType("nothing".to_owned()));
     };
-    if value == REVIEW {
-        return Ok(());
-    }
     let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case(REVIEW) {
         Ok(())
