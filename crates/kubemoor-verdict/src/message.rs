@@ -262,7 +262,7 @@ pub fn of_record(object: &ObjectId, falsified: Falsified) -> EditMessage {
         denied: format!("This change is not allowed: {what}"),
         ..EditMessage::with_remedies(
             format!("{} {:?} is the record of {revision}", object.kind, object.name),
-            vec![way.to_owned().into(), details(object, None, &[])],
+            vec![way.to_owned().into(), details(object, None)],
         )
     }
 }
@@ -286,7 +286,7 @@ pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Depe
         listed: MessageList::objects(dependants.iter().map(named)),
         ..EditMessage::with_remedies(
             format!("{change} of {} {:?} is not allowed", object.kind, object.name),
-            way.into_iter().chain([details(object, None, &[])]).collect(),
+            way.into_iter().chain([details(object, None)]).collect(),
         )
     }
 }
@@ -329,7 +329,7 @@ fn of_unread(object: &ObjectId, is_record: bool) -> EditMessage {
         return EditMessage::with_remedies(format!("An object of kind {} {whose}", object.kind), Vec::new());
     }
     let claim = format!("{} {:?} {whose}", object.kind, object.name);
-    EditMessage::with_remedies(claim, vec![details(object, None, &[])])
+    EditMessage::with_remedies(claim, vec![details(object, None)])
 }
 
 /// The name of an object in a sentence, with its namespace if it differs from its release's.
@@ -607,7 +607,7 @@ pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> EditMess
                     "Remove the annotation, or ask a user with the right to create DriftAllowances to run: {way}"
                 )
                 .into(),
-                details(object, Some(release), &[]),
+                details(object, Some(release)),
             ],
         )
     }
@@ -617,7 +617,7 @@ pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> EditMess
 pub fn without_effect(object: &ObjectId, reason: &str) -> EditMessage {
     let ObjectId { kind, name, .. } = object;
     let claim = format!("{ALLOW} of {kind} {name:?} has no effect here: {reason}");
-    EditMessage::with_remedies(claim, vec![details(object, None, &[])])
+    EditMessage::with_remedies(claim, vec![details(object, None)])
 }
 
 /// The message after the annotations were removed, while the exceptions stay.
@@ -644,7 +644,7 @@ pub fn granted(
         "DriftAllowance {name:?} {verb} created in namespace {namespace:?}: {paths} of {} {:?} may change until {until}",
         object.kind, object.name
     );
-    EditMessage::with_remedies(claim, vec![details(object, None, &[])])
+    EditMessage::with_remedies(claim, vec![details(object, None)])
 }
 
 /// The operations that would restore the declared values, on one line of at most `limit` characters.

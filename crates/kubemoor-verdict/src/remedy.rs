@@ -136,7 +136,7 @@ impl Upgrade {
         vec![
             self.owner.removal(&self.release).into(),
             self.temporary(object, "delete", &flags(&["delete".to_owned()])),
-            details(object, Some(&self.release), &[]),
+            details(object, Some(&self.release)),
         ]
     }
 
@@ -195,8 +195,8 @@ pub fn audit(object: &ObjectId, release: &ReleaseId) -> String {
     format!("kubectl moor audit --object {} -n {} --since 30d -o csv", argument(object), release.namespace)
 }
 
-pub(crate) fn details(object: &ObjectId, release: Option<&ReleaseId>, paths: &[String]) -> Remedy {
-    explained_by(object, release, &flags(paths))
+pub(crate) fn details(object: &ObjectId, release: Option<&ReleaseId>) -> Remedy {
+    explained_by(object, release, "")
 }
 
 pub(crate) fn argument(object: &ObjectId) -> String {

@@ -85,10 +85,6 @@ impl SuspensionSeen {
 }
 
 impl WaitingSuspensions {
-    fn is_empty(&self) -> bool {
-        self.last.is_empty()
-    }
-
     fn add(&mut self, all: Vec<SuspensionSeen>) {
         for seen in all {
             let Some(release) = seen.release.clone() else { continue };
@@ -108,7 +104,7 @@ impl Witness {
             let first = tokio::select! {
                 () = stop.cancelled() => return,
                 seen = self.seen.recv() => seen,
-                () = tokio::time::sleep(SETTLING), if !waiting.is_empty() => Some(Vec::new()),
+                () = tokio::time::sleep(SETTLING), if !waiting.last.is_empty() => Some(Vec::new()),
             };
             let Some(seen) = first else { return stop.cancelled().await };
             waiting.add(seen);
