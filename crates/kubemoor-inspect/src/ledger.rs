@@ -251,7 +251,7 @@ pub fn plain(text: &str) -> String {
     one_line(text).into_owned()
 }
 
-/// An API server that asks about one refused change twice does so within that time.
+/// An API server that asks about one change twice does so within that time.
 const TWICE: SignedDuration = SignedDuration::from_secs(1);
 
 #[derive(Debug, Default)]
