@@ -245,7 +245,7 @@ impl ClusterWork {
         let namespaces = settings.namespace.clone();
         let writes = (!settings.read_only).then_some(leadership);
         let allowances = Allowances::new(client.clone(), Arc::clone(&kinds), namespaces.clone(), writes);
-        let autoscalers = AutoscalerMirror::new(client.clone(), Arc::clone(&kinds), namespaces.clone());
+        let autoscalers = AutoscalerMirror::new(client.clone(), namespaces.clone());
         let listings =
             vec![policies.progress(), labels.progress(), allowances.progress(), autoscalers.progress()];
         parts.spawn("following the policies", policies.run(stop.clone()));

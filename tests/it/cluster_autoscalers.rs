@@ -6,7 +6,6 @@ use std::sync::Arc;
 use kubemoor_cluster::client::connection::connect;
 use kubemoor_cluster::mirror::Progress;
 use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
-use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::{Autoscaler, ObjectId};
 use kubemoor_helm::index::Index;
 use parking_lot::RwLock;
@@ -44,8 +43,7 @@ async fn autoscalers_are_known_from_when_they_come_until_they_go() {
     admin.post(&path, &autoscaler("web", "web", None, 5)).await.done().unwrap();
 
     let client = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap().client;
-    let kinds = ServedKinds::read(client.clone()).await.unwrap();
-    let autoscalers = AutoscalerMirror::new(client, kinds, Vec::new());
+    let autoscalers = AutoscalerMirror::new(client, Vec::new());
     let changes = autoscalers.changes();
     let (following, stop) = (Arc::clone(&autoscalers), CancellationToken::new());
     let stopping = stop.clone();
@@ -85,34 +83,6 @@ async fn autoscalers_are_known_from_when_they_come_until_they_go() {
     while !(told.contains("web") && told.contains("db")) {
         told.insert(soon("a change is told", changes.next()).await.name.to_string());
     }
-    stop.cancel();
-    task.await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: make test-all"]
-async fn autoscalers_are_followed_in_a_version_that_is_served() {
-    let mut control_plane = ControlPlane::start();
-    let namespace = control_plane.namespace("moved").await;
-    let admin = Caller::new(&control_plane, Identity::Admin).await;
-    let path = format!("/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers");
-    admin.post(&path, &autoscaler("web", "web", None, 5)).await.done().unwrap();
-    let client = connect(Some(&control_plane.kubeconfig(Identity::Admin))).await.unwrap().client;
-    let kinds = ServedKinds::read(client.clone()).await.unwrap();
-    let autoscalers = AutoscalerMirror::new(client, Arc::clone(&kinds), Vec::new());
-    // Discovery is from before the versions changed, and the first listing from after it.
-    control_plane.kill_apiserver();
-    let removed = if control_plane.minor() < 23 { "autoscaling/v1" } else { "autoscaling/v2" };
-    control_plane.start_apiserver_without(removed);
-    let stop = CancellationToken::new();
-    let (following, stopping) = (Arc::clone(&autoscalers), stop.clone());
-    let task = tokio::spawn(async move {
-        let index = RwLock::default();
-        tokio::join!(following.run(&index, stopping.clone()), kinds.run(stopping.clone()))
-    });
-    let mut progress = autoscalers.progress();
-    soon("all are listed", progress.wait_for(|it| *it == Progress::Listed)).await.unwrap();
-    assert_eq!(autoscalers.of_workload(&deployment(&namespace, "web"), &Index::default()), scales(1, 5));
     stop.cancel();
     task.await.unwrap();
 }

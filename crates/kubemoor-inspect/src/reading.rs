@@ -309,11 +309,10 @@ impl ClusterReader {
             note("allowances", error);
             Vec::new()
         });
-        let autoscalers =
-            policies::autoscaled(client, &self.kinds, namespace).await.unwrap_or_else(|error| {
-                note("autoscalers", error);
-                Vec::new()
-            });
+        let autoscalers = policies::autoscaled(client, namespace).await.unwrap_or_else(|error| {
+            note("autoscalers", error);
+            Vec::new()
+        });
         let allowances = allowances.into_iter().map(Arc::new).collect();
         let place = Arc::new(NamespaceInputs { allowances, autoscalers, unread });
         known.insert(namespace.to_owned(), Arc::clone(&place));

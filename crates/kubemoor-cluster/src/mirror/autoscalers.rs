@@ -19,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::resource::ApiResource;
 use crate::client::watch::Watch;
-use crate::mirror::kinds::ServedKinds;
 use crate::mirror::reflect::{
     ChangeAnnouncer, ChangeQueue, Listings, Mirror, Progress, Reflector, last_spec_writer, scopes,
 };
@@ -38,7 +37,6 @@ const KEDA: &str = "keda.sh";
 /// The autoscalers of one cluster.
 pub struct AutoscalerMirror {
     client: kube::Client,
-    kinds: Arc<ServedKinds>,
     /// The namespaces to follow; all of them if empty.
     namespaces: Vec<String>,
     known: RwLock<AutoscalerIndex>,
@@ -69,10 +67,10 @@ struct AutoscalerScope<'a> {
 
 impl AutoscalerMirror {
     /// The autoscalers of the cluster behind `client`, known once [`AutoscalerMirror::run`] has listed them.
-    pub fn new(client: kube::Client, kinds: Arc<ServedKinds>, namespaces: Vec<String>) -> Arc<Self> {
+    pub fn new(client: kube::Client, namespaces: Vec<String>) -> Arc<Self> {
         let (listings, known, changed) =
             (Listings::new(&namespaces), RwLock::default(), ChangeAnnouncer::default());
-        Arc::new(Self { client, kinds, namespaces, known, changed, listings })
+        Arc::new(Self { client, namespaces, known, changed, listings })
     }
 
     /// The ranges of all autoscalers that target a workload, in the order of their names. `index` shows which
@@ -144,27 +142,9 @@ impl AutoscalerMirror {
     }
 
     async fn follow(&self, namespace: Option<&str>, index: &RwLock<Index>) {
-        let watch = |resource: &ApiResource| {
-            Watch::<Value>::new(self.client.clone(), resource, namespace, None).into_events()
-        };
-        let mut resource = self.resource();
-        let mut reflector = Reflector::new(watch(&resource));
-        loop {
-            let event = reflector.next().await;
-            if event.is_not_found() {
-                self.kinds.doubt();
-                let now = self.resource();
-                if now != resource {
-                    resource = now;
-                    reflector.switch(watch(&resource));
-                }
-            }
-            reflector.take(event, &mut AutoscalerScope { autoscalers: self, namespace, index });
-        }
-    }
-
-    fn resource(&self) -> ApiResource {
-        served(&self.kinds).unwrap_or_else(|| ApiResource::new(GROUP, "v1", KIND, "horizontalpodautoscalers"))
+        let watch = Watch::<Value>::new(self.client.clone(), &resource(), namespace, None);
+        let mut scope = AutoscalerScope { autoscalers: self, namespace, index };
+        Reflector::new(watch.into_events()).run(&mut scope).await;
     }
 
     /// Takes an autoscaler in; its place.
@@ -238,9 +218,9 @@ impl KnownAutoscaler {
     }
 }
 
-/// Where autoscalers are served. Every version from v1 on has the fields that count.
-pub(super) fn served(kinds: &ServedKinds) -> Option<ApiResource> {
-    kinds.resource(&Gvk { group: GROUP.to_owned(), version: "v2".to_owned(), kind: KIND.to_owned() })
+/// Every API server serves this version, which has the fields that count.
+pub(super) fn resource() -> ApiResource {
+    ApiResource::new(GROUP, "v1", KIND, "horizontalpodautoscalers")
 }
 
 /// Whether an object, if a release declares it, may decide how something is scaled.

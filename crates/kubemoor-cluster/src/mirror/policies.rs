@@ -678,13 +678,8 @@ pub async fn read_labels(client: &kube::Client, namespace: &str) -> Result<Label
 }
 
 /// The autoscalers of a namespace, and what each scales.
-pub async fn autoscaled(
-    client: &kube::Client,
-    kinds: &ServedKinds,
-    namespace: &str,
-) -> Result<Vec<Autoscaled>, ClusterError> {
-    let Some(resource) = autoscalers::served(kinds) else { return Ok(Vec::new()) };
-    let listed = Pages::<Value>::objects(client, &resource, Some(namespace))?.all().await?;
+pub async fn autoscaled(client: &kube::Client, namespace: &str) -> Result<Vec<Autoscaled>, ClusterError> {
+    let listed = Pages::<Value>::objects(client, &autoscalers::resource(), Some(namespace))?.all().await?;
     let autoscaled = |object: &Value| {
         let (id, scales) = autoscalers::read(object)?;
         Some(Autoscaled { id, scales, named: ReleaseId::named_by(object) })

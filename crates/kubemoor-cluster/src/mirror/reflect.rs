@@ -103,11 +103,6 @@ impl<T, K: Eq + Hash> Reflector<T, K> {
         }
     }
 
-    /// Goes on with another watch of the same objects, which lists them anew.
-    pub(super) fn switch(&mut self, events: BoxStream<'static, ObjectEvent<T>>) {
-        self.events = events;
-    }
-
     /// Whether a listing is under way, so that what is known is not whole.
     pub(super) fn is_listing(&self) -> bool {
         self.listed.is_some()
