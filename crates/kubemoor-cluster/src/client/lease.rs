@@ -383,9 +383,6 @@ const VERSION_ANNOTATION: &str = "kubemoor.dev/version";
 const COMMIT_ANNOTATION: &str = "kubemoor.dev/commit";
 const CA_BUNDLE: &str = "kubemoor.dev/ca-bundle";
 
-/// Former versions kept a list of authorities here.
-const AUTHORITIES: &str = "kubemoor.dev/authorities";
-
 /// The maximum size of the CA bundle on a Lease, which is written every few seconds.
 const CA_BUNDLE_CAP: usize = 16 << 10;
 
@@ -414,7 +411,6 @@ fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
         (VERSION_ANNOTATION, Some(build::VERSION)),
         (COMMIT_ANNOTATION, build::commit()),
         (CA_BUNDLE, authority),
-        (AUTHORITIES, None),
     ];
     for (name, value) in told {
         match value {
