@@ -238,10 +238,9 @@ impl ClusterWork {
             Arc::clone(&releases),
             Arc::clone(in_force),
             leadership.clone(),
-        )
-        .keeping(keep_policy(ledger.clone()));
-        let labels =
-            Namespaces::new(client.clone(), Arc::clone(in_force)).keeping(keep_relabelling(ledger.clone()));
+            keep_policy(ledger.clone()),
+        );
+        let labels = Namespaces::new(client.clone(), Arc::clone(in_force), keep_relabelling(ledger.clone()));
         let namespaces = settings.namespace.clone();
         let writes = (!settings.read_only).then_some(leadership);
         let allowances = Allowances::new(client.clone(), Arc::clone(&kinds), namespaces.clone(), writes);

@@ -168,14 +168,15 @@ struct KnownPolicy {
 }
 
 impl PolicyWatch {
-    /// The DriftPolicies of the cluster behind `client`, for `in_force`. While
-    /// this replica leads their statuses are kept.
+    /// The DriftPolicies of the cluster behind `client`, for `in_force`. While this replica leads their statuses are kept.
+    /// Tells `keep` of each policy that is there, changes or goes: of one state of a policy again after each start.
     pub fn new(
         client: kube::Client,
         kinds: Arc<ServedKinds>,
         releases: Arc<Releases>,
         in_force: Arc<InForce>,
         leadership: Leadership,
+        keep: impl Fn(PolicyChange) + Send + Sync + 'static,
     ) -> Self {
         let listings = Listings::new(&[]);
         Self {
@@ -188,15 +189,8 @@ impl PolicyWatch {
             listings,
             known: BTreeMap::new(),
             failures: FailureLog::default(),
-            keep: Box::new(drop),
+            keep: Box::new(keep),
         }
-    }
-
-    /// The same, telling `keep` of each policy that is there, changes or goes: of one state of a policy again after
-    /// each start.
-    #[must_use]
-    pub fn keeping(self, keep: impl Fn(PolicyChange) + Send + Sync + 'static) -> Self {
-        Self { keep: Box::new(keep), ..self }
     }
 
     pub fn progress(&self) -> tokio::sync::watch::Receiver<Progress> {
@@ -598,15 +592,14 @@ pub struct Relabelling {
 }
 
 impl Namespaces {
-    /// The namespaces of the cluster behind `client`, for `in_force`.
-    pub fn new(client: kube::Client, in_force: Arc<InForce>) -> Self {
-        Self { client, in_force, listings: Listings::new(&[]), keep: Box::new(drop) }
-    }
-
-    /// The same, telling `keep` when other policies hold in a namespace because its labels changed.
-    #[must_use]
-    pub fn keeping(self, keep: impl Fn(Relabelling) + Send + Sync + 'static) -> Self {
-        Self { keep: Box::new(keep), ..self }
+    /// The namespaces of the cluster behind `client`, for `in_force`. Tells `keep` when other policies hold in one because
+    /// its labels changed.
+    pub fn new(
+        client: kube::Client,
+        in_force: Arc<InForce>,
+        keep: impl Fn(Relabelling) + Send + Sync + 'static,
+    ) -> Self {
+        Self { client, in_force, listings: Listings::new(&[]), keep: Box::new(keep) }
     }
 
     pub fn progress(&self) -> tokio::sync::watch::Receiver<Progress> {
