@@ -420,12 +420,15 @@ fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
     }
 }
 
-/// What the leader wrote into the Lease at `place`; `None` without a Lease.
+/// What the leader wrote into the Lease at `place`, within the time of one attempt; `None` without a Lease.
 pub async fn read_leader_info(
     client: &kube::Client,
     place: &LeaseReference,
 ) -> Result<Option<LeaderInfo>, ClusterError> {
-    Ok(read_soon(client, place).await?.map(describe))
+    let leases = Api::<Lease>::namespaced(client.clone(), &place.namespace);
+    let late = |_| ClusterError::Late { within: ATTEMPT };
+    let lease = timeout(ATTEMPT, read_lease(&leases, &place.name)).await.map_err(late)??;
+    Ok(lease.map(describe))
 }
 
 fn describe(lease: Lease) -> LeaderInfo {
@@ -513,20 +516,10 @@ async fn read_lease(leases: &Api<Lease>, name: &str) -> Result<Option<Lease>, Cl
     call::found(leases.get(name).await.map_err(ClusterError::from))
 }
 
-/// The same within the time of one attempt.
-async fn read_soon(client: &kube::Client, place: &LeaseReference) -> Result<Option<Lease>, ClusterError> {
-    let leases = Api::<Lease>::namespaced(client.clone(), &place.namespace);
-    let late = |_| ClusterError::Late { within: ATTEMPT };
-    timeout(ATTEMPT, read_lease(&leases, &place.name)).await.map_err(late)?
-}
-
 pub async fn read_pulse(client: &kube::Client, lease: &LeaseReference) -> Result<Pulse, ClusterError> {
-    Ok(match read_soon(client, lease).await? {
+    Ok(match read_leader_info(client, lease).await? {
         None => Pulse::Gone,
-        Some(lease) => match lease.spec.and_then(|spec| spec.renew_time) {
-            Some(renewed) => Pulse::Renewed(renewed.0),
-            None => Pulse::Unknown,
-        },
+        Some(info) => info.renewed.map_or(Pulse::Unknown, Pulse::Renewed),
     })
 }
 
