@@ -62,7 +62,7 @@ async fn has(chart: &Installed<'_>, rights: &[&str]) {
 
 /// What the guard's account may write while nothing enforces, beside Kubemoor's own kinds: questions that the API server
 /// answers and does not keep, events, its webhook configuration, and in its own namespace its Lease and its Secrets.
-const WRITES: [&str; 15] = [
+const WRITES: [&str; 14] = [
     "create events.events.k8s.io",
     "create leases.coordination.k8s.io in kubemoor-system",
     "create mutatingwebhookconfigurations.admissionregistration.k8s.io",
@@ -72,7 +72,6 @@ const WRITES: [&str; 15] = [
     "create validatingwebhookconfigurations.admissionregistration.k8s.io",
     "delete mutatingwebhookconfigurations.admissionregistration.k8s.io/kubemoor",
     "delete validatingwebhookconfigurations.admissionregistration.k8s.io/kubemoor",
-    "patch events.events.k8s.io",
     "update leases.coordination.k8s.io/kubemoor in kubemoor-system",
     "update mutatingwebhookconfigurations.admissionregistration.k8s.io/kubemoor",
     "update secrets./kubemoor-caller in kubemoor-system",

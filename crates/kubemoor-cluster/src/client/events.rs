@@ -1,9 +1,8 @@
 //! Events (`events.k8s.io/v1`): written about objects and GuardedReleases, and read about one object.
 //!
-//! A repeated notice increments the count of its existing event (a series), which is written at most every half minute.
-//! All writes are rate-limited, and notices beyond the rate are dropped. Notes come redacted. kube's own recorder keeps
-//! the first note of a series for every later one, and builds the event's name from the object's name; names such as
-//! those of ClusterRoles are not valid there.
+//! An equal notice within ten minutes is not written again. All writes are rate-limited, and notices beyond the rate are
+//! dropped. Notes come redacted. kube's own recorder keeps the first note of a series for every later one, and builds the
+//! event's name from the object's name; names such as those of ClusterRoles are not valid there.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,30 +10,26 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use governor::Quota;
+use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Event;
-use kube::core::params::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::params::{ListParams, PostParams};
 use parking_lot::Mutex;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::client::call::{self, ClusterError, PATIENCE};
 use crate::client::lease::Leadership;
-use crate::client::resource::{ApiResource, segment};
-use crate::client::writer::{ClusterWriter, WriteTurn, at_least_one};
+use crate::client::resource::ApiResource;
+use crate::client::writer::{ClusterWriter, at_least_one};
 use kubemoor_runtime::metrics::EventFate;
 
 const CONTROLLER: &str = "kubemoor.dev/guard";
 
-/// Repeats within this time form one series.
-const SERIES: Duration = Duration::from_secs(600);
-
-/// The minimum time between two writes of a series.
-const QUIET: Duration = Duration::from_secs(30);
-
-const REMEMBERED: usize = 4096;
+/// The time in which an equal notice is not written again.
+const QUIET: Duration = Duration::from_secs(600);
 
 /// Events per second, and in one burst.
 const RATE: NonZeroU32 = at_least_one(10);
@@ -52,7 +47,8 @@ const NOWHERE: &str = "kube-system";
 pub struct Events {
     writer: ClusterWriter,
     instance: String,
-    series: Mutex<HashMap<u64, Series>>,
+    /// By notice, when it was written: as many as [`RATE`] and [`BURST`] allow in [`QUIET`].
+    written: Mutex<HashMap<u64, Instant>>,
 }
 
 /// The object that an event is about.
@@ -82,102 +78,50 @@ pub struct Notice {
     pub note: String,
 }
 
-struct Series {
-    name: String,
-    count: u32,
-    said: Instant,
-    written: Instant,
-}
-
 impl Events {
     /// Events by `instance`, one of several replicas.
     pub fn new(client: kube::Client, leadership: Leadership, instance: String) -> Self {
         let rate = Quota::per_second(RATE).allow_burst(BURST);
         let writer = ClusterWriter::new(client, rate, leadership).within(WRITE_PATIENCE);
-        Self { writer, instance, series: Mutex::default() }
+        Self { writer, instance, written: Mutex::default() }
     }
 
-    /// Writes an event, unless it repeats one, which then counts, or there are too many.
+    /// Writes an event, unless it repeats one, or there are too many.
     pub async fn publish(&self, notice: &Notice) -> Result<EventFate, ClusterError> {
-        let key = key(notice);
-        let now = Instant::now();
-        let again = {
-            let mut series = self.series.lock();
-            series.retain(|_, series| now.duration_since(series.said) < SERIES);
-            series.get_mut(&key).map(|series| {
-                series.count = series.count.saturating_add(1);
-                series.said = now;
-                let due = now.duration_since(series.written) >= QUIET;
-                (series.name.clone(), series.count, due)
-            })
+        let (key, now) = (key(notice), Instant::now());
+        let is_repeated = {
+            let mut written = self.written.lock();
+            written.retain(|_, at| now.duration_since(*at) < QUIET);
+            written.contains_key(&key)
         };
-        if let Some((_, _, false)) = again {
+        if is_repeated {
             return Ok(EventFate::Counted);
         }
-        let Some(turn) = self.writer.turn_now() else { return Ok(EventFate::Dropped) };
-        match self.write(&turn, key, notice, again.map(|(name, count, _)| (name, count))).await {
-            Ok(()) => Ok(EventFate::Written),
-            Err(ClusterError::NotLeading) => Ok(EventFate::Dropped),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Writes a notice: as the event of this name and count, or as a new one.
-    async fn write(
-        &self,
-        turn: &WriteTurn<'_>,
-        key: u64,
-        notice: &Notice,
-        again: Option<(String, u32)>,
-    ) -> Result<(), ClusterError> {
-        let namespace = notice.regarding.namespace.as_deref().unwrap_or(NOWHERE);
-        let resource = ApiResource::new("events.k8s.io", "v1", "Event", "events");
-        let requests = resource.requests(Some(namespace))?;
-        if let Some((name, count)) = again {
-            let patch = json!({"series": {"count": count, "lastObservedTime": micros(Timestamp::now())}});
-            let request = requests.patch(&segment(&name)?, &PatchParams::default(), &Patch::Merge(patch))?;
-            match turn.send(request).await {
-                // Events live for an hour, or less.
-                Err(error) if error.is_not_found() => {}
-                outcome => {
-                    outcome?;
-                    self.remember(key, name, Some(count));
-                    return Ok(());
-                }
+        match self.writer.send_now(self.request(notice, key)?).await {
+            None | Some(Err(ClusterError::NotLeading)) => Ok(EventFate::Dropped),
+            Some(Err(error)) => Err(error),
+            Some(Ok(_)) => {
+                self.written.lock().insert(key, now);
+                Ok(EventFate::Written)
             }
         }
-        let time = Timestamp::now();
-        let name = event_name(&notice.regarding.name, key, time);
-        let body = call::encode(&self.body(notice, namespace, &name, time))?;
-        turn.send(requests.create(&PostParams::default(), body)?).await?;
-        self.remember(key, name, None);
-        Ok(())
     }
 
-    fn body(&self, notice: &Notice, namespace: &str, name: &str, time: Timestamp) -> Value {
-        let mut body = json!({
+    fn request(&self, notice: &Notice, key: u64) -> Result<Request<Vec<u8>>, ClusterError> {
+        let time = Timestamp::now();
+        let namespace = notice.regarding.namespace.as_deref().unwrap_or(NOWHERE);
+        let body = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": event_name(&notice.regarding.name, key, time), "namespace": namespace},
             "eventTime": micros(time),
             "type": if notice.warning { "Warning" } else { "Normal" },
             "reason": notice.reason, "action": notice.action, "note": cut(&notice.note),
-            "regarding": notice.regarding,
+            "regarding": notice.regarding, "related": notice.related,
             "reportingController": CONTROLLER, "reportingInstance": self.instance,
         });
-        if let (Some(related), Some(fields)) = (&notice.related, body.as_object_mut()) {
-            fields.insert("related".to_owned(), json!(related));
-        }
-        body
-    }
-
-    fn remember(&self, key: u64, name: String, count: Option<u32>) {
-        let now = Instant::now();
-        let mut series = self.series.lock();
-        if series.len() >= REMEMBERED && !series.contains_key(&key) {
-            let oldest = series.iter().min_by_key(|(_, series)| series.said).map(|(key, _)| *key);
-            oldest.and_then(|oldest| series.remove(&oldest));
-        }
-        series.insert(key, Series { name, count: count.unwrap_or(1), said: now, written: now });
+        let requests =
+            ApiResource::new("events.k8s.io", "v1", "Event", "events").requests(Some(namespace))?;
+        Ok(requests.create(&PostParams::default(), call::encode(&body)?)?)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Writes to the cluster: at a rate, only by the leader, and within a time. A write waits for its turn first and asks
-//! last, immediately before each request, whether this process leads; no answer is awaited beyond the lead's end.
+//! last, immediately before the request, whether this process leads; no answer is awaited beyond the lead's end.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -30,8 +30,6 @@ pub(crate) struct ClusterWriter {
     patience: Duration,
 }
 
-pub(crate) struct WriteTurn<'w>(&'w ClusterWriter);
-
 impl ClusterWriter {
     /// Writes at most at `rate`, and only while this process leads.
     pub(crate) fn new(client: kube::Client, rate: Quota, leadership: Leadership) -> Self {
@@ -53,28 +51,22 @@ impl ClusterWriter {
 
     /// Sends a write when its turn comes; the body of the answer.
     pub(crate) async fn send(&self, request: Request<Vec<u8>>) -> Result<Vec<u8>, ClusterError> {
-        self.turn().await.send(request).await
-    }
-
-    pub(crate) async fn turn(&self) -> WriteTurn<'_> {
         self.rate.until_ready().await;
-        WriteTurn(self)
+        self.send_in_turn(request).await
     }
 
-    pub(crate) fn turn_now(&self) -> Option<WriteTurn<'_>> {
-        self.rate.check().is_ok().then_some(WriteTurn(self))
+    /// Sends a write if it is its turn; `None` if not.
+    pub(crate) async fn send_now(&self, request: Request<Vec<u8>>) -> Option<Result<Vec<u8>, ClusterError>> {
+        self.rate.check().ok()?;
+        Some(self.send_in_turn(request).await)
     }
-}
 
-impl WriteTurn<'_> {
-    /// Sends one request of the write; the body of the answer.
-    pub(crate) async fn send(&self, request: Request<Vec<u8>>) -> Result<Vec<u8>, ClusterError> {
-        let ClusterWriter { client, leadership, patience, .. } = self.0;
-        let within = leadership.remaining().min(*patience);
+    async fn send_in_turn(&self, request: Request<Vec<u8>>) -> Result<Vec<u8>, ClusterError> {
+        let within = self.leadership.remaining().min(self.patience);
         if within.is_zero() {
             return Err(ClusterError::NotLeading);
         }
-        call::send(client, request, BODY_CAP, within).await
+        call::send(&self.client, request, BODY_CAP, within).await
     }
 }
 
