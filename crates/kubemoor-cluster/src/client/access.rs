@@ -3,7 +3,7 @@
 //! time, so that one that was withdrawn has no effect at once. No token reaches an error or a log.
 
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::AuthInfo;
 use secrecy::ExposeSecret;
@@ -11,7 +11,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use x509_parser::pem::parse_x509_pem;
 
 use crate::client::call::{self, ClusterError, PATIENCE};
 use crate::client::resource::Partial;
@@ -141,9 +140,8 @@ pub async fn cluster_uid(client: &kube::Client) -> Result<Option<String>, Cluste
     }
 }
 
-/// The user that the credentials of `auth` claim: the impersonated user, the service account of a token, or
-/// the common name of a client certificate. No signature is verified. Changes by this user pass unjudged, so
-/// no other program may use Kubemoor's credentials.
+/// The user that the credentials of `auth` claim: the impersonated user, or the service account of a token. No signature
+/// is verified. Changes by this user pass unjudged, so no other program may use Kubemoor's credentials.
 pub(crate) fn claimed(auth: &AuthInfo) -> Option<String> {
     if let Some(user) = &auth.impersonate {
         return Some(user.clone());
@@ -151,24 +149,9 @@ pub(crate) fn claimed(auth: &AuthInfo) -> Option<String> {
     let token = match (&auth.token, &auth.token_file) {
         (Some(token), _) => token.expose_secret().to_owned(),
         (None, Some(file)) => std::fs::read_to_string(file).ok()?,
-        (None, None) => return common_name(&certificate(auth)?),
+        (None, None) => return None,
     };
     token_subject(token.trim())
-}
-
-fn certificate(auth: &AuthInfo) -> Option<Vec<u8>> {
-    match (&auth.client_certificate_data, &auth.client_certificate) {
-        (Some(data), _) => STANDARD.decode(data.trim()).ok(),
-        (None, Some(file)) => std::fs::read(file).ok(),
-        (None, None) => None,
-    }
-}
-
-fn common_name(pem: &[u8]) -> Option<String> {
-    let (_, pem) = parse_x509_pem(pem).ok()?;
-    let certificate = pem.parse_x509().ok()?;
-    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
-    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// The user whom a refusal names, which has no machine-readable form: `... is forbidden: User "alice" cannot ...`.
