@@ -1,9 +1,9 @@
 //! The page as it runs in a cluster: for many visitors, each with their own token; the pod's own account is never used.
 //!
 //! A request shows its visitor's token in the header of a proxy, or in the encrypted cookie of a login, which every replica
-//! with the key can open; a login's form counts only in the browser that this server gave it to. What was read for a token
-//! is remembered for a while, under the token's keyed digest, so that pages are quick and follow the cluster; it is shown
-//! for no other token, and only while the API server still knows whose the token is.
+//! with the key can open. What was read for a token is remembered for a while, under the token's keyed digest, so that
+//! pages are quick and follow the cluster; it is shown for no other token, and only while the API server still knows whose
+//! the token is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +28,13 @@ use tokio::time::interval;
 use tower::Service as _;
 use tracing::info;
 
-use super::door::{AccessCheck, SentForm, is_same};
-use super::html as write;
+use super::door::{AccessCheck, SentForm};
+use super::html::{self as write, PageQuery};
 use super::router;
 use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor};
 use kubemoor_cluster::client::connection::ClusterAccess;
 use kubemoor_inspect::failure::InspectError;
-use kubemoor_policy::signing::{SigningKey, hex};
-use kubemoor_runtime::callers;
+use kubemoor_policy::signing::SigningKey;
 use kubemoor_runtime::server::{self, Limits, Peer, ServerShutdown, TlsPort};
 
 /// How often it is looked who has not come for long.
@@ -45,12 +44,6 @@ const TIDYING: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(5);
 
 const PROBED: &str = "/livez";
-
-/// The cookie by which a form of this page is told from one of another site.
-const FORM_COOKIE: &str = "__Host-kubemoor-login";
-
-/// The purpose of the mark on it.
-const FORM: &str = "form of the login";
 
 /// Serves the page on `port` until `ending` tells it to stop. The token of `cluster` is each visitor's own, browsers call
 /// this server by the names `hosts`, and `key`, which replicas share, protects cookies and forms.
@@ -92,48 +85,36 @@ pub async fn serve(
     }
 }
 
-async fn login(State(visitors): State<Arc<Visitors>>) -> Response {
-    form(&visitors, StatusCode::OK, None)
+async fn login() -> Response {
+    form(StatusCode::OK, None)
 }
 
 /// Lets a visitor in by the token that they have pasted.
 async fn enter(
     State(visitors): State<Arc<Visitors>>,
-    headers: HeaderMap,
     Form(sent): Form<Vec<(String, String)>>,
 ) -> Response {
-    let value = |name: &str| sent.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
-    let own = cookies(&headers).find(|(name, _)| *name == FORM_COOKIE).map(|(_, number)| number);
-    let is_own =
-        own.is_some_and(|number| is_same(value("form").unwrap_or_default(), &mark(&visitors, number)));
-    if !is_own {
-        return form(
-            &visitors,
-            StatusCode::FORBIDDEN,
-            Some("This form is not from this page, or it is old."),
-        );
-    }
-    let Some(token) = parse_token(value("token").unwrap_or_default(), LONGEST_TOKEN) else {
+    let sent = PageQuery::new(sent);
+    let Some(token) = parse_token(sent.get("token").unwrap_or_default(), LONGEST_TOKEN) else {
         let why = format!(
             "This is no bearer token of at most {LONGEST_TOKEN} characters. For longer ones put an OIDC proxy before this page."
         );
-        return form(&visitors, StatusCode::BAD_REQUEST, Some(&why));
+        return form(StatusCode::BAD_REQUEST, Some(&why));
     };
     match visitors.visitor(token.clone(), LoginMethod::Login).await {
         Ok(visitor) => {
             info!(user = visitor.user.as_deref().unwrap_or_default(), "a visitor has logged in");
             match visitors.seal(&token, Timestamp::now()) {
                 Ok(sealed) => {
-                    let cookie = cookie(COOKIE, &sealed, "");
-                    ([(header::SET_COOKIE, cookie)], Redirect::to("./")).into_response()
+                    ([(header::SET_COOKIE, cookie(&sealed, ""))], Redirect::to("./")).into_response()
                 }
                 Err(error) => write::refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
             }
         }
         Err(Refused::Unknown | Refused::Malformed) => {
-            form(&visitors, StatusCode::UNAUTHORIZED, Some("The cluster does not accept this token."))
+            form(StatusCode::UNAUTHORIZED, Some("The cluster does not accept this token."))
         }
-        Err(Refused::Away(why)) => form(&visitors, StatusCode::BAD_GATEWAY, Some(&why.to_string())),
+        Err(Refused::Away(why)) => form(StatusCode::BAD_GATEWAY, Some(&why.to_string())),
     }
 }
 
@@ -148,21 +129,16 @@ async fn leave(
     if visitor.entry == LoginMethod::Login {
         info!(user = visitor.user.as_deref().unwrap_or_default(), "a visitor has logged out");
     }
-    ([(header::SET_COOKIE, cookie(COOKIE, "", "; Max-Age=0"))], Redirect::to("login")).into_response()
+    ([(header::SET_COOKIE, cookie("", "; Max-Age=0"))], Redirect::to("login")).into_response()
 }
 
-fn form(visitors: &Visitors, status: StatusCode, trouble: Option<&str>) -> Response {
-    let number = match callers::random_key() {
-        Ok(key) => hex(key.as_bytes()),
-        Err(error) => return write::refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-    };
+fn form(status: StatusCode, trouble: Option<&str>) -> Response {
     let page = write::plain(
         "Log in",
         &html! {
             h1 { "Kubemoor" }
             @if let Some(trouble) = trouble { (write::trouble(trouble)) }
             form.sheet method="post" action="login" {
-                input type="hidden" name="form" value=(mark(visitors, &number));
                 label { "Bearer token of the cluster"
                     input type="password" name="token" required autofocus autocomplete="off" maxlength=(LONGEST_TOKEN);
                 }
@@ -174,16 +150,12 @@ fn form(visitors: &Visitors, status: StatusCode, trouble: Option<&str>) -> Respo
             }
         },
     );
-    (status, [(header::SET_COOKIE, cookie(FORM_COOKIE, &number, "; Max-Age=3600"))], page).into_response()
+    (status, page).into_response()
 }
 
-fn mark(visitors: &Visitors, number: &str) -> String {
-    hex(&visitors.key.mark(FORM, &[number.as_bytes()]))
-}
-
-/// A cookie for this host alone, which scripts cannot read and other sites cannot use.
-fn cookie(name: &str, value: &str, rest: &str) -> String {
-    format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Strict{rest}")
+/// The cookie for this host alone, which scripts cannot read and other sites cannot use.
+fn cookie(value: &str, rest: &str) -> String {
+    format!("{COOKIE}={value}; Path=/; Secure; HttpOnly; SameSite=Strict{rest}")
 }
 
 /// The cookie of a login. By its prefix a browser takes it from this host alone, encrypted, for all paths: no other

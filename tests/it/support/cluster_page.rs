@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::identity::Identity;
-use super::page::{Shown, form, form_token, hidden};
+use super::page::{Shown, form, form_token};
 use super::process::{Process, folder, free_port};
 use super::wait::{SOON, eventually};
 
@@ -98,17 +98,9 @@ impl ClusterPage {
         Shown::of(request.header("sec-fetch-site", "same-origin").body(form(fields))).await
     }
 
-    /// The cookie and the field of the page that asks for a token.
-    pub(crate) async fn login_form(&self) -> (String, String) {
-        let shown = Shown::of(self.request(Method::GET, "login")).await;
-        let field = hidden(&shown.text).into_iter().find(|(name, _)| name == "form").unwrap().1;
-        (cookie(&shown), field)
-    }
-
     /// Logs in; the answer.
     pub(crate) async fn log_in(&self, token: &str) -> Shown {
-        let (cookie, field) = self.login_form().await;
-        self.post(&cookie, "login", &[("form", &field), ("token", token)]).await
+        self.post("", "login", &[("token", token)]).await
     }
 
     /// Logs in; the session's cookie.
