@@ -90,10 +90,7 @@ async fn login() -> Response {
 }
 
 /// Lets a visitor in by the token that they have pasted.
-async fn enter(
-    State(visitors): State<Arc<Visitors>>,
-    Form(sent): Form<Vec<(String, String)>>,
-) -> Response {
+async fn enter(State(visitors): State<Arc<Visitors>>, Form(sent): Form<Vec<(String, String)>>) -> Response {
     let sent = PageQuery::new(sent);
     let Some(token) = parse_token(sent.get("token").unwrap_or_default(), LONGEST_TOKEN) else {
         let why = format!(
@@ -176,11 +173,6 @@ const LONGEST_STAY: Duration = Duration::from_secs(60 * 60);
 /// For how long it is believed who a visitor is.
 const CONFIRMED: Duration = Duration::from_secs(15);
 
-/// For how long a token that the API server has refused is refused again, and of how many that is known: whoever sends one
-/// again and again asks little of the API server, and a token that becomes valid works soon.
-const REFUSED: Duration = Duration::from_secs(3);
-const MOST_REFUSED: u64 = 1024;
-
 const ASKING: usize = 16;
 
 const LONGEST_PROXY_TOKEN: usize = 16 << 10;
@@ -194,8 +186,6 @@ pub(super) struct Visitors {
     key: SigningKey,
     sealer: Sealer,
     known: Cache<[u8; 32], Arc<Visitor>>,
-    /// The places of tokens that were refused a moment ago.
-    refused: Cache<[u8; 32], ()>,
     asking: Semaphore,
 }
 
@@ -226,8 +216,7 @@ impl Visitors {
     pub(super) fn new(settings: PageCluster, key: SigningKey) -> Result<Self, SealError> {
         let sealer = Sealer::new(&key)?;
         let (known, asking) = (memory(MOST_VISITORS), Semaphore::new(ASKING));
-        let refused = Cache::builder().max_capacity(MOST_REFUSED).time_to_live(REFUSED).build();
-        Ok(Self { settings, key, sealer, known, refused, asking })
+        Ok(Self { settings, key, sealer, known, asking })
     }
 
     pub(super) async fn identify(
@@ -260,14 +249,7 @@ impl Visitors {
         if let Some(visitor) = known.as_ref().filter(|it| it.is_confirmed_within(CONFIRMED)) {
             return Ok(Arc::clone(visitor));
         }
-        if self.refused.contains_key(&place) {
-            return Err(Refused::Unknown);
-        }
         let _turn = self.asking.acquire().await.map_err(|_| Refused::Unknown)?;
-        // Somebody else may have asked about it in the meantime.
-        if self.refused.contains_key(&place) {
-            return Err(Refused::Unknown);
-        }
         let cluster = VisitedCluster::new(PageCluster {
             access: ClusterAccess { token: Some(token), ..self.settings.access.clone() },
             ..self.settings.clone()
@@ -276,7 +258,6 @@ impl Visitors {
             Ok(user) => user,
             Err(error) if error.is_unauthorized() => {
                 self.forget(&place);
-                self.refused.insert(place, ());
                 return Err(Refused::Unknown);
             }
             Err(error) => return Err(Refused::Away(error)),
