@@ -15,7 +15,7 @@ use kubemoor_verdict::edit::FieldFinding;
 macro_rules! subjects {
     ($($(#[$doc:meta])* $subject:ident => $name:literal, $topic:ident, $phase:ident;)*) => {
         /// What a message says.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub enum NotificationSubject { $($(#[$doc])* $subject,)* }
 
         impl NotificationSubject {
@@ -60,6 +60,7 @@ subjects! {
     /// It did, or another one began.
     OperationEnded => "operation.ended", Operation, Ends;
     /// A person tries a receiver.
+    #[default]
     Test => "test", Test, Once;
 }
 
@@ -93,7 +94,7 @@ pub(crate) enum Severity {
     Info,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Notification {
     pub subject: NotificationSubject,
     pub at: Timestamp,
@@ -133,22 +134,7 @@ impl Topic {
 impl Notification {
     /// A message without details: only the event and its time.
     pub fn new(subject: NotificationSubject, at: Timestamp) -> Self {
-        Self {
-            subject,
-            at,
-            since: at,
-            release: None,
-            revision: None,
-            object: None,
-            namespace: None,
-            drift: None,
-            fields: Vec::new(),
-            by: None,
-            until: None,
-            detail: None,
-            key: String::new(),
-            remaining: 0,
-        }
+        Self { subject, at, since: at, ..Self::default() }
     }
 
     /// The namespace of the message; `None` where it is about the cluster.
