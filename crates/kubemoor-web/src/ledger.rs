@@ -51,67 +51,69 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
         Ok(filter) => read(&visitor, &asked, &Filter { limit: Some(PAGE), facts: true, ..filter }).await,
         Err(error) => vec![(None, Err(error))],
     };
-    let known: Vec<_> =
-        read.iter().filter_map(|(name, rows)| Some((*name, &rows.as_ref().ok()?.page))).collect();
     let status = match read.first() {
-        _ if !known.is_empty() => StatusCode::OK,
+        _ if read.iter().any(|(_, rows)| rows.is_ok()) => StatusCode::OK,
         Some((_, Err(error))) if error.is_forbidden() => StatusCode::FORBIDDEN,
         _ => StatusCode::BAD_GATEWAY,
     };
-    let (entries, is_cut) = merged(&known);
-    let (only, next) = match read.as_slice() {
-        [(None, Ok(FirstRows { page, only, .. }))] => (only.as_deref(), page.next.as_deref()),
-        _ => (None, None),
+    let only = match read.as_slice() {
+        [(None, Ok(FirstRows { only, .. }))] => only.as_deref(),
+        _ => None,
     };
-    let is_shared = visitor.shared.is_some();
-    let is_of_one = read.iter().all(|(name, _)| name.is_none());
     // A shared ledger tells of new rows; older rows stay as they are.
-    let frame = if is_shared && asked.get("before").is_none() { PageFrame::live } else { PageFrame::still };
+    let is_new = visitor.shared.is_some() && asked.get("before").is_none();
+    let frame = if is_new { PageFrame::live } else { PageFrame::still };
     let frame = PageFrame { status, ..frame(&visitor, "Ledger", "ledger") };
     frame.around(&html! {
         h1 { "Ledger" }
         (form(&visitor, &asked, only))
-        @for (name, rows) in &read {
-            @let place = name.map(|name| format!("{name}: ")).unwrap_or_default();
-            @match rows {
-                Ok(FirstRows { page, only, .. }) => {
-                    @if let Some(only) = only { p.note { (place) (write::only(only)) } }
-                    (notes(name.unwrap_or("ledger"), &page.missing))
-                },
-                Err(error) => (trouble(&format!("{place}{error}"))),
-            }
-        }
-        @if !known.is_empty() && entries.is_empty() { p.quiet { "No row matches." } }
-        @if !entries.is_empty() {
-            p.quiet {
-                @if is_of_one {
-                    "Export: " a href=(asked.link("ledger.csv").text()) { "CSV" } ", "
-                    a href=(asked.link("ledger.json").text()) { "JSON" }
-                } @else {
-                    @if is_cut { "Older rows and exports of one cluster: " } @else { "Exports of one cluster: " }
-                    @for (name, _) in &known {
-                        a href=(asked.link("ledger").set("before", None).set("cluster", *name).text()) {
-                            (name.unwrap_or_default())
-                        } " "
-                    }
-                }
-            }
-            @let named = |(name, entry): (Option<&'_ str>, &'_ LedgerEntry)| {
-                row(name.or(is_shared.then_some(entry.cluster.as_str())), entry, now)
-            };
-            @let heads = html! {
-                @if is_shared || !is_of_one { th scope="col" { "Cluster" } }
-                (write::heads(&["Time", "Verdict", "Release", "Object", "User", "What"]))
-            };
-            @let lines = html! { @for entry in entries { (named(entry)) } };
-            (write::table("Rows of the ledger", &heads, &lines))
-            @if let Some(next) = next {
-                nav.turns aria-label="Pages of the list" {
-                    a rel="next" href=(asked.link("ledger").set("before", Some(next)).text()) { "Older rows" }
+        @for (cluster, rows) in &read {
+            section {
+                @if let Some(cluster) = cluster { h2 { (cluster) } }
+                @match rows {
+                    Ok(rows) => (shown(&visitor, &asked, *cluster, rows, now)),
+                    Err(error) => (trouble(&error.to_string())),
                 }
             }
         }
     })
+}
+
+/// The rows of one ledger, with the ways to older rows and to files; `cluster` names it where there are several.
+fn shown(
+    visitor: &Visitor,
+    asked: &PageQuery,
+    cluster: Option<&str>,
+    FirstRows { page, only, .. }: &FirstRows,
+    now: Timestamp,
+) -> Markup {
+    let link = |page: &'static str| match cluster {
+        Some(_) => asked.link(page).set("before", None).set("cluster", cluster),
+        None => asked.link(page),
+    };
+    let of_cluster = cluster.map(|cluster| format!(" of {cluster}")).unwrap_or_default();
+    let is_shared = visitor.shared.is_some();
+    html! {
+        @if let Some(only) = only { p.note { (write::only(only)) } }
+        (notes(cluster.unwrap_or("ledger"), &page.missing))
+        @if page.items.is_empty() { p.quiet { "No row matches." } } @else {
+            p.quiet {
+                "Export: " a href=(link("ledger.csv").text()) { "CSV" } ", "
+                a href=(link("ledger.json").text()) { "JSON" }
+            }
+            @let heads = html! {
+                @if is_shared { th scope="col" { "Cluster" } }
+                (write::heads(&["Time", "Verdict", "Release", "Object", "User", "What"]))
+            };
+            @let lines = html! { @for entry in &page.items { (row(cluster, entry, is_shared, now)) } };
+            (write::table(&format!("Rows of the ledger{of_cluster}"), &heads, &lines))
+            @if let Some(next) = &page.next {
+                nav.turns aria-label=(format!("Pages of the list{of_cluster}")) {
+                    a rel="next" href=(link("ledger").set("before", Some(next)).text()) { "Older rows" }
+                }
+            }
+        }
+    }
 }
 
 /// The first rows: of the cluster or database that is asked for, or of several clusters, each with its name.
@@ -164,21 +166,6 @@ fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
     })
 }
 
-/// A page of rows, with the name of its cluster where there are several.
-type NamedPage<'p> = (Option<&'p str>, &'p EntryPage);
-
-/// The newest rows of all, and whether there are further ones.
-fn merged<'p>(pages: &[NamedPage<'p>]) -> (Vec<(Option<&'p str>, &'p LedgerEntry)>, bool) {
-    let most = usize::try_from(PAGE).unwrap_or(usize::MAX);
-    let mut entries: Vec<_> =
-        pages.iter().flat_map(|(name, page)| page.items.iter().map(|entry| (*name, entry))).collect();
-    // Rows of one time stay in the order of their clusters.
-    entries.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.time));
-    let is_cut = entries.len() > most || pages.iter().any(|(_, page)| page.next.is_some());
-    entries.truncate(most);
-    (entries, is_cut)
-}
-
 /// The form that holds what the address asks for; `only` is the namespace that stands for all.
 fn form(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
     let text = |label: &str, name: &str, hint: &str| text_field(asked, label, name, hint);
@@ -217,7 +204,7 @@ fn choice(label: &str, name: &str, values: &[&str], asked: &[&str]) -> Markup {
     }
 }
 
-fn row(cluster: Option<&str>, entry: &LedgerEntry, now: Timestamp) -> Markup {
+fn row(cluster: Option<&str>, entry: &LedgerEntry, is_shared: bool, now: Timestamp) -> Markup {
     let mut what = changes(entry, FIELDS);
     if !entry.detail.is_empty() {
         what.push(entry.detail.clone());
@@ -225,7 +212,7 @@ fn row(cluster: Option<&str>, entry: &LedgerEntry, now: Timestamp) -> Markup {
     let place = format!("{}-{}", entry.id, cluster.unwrap_or(&entry.cluster));
     html! {
         tr {
-            @if let Some(cluster) = cluster { td { (cluster) } }
+            @if is_shared { td { (entry.cluster) } }
             td { (write::time(entry.time, now)) }
             td { (verdict(entry)) @if !entry.reason.is_empty() { span.quiet.below { (entry.reason) } } }
             td.name { (entry.release.as_deref().unwrap_or_default()) span.quiet.below { (entry.namespace) } }
