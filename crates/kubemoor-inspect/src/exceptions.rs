@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::failure::{InspectError, failed, forbidden};
-use super::reading::{self, resolve_object};
+use super::reading::{self, DRY_RUNS, resolve_object};
 use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::allowances::{self, AllowanceRequest, Ensured, MakeError};
-use kubemoor_cluster::client::call::{self, ClusterError};
+use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::discovery::confirm_absence;
-use kubemoor_cluster::client::objects::ObjectTarget;
-use kubemoor_cluster::client::resource::segment;
+use kubemoor_cluster::client::objects::Objects;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_declare::model::{Actor, Gvk, NamedObject, ObjectId};
 use kubemoor_policy::allowance::{Allowance, DELETE, Grant, RequestedAllowance};
@@ -207,26 +205,19 @@ async fn check_existence(
     object: &ObjectId,
     grant: &Grant,
 ) -> Result<Option<String>, InspectError> {
-    let read = async |target: ObjectTarget| {
-        let path =
-            format!("{}/{}", target.resource.path(target.namespace.as_deref())?, segment(&target.name)?);
-        call::fetch::<Value>(&connection.client, call::get(&path)?, call::PATIENCE).await
-    };
     let read = match kinds.target(object, "") {
-        Some(target) => Some(read(target).await),
-        None => None,
+        Some(target) => Objects::new(connection.client.clone(), DRY_RUNS).get(&target).await,
+        None => Ok(None),
     };
     let note = match read {
-        Some(Ok(_)) => None,
-        Some(Err(ClusterError::Refused { code: 403, message, .. })) => {
+        Ok(Some(_)) => None,
+        Err(ClusterError::Refused { code: 403, message, .. }) => {
             Some(format!("nobody can tell whether there is a {object}: {}", forbidden(&message)))
         }
-        Some(Err(error)) if !error.proves_absence() => {
-            return Err(failed(connection, "read the object", error));
-        }
+        Err(error) => return Err(failed(connection, "read the object", error)),
         // A user who may delete it may already have done so under an earlier exception.
-        _ if grant.deletes => Some(format!("there is no {object} now")),
-        _ => {
+        Ok(None) if grant.deletes => Some(format!("there is no {object} now")),
+        Ok(None) => {
             let kind = object.kind.to_lowercase();
             return Err(InspectError::Named(format!(
                 "there is no {object}: `kubectl get {kind} -A` lists those that are there"

@@ -37,7 +37,7 @@ use kubemoor_verdict::health::{Pulse, ReportedHealth};
 /// How long a pending record may stay untouched: the default of `serve`.
 pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-const DRY_RUNS: NonZeroU32 = match NonZeroU32::new(10) {
+pub(crate) const DRY_RUNS: NonZeroU32 = match NonZeroU32::new(10) {
     Some(number) => number,
     None => NonZeroU32::MIN,
 };
