@@ -286,7 +286,7 @@ pub(super) async fn open(
     ([(header::SET_COOKIE, cookie)], html::redirect_page("./", "Continue to the overview")).into_response()
 }
 
-fn is_same(left: &str, right: &str) -> bool {
+pub(super) fn is_same(left: &str, right: &str) -> bool {
     verify_slices_are_equal(left.as_bytes(), right.as_bytes()).is_ok()
 }
 

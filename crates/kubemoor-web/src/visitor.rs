@@ -19,6 +19,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::board::{BoardScope, ChangeFeed, Changes, ReleaseStates, changes, tell};
+use super::door::is_same;
 use super::fleet::SharedLedger;
 use super::html::{self, PageQuery};
 use super::ledger::VisitorLedger;
@@ -160,12 +161,8 @@ impl Visitor {
     }
 
     pub(super) fn is_form_token(&self, token: &str) -> bool {
-        let bytes = |mark: &str| -> Option<Vec<u8>> {
-            let pairs = mark.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
-            pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
-        };
         let Some((number, mark)) = token.split_once('.') else { return false };
-        bytes(mark).is_some_and(|mark| self.forms.is_mark(&mark, TOKEN, &[number.as_bytes()]))
+        is_same(mark, &hex(&self.forms.mark(TOKEN, &[number.as_bytes()])))
     }
 
     /// The cluster that is asked for; the only one, where none is named.
