@@ -2,7 +2,6 @@
 //! headers, keys, templates) is never shown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -129,15 +128,6 @@ impl Notifier {
         let key = self.format.routing_key().map(|key| key.expose_secret());
         let secrets = parts.chain(user).chain(key).filter(|part| part.len() >= SECRET);
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "(redacted)"))
-    }
-}
-
-impl fmt::Debug for Notifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notifier")
-            .field("name", &self.name)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
     }
 }
 
