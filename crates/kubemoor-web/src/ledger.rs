@@ -11,8 +11,8 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use futures::future::join_all;
-use futures::stream;
+use futures::future::{join_all, ready};
+use futures::{StreamExt as _, stream};
 use http::header::HeaderName;
 use http::{StatusCode, header};
 use jiff::Timestamp;
@@ -280,17 +280,6 @@ enum ExportFormat {
     Json,
 }
 
-/// What is left to send of an export.
-struct Rest {
-    ledger: VisitorLedger,
-    filter: Filter,
-    form: ExportFormat,
-    /// The first page, which was read before anything is sent.
-    begun: Option<EntryPage>,
-    /// Whether the file's name says that rows are missing.
-    is_partial: bool,
-}
-
 impl ExportFormat {
     /// The page that exports in this form, and the end of the file's name.
     fn page(self) -> (&'static str, &'static str) {
@@ -320,25 +309,6 @@ impl ExportFormat {
                 Ok(lines.concat())
             }
         }
-    }
-}
-
-impl Rest {
-    /// The next rows as text, and what is left.
-    async fn next(mut self) -> Result<(String, Option<Self>), InspectError> {
-        let begun = self.begun.take();
-        let is_first = begun.is_some();
-        let page = match begun {
-            Some(page) => page,
-            None => self.ledger.source.page(&self.filter).await?,
-        };
-        if !self.is_partial {
-            refuse(&page.missing)?;
-        }
-        let text = self.form.text(&page.items, is_first)?;
-        self.filter.before = page.next.as_deref().map(place).transpose()?;
-        let is_over = self.filter.before.is_none();
-        Ok((text, (!is_over).then_some(self)))
     }
 }
 
@@ -374,14 +344,20 @@ async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Res
     };
     let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, &name)];
     let missing = is_partial.then(|| [(MISSING, plain(&page.missing))]);
-    let rest = Rest { ledger, filter, form, begun: Some(page), is_partial };
+    let first = form.text(&page.items, true);
     // A page that cannot be read ends the answer in the middle, which the browser reports.
-    let pages = stream::try_unfold(Some(rest), |rest| async move {
-        match rest {
-            Some(rest) => rest.next().await.map(Some),
-            None => Ok(None),
+    let others = stream::try_unfold(page.next, move |next| {
+        let (source, filter) = (Arc::clone(&ledger.source), filter.clone());
+        async move {
+            let Some(next) = next else { return Ok(None) };
+            let page = source.page(&Filter { before: Some(place(&next)?), ..filter }).await?;
+            if !is_partial {
+                refuse(&page.missing)?;
+            }
+            Ok::<_, InspectError>(Some((form.text(&page.items, false)?, page.next)))
         }
     });
+    let pages = stream::once(ready(first)).chain(others);
     (headers, missing, Body::from_stream(pages)).into_response()
 }
 
