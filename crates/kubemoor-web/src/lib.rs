@@ -65,7 +65,6 @@ impl WebPage {
 
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let Self { loopback, listener } = self;
-        loopback.visitor.begin().await;
         let path = loopback.path();
         let open = Router::new().route(&format!("{path}/{}", door::OPEN), get(door::open));
         let open = open.with_state(Arc::clone(&loopback));

@@ -137,10 +137,6 @@ impl Visitor {
         }
     }
 
-    pub(super) async fn begin(&self) {
-        join_all(self.clusters.iter().map(|cluster| cluster.begin())).await;
-    }
-
     /// Whether the API server has said within that time who they are, and nothing else since then.
     pub(super) fn is_confirmed_within(&self, time: Duration) -> bool {
         let mut boards = self.clusters.iter().flat_map(|cluster| cluster.boards());
@@ -331,13 +327,6 @@ impl VisitedCluster {
         let one = self.follow(connection, Some(namespace));
         one.ready().await;
         Ok(one)
-    }
-
-    /// Begins to follow all namespaces, so that the first page finds something.
-    pub(super) async fn begin(&self) {
-        if let Ok(connection) = self.connection().await {
-            drop(self.follow(connection, None));
-        }
     }
 
     pub(super) fn boards(&self) -> Vec<Arc<ReleaseStates>> {
