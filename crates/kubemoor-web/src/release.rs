@@ -24,7 +24,7 @@ use super::ledger::VisitorLedger;
 use super::visitor::{OrderRights, VisitedCluster, Visitor};
 use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::{events, guarded};
-use kubemoor_declare::model::{ObjectId, ReleaseId};
+use kubemoor_declare::model::{NamedObject, ObjectId, ReleaseId};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::values::Candidate;
@@ -514,12 +514,8 @@ fn allow(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectDiff) -> 
 }
 
 fn named(object: &ObjectId) -> String {
-    let kind = object.kind.to_lowercase();
-    if object.group.is_empty() {
-        format!("{kind}/{}", object.name)
-    } else {
-        format!("{kind}.{}/{}", object.group, object.name)
-    }
+    let group = (!object.group.is_empty()).then(|| object.group.to_string());
+    NamedObject { kind: object.kind.to_lowercase(), group, name: object.name.to_string() }.to_string()
 }
 
 fn fields(cluster: &VisitedCluster, release: &ReleaseId, report: &ObjectDiff, most: usize) -> Markup {
