@@ -59,7 +59,8 @@ pub async fn serve(
 ) -> Result<(), SealError> {
     let visitors = Arc::new(Visitors::new(cluster, key)?);
     let logout = Router::new().route("/logout", post(leave)).with_state(Arc::clone(&visitors));
-    let open = Router::new().route("/login", get(login).post(enter)).with_state(Arc::clone(&visitors));
+    let login = get(async || form(StatusCode::OK, None)).post(enter);
+    let open = Router::new().route("/login", login).with_state(Arc::clone(&visitors));
     let door = Arc::new(AccessCheck::in_cluster(hosts, Arc::clone(&visitors)));
     // Probes call the pod by its address.
     let router = router(door, "", true, logout, open).route(PROBED, get(async || "ok"));
@@ -83,10 +84,6 @@ pub async fn serve(
         () = server::serve(port, answer, limits, ending) => Ok(()),
         () = tidying => Ok(()),
     }
-}
-
-async fn login() -> Response {
-    form(StatusCode::OK, None)
 }
 
 /// Lets a visitor in by the token that they have pasted.
