@@ -10,7 +10,7 @@ pub use self::elements::class_of_scalar;
 pub(super) use self::elements::{Alike, ElementIndex};
 pub use self::whole::settled;
 use self::whole::{Sides, WholeComparison};
-pub(super) use self::whole::{Unnamed, is_chosen_at_first, is_filled_in};
+pub(super) use self::whole::{Unnamed, is_chosen_late, is_filled_in};
 use super::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, Struct, TypeId, Types};
 
 mod elements;
@@ -50,8 +50,7 @@ const MAX_PAIRS: usize = 1 << 16;
 #[serde(rename_all = "kebab-case")]
 pub enum FieldAgreement {
     Agrees,
-    /// It may be: only the API server knows how it spells the declared value. Where null is declared, only
-    /// the owner of the value tells whether the cluster chose it for the new object or somebody set it later.
+    /// It may be: only the API server knows how it spells the declared value.
     Doubt,
     /// It is not: something was added to it, moved in it or filled into it that
     /// no API server adds. A mutating webhook may have, of what Helm sent.
@@ -73,10 +72,10 @@ impl FieldAgreement {
 
 /// Compares a declared value of type `ty` with the live one; `None` where the live object has none.
 ///
-/// A declared null means absence, and also accepts the server's default; what the cluster chooses only for a new object
-/// is in doubt. In custom kinds, and in place of granular maps and structs, a null declares nothing. Zero and empty values
-/// agree with absence where the API server leaves them out, and are in doubt where it may have filled them. Undeclared
-/// live keys inside one declared value agree when they are defaults, differ in free maps, and are in doubt otherwise.
+/// A declared null means absence, and also accepts the server's default. In custom kinds, and in place of
+/// granular maps and structs, a null declares nothing. Zero and empty values agree with absence where the API
+/// server leaves them out, and are in doubt where it may have filled them. Undeclared live keys inside one
+/// declared value agree when they are defaults, differ in free maps, and are in doubt otherwise.
 pub fn agreement(
     types: &Types,
     ty: TypeId,

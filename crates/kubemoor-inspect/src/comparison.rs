@@ -593,8 +593,7 @@ fn restored(
     let is_undone = |it: &Move| !it.is_of_field() || certain().any(|field| it.concerns(&field.path));
     moves.retain(|it| !mask.covers(&it.live) && is_undone(it));
     DeclaredFields::put_back(&moves, &mut restored);
-    // As a repair does: a live value that certainly differs is not kept, though by itself it may be in doubt.
-    drift.declared.fields().restore(certain().map(|field| &field.path), &Value::Null, &mut restored);
+    drift.declared.fields().restore(certain().map(|field| &field.path), live, &mut restored);
     mask.carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
     let is_hidden = |value: &Value| Shown::new(subject.object, &Path::default(), value).is_masked();

@@ -17,8 +17,7 @@ use crate::claims::{self, adopts};
 use crate::edit::{
     Circumstances, DryRunEvidence, Edit, EvidenceKind, Grounds, ObjectDeclaration, VerdictReason,
 };
-use crate::owners::{Holdings, Owners};
-use crate::ownership::is_controller;
+use crate::owners::Owners;
 use crate::records::RecordFacts;
 use crate::sealed;
 use crate::{additions, exceptions, identities};
@@ -169,9 +168,7 @@ impl ObjectComparison<'_> {
             && edit.old.is_some_and(|old| adopts(object, standing.release, old, new));
         // Nobody has judged what an adopted object held before.
         let (fields, judged) = (Arc::clone(&diff.fields), edit.old.filter(|_| !is_adopted));
-        // What the cluster may have chosen is judged in the live object: most reviews are read without owners.
-        let created = || fields.drift(new).into_iter().filter(|it| !may_be_chosen(it)).collect();
-        let changed: Vec<FieldChange> = judged.map_or_else(created, |old| fields.changed(old, new));
+        let changed = judged.map_or_else(|| fields.drift(new), |old| fields.changed(old, new));
         let sealed = edit.old.map(|old| sealed::changes(object, &fields, old, new)).unwrap_or_default();
         let none = Seal::default();
         let searched = if identities::is_built_in(edit.actor) { &none } else { seal };
@@ -348,13 +345,9 @@ fn settled(
 /// A field that Helm set and no other manager removed may be absent because the API server drops it: that is a doubt.
 /// Unless an operation is under way (`settled`), a field with another value that only Helm has written is a doubt
 /// too, except for permissions: a mutating webhook may have rewritten it. So is an undeclared field in the place of a
-/// declared one that no manager set. `managedFields` show this; without them it is a difference. What the cluster may
-/// have chosen for the new object is settled by them, and in doubt without them.
+/// declared one that no manager set. `managedFields` show this; without them it is a difference.
 pub fn of_fields(fields: &DeclaredFields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
-    if changes.iter().any(may_be_chosen) {
-        settle_choices(&mut changes, &Owners::from_object(live));
-    }
     let settled = settled && !fields.grant_rights();
     let may_be = |change: &FieldChange| {
         change.agreement == FieldAgreement::Missing || (settled && may_be_rewritten(change))
@@ -373,30 +366,6 @@ pub fn of_fields(fields: &DeclaredFields, live: &Value, settled: bool) -> Vec<Fi
         }
     }
     changes
-}
-
-/// Settles who chose what is declared null. Admission plugins leave their choice without an owner, or with the creator as
-/// owner. The choice differs if a manager owns it that is neither Helm nor a program of Kubernetes.
-fn settle_choices(changes: &mut Vec<FieldChange>, owners: &Owners) {
-    if owners.is_empty() {
-        return;
-    }
-    let holdings = Holdings::new(owners);
-    let is_set_later =
-        |path: &Path| holdings.at(path).iter().any(|it| !it.is_helms && !is_controller(&it.manager.name));
-    changes.retain_mut(|change| {
-        if !may_be_chosen(change) {
-            return true;
-        }
-        change.agreement = FieldAgreement::Altered;
-        is_set_later(&change.path)
-    });
-}
-
-/// Whether a value stands in the place of a declared null that the cluster may have chosen for the new object. No other
-/// doubt is about a null.
-pub(crate) fn may_be_chosen(change: &FieldChange) -> bool {
-    change.agreement == FieldAgreement::Doubt && change.declared.as_ref().is_some_and(Value::is_null)
 }
 
 /// Whether a field exists with another value than the declared one, or stands in the place of a declared one.

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::claims;
-use crate::diff::{ChangeKind, ChangedField, Diff, ObjectComparison, may_be_chosen, may_be_rewritten};
+use crate::diff::{ChangeKind, ChangedField, Diff, ObjectComparison, may_be_rewritten};
 use crate::edit::{Circumstances, DryRunEvidence, ObjectDeclaration, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use kubemoor_declare::equality::FieldAgreement;
@@ -165,12 +165,9 @@ impl LiveDrift<'_> {
         self.changes.iter().any(|change| change.agreement == FieldAgreement::Doubt)
     }
 
-    /// Whether `managedFields` decide if a change is one, or only a doubt.
+    /// Whether `managedFields` decide if a change is only a doubt.
     pub fn hangs_on_managers(&self) -> bool {
-        let hangs = |it: &FieldChange| {
-            it.agreement == FieldAgreement::Missing || may_be_rewritten(it) || may_be_chosen(it)
-        };
-        self.changes.iter().any(hangs)
+        self.changes.iter().any(|it| it.agreement == FieldAgreement::Missing || may_be_rewritten(it))
     }
 
     /// The distance of an object from a declaration: doubts weigh least.

@@ -517,42 +517,6 @@ fn excluding_field_is_in_doubt_only_if_nobody_set_it() {
 }
 
 #[test]
-fn class_in_place_of_a_null_drifts_if_somebody_set_it_later() {
-    let manifest = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web}, spec: {ingressClassName: null}}";
-    let case = |managers: Value| {
-        let mut live = live(&[("/spec", json!({"ingressClassName": "private"}))]);
-        live["apiVersion"] = json!("networking.k8s.io/v1");
-        live["kind"] = json!("Ingress");
-        live["metadata"]["managedFields"] = managers;
-        let object = ObjectId::namespaced("networking.k8s.io", "Ingress", "shop", "web");
-        Case { object, release: deployed(manifest), live: Some(live), ..Case::default() }
-    };
-    let (class, rules) = (|| json!({"f:ingressClassName": {}}), || json!({"f:rules": {}}));
-    let helms = |spec: Value| {
-        let annotations = json!({"f:annotations": {"f:meta.helm.sh/release-name": {}}});
-        owned("helm", json!({"f:metadata": annotations, "f:spec": spec}))
-    };
-    let by = |name: &str| {
-        let mut entry = owned(name, json!({"f:spec": class()}));
-        entry["operation"] = json!("Update");
-        entry
-    };
-    // An admission plugin chose it: for a client-side Helm, and for one that applied the null.
-    check(case(json!([helms(rules())])), "as declared");
-    check(case(json!([helms(class())])), "as declared");
-    check(case(json!([helms(rules()), by("kube-controller-manager")])), "as declared");
-    check(case(json!([helms(rules()), by("kubectl-edit")])), "/spec/ingressClassName");
-    check(case(json!([helms(class()), by("kubectl-edit")])), "/spec/ingressClassName");
-    // Only a dry run could tell.
-    check(case(json!([])), "/spec/ingressClassName?");
-    let mut absent = live(&[]);
-    absent["spec"] = json!({});
-    let evidence = DryRunEvidence::Canonical(&absent);
-    check(Case { evidence, ..case(json!([])) }, "/spec/ingressClassName");
-    check(Case { evidence, ..case(json!([helms(class())])) }, "as declared");
-}
-
-#[test]
 fn refusal_because_of_the_live_object_settles_doubts_unless_a_change_is_certain() {
     let change = |agreement| FieldChange {
         path: "/spec/a".parse().unwrap(),
