@@ -297,7 +297,7 @@ impl ComparisonWalk<'_> {
                 return Some(FieldAgreement::Differs);
             }
         }
-        if is_absent(old) && equality::is_chosen_late(spot, declared, new) {
+        if equality::is_chosen_at_first(spot, declared, new) {
             return Some(FieldAgreement::Altered);
         }
         let agreement = |live| equality::agreement(self.types, leaf.ty, spot, declared, live);

@@ -10,7 +10,7 @@ pub use self::elements::class_of_scalar;
 pub(super) use self::elements::{Alike, ElementIndex};
 pub use self::whole::settled;
 use self::whole::{Sides, WholeComparison};
-pub(super) use self::whole::{Unnamed, is_chosen_late, is_filled_in};
+pub(super) use self::whole::{Unnamed, is_chosen_at_first, is_filled_in};
 use super::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, Struct, TypeId, Types};
 
 mod elements;

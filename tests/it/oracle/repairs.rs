@@ -26,6 +26,9 @@ const TRIES: u64 = 20;
 /// The ends of paths to fields by which elements of lists are told apart.
 const KEYS: [&str; 7] = ["/name", "/port", "/protocol", "Port", "/mountPath", "/topologyKey", "/ip"];
 
+/// The ends of paths to fields that an admission plugin or a controller may choose for a new object.
+const CHOSEN: [&str; 4] = ["/ingressClassName", "/storageClassName", "/loadBalancerClass", "/loadBalancerIP"];
+
 /// What was found.
 #[derive(Default)]
 pub(super) struct Findings {
@@ -284,16 +287,22 @@ fn is_dropped(manifest: &Value, patch: &Value, patched: &Value) -> bool {
     })
 }
 
-/// Whether an edit sets what a custom resource declares null, or removes what it declares zero. The webhook sees what goes;
-/// of a live object nobody can tell, and docs/equality.md says so.
+/// Whether an edit sets what a custom resource declares null, or removes what it declares zero, or sets what the cluster
+/// may choose for a new object. The webhook sees what goes; of a live object nobody can tell, and docs/equality.md says so.
 fn leaves_no_trace(manifest: &Value, edit: &Edit) -> bool {
-    let is_lost = |step: &Value| match manifest.pointer(step["path"].as_str().unwrap()) {
-        Some(Value::Null) => true,
-        // A step that removes has no value.
-        Some(zero) => [json!(false), json!(0), json!("")].contains(zero) && step["value"].is_null(),
-        None => false,
+    let is_custom = manifest["kind"] == "Gadget";
+    let is_lost = |step: &Value| {
+        let path = step["path"].as_str().unwrap();
+        match manifest.pointer(path) {
+            Some(Value::Null) => is_custom || CHOSEN.iter().any(|field| path.ends_with(field)),
+            // A step that removes has no value.
+            Some(zero) if is_custom => {
+                [json!(false), json!(0), json!("")].contains(zero) && step["value"].is_null()
+            }
+            _ => false,
+        }
     };
-    manifest["kind"] == "Gadget" && edit.patch().as_array().unwrap().iter().any(is_lost)
+    edit.patch().as_array().unwrap().iter().any(is_lost)
 }
 
 /// `twin` without the elements of its lists that `now` lacks, which are counted.

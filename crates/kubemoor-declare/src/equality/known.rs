@@ -142,21 +142,9 @@ const FILLED: &[(&str, Filled)] = &[
 /// Fields that the server derives from others where they are empty.
 const DERIVED: &[&str] = &["serviceAccount", "targetPort"];
 
-/// Texts that another component may choose where they are declared empty: an admission plugin, a controller
-/// or the scheduler.
-pub(super) const CHOSEN_TEXTS: &[&str] = &[
-    "ingressClassName",
-    "kind",
-    "loadBalancerClass",
-    "loadBalancerIP",
-    "nodeName",
-    "storageClassName",
-    "uid",
-];
-
-/// Those of them that no component chooses for an existing object, but for the volume binder: it gives claims without a
-/// class the default one.
-pub(super) const CHOSEN_AT_FIRST: &[&str] =
+/// Texts that an admission plugin or a controller may choose for a new object where they are declared empty. For an
+/// existing one only the volume binder does: it gives claims without a class the default one.
+pub(super) const CHOSEN_TEXTS: &[&str] =
     &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "storageClassName", "uid"];
 
 /// Lists that another component may fill where they are declared empty.

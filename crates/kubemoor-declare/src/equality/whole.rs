@@ -531,12 +531,12 @@ pub fn settled(
     }
 }
 
-/// Whether an edit has chosen what is declared empty, and nobody chooses explicitly for an object that is there.
-pub(crate) fn is_chosen_late(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
+/// Whether an empty value is declared where the cluster chooses a value for a new object alone, and there is one.
+pub(crate) fn is_chosen_at_first(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
     spot.family == Family::Core
         && spot.place == FieldPlace::Field
         && is_empty(declared)
-        && known::CHOSEN_AT_FIRST.contains(&spot.name)
+        && known::CHOSEN_TEXTS.contains(&spot.name)
         && new.is_some_and(|new| !is_empty(new) || is_chosen_empty(spot.name, declared, new))
 }
 
@@ -642,14 +642,9 @@ pub(crate) fn is_filled_in(
         (_, Value::Array(_)) => {
             may_choose && (known::FILLED_LISTS.contains(&name) || known::COMPLETED.contains(&name))
         }
-        // The scheduler chooses the node of a Pod, and of no template.
-        _ => may_choose && (known::CHOSEN.contains(&name) || is_chosen_text(name, is_of_update)),
+        _ => {
+            may_choose
+                && (known::CHOSEN.contains(&name) || (known::CHOSEN_TEXTS.contains(&name) && !is_of_update))
+        }
     }
-}
-
-/// Whether another component chooses this text. None chooses the node in a template, and some texts are
-/// chosen only when an object is created.
-fn is_chosen_text(name: &str, is_of_update: bool) -> bool {
-    let is_too_late = is_of_update && known::CHOSEN_AT_FIRST.contains(&name);
-    known::CHOSEN_TEXTS.contains(&name) && name != "nodeName" && !is_too_late
 }
