@@ -62,7 +62,7 @@ pub struct ReplayReport {
     pub since: Timestamp,
     /// Changes that were recorded.
     pub edits: u64,
-    /// Further rows about refused changes: an API server may ask about one twice.
+    /// Further rows about one change: an API server may ask about it twice.
     pub repeats: u64,
     pub replayed: u64,
     /// How many could not be judged, by why.
@@ -150,7 +150,7 @@ impl ReplayTally {
     fn add(&mut self, rows: &[LedgerEntry]) {
         for row in rows.iter().filter(|row| row.kind == "verdict") {
             let was_refused = REFUSED.contains(&row.verdict.as_str());
-            if was_refused && !self.repeats.note_first(row) {
+            if !self.repeats.note_first(row) {
                 self.report.repeats += 1;
                 continue;
             }

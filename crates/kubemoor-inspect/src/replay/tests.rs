@@ -51,7 +51,9 @@ fn told(report: &ReplayReport) -> Vec<String> {
 fn verdicts_that_change_are_told_by_user_field_and_rule() {
     let facts = scaled();
     let row = |verdict, user| row(verdict, user, Some(&facts));
-    let rows = [row("Warn", "alice"), row("Warn", "alice"), row("Warn", "bob"), row("Deny", "bob")];
+    let mut before = row("Warn", "alice");
+    before.time = "2026-11-21T11:59:00Z".parse().unwrap();
+    let rows = [row("Warn", "alice"), row("Warn", "bob"), row("Deny", "bob"), before];
     let found = report("edits: Deny", &rows);
     assert_eq!((found.edits, found.replayed, found.refused, found.permitted), (4, 4, 3, 0));
     assert_eq!(
@@ -71,10 +73,10 @@ fn verdicts_that_change_are_told_by_user_field_and_rule() {
 #[test]
 fn unreplayable_changes_are_counted_by_reason() {
     let cut = json!("cut");
-    let (mut whole, mut garbled) = (row("Deny", "alice", None), row("Warn", "alice", None));
+    let (mut whole, mut garbled) = (row("Deny", "alice", None), row("Warn", "bob", None));
     whole.reason = "too-large".to_owned();
     garbled.facts = Some("{}".to_owned());
-    let rows = [whole, garbled, row("Warn", "alice", None), row("Warn", "alice", Some(&cut))];
+    let rows = [whole, garbled, row("Warn", "carol", None), row("Warn", "dave", Some(&cut))];
     let found = report("edits: Deny", &rows);
     assert_eq!((found.edits, found.replayed, found.refused), (4, 0, 0));
     let why: Vec<_> = found.not_replayable.into_iter().collect();
@@ -82,13 +84,14 @@ fn unreplayable_changes_are_counted_by_reason() {
 }
 
 #[test]
-fn rows_about_one_refused_change_are_counted_apart() {
+fn rows_about_one_change_are_counted_apart() {
     let facts = scaled();
     let rows = [
         row("Deny", "bob", Some(&facts)),
         row("Deny", "bob", Some(&facts)),
         row("Warn", "bob", Some(&facts)),
+        row("Warn", "bob", Some(&facts)),
     ];
     let found = report("edits: Deny", &rows);
-    assert_eq!((found.edits, found.repeats, found.replayed), (2, 1, 2));
+    assert_eq!((found.edits, found.repeats, found.replayed), (2, 2, 2));
 }
