@@ -126,8 +126,10 @@ async fn read<'v>(
         let rows = async { visitor.ledger(asked).await?.begin(filter.clone()).await };
         return vec![(None, in_time(rows).await)];
     }
-    // No cluster knows the places of others' rows.
-    let filter = &Filter { before: None, ..filter.clone() };
+    // No cluster knows the places of others' rows. Together they are no more than a page of one.
+    let clusters = u32::try_from(visitor.clusters.len().max(1)).unwrap_or(u32::MAX);
+    let limit = filter.limit.map(|limit| limit.div_ceil(clusters));
+    let filter = &Filter { before: None, limit, ..filter.clone() };
     let read = visitor.clusters.iter().map(|cluster| async move {
         let rows = async { cluster.ledger().await?.begin(filter.clone()).await };
         (Some(cluster.name.as_str()), in_time(rows).await)
@@ -336,7 +338,7 @@ async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Res
     if is_partial && asked.get(PARTIAL.0) != Some(PARTIAL.1) {
         return refused(visitor, asked, form, &page.missing);
     }
-    let name = file(filter.namespace.as_deref(), is_partial, form);
+    let name = file([asked.get("cluster"), filter.namespace.as_deref()], is_partial, form);
     let name = format!("attachment; filename=\"{name}\"");
     let kind = match form {
         ExportFormat::Csv => "text/csv; charset=utf-8",
@@ -382,13 +384,13 @@ fn refuse(missing: &[String]) -> Result<(), InspectError> {
     if missing.is_empty() { Ok(()) } else { Err(InspectError::Named(missing.join("; "))) }
 }
 
-/// The name of a file of these rows, which says of which namespace they are, and whether rows are missing.
-fn file(namespace: Option<&str>, is_partial: bool, form: ExportFormat) -> String {
+/// The name of a file of these rows, which says of which cluster and namespace they are, and whether rows are missing.
+fn file(names: [Option<&str>; 2], is_partial: bool, form: ExportFormat) -> String {
     let (_, end) = form.page();
     let is_plain = |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let namespace = namespace.filter(is_plain).map(|namespace| format!("-{namespace}")).unwrap_or_default();
+    let names: String = names.into_iter().flatten().filter(is_plain).map(|name| format!("-{name}")).collect();
     let partial = if is_partial { "-partial" } else { "" };
-    format!("ledger{namespace}{partial}.{end}")
+    format!("ledger{names}{partial}.{end}")
 }
 
 #[derive(Clone)]

@@ -299,11 +299,7 @@ impl Timeline {
         if let Some(connection) = events {
             match events::about(&connection.client, namespace, guarded::KIND, name).await {
                 Ok(events) => timeline.moments.extend(events.into_iter().filter_map(|event| {
-                    let (time, message) = (events::last_seen(&event)?, event.message.unwrap_or_default());
-                    let text = match event.count {
-                        Some(count @ 2..) => format!("{message} ({count} times)"),
-                        _ => message,
-                    };
+                    let (time, text) = (events::last_seen(&event)?, event.message.unwrap_or_default());
                     let is_warning = event.type_.as_deref() == Some("Warning");
                     Some(TimelineEntry { time, what: event.reason.unwrap_or_default(), is_warning, text })
                 })),

@@ -2,14 +2,15 @@ use super::*;
 
 #[test]
 fn name_of_file_says_whose_rows_it_has_and_that_rows_are_missing() {
-    for (namespace, is_partial, form, expected) in [
-        (None, false, ExportFormat::Csv, "ledger.csv"),
-        (Some("shop"), false, ExportFormat::Json, "ledger-shop.json"),
-        (None, true, ExportFormat::Json, "ledger-partial.json"),
-        (Some("shop"), true, ExportFormat::Csv, "ledger-shop-partial.csv"),
-        (Some("a\"; b"), true, ExportFormat::Csv, "ledger-partial.csv"),
+    for (names, is_partial, form, expected) in [
+        ([None, None], false, ExportFormat::Csv, "ledger.csv"),
+        ([None, Some("shop")], false, ExportFormat::Json, "ledger-shop.json"),
+        ([Some("east"), Some("shop")], false, ExportFormat::Json, "ledger-east-shop.json"),
+        ([None, None], true, ExportFormat::Json, "ledger-partial.json"),
+        ([None, Some("shop")], true, ExportFormat::Csv, "ledger-shop-partial.csv"),
+        ([Some("a\"; b"), None], true, ExportFormat::Csv, "ledger-partial.csv"),
     ] {
-        assert_eq!(file(namespace, is_partial, form), expected);
+        assert_eq!(file(names, is_partial, form), expected);
     }
 }
 
