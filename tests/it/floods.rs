@@ -73,7 +73,7 @@ async fn flood_of_denied_edits_uses_little_memory_and_fails_nobody() {
             let (denied, over) = (Arc::clone(&denied), Arc::clone(&over));
             tokio::spawn(async move {
                 while !over.load(Ordering::Relaxed) {
-                    // The same edit twice within a moment would be one request of which the API server asks again.
+                    // Equal refusals within a minute are one row.
                     let edit = denied.fetch_add(1, Ordering::Relaxed);
                     let post = client.post(&url).header("content-type", "application/json");
                     assert!(!reply(post.body(edit_by("mallory", &format!("b{edit}")))).await.passes());

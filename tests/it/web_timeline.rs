@@ -46,7 +46,7 @@ async fn make_events(scene: &Scene) {
         "often",
         RELEASE,
         json!({
-            "type": "Warning", "reason": "Drifted", "message": "ConfigMap/settings drifts", "count": 3,
+            "type": "Warning", "reason": "Drifted", "message": "ConfigMap/settings drifts",
             "firstTimestamp": second(ago(60)), "lastTimestamp": second(ago(10)),
         }),
     )
@@ -79,7 +79,7 @@ async fn events_of_a_release_stand_in_its_line_of_time() {
         moments(&text),
         [
             "5 min ago | Failed | the repair failed",
-            "10 min ago | Drifted | ConfigMap/settings drifts (3 times)",
+            "10 min ago | Drifted | ConfigMap/settings drifts",
             "50 min ago | Restored | ConfigMap/settings has its values again",
         ]
     );

@@ -157,10 +157,9 @@ const MOST_LISTED: u32 = 200;
 
 /// When an event, in either of the API's forms, was seen last.
 pub fn last_seen(event: &Event) -> Option<Timestamp> {
-    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let (last, created) = (event.last_timestamp.as_ref(), event.metadata.creation_timestamp.as_ref());
-    let seen = series.map(|time| time.0).or(last.map(|time| time.0));
-    seen.or(event.event_time.as_ref().map(|time| time.0)).or(created.map(|time| time.0))
+    let seen = last.map(|time| time.0).or(event.event_time.as_ref().map(|time| time.0));
+    seen.or(created.map(|time| time.0))
 }
 
 /// The events in `namespace` about the object of this kind and name.
