@@ -132,7 +132,7 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
     let router = admin::router(readiness.clone(), scraped, ledger_reader);
 
     let mut parts = Parts::default();
-    let (tls, listened) = (certificates.server_config_asking(&authority)?, connections.of(Port::Admin));
+    let (tls, listened) = (certificates.server_config_asking(&authority)?, connections.for_port(Port::Admin));
     let port = TlsPort { listener: admin_listener, tls, metrics: listened };
     parts.spawn("serving health and metrics", admin::serve(port, router, serving.clone()));
     let tls = match &api_server {

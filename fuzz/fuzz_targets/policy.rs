@@ -31,7 +31,7 @@ fuzz_target!(|text: &str| {
     let now = Timestamp::UNIX_EPOCH;
     for (object, declarations) in &*declarations {
         let Some(declared) = &declarations.latest else { continue };
-        for standing in &policies.of(&release, &Labels::new()).rules(object, declared).standing {
+        for standing in &policies.resolve(&release, &Labels::new()).rules(object, declared).standing {
             standing.admits(&Actor::default());
             assert!(standing.next_change(now).is_none_or(|change| change > now));
             standing.open(now);

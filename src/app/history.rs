@@ -333,7 +333,8 @@ impl History {
     }
 
     fn send(&self, message: Notification) {
-        let policy = message.release.as_ref().map(|release| self.services.in_force.resolver().of(release));
+        let policy =
+            message.release.as_ref().map(|release| self.services.in_force.resolver().policy(release));
         let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
         self.services.notifiers.send(names, message);
     }
@@ -492,7 +493,7 @@ impl History {
             told.0.remove(workload);
             return Vec::new();
         };
-        let policy = self.services.in_force.resolver().of(&release.id);
+        let policy = self.services.in_force.resolver().policy(&release.id);
         // A release may come to declare its autoscaler after that appeared.
         let mut counting = self.cluster.autoscalers.scalings(workload, &index);
         counting.retain(|it| may_scale(&policy, declared, &it.declared_by, it.range));

@@ -31,7 +31,7 @@ fn the_table_of_precedence_is_what_policies_come_to() {
         let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
         let policies = Policies::new(defaults, &Labels::new(), accepted);
         let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
-        let policy = policies.of(&release, &Labels::new());
+        let policy = policies.resolve(&release, &Labels::new());
         let by = |name: &Option<String>| {
             name.as_ref().map_or("default".to_owned(), |name| format!("policy {name}"))
         };

@@ -288,7 +288,7 @@ pub async fn compare(
     step: &(dyn Fn() + Sync),
 ) -> ReleaseDiff {
     let surroundings = reader.surroundings(release).await;
-    let policy = reader.resolver.of(&release.id);
+    let policy = reader.resolver.policy(&release.id);
     let mut not_considered = surroundings.unread.clone();
     let (guard, drifts) = match reader.pulses.status(&release.id).await {
         Ok(told) => told.unzip(),

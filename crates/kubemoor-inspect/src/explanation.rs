@@ -168,7 +168,7 @@ async fn explain_declared(
     now: Timestamp,
 ) -> Explanation {
     let surroundings = reader.surroundings(release).await;
-    let policy = reader.resolver.of(&release.id);
+    let policy = reader.resolver.policy(&release.id);
     let declared = release.declared(&object);
     // An element may be named by its place, as in a JSON Pointer.
     let patterns = match declared {

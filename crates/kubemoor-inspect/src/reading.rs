@@ -225,7 +225,7 @@ impl ClusterReader {
         let place = self.place(namespace).await;
         let mut others: Vec<Arc<Release>> = Vec::new();
         let mut notes = Vec::new();
-        let policy = self.resolver.of(&release.id);
+        let policy = self.resolver.policy(&release.id);
         let asks = match policy.autoscalers {
             Some(AllowedAutoscalers::Any) => false,
             Some(AllowedAutoscalers::Declared) => true,

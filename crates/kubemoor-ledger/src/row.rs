@@ -346,7 +346,7 @@ impl RowChanges {
     pub fn passing(object: &ObjectId, changes: &[ChangedField]) -> Self {
         let of = |ChangedField { change, .. }: &ChangedField| {
             let values = [&change.declared, &change.old, &change.new].map(Option::as_ref);
-            RowChange::of(&FieldFinding::new(object, &change.path, values))
+            RowChange::from(&FieldFinding::new(object, &change.path, values))
         };
         Self::Listed(changes.iter().take(FIELDS).map(of).collect(), changes.len().saturating_sub(FIELDS))
     }
@@ -354,7 +354,9 @@ impl RowChanges {
     /// The fields of a verdict. Of many only the first are kept.
     fn from_grounds(grounds: &Arc<Grounds>) -> Self {
         match grounds.fields.len().checked_sub(FIELDS) {
-            Some(more) => Self::Listed(grounds.fields.iter().take(FIELDS).map(RowChange::of).collect(), more),
+            Some(more) => {
+                Self::Listed(grounds.fields.iter().take(FIELDS).map(RowChange::from).collect(), more)
+            }
             None => Self::Grounds(Arc::clone(grounds)),
         }
     }
@@ -362,7 +364,7 @@ impl RowChanges {
     /// The fields in words, and the number of further ones.
     pub(crate) fn into_listed(self) -> (Vec<RowChange>, usize) {
         match self {
-            Self::Grounds(grounds) => (grounds.fields.iter().map(RowChange::of).collect(), 0),
+            Self::Grounds(grounds) => (grounds.fields.iter().map(RowChange::from).collect(), 0),
             Self::Listed(changes, more) => (changes, more),
         }
     }
@@ -374,9 +376,8 @@ impl Default for RowChanges {
     }
 }
 
-impl RowChange {
-    /// The change that an edit makes to a field.
-    pub fn of(finding: &FieldFinding) -> Self {
+impl From<&FieldFinding> for RowChange {
+    fn from(finding: &FieldFinding) -> Self {
         let FieldFinding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
         let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
         Self { path: path.to_string(), declared, old, new, difference: difference.clone() }

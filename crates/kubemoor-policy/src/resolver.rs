@@ -1,4 +1,4 @@
-//! The policies in force, by release ([`PolicyResolver::of`] remembers the answers), and where policies that match
+//! The policies in force, by release ([`PolicyResolver::policy`] remembers the answers), and where policies that match
 //! one release disagree. Of two values, the one of the higher priority counts, then of the first by name; lists are
 //! unions.
 
@@ -71,7 +71,7 @@ impl Policies {
 
     /// The policy of a release whose namespace has these labels: each single value comes from the policy with the
     /// highest precedence that sets it, lists come from all.
-    pub fn of(&self, release: &ReleaseId, namespace: &Labels) -> Policy {
+    pub fn resolve(&self, release: &ReleaseId, namespace: &Labels) -> Policy {
         let matched: Vec<_> =
             self.ranked.iter().filter(|policy| policy.is_for(release, namespace)).cloned().collect();
         let mut policy = self.defaults.clone();
@@ -156,7 +156,7 @@ impl PolicyResolver {
         &self.defaults
     }
 
-    pub fn of(&self, release: &ReleaseId) -> Arc<Policy> {
+    pub fn policy(&self, release: &ReleaseId) -> Arc<Policy> {
         {
             let current = self.current.read();
             if current.is_open {
@@ -174,7 +174,7 @@ impl PolicyResolver {
         let mut current = self.current.write();
         let none = Labels::new();
         let labels = current.namespaces.get(&*release.namespace).unwrap_or(&none);
-        let policy = Arc::new(current.policies.of(release, labels));
+        let policy = Arc::new(current.policies.resolve(release, labels));
         if current.sweep.is_due(current.resolved.len()) {
             current.resolved.retain(|_, policy| Arc::strong_count(policy) > 1);
             let left = current.resolved.len();

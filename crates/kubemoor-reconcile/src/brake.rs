@@ -84,7 +84,7 @@ impl Brake {
     pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> Vec<Option<String>> {
         let own = Some(namespace.to_owned());
         let mut eased = Vec::new();
-        if !drifting.is_too_much(drifting.of(namespace)) {
+        if !drifting.is_too_much(drifting.in_namespace(namespace)) {
             eased.extend(self.stopped.take(&own));
         }
         if !drifting.is_too_much(self.unbraked(drifting).0) {
@@ -128,7 +128,7 @@ impl Drifting {
         self.by_namespace.values().sum()
     }
 
-    pub fn of(&self, namespace: &str) -> usize {
+    pub fn in_namespace(&self, namespace: &str) -> usize {
         self.by_namespace.get(namespace).copied().unwrap_or_default()
     }
 

@@ -161,7 +161,7 @@ impl ConnectionMetrics {
     }
 
     /// The same metrics for the connections of `port`.
-    pub fn of(&self, port: Port) -> Self {
+    pub fn for_port(&self, port: Port) -> Self {
         Self { port, ..self.clone() }
     }
 

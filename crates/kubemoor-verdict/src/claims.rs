@@ -37,13 +37,13 @@ pub fn counting<'r>(
 /// as somebody else wants it. All claims stay if the owner does not declare the object: they may refuse an edit.
 pub fn retain_operators(claims: &mut Vec<Arc<Release>>, owner: &ObjectOwner, resolver: &PolicyResolver) {
     let ObjectOwner::Release(owner) = owner else { return };
-    let own = resolver.of(owner);
+    let own = resolver.policy(owner);
     if own.operators.is_empty() || claims.iter().all(|claim| claim.id != *owner) {
         return;
     }
     let is_writer = |subject: &PolicySubject| own.operators.contains(subject) || own.exempt.contains(subject);
     claims.retain(|claim| {
-        let theirs = resolver.of(&claim.id);
+        let theirs = resolver.policy(&claim.id);
         // Under a laxer mode everybody may write them.
         let is_theirs_alone = !theirs.operators.is_empty() && theirs.edits >= own.edits;
         let mut writers = theirs.operators.iter().chain(&theirs.exempt);
@@ -53,7 +53,7 @@ pub fn retain_operators(claims: &mut Vec<Arc<Release>>, owner: &ObjectOwner, res
 
 /// Whether it matters which of several releases the object names: a policy leaves one of them to its operators.
 pub fn hangs_on_owner(claims: &[Arc<Release>], resolver: &PolicyResolver) -> bool {
-    claims.len() > 1 && claims.iter().any(|claim| !resolver.of(&claim.id).operators.is_empty())
+    claims.len() > 1 && claims.iter().any(|claim| !resolver.policy(&claim.id).operators.is_empty())
 }
 
 pub fn counts(release: &Release, object: &ObjectId, owner: &ObjectOwner) -> bool {
@@ -181,7 +181,7 @@ pub fn dependants(taken: &DeletedAlong, index: &Index, rules: &Rules<'_>, now: T
     };
     let protected = |release: &Release, object: &ObjectId| {
         is_local(release, object)
-            && state::standing(release, object, rules.resolver.of(&release.id).operation_timeout, now)
+            && state::standing(release, object, rules.resolver.policy(&release.id).operation_timeout, now)
                 .is_some_and(|standing| {
                     standing.deletion != Deletion::Uninstalled
                         && standing.alternatives.iter().any(|declared| !declared.opted_out)
@@ -225,7 +225,7 @@ pub fn judge_deletion(
         return itself;
     }
     let grounds = Grounds::new(&first.release.id, first.release.state.revision, Vec::new());
-    let governed = dependants.iter().map(|it| (grounds.clone(), rules.resolver.of(&it.release.id)));
+    let governed = dependants.iter().map(|it| (grounds.clone(), rules.resolver.policy(&it.release.id)));
     Verdict::strictest(edit.actor, VerdictReason::Dependants, governed).unwrap_or(itself)
 }
 

@@ -60,7 +60,7 @@ pub fn judge(
     }
     let claimed: Vec<(ReleaseClaim<'_>, Arc<Policy>)> = counting(claims, edit.object, &edit.owner)
         .filter_map(|release| {
-            let policy = rules.resolver.of(&release.id);
+            let policy = rules.resolver.policy(&release.id);
             let standing = state::standing(release, edit.object, policy.operation_timeout, now)?;
             let standing = match edit.version {
                 Some(version) => standing.in_version(version)?,

@@ -91,7 +91,7 @@ fn places(object: &ObjectId, labelled: &[String]) -> Vec<ReleaseId> {
 /// the edit. Also returns the falsified part.
 pub fn judge(edit: &RecordEdit<'_>, index: &Index, rules: &Rules<'_>) -> (Verdict, Option<Falsified>) {
     match facts(edit, index, rules) {
-        Ok(facts) => decide(edit.actor, &facts, |release| rules.resolver.of(release)),
+        Ok(facts) => decide(edit.actor, &facts, |release| rules.resolver.policy(release)),
         Err(reason) => (Verdict::allow(reason), None),
     }
 }

@@ -260,7 +260,7 @@ impl ClusterPolicies {
             Some((of, policy)) if *of == labels => return Arc::clone(policy),
             _ => {}
         }
-        let policy = Arc::new(self.policies.of(release, &labels));
+        let policy = Arc::new(self.policies.resolve(release, &labels));
         if self.resolved.len() >= REMEMBERED {
             self.resolved.clear();
         }

@@ -42,7 +42,7 @@ pub(super) async fn matched(
     // What may not be read selects nothing, as on the page of policies, which says so.
     drop(learn_namespaces(&reader).await);
     let is_matched = |release: &ReleaseId| {
-        let resolved = reader.resolver.of(release);
+        let resolved = reader.resolver.policy(release);
         policies.iter().all(|policy| resolved.matched().any(|name| name == *policy))
     };
     Ok(Some(rows.iter().map(|row| row.id()).filter(is_matched).collect()))
@@ -66,7 +66,7 @@ async fn shown(cluster: &VisitedCluster) -> Result<Markup, InspectError> {
     let unread =
         unread.map(|error| format!("policies that select namespaces by labels may match more: {error}"));
     let Rows { rows: releases, notes, is_complete, .. } = board.rows(Timestamp::now());
-    let (matched, conflicts) = counted(releases.iter().map(|row| reader.resolver.of(&row.id())));
+    let (matched, conflicts) = counted(releases.iter().map(|row| reader.resolver.policy(&row.id())));
     // Where not all releases are known, one of the others may match.
     let releases: Vec<_> = releases.iter().map(|row| row.id()).collect();
     let releases = (board.namespace().is_none() && is_complete).then_some(releases.as_slice());

@@ -123,7 +123,7 @@ async fn read(
         // Nothing is said of what the visitor may not see.
         return Err(compared.err().unwrap_or_else(unnamed));
     }
-    let policies = reader.resolver.of(release);
+    let policies = reader.resolver.policy(release);
     let report = compared.as_ref().ok().map(|(_, report)| report);
     let own: Vec<_> = match &compared {
         Ok((release, _)) => {

@@ -296,7 +296,7 @@ impl SuiteCase {
 impl Ground {
     /// What deserves a warning: ties, policies that do not match the release, and kinds and fields that no object has.
     pub(super) fn doubts(&self) -> Vec<String> {
-        let (policy, release) = (self.with.of(&self.release.id), &self.release.id);
+        let (policy, release) = (self.with.policy(&self.release.id), &self.release.id);
         let matched: Vec<&str> = policy.matched().collect();
         let idle = self.named.iter().filter(|name| !matched.contains(&name.as_str()));
         let idle = idle.map(|name| format!("policy {name} does not match release {release}"));

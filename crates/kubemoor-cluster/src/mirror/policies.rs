@@ -415,7 +415,7 @@ struct Assessment {
 fn survey(in_force: &InForce, index: &Index) -> Survey {
     let mut survey = Survey::default();
     for release in index.releases() {
-        let policy = in_force.resolver().of(&release.id);
+        let policy = in_force.resolver().policy(&release.id);
         for name in policy.matched() {
             if !survey.matching.contains(name) {
                 survey.matching.insert(name.to_owned());

@@ -172,7 +172,7 @@ impl FleetWriter {
         if status == ReleaseStatus::Uninstalled {
             return None;
         }
-        let policy = self.in_force.resolver().of(release);
+        let policy = self.in_force.resolver().policy(release);
         let ReleaseHealth { ready, reason, counts, message, .. } = report.health();
         Some(FleetReleaseState {
             release: release.clone(),

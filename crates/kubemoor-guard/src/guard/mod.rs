@@ -303,7 +303,7 @@ impl Shell {
 
     fn governed(&self, id: &ReleaseId) -> Option<GovernedRelease> {
         let release = self.guard.cluster.releases.index().read().release(id).cloned()?;
-        Some(GovernedRelease { release, policy: self.guard.in_force.resolver().of(id) })
+        Some(GovernedRelease { release, policy: self.guard.in_force.resolver().policy(id) })
     }
 
     /// Allowances or autoscalers of an object have come, changed or gone.
@@ -325,7 +325,7 @@ impl Shell {
             index.releases().map(|release| release.id.clone()).collect()
         };
         let resolver = self.guard.in_force.resolver();
-        let policies = releases.into_iter().map(|id| (id.clone(), resolver.of(&id))).collect();
+        let policies = releases.into_iter().map(|id| (id.clone(), resolver.policy(&id))).collect();
         let open = resolver.is_open();
         self.handle(LoopEvent::Policies { policies, open });
     }

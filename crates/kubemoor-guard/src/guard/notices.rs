@@ -79,7 +79,7 @@ impl Teller {
             };
             for message in messages {
                 self.keep(&message);
-                let policy = message.release.as_ref().map(|release| self.resolver.of(release));
+                let policy = message.release.as_ref().map(|release| self.resolver.policy(release));
                 let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
                 self.notifiers.send(names, message);
             }

@@ -57,7 +57,7 @@ fn publish_brake(guard: &Guard, namespace: Option<String>, drifting: &Drifting) 
             total
         }
         Some(namespace) => {
-            let there = drifting.of(namespace);
+            let there = drifting.in_namespace(namespace);
             tracing::error!(
                 release.namespace = %namespace,
                 "{there} of {declared} declared objects drift at once, all of releases in namespace {namespace}: repairs there have stopped until a user runs kubemoor reconcile"
@@ -158,7 +158,7 @@ fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, dr
         guard,
         release,
         object,
-        (repaired, drift.findings.iter().map(RowChange::of).collect(), &detail.join("; ")),
+        (repaired, drift.findings.iter().map(RowChange::from).collect(), &detail.join("; ")),
     );
     guard.cluster.state.tell(Happening::Object(Box::new(Incident {
         release: release.id.clone(),

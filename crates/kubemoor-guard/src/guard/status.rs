@@ -350,7 +350,7 @@ impl Statuses {
         let report =
             self.cluster.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let before = guarded.status.as_ref();
-        let policy = self.in_force.resolver().of(release);
+        let policy = self.in_force.resolver().policy(release);
         // Answers of this process from before another one led have no effect, nor have unfinished
         // ones.
         let is_open = |answer: &&OrderAnswer| {

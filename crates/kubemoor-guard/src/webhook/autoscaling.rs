@@ -46,7 +46,8 @@ pub(super) fn rows(
     };
     let row = |(workload, change): (ObjectId, ScalingChange)| {
         let (release, declared, replicas) = declaring_release(index, &workload)?;
-        let counts = may_scale(&resolver.of(&release.id), declared, &change.1.declared_by, change.1.range);
+        let counts =
+            may_scale(&resolver.policy(&release.id), declared, &change.1.declared_by, change.1.range);
         let (actor, uid) = (request.actor.clone(), request.head.uid.to_string());
         let edit = ReviewedEdit { actor, uid, ..ReviewedEdit::watched(workload.clone(), None) };
         let row = scaling_row(edit, Some((release.id.clone(), release.state.revision)), replicas, change);

@@ -318,7 +318,7 @@ impl<'a> ReviewCase<'a> {
         };
         let release = claims.iter().map(|claim| &**claim).find(|claim| claim.id == grounds.release);
         let declared = release.and_then(|release| release.declared(object));
-        let policy = resolver.of(&grounds.release);
+        let policy = resolver.policy(&grounds.release);
         let (policy, operation) = (Some(&*policy), self.operation);
         say(&MessageContext { object, operation, policy, declared, release, live: self.texts() })
     }
@@ -362,7 +362,7 @@ impl<'a> ReviewCase<'a> {
             Ok(facts) => facts,
             Err(reason) => return Judgement::new(Verdict::allow(reason)),
         };
-        let policy = |release: &ReleaseId| rules.resolver.of(release);
+        let policy = |release: &ReleaseId| rules.resolver.policy(release);
         let (verdict, falsified) = records::decide(&self.actor, &facts, policy);
         let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
         let rests_on = match falsified {
@@ -555,7 +555,7 @@ fn owner_of(claims: &[Arc<Release>], object: &ObjectId) -> ObjectOwner {
 /// Whether a policy seals a part of the object: then undeclared fields count too.
 fn is_sealed(resolver: &PolicyResolver, object: &ObjectId, claims: &[Arc<Release>]) -> bool {
     claims.iter().any(|claim| {
-        let policy = resolver.of(&claim.id);
+        let policy = resolver.policy(&claim.id);
         let declarations = claim.objects.get(object).into_iter();
         declarations
             .flat_map(ObjectDeclarations::all)
@@ -570,10 +570,10 @@ pub(super) fn governing(
     claims: &[Arc<Release>],
 ) -> Arc<Policy> {
     match claims.first() {
-        Some(release) => resolver.of(&release.id),
+        Some(release) => resolver.policy(&release.id),
         None => {
             let namespace = object.namespace.clone().unwrap_or_default();
-            resolver.of(&ReleaseId { namespace, name: "".into() })
+            resolver.policy(&ReleaseId { namespace, name: "".into() })
         }
     }
 }

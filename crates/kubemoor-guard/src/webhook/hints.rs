@@ -196,7 +196,7 @@ pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &
     let mut milder: Vec<_> = here.filter(|id| is_milder(policies, id, &old, &new)).collect();
     milder.sort();
     let first = milder.first()?;
-    let (before, after) = (policies.of(first, &old), policies.of(first, &new));
+    let (before, after) = (policies.resolve(first, &old), policies.resolve(first, &new));
     let others = match milder.len().saturating_sub(1) {
         0 => String::new(),
         others => format!(", and of {others} more"),
@@ -208,7 +208,7 @@ pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &
 }
 
 fn is_milder(policies: &Policies, release: &ReleaseId, old: &Labels, new: &Labels) -> bool {
-    let (before, after) = (policies.of(release, old), policies.of(release, new));
+    let (before, after) = (policies.resolve(release, old), policies.resolve(release, new));
     let strictness = |policy: &Policy| match policy.drift {
         DriftMode::Ignore => 0,
         DriftMode::Report => 1,

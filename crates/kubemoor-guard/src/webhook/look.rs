@@ -272,7 +272,7 @@ impl<'a> Looker<'a> {
         let mut claims = case.foreign_claims(self.source.index());
         if !judgement.claims.is_empty() {
             claims.clone_from(&judgement.claims);
-            claims.retain(|claim| !resolver.of(&claim.id).operators.is_empty());
+            claims.retain(|claim| !resolver.policy(&claim.id).operators.is_empty());
             if !hangs_on_owner(&judgement.claims, resolver) {
                 return ObjectOwner::Nobody;
             }

@@ -434,7 +434,7 @@ impl Validator {
         let (resolver, index) = (&self.setup.resolver, self.setup.source.index().read());
         let object = &case.subject.object;
         match (&case.subject.aspect, records::names(object)) {
-            (Aspect::Record, Some((stored, _))) => Some(resolver.of(&index.release_stored_as(stored))),
+            (Aspect::Record, Some((stored, _))) => Some(resolver.policy(&index.release_stored_as(stored))),
             _ if case.is_record() || case.subject.concerns(&case.version, &index) => {
                 Some(governing(resolver, object, &certain(object, case.version(), &index)))
             }
@@ -488,7 +488,7 @@ impl Validator {
 
     /// Whether an edit that a rule alone allows is kept: not where one like it was kept within the last hour.
     fn is_kept(&self, case: &ReviewCase<'_>, claim: &ClaimFacts, changes: &[ChangedField]) -> bool {
-        if self.setup.resolver.of(&claim.release).edits == EditsMode::Allow {
+        if self.setup.resolver.policy(&claim.release).edits == EditsMode::Allow {
             return false;
         }
         let mut hasher = DefaultHasher::new();
@@ -552,7 +552,7 @@ impl Validator {
     fn store(&self, row: LedgerRow, verdict: &Verdict) {
         if verdict.outcome == EditOutcome::Deny && self.setup.notifiers.have_receivers() {
             let (release, revision) = row.release.clone().unzip();
-            let policy = release.as_ref().map(|release| self.setup.resolver.of(release));
+            let policy = release.as_ref().map(|release| self.setup.resolver.policy(release));
             let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
             let notice = Notice {
                 namespace: row.object.namespace.as_deref().filter(|_| release.is_none()).map(str::to_owned),
@@ -582,7 +582,7 @@ fn kept_from_others(
     actor: Option<&Actor>,
 ) -> Option<Arc<Policy>> {
     let stored = index.histories().filter(|release| namespace == Some(&*release.storage));
-    let policies = stored.map(|release| resolver.of(&release.id));
+    let policies = stored.map(|release| resolver.policy(&release.id));
     let is_operator =
         |policy: &Policy| policy.operators.iter().any(|it| actor.is_some_and(|actor| it.is(actor)));
     policies.filter(|it| !it.operators.is_empty() && !is_operator(it)).max_by_key(|it| it.edits)
@@ -668,7 +668,7 @@ fn revert_plan(
     let (release, diff) = release.zip(facts.diff(grounds)).ok_or(Irreversible::Outdated)?;
     let (settled, field_manager) = (judgement.settled.as_deref(), &*case.field_manager);
     let edit = WholeEdit { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
-    revert::plan(edit, release, &resolver.of(&release.id), diff, &grounds.fields)
+    revert::plan(edit, release, &resolver.policy(&release.id), diff, &grounds.fields)
 }
 
 /// An edit that should be reverted is denied when nobody is going to revert it: the mutating webhook has been asked already.

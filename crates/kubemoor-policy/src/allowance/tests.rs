@@ -198,7 +198,7 @@ mod standing {
             let declared = chart(annotations);
             let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
             let object = declared_id();
-            let rules = policies([]).of(&release, &BTreeMap::new()).rules(&object, &Arc::new(declared));
+            let rules = policies([]).resolve(&release, &BTreeMap::new()).rules(&object, &Arc::new(declared));
             assert!(rules.standing.is_empty() && rules.flaws == flaws);
         };
         check("kubemoor.dev/allow: spec.replicas", "kubemoor.dev/allow[0]");

@@ -287,7 +287,7 @@ mod seal {
         let compiled = specs.iter().enumerate().map(|(index, spec)| policy(&format!("p{index}"), spec));
         let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
         let resolver = crate::resolver::PolicyResolver::of_policies(policies(compiled));
-        let rules = resolver.of(&release).rules(&object, &declared);
+        let rules = resolver.policy(&release).rules(&object, &declared);
         let paths = [
             "/data",
             "/data/k",

@@ -10,7 +10,7 @@ fn release(name: &str) -> ReleaseId {
 }
 
 fn resolved(specs: &[(&str, &str)]) -> Policy {
-    policies(specs.iter().map(|(name, spec)| policy(name, spec))).of(&release("web"), &Labels::new())
+    policies(specs.iter().map(|(name, spec)| policy(name, spec))).resolve(&release("web"), &Labels::new())
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_cluster_that_does_not_match_has_no_policy() {
         let cluster = cluster.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let defaults = policies([]).defaults().clone();
         let policies = Policies::new(defaults, &cluster, [Arc::clone(&compiled)]);
-        assert_eq!(policies.of(&release("web"), &Labels::new()).edits, expected, "{cluster:?}");
+        assert_eq!(policies.resolve(&release("web"), &Labels::new()).edits, expected, "{cluster:?}");
     };
     check(&[("env", "prod")], EditsMode::Deny);
     check(&[("env", "dev")], EditsMode::Warn);
@@ -150,59 +150,59 @@ fn a_book_knows_the_labels_of_namespaces_and_remembers() {
     let compiled = policy("p", "{edits: Deny, releases: {namespaceSelector: {matchLabels: {tier: prod}}}}");
     let labels = Labels::from([("tier".to_owned(), "prod".to_owned())]);
     let resolver = PolicyResolver::of_policies(policies([compiled]));
-    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
-    let held = resolver.of(&release("web"));
+    assert_eq!(resolver.policy(&release("web")).edits, EditsMode::Warn);
+    let held = resolver.policy(&release("web"));
     assert!(resolver.set_namespace("shop", Some(labels.clone())));
     drop(held);
     assert!(!resolver.set_namespace("shop", Some(labels)));
     let other = ReleaseId { namespace: "dev".into(), name: "web".into() };
-    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Deny);
-    assert_eq!(resolver.of(&other).edits, EditsMode::Warn);
-    assert!(Arc::ptr_eq(&resolver.of(&release("web")), &resolver.of(&release("web"))));
+    assert_eq!(resolver.policy(&release("web")).edits, EditsMode::Deny);
+    assert_eq!(resolver.policy(&other).edits, EditsMode::Warn);
+    assert!(Arc::ptr_eq(&resolver.policy(&release("web")), &resolver.policy(&release("web"))));
     assert_eq!(resolver.defaults().edits, EditsMode::Warn);
-    let held = resolver.of(&release("web"));
+    let held = resolver.policy(&release("web"));
     assert!(resolver.set_namespace("shop", None) && !resolver.set_namespace("shop", None));
     drop(held);
-    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
+    assert_eq!(resolver.policy(&release("web")).edits, EditsMode::Warn);
 }
 
 #[test]
 fn a_namespace_of_which_nobody_holds_an_answer_changes_none() {
     let labels = |tier: &str| Some(Labels::from([("tier".to_owned(), tier.to_owned())]));
     let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
-    resolver.of(&release("web"));
+    resolver.policy(&release("web"));
     assert!(!resolver.set_namespace("ci-1", labels("dev")));
     assert!(!resolver.set_namespace("ci-1", labels("prod")));
     assert!(!resolver.set_namespace("ci-1", None));
     assert!(!resolver.set_namespace("shop", labels("dev")), "the release is gone");
-    let held = resolver.of(&release("web"));
+    let held = resolver.policy(&release("web"));
     assert!(resolver.set_namespace("shop", labels("prod")));
     drop(held);
     let without = PolicyResolver::of_policies(policies([]));
-    without.of(&release("web"));
+    without.policy(&release("web"));
     assert!(!without.set_namespace("shop", labels("dev")));
 }
 
 #[test]
 fn answers_that_nobody_holds_any_more_are_dropped() {
     let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
-    let held: Vec<_> = (0..MANY).map(|number| resolver.of(&release(&format!("held-{number}")))).collect();
+    let held: Vec<_> = (0..MANY).map(|number| resolver.policy(&release(&format!("held-{number}")))).collect();
     for number in 0..10 * MANY {
-        resolver.of(&release(&format!("gone-{number}")));
+        resolver.policy(&release(&format!("gone-{number}")));
     }
     let remembered = resolver.current.read().resolved.len();
     assert!(remembered <= 2 * MANY, "{remembered}");
-    assert!(Arc::ptr_eq(&held[0], &resolver.of(&release("held-0"))));
+    assert!(Arc::ptr_eq(&held[0], &resolver.policy(&release("held-0"))));
 }
 
 #[test]
 fn new_policies_hold_for_releases_that_were_asked_for_before() {
     let resolver = PolicyResolver::of_policies(policies([policy("p", "{edits: Deny}")]));
-    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Deny);
+    assert_eq!(resolver.policy(&release("web")).edits, EditsMode::Deny);
     resolver.set_policies(policies([policy("p", "{edits: Record}")]));
-    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Record);
+    assert_eq!(resolver.policy(&release("web")).edits, EditsMode::Record);
     resolver.set_policies(policies([]));
-    assert_eq!(resolver.of(&release("web")).edits, EditsMode::Warn);
+    assert_eq!(resolver.policy(&release("web")).edits, EditsMode::Warn);
 }
 
 #[test]
@@ -238,7 +238,7 @@ mod conflict {
     fn check(specs: &[(&str, &str)], expected: &[&str]) {
         let policies = policies(specs.iter().map(|(name, spec)| policy(name, spec)));
         let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
-        let found = policies.of(&release, &Labels::new()).conflicts();
+        let found = policies.resolve(&release, &Labels::new()).conflicts();
         let line = |it: &PolicyConflict| {
             let PolicyConflict { field, policy, says, over, otherwise, why } = it;
             format!("{field}: {policy} {says}, not {over} {otherwise}: {why}")

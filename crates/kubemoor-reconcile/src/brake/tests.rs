@@ -131,7 +131,10 @@ fn tally_counts_by_namespace_and_knows_the_oldest() {
     }
     assert_eq!(tally.oldest(), at(4));
     let drifting = tally.drifting(10, None);
-    assert_eq!((drifting.of("a"), drifting.of("b"), drifting.total(), drifting.declared), (5, 0, 5, 10));
+    assert_eq!(
+        (drifting.in_namespace("a"), drifting.in_namespace("b"), drifting.total(), drifting.declared),
+        (5, 0, 5, 10)
+    );
     assert_eq!(tally.drifting(10, Some(&release("a", "x"))).total(), 3);
     for (namespace, name) in [("a", "x"), ("a", "y"), ("b", "z")] {
         tally.set(&release(namespace, name), ReleaseTally::default());

@@ -385,7 +385,7 @@ fn ruling(sealed: bool, is_lenient: bool) -> Arc<Policy> {
     let ignore = if is_lenient { "[{paths: [/data/b]}]" } else { "[]" };
     let spec = format!("{{edits: Warn, drift: Repair, seal: {seal}, ignore: {ignore}}}");
     let release = ReleaseId { namespace: NAMESPACE.into(), name: "web".into() };
-    Arc::new(policies([policy("all", &spec)]).of(&release, &Labels::new()))
+    Arc::new(policies([policy("all", &spec)]).resolve(&release, &Labels::new()))
 }
 
 /// A field of an object: `data`, `labels` or `annotations`, and its key.

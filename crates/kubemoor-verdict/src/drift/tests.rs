@@ -77,7 +77,7 @@ fn compared<R>(case: &Case<'_>, then: impl FnOnce(Option<LiveVerdict<'_>>) -> R)
     let object = case.object.clone();
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
     let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
-    let policy = policies([policy("p", case.policy)]).of(&id, &Labels::new());
+    let policy = policies([policy("p", case.policy)]).resolve(&id, &Labels::new());
     let hour = Duration::from_secs(3600);
     let Some(standing) = state::standing(&case.release, &object, hour, now) else {
         return then(None);

@@ -19,7 +19,7 @@ fn with<T>(
 ) -> T {
     let (object, declarations) = release.objects.iter().next().unwrap();
     let declared = declarations.latest.as_ref().unwrap();
-    let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
+    let policy = policies([policy("p", spec)]).resolve(&release.id, &Labels::new());
     let of = ObjectDeclaration { object, release: &release.id, declared };
     ask(&ObjectExceptions::new(of, &policy, circumstances, None, now.parse().unwrap()))
 }
@@ -145,7 +145,7 @@ fn each_autoscaler_accepted_by_the_policy_gives_its_own_range() {
     let path: Path = "/spec/replicas".parse().unwrap();
     let hpa = Actor { user: HPA.to_owned(), ..Actor::default() };
     let check = |spec: &str, autoscalers: &[Autoscaler], passing: &[i64]| {
-        let policy = policies([policy("p", spec)]).of(&release.id, &Labels::new());
+        let policy = policies([policy("p", spec)]).resolve(&release.id, &Labels::new());
         let circumstances = Circumstances { autoscalers: autoscalers.to_vec(), ..Circumstances::default() };
         let exceptions = ObjectExceptions::new(
             ObjectDeclaration { object, release: &release.id, declared },
@@ -206,7 +206,7 @@ fn deleted_autoscaler_excuses_its_leftover_replicas_but_no_user_change() {
     let release = release("");
     let (object, declarations) = release.objects.iter().next().unwrap();
     let declared = declarations.latest.as_ref().unwrap();
-    let policy = policies([]).of(&release.id, &Labels::new());
+    let policy = policies([]).resolve(&release.id, &Labels::new());
     let departed =
         Circumstances { departed: Some(DepartedAutoscaler::default()), ..Circumstances::default() };
     let alice = Actor { user: "alice".to_owned(), ..Actor::default() };

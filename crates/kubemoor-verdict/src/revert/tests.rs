@@ -393,7 +393,7 @@ fn ignoring(spec: &str) -> Policy {
     let labels = std::collections::BTreeMap::new();
     let policies = kubemoor_policy::resolver::Policies::new(policy(), &labels, [Arc::new(compiled)]);
     let release = kubemoor_declare::model::ReleaseId { namespace: "shop".into(), name: "web".into() };
-    policies.of(&release, &labels)
+    policies.resolve(&release, &labels)
 }
 
 #[test]
@@ -461,7 +461,7 @@ fn addition_below_sealed_path_is_reverted_and_other_changes_stay() {
     let sealed = crate::sample_policies::policy("p", "{seal: [{paths: [/spec]}]}");
     let resolver =
         kubemoor_policy::resolver::PolicyResolver::of_policies(crate::sample_policies::policies([sealed]));
-    let policy = resolver.of(&release.id);
+    let policy = resolver.policy(&release.id);
     let check = |edits: &[(&str, Value)], left: Option<&[(&str, Value)]>| {
         let (old, new) = (live(), edited(edits));
         let diff = diff(&object, &release, &policy, &old, &new);

@@ -49,7 +49,7 @@ impl Scene {
 
     fn edits(&self) -> EditsMode {
         let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
-        self.in_force.resolver().of(&release).edits
+        self.in_force.resolver().policy(&release).edits
     }
 }
 
@@ -139,7 +139,7 @@ fn a_volume_that_swaps_its_link_is_read_again() {
     assert_ne!(stamps, folder.stamps);
     folder.read(stamps, &in_force);
     let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
-    assert_eq!(in_force.resolver().of(&release).edits, EditsMode::Record);
+    assert_eq!(in_force.resolver().policy(&release).edits, EditsMode::Record);
 }
 
 #[test]
