@@ -171,26 +171,38 @@ impl fmt::Debug for Record {
 }
 
 /// Helm's status of a revision. Only the latest revision's matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    strum::VariantNames,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ReleaseStatus {
-    /// Helm's own `unknown`, and every word that Helm does not use.
-    Unknown,
     /// The revision is what the cluster should hold.
     Deployed,
-    /// The release was uninstalled with its history kept.
-    Uninstalled,
-    /// A later revision took the place of this one.
-    Superseded,
     /// The operation failed; the cluster may hold a part of it.
     Failed,
-    /// An uninstallation is under way.
-    Uninstalling,
     /// An installation is under way.
     PendingInstall,
     /// An upgrade is under way.
     PendingUpgrade,
     /// A rollback is under way.
     PendingRollback,
+    /// A later revision took the place of this one.
+    Superseded,
+    /// The release was uninstalled with its history kept.
+    Uninstalled,
+    /// An uninstallation is under way.
+    Uninstalling,
+    /// Helm's own `unknown`, and every word that Helm does not use.
+    Unknown,
 }
 
 impl ReleaseStatus {
@@ -200,18 +212,8 @@ impl ReleaseStatus {
         matches!(self, Self::PendingInstall | Self::PendingUpgrade | Self::PendingRollback)
     }
 
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Deployed => "deployed",
-            Self::Uninstalled => "uninstalled",
-            Self::Superseded => "superseded",
-            Self::Failed => "failed",
-            Self::Uninstalling => "uninstalling",
-            Self::PendingInstall => "pending-install",
-            Self::PendingUpgrade => "pending-upgrade",
-            Self::PendingRollback => "pending-rollback",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -219,23 +221,8 @@ impl FromStr for ReleaseStatus {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [
-            Self::Deployed,
-            Self::Uninstalled,
-            Self::Superseded,
-            Self::Failed,
-            Self::Uninstalling,
-            Self::PendingInstall,
-            Self::PendingUpgrade,
-            Self::PendingRollback,
-        ];
-        Ok(all.into_iter().find(|status| status.as_str() == text).unwrap_or(Self::Unknown))
-    }
-}
-
-impl fmt::Display for ReleaseStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        let mut all = <Self as strum::VariantArray>::VARIANTS.iter().copied();
+        Ok(all.find(|status| status.as_str() == text).unwrap_or(Self::Unknown))
     }
 }
 

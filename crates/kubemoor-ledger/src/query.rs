@@ -7,6 +7,7 @@ use kubemoor_declare::model::{NamedObject, Operation};
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_verdict::edit::EditOutcome;
 use serde::{Deserialize, Serialize};
+use strum::VariantNames as _;
 
 /// The most rows of one page.
 pub const PAGE: u32 = 1000;
@@ -93,24 +94,10 @@ pub const EDITS: [&str; 6] = [
     "Error",
 ];
 
-const RECORDS: [&str; 11] = [
-    ReleaseStatus::Deployed.as_str(),
-    ReleaseStatus::Failed.as_str(),
-    ReleaseStatus::PendingInstall.as_str(),
-    ReleaseStatus::PendingUpgrade.as_str(),
-    ReleaseStatus::PendingRollback.as_str(),
-    ReleaseStatus::Superseded.as_str(),
-    ReleaseStatus::Uninstalled.as_str(),
-    ReleaseStatus::Uninstalling.as_str(),
-    ReleaseStatus::Unknown.as_str(),
-    "record-invalid",
-    "gone",
-];
-
 /// Every outcome that a row can have.
 pub fn verdicts() -> impl Iterator<Item = &'static str> {
-    let others = [Repaired::WORDS, ExceptionEvent::WORDS, Act::WORDS].into_iter().flatten().copied();
-    EDITS.into_iter().chain(others).chain(RECORDS)
+    let others = [Repaired::VARIANTS, ExceptionEvent::VARIANTS, Act::VARIANTS, ReleaseStatus::VARIANTS];
+    EDITS.into_iter().chain(others.into_iter().flatten().copied()).chain(["record-invalid", "gone"])
 }
 
 /// The outcome of this name, in any case unless two names differ by it alone.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use strum::{IntoStaticStr, VariantNames};
 
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_helm::release::Release;
@@ -14,25 +15,8 @@ use kubemoor_verdict::edit::{FieldFinding, Grounds, Verdict};
 use kubemoor_verdict::replay;
 use kubemoor_verdict::shown::{Difference, Shown};
 
-/// An enum whose variants are the words of rows.
-macro_rules! words {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident,)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $($(#[$doc])* $variant,)* }
-
-        impl $name {
-            pub(crate) const WORDS: &[&str] = &[$(stringify!($variant)),*];
-
-            /// The word in rows.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => stringify!($variant),)* }
-            }
-        }
-    };
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum RowKind {
     Verdict,
     /// A release's latest record reached another status or revision.
@@ -64,30 +48,28 @@ pub struct GuardedObject<'a> {
     pub object: &'a ObjectId,
 }
 
-words! {
-    pub enum Repaired {
-        /// A missing object was created again.
-        Recreated,
-        /// Fields were set back to what is declared.
-        Restored,
-        /// An object was removed again, since its release dropped it meanwhile.
-        TakenBack,
-        /// The API server refused, or did not answer.
-        Failed,
-        /// It may not be repaired, and was reported.
-        Reported,
-        /// It drifts no more, and the guard did not repair it.
-        Ended,
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+pub enum Repaired {
+    /// A missing object was created again.
+    Recreated,
+    /// Fields were set back to what is declared.
+    Restored,
+    /// An object was removed again, since its release dropped it meanwhile.
+    TakenBack,
+    /// The API server refused, or did not answer.
+    Failed,
+    /// It may not be repaired, and was reported.
+    Reported,
+    /// It drifts no more, and the guard did not repair it.
+    Ended,
 }
 
-words! {
-    /// Whether an allowance begins or ends.
-    pub enum ExceptionEvent {
-        Opened,
-        /// It ran out, or was taken back.
-        Closed,
-    }
+/// Whether an allowance begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+pub enum ExceptionEvent {
+    Opened,
+    /// It ran out, or was taken back.
+    Closed,
 }
 
 /// One row, before it is sealed.
@@ -214,7 +196,7 @@ impl LedgerRow {
         Self {
             release: Some((of.release.clone(), of.revision)),
             operation,
-            verdict: repaired.as_str(),
+            verdict: repaired.into(),
             reason: "drift",
             detail: detail.to_owned(),
             fields: RowChanges::Listed(fields, 0),
@@ -237,7 +219,7 @@ impl LedgerRow {
     ) -> Self {
         let Allowance { grant, until, reason, by, version: (uid, generation), created, .. } = allowance;
         let ran_out = *until <= now;
-        let verdict = permitted.as_str();
+        let verdict: &'static str = permitted.into();
         let (time, how) = match permitted {
             // Another generation came at some later time that nothing tells.
             ExceptionEvent::Opened => (created.filter(|_| *generation <= 1).unwrap_or(now), "until"),
@@ -264,57 +246,57 @@ impl LedgerRow {
 
 impl RowKind {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Verdict => "verdict",
-            Self::Record => "record",
-            Self::Repair => "repair",
-            Self::Allowance => "allowance",
-            Self::Act => "act",
-        }
+        self.into()
     }
 }
 
-words! {
-    /// An order to the guard, or an action of the guard on itself.
-    pub enum Act {
-        Reconcile,
-        /// To repair a release no more.
-        Suspend,
-        /// To repair a release again.
-        Resume,
-        /// To judge and repair nothing.
-        Open,
-        /// To judge and repair again.
-        Close,
-        CreatePolicy,
-        /// To follow a policy that says something else.
-        ChangePolicy,
-        /// To follow a policy no more.
-        DeletePolicy,
-        /// No order: another user changed the webhook configuration that the guard maintains.
-        ChangeWebhooks,
-        /// No order: another user deleted it.
-        DeleteWebhooks,
-        /// Nothing: the guard serves another certificate, or makes the one that its replicas share.
-        RenewCertificate,
-        /// To judge other policies in a namespace, by its labels.
-        LabelNamespace,
-        /// To let an autoscaler set the replicas of a declared workload.
-        StartAutoscaling,
-        /// To let it set them in another range.
-        ChangeAutoscaling,
-        /// To guard the replicas again that an autoscaler has set.
-        StopAutoscaling,
-        /// Nothing: a guard started, with these settings.
-        Start,
-        /// Nothing: a guard was told to stop, or cannot go on.
-        Stop,
-        /// Nothing: so much drifts that the guard stopped repairs.
-        EngageBrake,
-        /// To repair again what the guard had stopped repairing.
-        ReleaseBrake,
-        /// Nothing: the guard puts repairs of a release on hold.
-        HoldRepairs,
+/// An order to the guard, or an action of the guard on itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+pub enum Act {
+    Reconcile,
+    /// To repair a release no more.
+    Suspend,
+    /// To repair a release again.
+    Resume,
+    /// To judge and repair nothing.
+    Open,
+    /// To judge and repair again.
+    Close,
+    CreatePolicy,
+    /// To follow a policy that says something else.
+    ChangePolicy,
+    /// To follow a policy no more.
+    DeletePolicy,
+    /// No order: another user changed the webhook configuration that the guard maintains.
+    ChangeWebhooks,
+    /// No order: another user deleted it.
+    DeleteWebhooks,
+    /// Nothing: the guard serves another certificate, or makes the one that its replicas share.
+    RenewCertificate,
+    /// To judge other policies in a namespace, by its labels.
+    LabelNamespace,
+    /// To let an autoscaler set the replicas of a declared workload.
+    StartAutoscaling,
+    /// To let it set them in another range.
+    ChangeAutoscaling,
+    /// To guard the replicas again that an autoscaler has set.
+    StopAutoscaling,
+    /// Nothing: a guard started, with these settings.
+    Start,
+    /// Nothing: a guard was told to stop, or cannot go on.
+    Stop,
+    /// Nothing: so much drifts that the guard stopped repairs.
+    EngageBrake,
+    /// To repair again what the guard had stopped repairing.
+    ReleaseBrake,
+    /// Nothing: the guard puts repairs of a release on hold.
+    HoldRepairs,
+}
+
+impl Act {
+    /// The word in rows.
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
