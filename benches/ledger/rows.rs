@@ -141,7 +141,7 @@ pub(crate) fn edit(
         verdict,
         reason: "drift",
         detail: String::new(),
-        fields: RowChanges::Listed(vec![change], 0),
+        fields: RowChanges { listed: vec![change], more: 0 },
         uid: format!("{tag:08x}-0000-4000-8000-000000000000"),
         facts: Some(facts(&namespace_of(release), release, tag)),
         same: None,

@@ -360,7 +360,7 @@ fn patterns() -> Vec<LedgerRow> {
             verdict: "Deny",
             reason: "drift",
             detail: String::new(),
-            fields: RowChanges::Listed(vec![change], 0),
+            fields: RowChanges { listed: vec![change], more: 0 },
             uid: format!("{number:08x}-0000-4000-8000-000000000000"),
             facts: None,
             same: None,

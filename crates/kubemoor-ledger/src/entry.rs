@@ -2,7 +2,7 @@
 //! an editor wrote, and none holds a character that a database refuses.
 
 use super::id;
-use super::row::{LedgerRow, RowChange, RowKind};
+use super::row::{LedgerRow, RowChange, RowChanges, RowKind};
 use jiff::Timestamp;
 use kubemoor_declare::model::text::shortened;
 use kubemoor_verdict::edit::{EditOutcome, VerdictReason};
@@ -128,10 +128,10 @@ impl LedgerEntry {
     /// key, values of Secrets show as nothing but masked.
     pub(super) fn seal(row: LedgerRow, id: i64, cluster: &str, key: Option<&SealingKey>) -> Self {
         let LedgerRow { release, object, actor, .. } = row;
-        let (fields, beyond) = row.fields.into_listed();
+        let RowChanges { listed, more: beyond } = row.fields;
         let own_namespace = release.as_ref().map(|(release, _)| release.namespace.clone());
         let (release, revision) = release.map(|(release, revision)| (release.name, revision)).unzip();
-        let (fields, more_fields) = seal_fields(&fields, key);
+        let (fields, more_fields) = seal_fields(&listed, key);
         let namespace = own_namespace.or_else(|| object.namespace.clone()).unwrap_or_default();
         Self {
             id,

@@ -1,8 +1,6 @@
 //! One row of the ledger, as the parts of the program create it. Values in a row are [`Shown`], so that no plain
 //! value of a Secret can be in it.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use strum::{IntoStaticStr, VariantNames};
 
@@ -10,7 +8,7 @@ use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_verdict::diff::ChangedField;
-use kubemoor_verdict::edit::{FieldFinding, Grounds, Verdict};
+use kubemoor_verdict::edit::{FieldFinding, Verdict};
 #[cfg(doc)]
 use kubemoor_verdict::replay;
 use kubemoor_verdict::shown::{Difference, Shown};
@@ -142,7 +140,9 @@ impl LedgerRow {
             verdict: verdict.outcome.as_str(),
             reason: verdict.reason.as_str(),
             detail: grounds.map(|grounds| grounds.exceptions.join("; ")).unwrap_or_default(),
-            fields: grounds.map_or_else(RowChanges::default, RowChanges::from_grounds),
+            fields: grounds
+                .map(|grounds| RowChanges::first(grounds.fields.iter().map(RowChange::from)))
+                .unwrap_or_default(),
             ..Self::about_edit(time, RowKind::Verdict, edit)
         }
     }
@@ -199,7 +199,7 @@ impl LedgerRow {
             verdict: repaired.into(),
             reason: "drift",
             detail: detail.to_owned(),
-            fields: RowChanges::Listed(fields, 0),
+            fields: RowChanges { listed: fields, more: 0 },
             ..Self::about(time, RowKind::Repair, of.object.clone())
         }
     }
@@ -234,10 +234,7 @@ impl LedgerRow {
             actor: by.clone(),
             verdict,
             detail: words.join("; "),
-            fields: RowChanges::Listed(
-                grant.paths().take(FIELDS).map(change).collect(),
-                grant.paths().count().saturating_sub(FIELDS),
-            ),
+            fields: RowChanges::first(grant.paths().collect::<Vec<_>>().into_iter().map(change)),
             same: Some(format!("{uid} {generation} {verdict}")),
             ..Self::about(time, RowKind::Allowance, object.clone())
         }
@@ -304,12 +301,11 @@ impl Act {
 /// way to fill the memory.
 const FIELDS: usize = 100;
 
-#[derive(Clone, Debug)]
-pub enum RowChanges {
-    /// Those of a verdict, which are put into words when the row is sealed.
-    Grounds(Arc<Grounds>),
-    /// These, and so many more that are not kept.
-    Listed(Vec<RowChange>, usize),
+/// The first fields of a row, and how many more there are.
+#[derive(Clone, Debug, Default)]
+pub struct RowChanges {
+    pub listed: Vec<RowChange>,
+    pub more: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -330,31 +326,12 @@ impl RowChanges {
             let values = [&change.declared, &change.old, &change.new].map(Option::as_ref);
             RowChange::from(&FieldFinding::new(object, &change.path, values))
         };
-        Self::Listed(changes.iter().take(FIELDS).map(of).collect(), changes.len().saturating_sub(FIELDS))
+        Self::first(changes.iter().map(of))
     }
 
-    /// The fields of a verdict. Of many only the first are kept.
-    fn from_grounds(grounds: &Arc<Grounds>) -> Self {
-        match grounds.fields.len().checked_sub(FIELDS) {
-            Some(more) => {
-                Self::Listed(grounds.fields.iter().take(FIELDS).map(RowChange::from).collect(), more)
-            }
-            None => Self::Grounds(Arc::clone(grounds)),
-        }
-    }
-
-    /// The fields in words, and the number of further ones.
-    pub(crate) fn into_listed(self) -> (Vec<RowChange>, usize) {
-        match self {
-            Self::Grounds(grounds) => (grounds.fields.iter().map(RowChange::from).collect(), 0),
-            Self::Listed(changes, more) => (changes, more),
-        }
-    }
-}
-
-impl Default for RowChanges {
-    fn default() -> Self {
-        Self::Listed(Vec::new(), 0)
+    fn first(changes: impl ExactSizeIterator<Item = RowChange>) -> Self {
+        let more = changes.len().saturating_sub(FIELDS);
+        Self { listed: changes.take(FIELDS).collect(), more }
     }
 }
 
