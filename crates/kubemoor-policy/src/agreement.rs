@@ -35,7 +35,7 @@ pub struct LastAgreement {
 
 /// A statement about a declaration under the guard's key: it reveals nothing about the values, and cannot be made
 /// without the key.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StatementMark([u8; 16]);
 
 /// An object that was seen alive with its release's annotations.
@@ -159,12 +159,6 @@ fn few(mut paths: Vec<String>) -> Vec<String> {
         paths.dedup();
     }
     paths
-}
-
-impl fmt::Debug for StatementMark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StatementMark(..)")
-    }
 }
 
 /// The most values that are kept of one object, and the most characters of a path. Dry runs are repeated for others.

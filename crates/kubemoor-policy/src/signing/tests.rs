@@ -22,7 +22,7 @@ fn mark_counts_for_its_key_purpose_and_parts_alone() {
     }
     assert!(!SigningKey::new([8; 32]).is_mark(&mark, "a", &[b"one", b"two"]));
     assert!(!key.is_mark(&mark[..31], "a", &[b"one", b"two"]) && !key.is_mark(&[], "a", &[b"one", b"two"]));
-    assert_eq!(format!("{key:?}"), "SigningKey(..)");
+    assert_eq!(format!("{key:?}"), "SigningKey(SecretBox<[u8; 32]>([REDACTED]))");
 }
 
 mod order {

@@ -7,7 +7,6 @@
 //! requests a certificate without requiring one, and proves only that the client holds its key. A client with
 //! a certificate of another authority counts as one without.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,19 +29,21 @@ use kubemoor_declare::model::Actor;
 const AUTHENTICATED: &str = "system:authenticated";
 
 /// The authority of the API server's certificate.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ClientAuthority(pub(super) Arc<dyn ClientCertVerifier>);
 
 /// The authorities of users' certificates; `None` until one is adopted. Clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct UserAuthority(Arc<ArcSwapOption<KnownAuthorities>>);
 
+#[derive(Debug)]
 struct KnownAuthorities {
     pem: String,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
 /// Asks clients for a certificate once an authority is known.
+#[derive(Debug)]
 pub(super) struct CertificateRequest {
     authority: UserAuthority,
     provider: CryptoProvider,
@@ -57,12 +58,6 @@ impl ClientAuthority {
             roots.add(certificate).map_err(|error| TlsError::parse(path, &error))?;
         }
         verifier(path, roots).map(Self)
-    }
-}
-
-impl fmt::Debug for ClientAuthority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientAuthority")
     }
 }
 
@@ -170,12 +165,6 @@ impl ClientCertVerifier for CertificateRequest {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-impl fmt::Debug for CertificateRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CertificateRequest")
     }
 }
 
