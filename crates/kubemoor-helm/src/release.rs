@@ -471,15 +471,6 @@ pub const MAX_OBJECTS: usize = 10_000;
 /// The most memory that the declared fields of one release may take, in bytes.
 pub const MAX_WEIGHT: usize = 12 << 20;
 
-/// A release declares more than is kept of one: it is not judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Excess {
-    #[error("its manifest declares more than {MAX_OBJECTS} objects, so nothing of it is judged")]
-    Objects,
-    #[error("its declared fields take more than {MAX_WEIGHT} bytes, so nothing of it is judged")]
-    Weight,
-}
-
 pub struct Assembled {
     pub release: Release,
     /// The documents of the latest manifest that are no objects.
@@ -512,8 +503,10 @@ struct Assembly<'a> {
 /// Why nothing is kept of a record that is believed.
 #[derive(Debug, thiserror::Error)]
 enum Unkept {
-    #[error(transparent)]
-    Excess(#[from] Excess),
+    #[error("its manifest declares more than {MAX_OBJECTS} objects, so nothing of it is judged")]
+    Objects,
+    #[error("its declared fields take more than {MAX_WEIGHT} bytes, so nothing of it is judged")]
+    Weight,
     #[error(transparent)]
     Record(#[from] RecordError),
 }
@@ -608,10 +601,10 @@ impl Assembly<'_> {
     }
 
     fn read(&self, payload: &Payload, record: &Record) -> Result<Found, Unkept> {
-        Ok(payload.with_text(record, |text| self.find(text, record.apply_method))??)
+        payload.with_text(record, |text| self.find(text, record.apply_method))?
     }
 
-    fn find(&self, manifest: &str, method: ApplyMethod) -> Result<Found, Excess> {
+    fn find(&self, manifest: &str, method: ApplyMethod) -> Result<Found, Unkept> {
         let (mut objects, mut excess, mut weight) = (Vec::new(), None, 0_usize);
         let skipped = manifest::each(manifest, |written| {
             let (object, mut document) = placed(&self.id, written.value, self.catalog);
@@ -626,8 +619,8 @@ impl Assembly<'_> {
             weight = weight.saturating_add(declared.weight());
             objects.push((Arc::new(object), Arc::new(declared)));
             excess = match (objects.len() > MAX_OBJECTS, weight > MAX_WEIGHT) {
-                (true, _) => Some(Excess::Objects),
-                (false, true) => Some(Excess::Weight),
+                (true, _) => Some(Unkept::Objects),
+                (false, true) => Some(Unkept::Weight),
                 (false, false) => return ControlFlow::Continue(()),
             };
             ControlFlow::Break(())

@@ -342,7 +342,7 @@ fn release_that_declares_too_much_is_told_and_not_judged() {
     let many: String = (0..=MAX_OBJECTS).map(object).collect();
     let text = "a".repeat(MAX_WEIGHT / 6);
     let long: String = (0..8).map(|number| format!("{}data: {{a: {text}}}\n", object(number))).collect();
-    for (manifest, reason) in [(&many, Excess::Objects), (&long, Excess::Weight)] {
+    for (manifest, reason) in [(&many, Unkept::Objects), (&long, Unkept::Weight)] {
         let given = SampleRecord { manifest, ..SampleRecord::default() };
         let release = assembled(given, None);
         assert_eq!(release.invalid.unwrap().reason, reason.to_string());
