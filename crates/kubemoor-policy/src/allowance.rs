@@ -16,8 +16,7 @@ use jiff::{RoundMode, SignedDuration, Timestamp, Unit, Zoned, ZonedRound};
 use crate::flaw::{Flaw, FlawReason, Flaws};
 use crate::mask::Mask;
 use crate::pattern::Pattern;
-use crate::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS, ScheduleSpec};
-use crate::selector::PolicySubject;
+use crate::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS, ScheduleSpec, SubjectSpec};
 use crate::spelling;
 use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
@@ -269,7 +268,7 @@ pub struct StandingAllowance {
     /// Its end; never if `None`.
     pub until: Option<Timestamp>,
     /// The users who may make the changes; all users if empty.
-    pub subjects: Vec<PolicySubject>,
+    pub subjects: Vec<SubjectSpec>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use crate::mask::{self, Mask};
 use crate::pattern::Pattern;
 use crate::resource::{
     AllowRule, DriftPolicy, DriftPolicySpec, IgnoreRule, LabelSelector, MAX_ALL_PATHS, MAX_CRON, MAX_PATHS,
-    MAX_REGEX, MAX_REGEXES, MAX_RULES, MAX_SELECTOR, SealRule, StoragePair, TargetSpec,
+    MAX_REGEX, MAX_REGEXES, MAX_RULES, MAX_SELECTOR, SealRule, StoragePair, SubjectSpec, TargetSpec,
 };
-use crate::selector::{Globs, PolicySubject, Regexes, RuleTarget, Selector, compile_subjects, is_plain_text};
+use crate::selector::{Globs, Regexes, RuleTarget, Selector, compile_subjects, is_plain_text};
 use crate::spelling;
 use kubemoor_declare::model::{ReleaseId, is_dns_label};
 use kubemoor_helm::manifest;
@@ -29,8 +29,8 @@ pub struct Compiled {
     pub spec: DriftPolicySpec,
     /// SHA-256 of its `spec`, by which two states of a policy are told apart.
     pub digest: [u8; 32],
-    pub exempt: Vec<PolicySubject>,
-    pub operators: Vec<PolicySubject>,
+    pub exempt: Vec<SubjectSpec>,
+    pub operators: Vec<SubjectSpec>,
     /// The namespaces that may hold records of others: pairs of both.
     pub storage: Vec<(String, String)>,
     /// Kinds that do not exist while similar ones do: where they stand, and what is wrong.

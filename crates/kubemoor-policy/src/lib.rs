@@ -32,8 +32,8 @@ use crate::compile::Compiled;
 use crate::flaw::Flaw;
 use crate::mask::{Mask, Seal};
 use crate::pattern::PatternTrie;
-use crate::resource::AllowedAutoscalers;
-use crate::selector::{PolicySubject, RuleTarget};
+use crate::resource::{AllowedAutoscalers, SubjectSpec};
+use crate::selector::RuleTarget;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_declare::path::Path;
 use kubemoor_helm::release::DeclaredObject;
@@ -54,9 +54,9 @@ pub struct Policy {
     pub repair: RepairRights,
     /// The autoscalers that may change replicas, if a policy sets them.
     pub autoscalers: Option<AllowedAutoscalers>,
-    pub exempt: Vec<PolicySubject>,
+    pub exempt: Vec<SubjectSpec>,
     /// The users who may write the release's records; all users if empty.
-    pub operators: Vec<PolicySubject>,
+    pub operators: Vec<SubjectSpec>,
     pub notify: Vec<String>,
     matched: Vec<Arc<Compiled>>,
     rules: RuleCache,

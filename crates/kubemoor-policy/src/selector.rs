@@ -409,34 +409,31 @@ fn last_line(error: &regex::Error) -> String {
     format!("the regular expression does not compile: {}", line.trim_start_matches("error: "))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum PolicySubject {
-    User(String),
-    Group(String),
-    ServiceAccount { namespace: String, name: String },
-}
-
-impl fmt::Display for PolicySubject {
+impl fmt::Display for SubjectSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::User(name) => write!(f, "User {name}"),
-            Self::Group(name) => write!(f, "Group {name}"),
-            Self::ServiceAccount { namespace, name } => write!(f, "ServiceAccount {namespace}/{name}"),
+        let Self { kind, name, namespace } = self;
+        match namespace {
+            Some(namespace) => write!(f, "{kind:?} {namespace}/{name}"),
+            None => write!(f, "{kind:?} {name}"),
         }
     }
 }
 
-impl PolicySubject {
+impl SubjectSpec {
     pub fn is(&self, actor: &Actor) -> bool {
-        match self {
-            Self::User(name) => actor.user == *name,
-            Self::Group(name) => actor.groups.contains(name),
-            Self::ServiceAccount { namespace, name } => actor.is_service_account(namespace, name),
+        match self.kind {
+            SubjectKind::User => actor.user == self.name,
+            SubjectKind::Group => actor.groups.contains(&self.name),
+            SubjectKind::ServiceAccount => self
+                .namespace
+                .as_deref()
+                .is_some_and(|namespace| actor.is_service_account(namespace, &self.name)),
         }
     }
 }
 
-pub(crate) fn compile_subjects(specs: &[SubjectSpec], at: &str, flaws: &mut Flaws) -> Vec<PolicySubject> {
+/// The subjects that are valid; an empty namespace is none.
+pub(crate) fn compile_subjects(specs: &[SubjectSpec], at: &str, flaws: &mut Flaws) -> Vec<SubjectSpec> {
     let mut subjects = Vec::with_capacity(specs.len());
     for (index, SubjectSpec { kind, name, namespace }) in specs.iter().enumerate() {
         let at = format!("{at}[{index}]");
@@ -444,21 +441,17 @@ pub(crate) fn compile_subjects(specs: &[SubjectSpec], at: &str, flaws: &mut Flaw
             flaws.add(&at, FlawReason::InvalidSubject, "the subject has no name: write the whole name");
             continue;
         }
-        match (kind, namespace.as_deref().filter(|namespace| !namespace.is_empty())) {
-            (SubjectKind::User, None) => subjects.push(PolicySubject::User(name.clone())),
-            (SubjectKind::Group, None) => subjects.push(PolicySubject::Group(name.clone())),
-            (SubjectKind::ServiceAccount, Some(namespace)) => {
-                subjects.push(PolicySubject::ServiceAccount {
-                    namespace: namespace.to_owned(),
-                    name: name.clone(),
-                });
+        let namespace = namespace.clone().filter(|namespace| !namespace.is_empty());
+        match (kind, namespace.is_some()) {
+            (SubjectKind::User | SubjectKind::Group, false) | (SubjectKind::ServiceAccount, true) => {
+                subjects.push(SubjectSpec { kind: *kind, name: name.clone(), namespace });
             }
-            (SubjectKind::ServiceAccount, None) => flaws.add(
+            (SubjectKind::ServiceAccount, false) => flaws.add(
                 &at,
                 FlawReason::InvalidSubject,
                 "a ServiceAccount is named by namespace and name: write its namespace",
             ),
-            (SubjectKind::User | SubjectKind::Group, Some(_)) => flaws.add(
+            (SubjectKind::User | SubjectKind::Group, true) => flaws.add(
                 &at,
                 FlawReason::InvalidSubject,
                 "users and groups have no namespace: leave it out, or name a ServiceAccount",

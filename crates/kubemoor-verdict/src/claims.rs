@@ -20,7 +20,7 @@ use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, Deletion};
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_policy::selector::PolicySubject;
+use kubemoor_policy::resource::SubjectSpec;
 
 /// The claims that count: of releases in the object's namespace, and of the release that the object's annotations
 /// name.
@@ -41,7 +41,7 @@ pub fn retain_operators(claims: &mut Vec<Arc<Release>>, owner: &ObjectOwner, res
     if own.operators.is_empty() || claims.iter().all(|claim| claim.id != *owner) {
         return;
     }
-    let is_writer = |subject: &PolicySubject| own.operators.contains(subject) || own.exempt.contains(subject);
+    let is_writer = |subject: &SubjectSpec| own.operators.contains(subject) || own.exempt.contains(subject);
     claims.retain(|claim| {
         let theirs = resolver.policy(&claim.id);
         // Under a laxer mode everybody may write them.

@@ -22,8 +22,7 @@ use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_policy::allowance::{Allowance, Grant, StandingAllowance};
 use kubemoor_policy::mask::{Mask, Seal};
 use kubemoor_policy::pattern::{Pattern, PatternTrie};
-use kubemoor_policy::resource::AllowedAutoscalers;
-use kubemoor_policy::selector::PolicySubject;
+use kubemoor_policy::resource::{AllowedAutoscalers, SubjectKind, SubjectSpec};
 use kubemoor_policy::{ObjectRules, Policy};
 
 #[derive(Clone, Copy, Debug)]
@@ -267,7 +266,7 @@ impl<'a> ObjectExceptions<'a> {
 
     /// Whether a user's groups decide what may differ.
     pub fn hang_on_groups(&self) -> bool {
-        let names_group = |subject: &PolicySubject| matches!(subject, PolicySubject::Group(_));
+        let names_group = |subject: &SubjectSpec| subject.kind == SubjectKind::Group;
         self.rules.standing.iter().any(|standing| standing.subjects.iter().any(names_group))
     }
 

@@ -18,7 +18,7 @@ use kubemoor_helm::index::Index;
 use kubemoor_helm::record::{Record, RecordError, ReleaseStatus, parse_record_name};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
-use kubemoor_policy::selector::PolicySubject;
+use kubemoor_policy::resource::SubjectSpec;
 
 pub struct RecordEdit<'a> {
     pub operation: Operation,
@@ -137,7 +137,7 @@ pub fn decide(
 ) -> (Verdict, Option<Falsified>) {
     let RecordFacts { revision, releases, falsified } = facts;
     let policies: Vec<_> = releases.iter().map(policy).collect();
-    let among = |subjects: &[PolicySubject]| subjects.iter().any(|subject| subject.is(actor));
+    let among = |subjects: &[SubjectSpec]| subjects.iter().any(|subject| subject.is(actor));
     let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
     let falsified = if is_stranger { Some(Falsified::Stranger) } else { *falsified };
     if falsified.is_none() {

@@ -31,7 +31,7 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::{Allowance, Grant};
 use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
-use kubemoor_policy::selector::PolicySubject;
+use kubemoor_policy::resource::{SubjectKind, SubjectSpec};
 
 /// The most declarations, and the most policies of releases of a cluster, that are remembered.
 const REMEMBERED: usize = 10_000;
@@ -295,8 +295,8 @@ fn check(
     }
 }
 
-fn are_groups(subjects: &[PolicySubject]) -> bool {
-    subjects.iter().any(|subject| matches!(subject, PolicySubject::Group(_)))
+fn are_groups(subjects: &[SubjectSpec]) -> bool {
+    subjects.iter().any(|subject| subject.kind == SubjectKind::Group)
 }
 
 impl Unreplayable {

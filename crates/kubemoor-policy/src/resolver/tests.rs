@@ -1,8 +1,7 @@
 use crate::ObjectRules;
 use crate::resolver::*;
-use crate::resource::AllowedAutoscalers;
+use crate::resource::{AllowedAutoscalers, SubjectKind, SubjectSpec};
 use crate::samples::{declared, policies, policy};
-use crate::selector::PolicySubject;
 use kubemoor_declare::model::DriftMode;
 
 fn release(name: &str) -> ReleaseId {
@@ -69,10 +68,8 @@ fn lists_are_unions() {
             "{priority: 5, exempt: [{kind: Group, name: x}, {kind: User, name: alice}], notify: [chat], ignore: [{paths: [/b]}], allow: [{name: local, paths: [/c]}]}",
         ),
     ]);
-    assert_eq!(
-        policy.exempt,
-        [PolicySubject::Group("x".to_owned()), PolicySubject::User("alice".to_owned())]
-    );
+    let subject = |kind, name: &str| SubjectSpec { kind, name: name.to_owned(), namespace: None };
+    assert_eq!(policy.exempt, [subject(SubjectKind::Group, "x"), subject(SubjectKind::User, "alice")]);
     assert_eq!(policy.notify, ["chat", "oncall"]);
     let (object, declared) =
         declared("{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}}");
