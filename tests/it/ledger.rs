@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubemoor_declare::model::{Actor, ObjectId, ReleaseId};
 use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::{EntryPage, Filter};
-use kubemoor_ledger::row::{ExceptionEvent, GuardedObject, LedgerRow, Repaired, RowChange, RowKind};
+use kubemoor_ledger::row::{ExceptionEvent, LedgerRow, Repaired, RowChange, RowKind};
 use kubemoor_ledger::store::Store;
 use kubemoor_ledger::{LedgerHandle, LedgerWriter};
 use kubemoor_policy::allowance::Allowance;
@@ -71,8 +71,7 @@ pub(crate) fn row(seconds: i64, namespace: &str, name: &str, user: &str, verdict
     let time = begin() + SignedDuration::from_secs(seconds);
     let (id, object) = (release(namespace, name), object("Deployment", namespace, name));
     let detail = format!("row {seconds}");
-    let of = GuardedObject { release: &id, revision: 7, object: &object };
-    let row = LedgerRow::repair(time, of, Repaired::Recreated, Vec::new(), &detail);
+    let row = LedgerRow::repair(time, (&id, 7), &object, Repaired::Recreated, Vec::new(), &detail);
     let actor = Actor { user: user.to_owned(), groups: vec!["people".to_owned()], ..Actor::default() };
     LedgerRow { verdict, actor, ..row }
 }
@@ -124,8 +123,8 @@ async fn a_row_comes_back_as_it_was_recorded() {
         }];
         let id = release("shop", "web");
         let time = begin() + SignedDuration::from_micros(123_456);
-        let of = GuardedObject { release: &id, revision: 7, object: &config };
-        let failed = LedgerRow::repair(time, of, Repaired::Failed, fields, "the server said \0no");
+        let failed =
+            LedgerRow::repair(time, (&id, 7), &config, Repaired::Failed, fields, "the server said \0no");
         written.ledger.record(failed);
         let node = ObjectId { namespace: None, ..object("Node", "", "n1") };
         let allowance = allowance(&node);
@@ -181,8 +180,14 @@ async fn every_writer_of_a_ledger_seals_with_its_one_key() {
                 difference: None,
             }];
             let id = release("shop", "db");
-            let of = GuardedObject { release: &id, revision: 1, object: &secret };
-            written.ledger.record(LedgerRow::repair(Timestamp::now(), of, Repaired::Restored, fields, ""));
+            written.ledger.record(LedgerRow::repair(
+                Timestamp::now(),
+                (&id, 1),
+                &secret,
+                Repaired::Restored,
+                fields,
+                "",
+            ));
             written.close().await;
         }
         let hashes: Vec<_> =

@@ -38,14 +38,6 @@ pub struct ReviewedEdit {
     pub uid: String,
 }
 
-/// An object of a release that the loop guards.
-#[derive(Clone, Copy, Debug)]
-pub struct GuardedObject<'a> {
-    pub release: &'a ReleaseId,
-    pub revision: u64,
-    pub object: &'a ObjectId,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
 pub enum Repaired {
     /// A missing object was created again.
@@ -182,7 +174,8 @@ impl LedgerRow {
     /// The loop's action on an object. `detail` is the reason of a failure and must quote no value.
     pub fn repair(
         time: Timestamp,
-        of: GuardedObject<'_>,
+        (release, revision): (&ReleaseId, u64),
+        object: &ObjectId,
         repaired: Repaired,
         fields: Vec<RowChange>,
         detail: &str,
@@ -194,13 +187,13 @@ impl LedgerRow {
             Repaired::Failed | Repaired::Reported | Repaired::Ended => None,
         };
         Self {
-            release: Some((of.release.clone(), of.revision)),
+            release: Some((release.clone(), revision)),
             operation,
             verdict: repaired.into(),
             reason: "drift",
             detail: detail.to_owned(),
             fields: RowChanges { listed: fields, more: 0 },
-            ..Self::about(time, RowKind::Repair, of.object.clone())
+            ..Self::about(time, RowKind::Repair, object.clone())
         }
     }
 

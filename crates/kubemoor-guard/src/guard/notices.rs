@@ -14,7 +14,7 @@ use super::state::LoopState;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_ledger::LedgerHandle;
-use kubemoor_ledger::row::{GuardedObject, LedgerRow, Repaired};
+use kubemoor_ledger::row::{LedgerRow, Repaired};
 use kubemoor_notify::Notifiers;
 use kubemoor_notify::message::{Notification, NotificationSubject};
 use kubemoor_policy::resolver::PolicyResolver;
@@ -97,9 +97,9 @@ impl Teller {
             return;
         };
         if self.leadership.holds() {
-            let of = GuardedObject { release, revision, object };
             let detail = format!("it drifted since {since}, and the guard did not repair it");
-            self.ledger.record(LedgerRow::repair(at, of, Repaired::Ended, Vec::new(), &detail));
+            let of = (release, revision);
+            self.ledger.record(LedgerRow::repair(at, of, object, Repaired::Ended, Vec::new(), &detail));
         }
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::Guard;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::release::Release;
-use kubemoor_ledger::row::{Act, GuardedObject, LedgerRow, Repaired, ReviewedEdit, RowChange};
+use kubemoor_ledger::row::{Act, LedgerRow, Repaired, ReviewedEdit, RowChange};
 use kubemoor_reconcile::brake::Drifting;
 use kubemoor_reconcile::drifts::ObjectDrift;
 use kubemoor_reconcile::event::{ObjectFate, Occurrence};
@@ -173,8 +173,8 @@ fn record_repair(
     object: &ObjectId,
     (repaired, fields, detail): (Repaired, Vec<RowChange>, &str),
 ) {
-    let of = GuardedObject { release: &release.id, revision: release.state.revision, object };
-    guard.ledger.record(LedgerRow::repair(Timestamp::now(), of, repaired, fields, detail));
+    let of = (&release.id, release.state.revision);
+    guard.ledger.record(LedgerRow::repair(Timestamp::now(), of, object, repaired, fields, detail));
 }
 
 fn trace(release: &Release, object: &ObjectId, drift: &ObjectDrift, outcome: &'static str) {

@@ -1,20 +1,16 @@
 use serde_json::json;
 
 use super::*;
-use crate::row::{GuardedObject, Repaired};
+use crate::row::Repaired;
 use kubemoor_declare::model::{Actor, ObjectId, ReleaseId};
 
 fn object(kind: &str) -> ObjectId {
     ObjectId::namespaced("", kind, "shop", "a")
 }
 
-fn of<'a>(release: &'a ReleaseId, object: &'a ObjectId) -> GuardedObject<'a> {
-    GuardedObject { release, revision: 2, object }
-}
-
 fn entry(object: &ObjectId, fields: Vec<RowChange>, actor: Actor) -> LedgerEntry {
     let release = ReleaseId { namespace: "apps".into(), name: "web".into() };
-    let row = LedgerRow::repair(Timestamp::now(), of(&release, object), Repaired::Restored, fields, "");
+    let row = LedgerRow::repair(Timestamp::now(), (&release, 2), object, Repaired::Restored, fields, "");
     LedgerEntry::seal(LedgerRow { actor, ..row }, 1 << 40, "east", Some(&SealingKey::new([3; 32])))
 }
 
@@ -51,7 +47,7 @@ fn row_namespace_comes_from_release_or_else_from_object() {
         ("apps", Some("shop"))
     );
     let release = ReleaseId { namespace: "".into(), name: "".into() };
-    let row = LedgerRow::repair(Timestamp::now(), of(&release, &config), Repaired::Restored, Vec::new(), "");
+    let row = LedgerRow::repair(Timestamp::now(), (&release, 2), &config, Repaired::Restored, Vec::new(), "");
     let alone = LedgerEntry::seal(LedgerRow { release: None, ..row }, 1, "east", None);
     assert_eq!((alone.namespace.as_str(), alone.release), ("shop", None));
 }
@@ -61,7 +57,7 @@ fn without_a_key_a_secret_shows_nothing() {
     let secret = object("Secret");
     let release = ReleaseId { namespace: "apps".into(), name: "web".into() };
     let fields = vec![change(&secret, "/data/password", &json!("aHVudGVyMg=="))];
-    let row = LedgerRow::repair(Timestamp::now(), of(&release, &secret), Repaired::Restored, fields, "");
+    let row = LedgerRow::repair(Timestamp::now(), (&release, 2), &secret, Repaired::Restored, fields, "");
     let entry = LedgerEntry::seal(row, 1, "east", None);
     assert_eq!(entry.fields[0].new.as_deref(), Some("(redacted)"));
 }

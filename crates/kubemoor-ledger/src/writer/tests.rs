@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::*;
 use crate::id;
-use crate::row::{GuardedObject, Repaired};
+use crate::row::Repaired;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_runtime::config;
 use tempfile::TempDir;
@@ -39,8 +39,7 @@ impl Out {
 fn row(number: usize) -> LedgerRow {
     let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
     let object = ObjectId::namespaced("", "ConfigMap", "shop", &format!("c{number}"));
-    let of = GuardedObject { release: &release, revision: 1, object: &object };
-    LedgerRow::repair(jiff::Timestamp::now(), of, Repaired::Recreated, Vec::new(), "")
+    LedgerRow::repair(jiff::Timestamp::now(), (&release, 1), &object, Repaired::Recreated, Vec::new(), "")
 }
 
 /// A ledger at this URL that keeps so many rows.
