@@ -102,6 +102,8 @@ fn publish_object(
     fate: ObjectFate,
 ) {
     let kind = drift.kind.as_str();
+    let of = (&release.id, release.state.revision);
+    let trace = |outcome| traces::repair_ended(object, of, kind, drift.since, outcome);
     match fate {
         ObjectFate::Repaired { attempts } | ObjectFate::Partly { attempts } => {
             let is_whole = matches!(fate, ObjectFate::Repaired { .. });
@@ -110,12 +112,12 @@ fn publish_object(
                 .repaired(kind, if is_whole { RepairResult::Repaired } else { RepairResult::Partly });
             guard.metrics.repaired_after(kind, Timestamp::now().duration_since(drift.since));
             publish_incident(guard, release, object, drift);
-            trace(release, object, drift, if is_whole { "repaired" } else { "partly" });
+            trace(if is_whole { "repaired" } else { "partly" });
             log_repair(release, object, drift, attempts, is_whole);
         }
         ObjectFate::Failed => {
             guard.metrics.repaired(kind, RepairResult::Failed);
-            trace(release, object, drift, "failed");
+            trace("failed");
             publish_incident(guard, release, object, drift);
             log_failure(release, object, drift);
         }
@@ -175,19 +177,6 @@ fn record_repair(
 ) {
     let of = (&release.id, release.state.revision);
     guard.ledger.record(LedgerRow::repair(Timestamp::now(), of, object, repaired, fields, detail));
-}
-
-fn trace(release: &Release, object: &ObjectId, drift: &ObjectDrift, outcome: &'static str) {
-    let repair = traces::RepairSpan {
-        object,
-        release: &release.id,
-        revision: release.state.revision,
-        drift: drift.kind.as_str(),
-        since: drift.since,
-        outcome,
-        is_failure: outcome == "failed",
-    };
-    repair.ended();
 }
 
 /// Logs the errors of a chart's annotations once.

@@ -100,20 +100,6 @@ pub struct Arrival {
     attributes: Vec<KeyValue>,
 }
 
-/// A repair that is over.
-pub struct RepairSpan<'a> {
-    pub object: &'a ObjectId,
-    pub release: &'a ReleaseId,
-    pub revision: u64,
-    /// The kind of drift, in a word of the guard's own.
-    pub drift: &'static str,
-    /// When the guard saw it.
-    pub since: Timestamp,
-    /// The outcome, in a word of the guard's own.
-    pub outcome: &'static str,
-    pub is_failure: bool,
-}
-
 impl Arrival {
     /// The arrival of a request with these headers; `None` without a collector.
     pub fn now(headers: &HeaderMap) -> Option<Self> {
@@ -152,21 +138,27 @@ impl Arrival {
     }
 }
 
-impl RepairSpan<'_> {
-    pub fn ended(self) {
-        let Some(Traces { tracer, .. }) = TRACES.get() else { return };
-        let mut attributes = names(self.object);
-        attributes.extend(named(self.release, self.revision));
-        attributes.push(KeyValue::new("kubemoor.drift", self.drift));
-        attributes.push(KeyValue::new("kubemoor.outcome", self.outcome));
-        let builder = tracer.span_builder("repair").with_kind(SpanKind::Internal);
-        let builder = builder.with_start_time(self.since).with_attributes(attributes);
-        let mut span = builder.start_with_context(tracer, &Context::new());
-        if self.is_failure {
-            span.set_status(Status::error("the object could not be repaired"));
-        }
-        span.end();
+/// Sends the span of a repair that is over, from when the guard saw the drift (`since`). The kind of drift and the outcome
+/// are words of the guard's own.
+pub fn repair_ended(
+    object: &ObjectId,
+    (release, revision): (&ReleaseId, u64),
+    drift: &'static str,
+    since: Timestamp,
+    outcome: &'static str,
+) {
+    let Some(Traces { tracer, .. }) = TRACES.get() else { return };
+    let mut attributes = names(object);
+    attributes.extend(named(release, revision));
+    attributes.push(KeyValue::new("kubemoor.drift", drift));
+    attributes.push(KeyValue::new("kubemoor.outcome", outcome));
+    let builder = tracer.span_builder("repair").with_kind(SpanKind::Internal);
+    let builder = builder.with_start_time(since).with_attributes(attributes);
+    let mut span = builder.start_with_context(tracer, &Context::new());
+    if outcome == "failed" {
+        span.set_status(Status::error("the object could not be repaired"));
     }
+    span.end();
 }
 
 fn named(release: &ReleaseId, revision: u64) -> [KeyValue; 3] {
