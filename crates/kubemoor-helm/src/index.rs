@@ -79,11 +79,11 @@ impl Index {
         if let Some(before) = &before {
             self.count(before, false);
             if after.as_ref().is_none_or(|release| release.id != before.id) {
-                self.withdraw(&before.id, stored);
+                self.enter(&before.id, stored, None);
             }
         }
         let Some(release) = after else { return };
-        self.enter(&release, stored);
+        self.enter(&release.id, stored, Some(&release));
         for (object, declarations) in release.objects.iter() {
             for declared in declarations.all() {
                 self.learn(object, declared);
@@ -109,7 +109,7 @@ impl Index {
     /// that it is installed. Of several histories any may go.
     pub fn uncontested(&self, stored: &ReleaseId) -> Option<&Arc<Release>> {
         let release = self.stored.get(stored)?;
-        self.named.get(&release.id)?.rivals().is_none().then_some(release)
+        rivals(&self.named.get(&release.id)?.histories).is_none().then_some(release)
     }
 
     /// The release for which the records at `stored` speak.
@@ -176,30 +176,13 @@ impl Index {
         }
     }
 
-    /// Counts a release among those of its name.
-    fn enter(&mut self, release: &Arc<Release>, stored: &ReleaseId) {
-        match self.named.get_mut(&release.id) {
-            Some(named) => {
-                named.histories.retain(|history| !history.is_stored_as(stored));
-                named.histories.push(Arc::clone(release));
-                named.elect();
-            }
-            None => {
-                let only = Histories { histories: vec![Arc::clone(release)], speaker: Arc::clone(release) };
-                self.named.insert(release.id.clone(), only);
-            }
-        }
-    }
-
-    /// Subtracts the declarations that the records at `stored` no longer hold as the release `id`.
-    fn withdraw(&mut self, id: &ReleaseId, stored: &ReleaseId) {
-        if let Some(named) = self.named.get_mut(id) {
-            named.histories.retain(|history| !history.is_stored_as(stored));
-            if named.histories.is_empty() {
-                self.named.remove(id);
-            } else {
-                named.elect();
-            }
+    /// Counts what the records at `stored` hold as the release `id`, if anything, among its histories.
+    fn enter(&mut self, id: &ReleaseId, stored: &ReleaseId, release: Option<&Arc<Release>>) {
+        let mut histories = self.named.remove(id).map(|named| named.histories).unwrap_or_default();
+        histories.retain(|history| !history.is_stored_as(stored));
+        histories.extend(release.cloned());
+        if let Some(named) = Histories::elect(histories) {
+            self.named.insert(id.clone(), named);
         }
     }
 }
@@ -214,23 +197,23 @@ struct Histories {
 
 impl Histories {
     /// Has the right history speak: one that is in force before one that is uninstalled, one that is believed, then the
-    /// one in the release's own namespace.
-    fn elect(&mut self) {
-        self.histories.sort_by_cached_key(|it| {
+    /// one in the release's own namespace. `None` without any.
+    fn elect(mut histories: Vec<Arc<Release>>) -> Option<Self> {
+        histories.sort_by_cached_key(|it| {
             (is_over(it), !it.state.is_known(), it.storage != it.id.namespace, it.storage.clone())
         });
-        match (self.rivals(), self.histories.first()) {
-            (Some((first, second)), _) => self.speaker = Arc::new(contested(first, second)),
-            (None, Some(only)) => self.speaker = Arc::clone(only),
-            (None, None) => {}
-        }
+        let speaker = match rivals(&histories) {
+            Some((first, second)) => Arc::new(contested(first, second)),
+            None => Arc::clone(histories.first()?),
+        };
+        Some(Self { histories, speaker })
     }
+}
 
-    /// The first two histories by which the release is installed.
-    fn rivals(&self) -> Option<(&Release, &Release)> {
-        let mut rivals = self.histories.iter().filter(|it| !is_over(it));
-        Some((rivals.next()?, rivals.next()?))
-    }
+/// The first two histories by which the release is installed.
+fn rivals(histories: &[Arc<Release>]) -> Option<(&Release, &Release)> {
+    let mut rivals = histories.iter().filter(|it| !is_over(it));
+    Some((rivals.next()?, rivals.next()?))
 }
 
 fn is_over(release: &Release) -> bool {
