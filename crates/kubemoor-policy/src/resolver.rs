@@ -208,15 +208,13 @@ impl PolicyResolver {
     /// Sets the labels of a namespace; `None` when it is gone. Returns whether an earlier answer may change by that.
     pub fn set_namespace(&self, name: &str, labels: Option<Labels>) -> bool {
         let mut current = self.current.write();
-        let before = match labels {
-            Some(labels) if current.namespaces.get(name) == Some(&labels) => return false,
-            Some(labels) => current.namespaces.insert(name.to_owned(), labels),
-            None => match current.namespaces.remove(name) {
-                None => return false,
-                before => before,
-            },
-        };
-        drop(before);
+        if current.namespaces.get(name) == labels.as_ref() {
+            return false;
+        }
+        match labels {
+            Some(labels) => drop(current.namespaces.insert(name.to_owned(), labels)),
+            None => drop(current.namespaces.remove(name)),
+        }
         let mut is_news = false;
         current.resolved.retain(|release, policy| {
             let stays = release.namespace != name;
@@ -224,11 +222,6 @@ impl PolicyResolver {
             stays
         });
         is_news
-    }
-
-    /// The labels of a namespace; none where they are not known.
-    pub fn labels_of(&self, namespace: &str) -> Labels {
-        self.known_labels(namespace).unwrap_or_default()
     }
 
     /// The labels of a namespace that is known.

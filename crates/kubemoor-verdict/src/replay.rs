@@ -658,7 +658,7 @@ impl Recording<'_> {
 
     fn release(&self, release: &ReleaseId) -> RecordedRelease {
         let [namespace, name] = [&release.namespace, &release.name].map(ToString::to_string);
-        let mut labels = self.resolver.labels_of(&namespace);
+        let mut labels = self.resolver.known_labels(&namespace).unwrap_or_default();
         let unnamed = !labels.contains_key(NAMESPACE_NAME);
         if labels.get(NAMESPACE_NAME) == Some(&namespace) {
             labels.remove(NAMESPACE_NAME);
