@@ -61,12 +61,6 @@ impl FromStr for LogFilter {
     }
 }
 
-impl fmt::Display for LogFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// At a URL, as a guard outside of the cluster is.
