@@ -206,11 +206,14 @@ pub enum WorkOutcome {
     Failed(WorkFailure),
 }
 
+/// An object as the manifest of one revision has it.
 #[derive(Debug)]
 pub struct ManifestDocument {
     pub status: ReleaseStatus,
+    /// How Helm writes the release's objects.
     pub apply_method: ApplyMethod,
     pub digest: [u8; 32],
+    /// The object as Helm sends it; `None` where the manifest has no such object.
     pub object: Option<Secret>,
 }
 

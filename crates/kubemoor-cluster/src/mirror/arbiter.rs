@@ -19,6 +19,7 @@ use crate::mirror::releases::Releases;
 use kubemoor_declare::declare::{Digest, prepare};
 use kubemoor_declare::model::{ObjectId, PROBE_MANAGER, ReleaseId};
 use kubemoor_helm::release::gvk;
+use kubemoor_reconcile::event::Secret;
 
 /// The part of a question's time that may be spent in the queue.
 const QUEUEING: f64 = 0.5;
@@ -142,7 +143,7 @@ impl Arbiter {
             release: release.clone(),
             revision: *revision,
         };
-        let document = declared.object.ok_or_else(not_declared)?;
+        let Secret(document) = declared.object.ok_or_else(not_declared)?;
         if Digest::new(&document) != *digest {
             return Err(ClusterError::Changed { release: release.clone(), revision: *revision });
         }

@@ -16,7 +16,6 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use kube::runtime::watcher::DefaultBackoff;
 use moka::future::Cache;
 use parking_lot::{Mutex, RwLock};
-use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -32,9 +31,10 @@ use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Gvk, ObjectId, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_helm::index::Index;
-use kubemoor_helm::record::{ApplyMethod, ChartSource, RecordError, ReleaseStatus};
+use kubemoor_helm::record::{ChartSource, RecordError, ReleaseStatus};
 use kubemoor_helm::release::{self, Assembled, Disbelief, Payload, RecordHead, Release};
 use kubemoor_helm::storage::Storage;
+use kubemoor_reconcile::event::{ManifestDocument, Secret};
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{Look, RecordFault, RecordMetrics};
 
@@ -874,17 +874,6 @@ impl Releases {
 /// How often a record is read again because it changed meanwhile.
 const DOCUMENT_ATTEMPTS: usize = 3;
 
-/// An object as the manifest of one revision has it. May hold secrets: has no `Debug`.
-pub struct DeclaredDocument {
-    pub revision: u64,
-    pub status: ReleaseStatus,
-    /// How Helm writes the release's objects.
-    pub apply_method: ApplyMethod,
-    pub digest: [u8; 32],
-    /// The object as Helm sends it; none where the manifest has no such object.
-    pub object: Option<Value>,
-}
-
 impl Releases {
     /// The declaration of `object` in the manifest of `revision` of `release`, read from its record now.
     pub async fn document(
@@ -893,7 +882,7 @@ impl Releases {
         revision: u64,
         object: &ObjectId,
         within: Duration,
-    ) -> Result<DeclaredDocument, ClusterError> {
+    ) -> Result<ManifestDocument, ClusterError> {
         // Calls end before the whole does, so that it is known what took so long.
         let reading = self.read_document(release, revision, object, within.mul_f64(ANSWERING));
         timeout(within, reading).await.unwrap_or_else(|_| {
@@ -913,7 +902,7 @@ impl Releases {
         revision: u64,
         object: &ObjectId,
         within: Duration,
-    ) -> Result<DeclaredDocument, ClusterError> {
+    ) -> Result<ManifestDocument, ClusterError> {
         let called = |error: ClusterError| {
             error.during(format!("revision {revision} of release {release} could not be read"))
         };
@@ -942,12 +931,11 @@ impl Releases {
                         }
                         let object =
                             payload.with_text(record, |text| release::document(&id, text, &object, &catalog));
-                        Ok(DeclaredDocument {
-                            revision: record.revision,
+                        Ok(ManifestDocument {
                             status: record.status,
                             apply_method: record.apply_method,
                             digest: record.digest,
-                            object: object.map_err(|error| unbelievable(error.to_string()))?,
+                            object: object.map_err(|error| unbelievable(error.to_string()))?.map(Secret),
                         })
                     });
                     return reading.await.map_err(called)?;

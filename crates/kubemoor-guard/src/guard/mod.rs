@@ -35,8 +35,8 @@ use kubemoor_ledger::LedgerHandle;
 use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_reconcile::event::{
-    ApiWork, Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, ManifestDocument, ObjectNews,
-    ObjectSurroundings, Secret, WorkFailure, WorkId, WorkOutcome, Write,
+    ApiWork, Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, ObjectNews, ObjectSurroundings,
+    Secret, WorkFailure, WorkId, WorkOutcome, Write,
 };
 use kubemoor_reconcile::machine::{LoopSettings, Reconciler};
 use kubemoor_reconcile::scopes::WatchScope;
@@ -565,19 +565,13 @@ async fn read_document(
     object: &ObjectId,
 ) -> Result<WorkOutcome, WorkFailure> {
     let document = guard.cluster.releases.document(release, revision, object, READ_TIME).await;
-    let document = document.map_err(|error| WorkFailure {
+    document.map(WorkOutcome::Document).map_err(|error| WorkFailure {
         fault: match error {
             ClusterError::NoRecord { .. } | ClusterError::Unbelievable { .. } => Fault::NoRecord,
             _ => Fault::Unanswered,
         },
         message: error.to_string(),
-    })?;
-    Ok(WorkOutcome::Document(ManifestDocument {
-        status: document.status,
-        apply_method: document.apply_method,
-        digest: document.digest,
-        object: document.object.map(Secret),
-    }))
+    })
 }
 
 async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result<WorkOutcome, WorkFailure> {
