@@ -259,11 +259,6 @@ pub(super) struct ContextsArgs {
     contexts: Vec<String>,
 }
 
-pub(super) struct ClusterAnswers<T> {
-    pub(super) found: Vec<(String, T)>,
-    failed: usize,
-}
-
 impl ContextsArgs {
     /// Whether only the current cluster is asked, as without the flag.
     pub(super) fn is_empty(&self) -> bool {
@@ -297,16 +292,16 @@ pub(super) async fn that_answer(clusters: Vec<(String, ClusterAccess)>) -> Vec<(
             _ => Ok(access),
         }
     };
-    each(clusters, ANSWER, ask).await.found
+    each(clusters, ANSWER, ask).await.0
 }
 
-/// Asks each cluster, which may take the time `within`; says on standard error which ones failed, and why. The answers
-/// are in the order of the clusters.
+/// Asks each cluster, which may take the time `within`; says on standard error which ones failed, and why. Gives the
+/// answers in the order of the clusters, and the error of a command whose answer lacks clusters.
 pub(super) async fn each<T>(
     clusters: Vec<(String, ClusterAccess)>,
     within: Duration,
     ask: impl AsyncFn(&str, ClusterAccess) -> anyhow::Result<T>,
-) -> ClusterAnswers<T> {
+) -> (Vec<(String, T)>, Option<anyhow::Error>) {
     let ask = &ask;
     let asked = clusters.into_iter().map(|(name, access)| async move {
         let answer = match tokio::time::timeout(within, ask(&name, access)).await {
@@ -316,29 +311,20 @@ pub(super) async fn each<T>(
         (name, answer)
     });
     let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).collect().await;
-    let mut all = ClusterAnswers { found: Vec::new(), failed: 0 };
+    let (clusters, mut found) = (answers.len(), Vec::new());
     for (name, answer) in answers {
         match answer {
-            Ok(answer) => all.found.push((name, answer)),
-            Err(error) => {
-                warn(&format!("{name}: {error:#}"));
-                all.failed += 1;
-            }
+            Ok(answer) => found.push((name, answer)),
+            Err(error) => warn(&format!("{name}: {error:#}")),
         }
     }
-    all
-}
-
-impl<T> ClusterAnswers<T> {
-    /// The error of a command whose answer lacks clusters; `None` if the answer is complete.
-    pub(super) fn incomplete(&self) -> Option<anyhow::Error> {
-        let (failed, clusters) = (self.failed, self.found.len() + self.failed);
-        (failed > 0).then(|| {
-            anyhow::anyhow!(
-                "the answer is incomplete: {failed} of {clusters} clusters could not be read, see above"
-            )
-        })
-    }
+    let failed = clusters - found.len();
+    let incomplete = (failed > 0).then(|| {
+        anyhow::anyhow!(
+            "the answer is incomplete: {failed} of {clusters} clusters could not be read, see above"
+        )
+    });
+    (found, incomplete)
 }
 
 /// The name of the guard's Service in the chart, and so of the guard's Lease.

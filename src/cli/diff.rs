@@ -156,9 +156,7 @@ async fn compare_clusters(args: Args) -> anyhow::Result<CommandOutcome> {
             let ask = async |name: &str, access: ClusterAccess| {
                 scope.compare(connection::connect_by(&access).await?, Some(name)).await
             };
-            let answers = each(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await;
-            let incomplete = answers.incomplete();
-            (answers.found, incomplete)
+            each(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await
         }
     };
     print(&args, &reports)?;

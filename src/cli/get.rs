@@ -200,12 +200,11 @@ async fn list_everywhere(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
         let (_, _, rows) = args.read(connection::connect_by(&access).await?, Some(name)).await?;
         Ok(rows)
     };
-    let answers = each(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await;
-    let incomplete = answers.incomplete();
+    let (found, incomplete) = each(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await;
     let of_cluster = |(cluster, rows): (String, Vec<ListedRelease>)| {
         rows.into_iter().map(move |row| InCluster { cluster: cluster.clone(), row })
     };
-    let rows: Vec<_> = answers.found.into_iter().flat_map(of_cluster).collect();
+    let rows: Vec<_> = found.into_iter().flat_map(of_cluster).collect();
     let outcome = print(&args.list, &rows, "releases", args.namespaces.named())?;
     incomplete.map_or(Ok(outcome), Err)
 }
