@@ -41,7 +41,7 @@ use kubemoor_guard::webhook::review;
 use kubemoor_guard::webhook::validate::{Setup, Validator};
 use kubemoor_helm::index::Index;
 use kubemoor_ledger::LedgerHandle;
-use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
+use kubemoor_ledger::row::Act;
 use kubemoor_notify::{self as notify, Notifiers, Worker};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
@@ -205,9 +205,7 @@ impl Services {
         let (certificates, stop) = (self.certificates.clone(), self.stop.clone());
         let ledger = self.ledger.clone();
         let renewed = move |until: Timestamp| {
-            let edit = ReviewedEdit::watched(history::guard(), None);
-            let row = LedgerRow::act(Timestamp::now(), edit, None, Act::RenewCertificate);
-            ledger.record(LedgerRow { detail: format!("from files: valid until {until}"), ..row });
+            history::record(&ledger, Act::RenewCertificate, format!("from files: valid until {until}"));
         };
         parts.spawn("the certificate's renewal", async move { certificates.keep(renewed, stop).await });
         if let Some(folder) = folder {
@@ -259,11 +257,11 @@ impl Run {
         let failed = tokio::select! {
             signal = signals.next() => {
                 tracing::info!("{signal}: finishing what is under way");
-                history::record_stop(&self.services.ledger, signal);
+                history::record(&self.services.ledger, Act::Stop, signal.to_owned());
                 None
             }
             error = self.parts.ended() => {
-                history::record_stop(&self.services.ledger, &format!("{error:#}"));
+                history::record(&self.services.ledger, Act::Stop, format!("{error:#}"));
                 Some(error)
             }
         };

@@ -45,10 +45,6 @@ pub(super) fn record_start(ledger: &LedgerHandle, settings: &Settings, folder: O
     record(ledger, Act::Start, told.join("; "));
 }
 
-pub(super) fn record_stop(ledger: &LedgerHandle, why: &str) {
-    record(ledger, Act::Stop, why.to_owned());
-}
-
 /// The settings that decide what is enforced, those without bound last.
 fn enforced(settings: &Settings) -> Vec<String> {
     let Settings { edits, drift, operation_timeout, ledger, ledger_age, ledger_rows, .. } = settings;
@@ -73,13 +69,11 @@ fn enforced(settings: &Settings) -> Vec<String> {
     told
 }
 
-pub(super) fn guard() -> ObjectId {
+/// Records what the guard itself does.
+pub(super) fn record(ledger: &LedgerHandle, act: Act, detail: String) {
     let name = hostname::get().unwrap_or_default().to_string_lossy().into_owned();
-    ObjectId::cluster_scoped("", "Guard", &name)
-}
-
-fn record(ledger: &LedgerHandle, act: Act, detail: String) {
-    let row = LedgerRow::act(Timestamp::now(), ReviewedEdit::watched(guard(), None), None, act);
+    let guard = ObjectId::cluster_scoped("", "Guard", &name);
+    let row = LedgerRow::act(Timestamp::now(), ReviewedEdit::watched(guard, None), None, act);
     ledger.record(LedgerRow { detail, ..row });
 }
 
