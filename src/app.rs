@@ -13,7 +13,6 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use anyhow::Context;
 use http::{Request, Response};
@@ -27,6 +26,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use self::cluster::ClusterWork;
 use self::settings::Settings;
 use kubemoor_cluster::mirror::directory;
 use kubemoor_cluster::mirror::policies::InForce;
@@ -42,7 +42,7 @@ use kubemoor_guard::webhook::validate::{Setup, Validator};
 use kubemoor_helm::index::Index;
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::row::Act;
-use kubemoor_notify::{self as notify, Notifiers, Worker};
+use kubemoor_notify::{self as notify, Notifiers};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::callers::{CallerSecrets, follow_tokens, read_tokens};
@@ -70,15 +70,6 @@ struct Services {
     readiness: Readiness,
     /// Stops the guard's own work.
     stop: CancellationToken,
-}
-
-struct Run {
-    services: Services,
-    worker: Option<Worker>,
-    users: Authenticator,
-    /// Tells the ledger's writer the cluster's name, so that it begins; `None` once that was done.
-    naming: Option<oneshot::Sender<String>>,
-    parts: Parts,
 }
 
 /// Serves until SIGTERM or SIGINT, then finishes what is under way. A second signal ends the process at once.
@@ -143,6 +134,7 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
     let asked = answerer.clone();
     let answer = move |peer: Peer, request| asked.clone().answer(peer.address, request);
     parts.spawn("the webhook", server::serve(port, answer, Limits::default(), serving.clone()));
+    // By which the ledger's writer learns the cluster's name, so that it begins.
     let (naming, named) = oneshot::channel();
     let naming = match &settings.cluster_name {
         Some(name) => {
@@ -169,13 +161,14 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
         stop,
     };
     services.follow_files(folder, &mut parts);
-    let settings = Arc::clone(&services.settings);
-    let mut run = Run { services, worker: Some(worker), users, naming, parts };
-    match &settings.store {
-        Some(path) => run.directory(path, &records)?,
-        None => run.cluster(renewal).await?,
+    match &services.settings.store {
+        Some(path) => services.serve_directory(path, &records, naming)?,
+        None => {
+            let work = ClusterWork { services: services.clone(), renewal, worker: Some(worker), naming };
+            work.begin(&users, &mut parts).await?;
+        }
     }
-    let ended = run.until_told(serving, closing, settings.shutdown_delay()).await;
+    let ended = services.until_told(parts, serving, closing).await;
     traces::finish().await;
     ended
 }
@@ -214,10 +207,13 @@ impl Services {
             parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
         }
     }
-}
 
-impl Run {
-    fn directory(&mut self, path: &Path, releases: &ReadinessCondition) -> anyhow::Result<()> {
+    fn serve_directory(
+        &self,
+        path: &Path,
+        releases: &ReadinessCondition,
+        naming: Option<oneshot::Sender<String>>,
+    ) -> anyhow::Result<()> {
         let catalog = Catalog::with_core();
         let directory = directory::load(path, &catalog)?;
         for unreadable in &directory.unreadable {
@@ -236,8 +232,8 @@ impl Run {
         }
         tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
         let source = ReleaseSource::Fixed(RwLock::new(index));
-        self.services.answerer.begin(self.services.setup(source));
-        if let Some(naming) = self.naming.take() {
+        self.answerer.begin(self.setup(source));
+        if let Some(naming) = naming {
             let _ = naming.send(format!("dir:{}", path.display()));
         }
         releases.met();
@@ -248,35 +244,35 @@ impl Run {
     /// then the ledger. Answering goes on for the delay, since a Service or a load balancer notices only after a moment
     /// that this replica is not ready any more.
     async fn until_told(
-        mut self,
+        self,
+        mut parts: Parts,
         serving: ServerShutdown,
         closing: CancellationToken,
-        shutdown_delay: Duration,
     ) -> anyhow::Result<()> {
         let mut signals = Signals::new()?;
         let failed = tokio::select! {
             signal = signals.next() => {
                 tracing::info!("{signal}: finishing what is under way");
-                history::record(&self.services.ledger, Act::Stop, signal.to_owned());
+                history::record(&self.ledger, Act::Stop, signal.to_owned());
                 None
             }
-            error = self.parts.ended() => {
-                history::record(&self.services.ledger, Act::Stop, format!("{error:#}"));
+            error = parts.ended() => {
+                history::record(&self.ledger, Act::Stop, format!("{error:#}"));
                 Some(error)
             }
         };
-        self.services.readiness.condition("serving").unmet("it is shutting down");
+        self.readiness.condition("serving").unmet("it is shutting down");
         serving.leaving.cancel();
-        self.services.stop.cancel();
+        self.stop.cancel();
         let finish = async {
             if failed.is_none() {
-                tokio::time::sleep(shutdown_delay).await;
+                tokio::time::sleep(self.settings.shutdown_delay()).await;
             }
             serving.stop.cancel();
             // Parts that still work may record.
-            self.parts.all_but(1).await;
+            parts.all_but(1).await;
             closing.cancel();
-            self.parts.all_but(0).await;
+            parts.all_but(0).await;
         };
         tokio::select! {
             () = finish => {}

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::history::{History, keep_emergency, keep_policy, keep_relabelling, name_ledger, obey_emergency};
 use super::registrar::{Registrar, note_unlabelled_namespaces};
 use super::settings::Settings;
-use super::{Halt, Parts, Run, Services, follow};
+use super::{Halt, Parts, Services, follow};
 use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::{self, ClusterConnection};
@@ -30,7 +30,7 @@ use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::{Namespaces, PolicyWatch};
 use kubemoor_cluster::mirror::releases::{IndexHealth, Releases};
 use kubemoor_guard::LiveCluster;
-use kubemoor_guard::admin::ReadinessCondition;
+use kubemoor_guard::admin::{Authenticator, ReadinessCondition};
 use kubemoor_guard::guard::Guard;
 use kubemoor_guard::guard::announce::EventPublisher;
 use kubemoor_guard::guard::fleet::FleetWriter;
@@ -67,11 +67,13 @@ const WITNESSED: usize = 1024;
 /// The pause between attempts to read what an earlier guard knew.
 const RETRY: Duration = Duration::from_secs(5);
 
-struct ClusterWork {
-    services: Services,
-    renewal: Option<Renewal>,
-    worker: Option<Worker>,
-    naming: Option<oneshot::Sender<String>>,
+/// All that serves a cluster.
+pub(super) struct ClusterWork {
+    pub(super) services: Services,
+    pub(super) renewal: Option<Renewal>,
+    pub(super) worker: Option<Worker>,
+    /// Tells the ledger's writer the cluster's name; `None` once that was done.
+    pub(super) naming: Option<oneshot::Sender<String>>,
 }
 
 /// The handles that the parts share once a cluster answers.
@@ -84,14 +86,14 @@ struct ClusterHandles {
     open: watch::Receiver<Option<bool>>,
 }
 
-impl Run {
-    pub(super) async fn cluster(&mut self, renewal: Option<Renewal>) -> anyhow::Result<()> {
+impl ClusterWork {
+    pub(super) async fn begin(mut self, users: &Authenticator, parts: &mut Parts) -> anyhow::Result<()> {
         // Only the kubeconfig can be wrong here; the rest waits for the API server.
         let connection = connection::connect(self.services.settings.kubeconfig.as_deref()).await?;
-        let users = self.users.trust(connection.client.clone());
+        let users = users.trust(connection.client.clone());
         let followed =
             access::follow_user_authority(connection.client.clone(), users, self.services.stop.child_token());
-        self.parts.spawn("following the authorities of users", followed);
+        parts.spawn("following the authorities of users", followed);
         let readiness = &self.services.readiness;
         for name in ["records", "policies"] {
             readiness.condition(name).unmet("the API server has not answered yet");
@@ -103,19 +105,11 @@ impl Run {
         readiness.condition("statuses").met();
         readiness.condition("labels").met();
         // All parts that follow the cluster stop together.
-        let stop = self.services.stop.child_token();
-        let work = ClusterWork {
-            services: Services { stop, ..self.services.clone() },
-            renewal,
-            worker: self.worker.take(),
-            naming: self.naming.take(),
-        };
-        self.parts.try_spawn("following the cluster", work.run(connection));
+        self.services.stop = self.services.stop.child_token();
+        parts.try_spawn("following the cluster", self.run(connection));
         Ok(())
     }
-}
 
-impl ClusterWork {
     async fn run(mut self, connection: ClusterConnection) -> anyhow::Result<()> {
         let stop = self.services.stop.clone();
         let records = self.services.readiness.condition("records");
