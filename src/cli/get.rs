@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::connect::{
     self, CLUSTER_PATIENCE, ClusterArgs, ContextsArgs, NamespacesArgs, RecordArgs, each, warn_of_guard,
 };
-use super::list::{self, Follow, InCluster, ListArgs, ListRow, SelectorArgs, WatchArgs, changes, nothing};
+use super::list::{self, Follow, InCluster, ListArgs, ListRow, SelectorArgs, changes, nothing};
 use super::output::{BAD, GOOD, NOTE, PLAIN};
 use super::{CommandOutcome, warn};
 use kubemoor_cluster::client::allowances::defined;
@@ -38,16 +38,24 @@ enum GetResource {
     Releases(ReleasesArgs),
 }
 
+/// The flags of each list.
 #[derive(Debug, clap::Args)]
-struct AllowancesArgs {
+struct WatchedListArgs {
     #[command(flatten)]
     list: ListArgs,
 
     #[command(flatten)]
     selector: SelectorArgs,
 
+    /// Print the list, then each row that is new or changes
+    #[arg(long, short = 'w')]
+    watch: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct AllowancesArgs {
     #[command(flatten)]
-    watch: WatchArgs,
+    what: WatchedListArgs,
 
     #[command(flatten)]
     namespaces: NamespacesArgs,
@@ -59,13 +67,7 @@ struct AllowancesArgs {
 #[derive(Debug, clap::Args)]
 struct PoliciesArgs {
     #[command(flatten)]
-    list: ListArgs,
-
-    #[command(flatten)]
-    selector: SelectorArgs,
-
-    #[command(flatten)]
-    watch: WatchArgs,
+    what: WatchedListArgs,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -74,13 +76,7 @@ struct PoliciesArgs {
 #[derive(Debug, clap::Args)]
 struct ReleasesArgs {
     #[command(flatten)]
-    list: ListArgs,
-
-    #[command(flatten)]
-    selector: SelectorArgs,
-
-    #[command(flatten)]
-    watch: WatchArgs,
+    what: WatchedListArgs,
 
     /// Only releases in this state: drifted, in-sync, not-guarded, or another reason of the list; may be repeated
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = parse_state)]
@@ -110,11 +106,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
 
 /// Prints the allowances; with `--watch` also each that comes, changes or goes.
 async fn list_allowances(args: AllowancesArgs) -> anyhow::Result<CommandOutcome> {
-    let AllowancesArgs { list, selector, watch, namespaces, cluster } = args;
+    let AllowancesArgs { what: WatchedListArgs { list, selector, watch }, namespaces, cluster } = args;
     let (connection, namespace) = namespaces.open(cluster.connect().await?, None).await;
     let (namespace, labels) = (namespace.as_deref(), selector.labels.as_deref());
     let rows = exceptions::read(&connection, namespace, labels, Timestamp::now()).await?;
-    if !watch.watch {
+    if !watch {
         return print(&list, &rows, "allowances", namespace);
     }
     let mut follow = Follow::begin(list, &rows, namespace)?;
@@ -133,12 +129,12 @@ async fn list_allowances(args: AllowancesArgs) -> anyhow::Result<CommandOutcome>
 
 /// Prints the policies; with `--watch` also each that comes, changes or goes.
 async fn list_policies(args: PoliciesArgs) -> anyhow::Result<CommandOutcome> {
-    let PoliciesArgs { list, selector, watch, cluster } = args;
+    let PoliciesArgs { what: WatchedListArgs { list, selector, watch }, cluster } = args;
     let connection = cluster.connect().await?;
     let labels = selector.labels.as_deref();
     warn_of_guard(&connection, None, None).await;
     let rows = policies::read(&connection, labels).await?;
-    if !watch.watch {
+    if !watch {
         return print(&list, &rows, "policies", None);
     }
     let mut follow = Follow::begin(list, &rows, None)?;
@@ -156,15 +152,16 @@ async fn list_policies(args: PoliciesArgs) -> anyhow::Result<CommandOutcome> {
 /// Prints the releases; with `--watch` also each whose status comes, changes or goes.
 async fn list_releases(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
     let (reader, namespace, rows) = args.read(args.cluster.connect().await?, None).await?;
-    let (namespace, labels) = (namespace.as_deref(), args.selector.labels.as_deref());
-    if !args.watch.watch {
-        return print(&args.list, &rows, "releases", namespace);
+    let WatchedListArgs { list, selector, watch } = &args.what;
+    let (namespace, labels) = (namespace.as_deref(), selector.labels.as_deref());
+    if !watch {
+        return print(list, &rows, "releases", namespace);
     }
     let mut selected = match labels {
         Some(labels) => reader.labelled(namespace, labels).await?,
         None => Default::default(),
     };
-    let mut follow = Follow::begin(args.list.clone(), &rows, namespace)?;
+    let mut follow = Follow::begin(list.clone(), &rows, namespace)?;
     let (resource, doing) = (guarded::resource(), "watch the GuardedReleases");
     changes(&reader.connection, (&resource, namespace, None), doing, async |object, is_gone| {
         let Some(guarded) = guarded::typed(object) else { return Ok(true) };
@@ -193,7 +190,7 @@ async fn list_releases(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
 
 /// Prints the releases of several clusters. One that fails does not affect the others.
 async fn list_everywhere(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
-    if args.watch.watch {
+    if args.what.watch {
         bail!("--watch follows one cluster: name it with --context");
     }
     let ask = async |name: &str, access: ClusterAccess| {
@@ -205,7 +202,7 @@ async fn list_everywhere(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
         rows.into_iter().map(move |row| InCluster { cluster: cluster.clone(), row })
     };
     let rows: Vec<_> = found.into_iter().flat_map(of_cluster).collect();
-    let outcome = print(&args.list, &rows, "releases", args.namespaces.named())?;
+    let outcome = print(&args.what.list, &rows, "releases", args.namespaces.named())?;
     incomplete.map_or(Ok(outcome), Err)
 }
 
@@ -227,7 +224,7 @@ impl ReleasesArgs {
     ) -> anyhow::Result<(ClusterReader, Option<String>, Vec<ListedRelease>)> {
         let (connection, namespace) = self.namespaces.open(connection, name).await;
         let reader = self.records.reader(connection, &Labels::new()).await?;
-        let labels = self.selector.labels.as_deref();
+        let labels = self.what.selector.labels.as_deref();
         let ReleaseList { mut rows, notes } = releases::read(&reader, namespace.as_deref(), labels).await?;
         let about = name.map(|name| format!("{name}: ")).unwrap_or_default();
         notes.iter().for_each(|note| warn(&format!("{about}{note}")));

@@ -46,14 +46,6 @@ pub(super) struct ListArgs {
     pub(super) no_headers: bool,
 }
 
-/// The flag that goes on.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct WatchArgs {
-    /// Print the list, then each row that is new or changes
-    #[arg(long, short = 'w')]
-    pub(super) watch: bool,
-}
-
 /// The flag that chooses by labels.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SelectorArgs {
