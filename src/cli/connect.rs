@@ -20,7 +20,6 @@ use kubemoor_cluster::client::lease::read_pulse;
 use kubemoor_cluster::client::{discovery, guarded, registrations};
 use kubemoor_declare::model;
 use kubemoor_guard::webhook::registration::emergency;
-use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_inspect::times::parse_duration;
 use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_policy::resolver::Labels;
@@ -134,16 +133,6 @@ impl ClusterArgs {
         let Self { kubeconfig, context, cluster, account, token, user, groups, .. } = self.clone();
         let (timeout, server) = (self.request_timeout.0, None);
         ClusterAccess { kubeconfig, context, cluster, account, token, timeout, user, groups, server }
-    }
-}
-
-impl RecordArgs {
-    pub(super) async fn reader(
-        self,
-        connection: ClusterConnection,
-        cluster: &Labels,
-    ) -> anyhow::Result<ClusterReader> {
-        Ok(ClusterReader::new(connection, self.record_driver, cluster).await?)
     }
 }
 

@@ -27,6 +27,7 @@ use super::{CommandOutcome, completions, warn};
 use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_inspect::comparison::{self, FieldDiff, ObjectDiff, ObjectDiffState, ReleaseDiff};
+use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_verdict::health::{HealthReason, ReleaseHealth, ReportedHealth};
 use kubemoor_verdict::shown::Difference;
@@ -205,7 +206,7 @@ impl ComparisonScope<'_> {
         cluster: Option<&str>,
     ) -> anyhow::Result<Vec<ReleaseDiff>> {
         let (connection, namespace) = self.namespaces.open(connection, cluster).await;
-        let reader = &self.records.reader(connection, self.labels).await?;
+        let reader = &ClusterReader::new(connection, self.records.record_driver, self.labels).await?;
         let (now, settle) = (Timestamp::now(), self.settle);
         if let Some(name) = self.release {
             let namespace = namespace.context("a release is named by its namespace: leave -A out")?;

@@ -14,6 +14,7 @@ use kubemoor_helm::values::Candidate;
 use kubemoor_inspect::explanation::{
     self, ExplainQuery, ExplainedField, Explanation, FieldState, GUARD, PolicyFacts, ReleaseFacts, parse_path,
 };
+use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_verdict::health::ReportedHealth;
 use kubemoor_verdict::shown::Difference;
 
@@ -73,7 +74,7 @@ async fn explain(args: Args, query: ExplainQuery) -> anyhow::Result<Explanation>
     let Args { records, cluster_labels, place, .. } = args;
     let labels = cluster_labels.labels()?;
     let (connection, namespace) = place.connect().await?;
-    let reader = records.reader(connection, &labels).await?;
+    let reader = ClusterReader::new(connection, records.record_driver, &labels).await?;
     let looked_at = query.namespace.as_deref().unwrap_or(&namespace);
     warn_of_guard(&reader.connection, Some(looked_at), None).await;
     Ok(explanation::explain(&reader, query, namespace, Timestamp::now()).await?)

@@ -12,6 +12,7 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Segment;
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_inspect::comparison::{self, LeftBehindKey, ObjectConflict, ObjectDiff, ObjectDiffState};
+use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_verdict::ownership::FieldConflict;
 
@@ -79,7 +80,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     let (connection, namespace) = place.connect().await?;
     let id = ReleaseId { namespace: namespace.into(), name: release.into() };
     warn_of_guard(&connection, Some(&id.namespace), None).await;
-    let reader = &records.reader(connection, &Labels::new()).await?;
+    let reader = &ClusterReader::new(connection, records.record_driver, &Labels::new()).await?;
     let release = reader.release(&id).await?;
     for unread in reader.unread_records(Some(&id.namespace)) {
         warn(&format!("not considered: {unread}"));

@@ -223,7 +223,7 @@ impl ReleasesArgs {
         name: Option<&str>,
     ) -> anyhow::Result<(ClusterReader, Option<String>, Vec<ListedRelease>)> {
         let (connection, namespace) = self.namespaces.open(connection, name).await;
-        let reader = self.records.reader(connection, &Labels::new()).await?;
+        let reader = ClusterReader::new(connection, self.records.record_driver, &Labels::new()).await?;
         let labels = self.what.selector.labels.as_deref();
         let ReleaseList { mut rows, notes } = releases::read(&reader, namespace.as_deref(), labels).await?;
         let about = name.map(|name| format!("{name}: ")).unwrap_or_default();

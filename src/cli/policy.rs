@@ -23,6 +23,7 @@ use kubemoor_cluster::client::guarded;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_helm::release::Release;
 use kubemoor_inspect::policies;
+use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_policy::compile;
 use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_policy::lint::{LintFinding, aimless, lint, targeted, unmatched};
@@ -282,7 +283,7 @@ async fn declared(
     if releases.is_empty() {
         return Vec::new();
     }
-    let reader = match records.reader(connection, &Labels::new()).await {
+    let reader = match ClusterReader::new(connection, records.record_driver, &Labels::new()).await {
         Ok(reader) => reader,
         Err(error) => {
             warn(&format!("the targets of policies are not compared with declared objects: {error}"));
