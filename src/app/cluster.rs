@@ -113,10 +113,8 @@ impl ClusterWork {
     async fn run(mut self, connection: ClusterConnection) -> anyhow::Result<()> {
         let stop = self.services.stop.clone();
         let records = self.services.readiness.condition("records");
-        let met = tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            met = meet(connection, &records) => met,
-        };
+        let met = stop.run_until_cancelled(meet(connection, &records)).await;
+        let Some(met) = met else { return Ok(()) };
         let mut parts = Parts::default();
         if let Some(naming) = self.naming.take() {
             let named = name_ledger(naming, met.connection.clone(), met.uid.clone(), stop.clone());
@@ -625,10 +623,7 @@ async fn remember(
             }
         }
     };
-    tokio::select! {
-        () = stop.cancelled() => false,
-        () = telling => true,
-    }
+    stop.run_until_cancelled(telling).await.is_some()
 }
 
 #[cfg(test)]

@@ -217,10 +217,8 @@ impl History {
         let changes = releases.changes();
         let mut told: HashMap<ReleaseId, Arc<Release>> = HashMap::new();
         loop {
-            let id = tokio::select! {
-                () = self.services.stop.cancelled() => return,
-                id = changes.next() => id,
-            };
+            let id = self.services.stop.run_until_cancelled(changes.next()).await;
+            let Some(id) = id else { return };
             let release = releases.index().read().release(&id).cloned();
             let row = match (release, told.remove(&id)) {
                 (Some(now), before) => {
