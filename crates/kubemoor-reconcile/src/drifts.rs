@@ -16,7 +16,7 @@ use smol_str::SmolStr;
 
 use crate::event::HelmManager;
 use crate::note_effort;
-use crate::report::{DriftKind, Drifted};
+use crate::report::DriftKind;
 use crate::waits::growing;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
@@ -24,9 +24,10 @@ use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_policy::agreement::{LastAgreement, SeenAlive};
 use kubemoor_policy::signing::{Declaration, SigningKey};
-use kubemoor_verdict::claims::is_local;
+use kubemoor_verdict::claims::{self, is_local};
 use kubemoor_verdict::drift::MatchedDeclaration;
 use kubemoor_verdict::edit::FieldFinding;
+use kubemoor_verdict::health::ObjectState;
 
 pub(crate) struct Drifts {
     key: SigningKey,
@@ -67,11 +68,13 @@ impl ReleaseDrifts {
 /// The longest wait for another try where nothing could be done.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectDrift {
+    pub object: Arc<ObjectId>,
     pub kind: DriftKind,
     pub since: Timestamp,
     pub findings: Vec<FieldFinding>,
+    /// The field manager that wrote the changes, as far as the object records it.
     pub by: Option<String>,
     /// Only the arbiter can tell whether this is drift, and it has not been asked yet.
     pub doubt: bool,
@@ -79,8 +82,11 @@ pub struct ObjectDrift {
     /// Whether it was reported, and whether it was counted.
     pub reported: bool,
     pub counted: bool,
+    /// The result of the last repair; `None` if none was tried.
     pub repaired: Option<Result<(), String>>,
+    /// The reason why it is not repaired; `None` while it is.
     pub kept: Option<Arc<str>>,
+    /// Whether somebody changes it back after each repair.
     pub contested: bool,
     /// The guard has never seen the declared values in the live object, so it does not write them.
     pub unconfirmed: bool,
@@ -91,24 +97,31 @@ pub struct ObjectDrift {
 }
 
 impl ObjectDrift {
-    pub fn new(kind: DriftKind, since: Timestamp) -> Self {
-        Self { kind, since, ..Self::default() }
+    pub fn new(object: impl Into<Arc<ObjectId>>, kind: DriftKind, since: Timestamp) -> Self {
+        Self { object: object.into(), kind, since, ..Self::default() }
     }
 
-    pub fn shown(&self, object: &Arc<ObjectId>) -> Drifted {
-        Drifted {
-            object: Arc::clone(object),
-            kind: self.kind,
-            findings: self.findings.clone(),
-            by: self.by.clone(),
-            since: self.since,
-            repaired: self.repaired.clone(),
-            kept: self.kept.clone(),
-            contested_by: self.contested.then(|| self.by.clone().unwrap_or_default()),
-            unconfirmed: self.unconfirmed,
-            doubt: self.doubt,
-            allowed: self.allowed,
+    pub fn state(&self) -> ObjectState {
+        match self.kind {
+            _ if self.allowed => ObjectState::Allowed,
+            DriftKind::Terminating if self.findings.is_empty() => ObjectState::Deleting,
+            _ if self.doubt => ObjectState::InDoubt,
+            DriftKind::Missing => ObjectState::Missing,
+            DriftKind::Changed | DriftKind::Terminating => ObjectState::Changed,
+            DriftKind::Ownership => ObjectState::Ownership,
+            DriftKind::Unreadable => ObjectState::Unreadable,
         }
+    }
+
+    /// The field manager that changes it back after each repair; empty if the object records no name.
+    pub fn contested_by(&self) -> Option<&str> {
+        self.contested.then(|| self.by.as_deref().unwrap_or_default())
+    }
+
+    pub(crate) fn held(&self) -> Option<String> {
+        let finalizers = self.findings.iter().find(|it| claims::is_of_finalizers(&self.object, &it.path))?;
+        let names = finalizers.new.as_ref().map(ToString::to_string).unwrap_or_default();
+        Some(format!("it is being deleted, and held by the finalizers {names}"))
     }
 
     /// Counts an attempt that could do nothing about it, and returns the wait before the next: `first`, then longer
@@ -254,9 +267,9 @@ impl Drifts {
         self.by_release.get(release).into_iter().flat_map(|it| &it.suspects)
     }
 
-    fn drifts_of(&self, release: &ReleaseId) -> impl Iterator<Item = (&Arc<ObjectId>, &ObjectDrift)> {
-        let drifting = self.by_release.get(release).into_iter().flat_map(|it| &it.drifting);
-        drifting.map(|(object, drift)| (object, &**drift))
+    fn drifts_of(&self, release: &ReleaseId) -> impl Iterator<Item = &ObjectDrift> {
+        let drifting = self.by_release.get(release).into_iter().flat_map(|it| it.drifting.values());
+        drifting.map(|drift| &**drift)
     }
 
     pub(crate) fn life(&self, object: &ObjectId) -> Option<&LastSeen> {
@@ -321,7 +334,7 @@ impl Drifts {
             let of = life.release.clone();
             self.touch_counted(&of);
         }
-        self.record_drift(release, object, ObjectDrift::new(DriftKind::Missing, since))
+        self.record_drift(release, ObjectDrift::new(object.clone(), DriftKind::Missing, since))
     }
 
     /// Records that an object matches its release. Returns whether it drifted before.
@@ -351,20 +364,15 @@ impl Drifts {
         life.is_some_and(|life| std::mem::replace(&mut life.allowed, allowed) != allowed)
     }
 
-    pub(crate) fn record_drift(
-        &mut self,
-        release: &ReleaseId,
-        object: &ObjectId,
-        drift: ObjectDrift,
-    ) -> bool {
-        if let Some(life) = self.lives.get_mut(object) {
+    pub(crate) fn record_drift(&mut self, release: &ReleaseId, mut drift: ObjectDrift) -> bool {
+        drift.object = self.name(release, &drift.object);
+        if let Some(life) = self.lives.get_mut(&drift.object) {
             life.judged = None;
         }
-        self.clear_suspicion(release, object);
+        self.clear_suspicion(release, &drift.object);
         self.touch(release);
-        let name = self.name(release, object);
         let drifting = &mut self.release_mut(release).drifting;
-        match drifting.get_mut(object) {
+        match drifting.get_mut(&drift.object) {
             Some(known) if known.kind == drift.kind && known.findings == drift.findings => {
                 if known.doubt && !drift.doubt {
                     known.tries = 0;
@@ -383,7 +391,7 @@ impl Drifts {
                 true
             }
             None => {
-                drifting.insert(name, Box::new(drift));
+                drifting.insert(Arc::clone(&drift.object), Box::new(drift));
                 true
             }
         }
@@ -434,9 +442,8 @@ impl Drifts {
         concerned.map(|(release, _)| release.clone()).collect()
     }
 
-    pub(crate) fn of_release(&self, release: &ReleaseId) -> Vec<(Arc<ObjectId>, ObjectDrift)> {
-        let all: Vec<_> =
-            self.drifts_of(release).map(|(object, it)| (Arc::clone(object), it.clone())).collect();
+    pub(crate) fn of_release(&self, release: &ReleaseId) -> Vec<ObjectDrift> {
+        let all: Vec<_> = self.drifts_of(release).cloned().collect();
         note_effort(all.len());
         all
     }
@@ -499,7 +506,7 @@ impl Drifts {
     }
 
     /// The object's name, in memory that all holders of the name share.
-    pub(crate) fn name(&self, release: &ReleaseId, object: &ObjectId) -> Arc<ObjectId> {
+    fn name(&self, release: &ReleaseId, object: &ObjectId) -> Arc<ObjectId> {
         let declared = || self.by_release.get(release)?.held.as_ref()?.objects.get_key_value(object);
         let known = self.lives.get_key_value(object).map(|(name, _)| name);
         let known = known.or_else(|| declared().map(|(name, _)| name));
@@ -877,8 +884,7 @@ impl Drifts {
     }
 
     pub(crate) fn oldest(&self, release: &ReleaseId) -> Option<Timestamp> {
-        let certain = self.drifts_of(release).filter(|(_, drift)| drift.is_certain());
-        certain.map(|(_, drift)| drift.since).min()
+        self.drifts_of(release).filter(|drift| drift.is_certain()).map(|drift| drift.since).min()
     }
 
     pub(crate) fn touch(&mut self, release: &ReleaseId) {
@@ -915,7 +921,7 @@ impl Drifts {
     /// that `stays` selects.
     fn drop_all_but(&mut self, id: &ReleaseId, before: Option<&Release>, stays: impl Fn(&ObjectId) -> bool) {
         let suspects = self.suspects_of(id).map(|(object, _)| object);
-        let drifting = self.drifts_of(id).map(|(object, _)| object);
+        let drifting = self.drifts_of(id).map(|drift| &drift.object);
         let declared = before.into_iter().flat_map(|before| before.objects.keys());
         // What an earlier guard saw is remembered although the record cannot be read.
         let is_unread = before.is_some_and(|before| before.invalid.is_some());

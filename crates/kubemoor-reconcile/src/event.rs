@@ -310,7 +310,6 @@ impl Departure {
 pub enum Occurrence {
     Object {
         release: Arc<Release>,
-        object: Arc<ObjectId>,
         drift: Box<ObjectDrift>,
         fate: ObjectFate,
     },

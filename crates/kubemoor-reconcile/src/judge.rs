@@ -155,18 +155,18 @@ pub(crate) fn record(
             false
         }
         ObjectStanding::Taken(taken, _) => {
-            let mut drift = ObjectDrift::new(DriftKind::Ownership, now);
+            let mut drift = ObjectDrift::new(object.clone(), DriftKind::Ownership, now);
             drift.findings =
                 taken.paths.into_iter().map(FieldFinding::untouched).take(SHOWN_FIELDS).collect();
             drift.by = Some(taken.by);
-            drifts.record_drift(id, object, drift)
+            drifts.record_drift(id, drift)
         }
         ObjectStanding::Drifts(kind, changes) => {
             let is_doubt = |change: &FieldChange| change.agreement == FieldAgreement::Doubt;
             let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
             let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
-            let drift = ObjectDrift { doubt, ..ObjectDrift::new(kind, now) };
-            drifts.record_drift(id, object, seen(live, &changes, &helms, drift))
+            let drift = ObjectDrift { doubt, ..ObjectDrift::new(object.clone(), kind, now) };
+            drifts.record_drift(id, seen(live, &changes, &helms, drift))
         }
     };
     (has_changed, agrees)

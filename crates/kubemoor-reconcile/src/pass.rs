@@ -254,7 +254,7 @@ impl Reconciler {
             return PassStep::Leave;
         }
         let mut objects: BTreeSet<ObjectId> =
-            drifting.into_iter().map(|(object, _)| ObjectId::clone(&object)).collect();
+            drifting.into_iter().map(|drift| ObjectId::clone(&drift.object)).collect();
         // Objects that do not drift may have fields that others have taken.
         if let (Some(towards), Some(order)) = (&pass.towards, &pass.order) {
             let deployed = towards.deployed.objects.keys().filter(|object| order.means(object));
@@ -522,11 +522,8 @@ impl Reconciler {
     ) {
         let id = &release.id;
         let drifting = self.drifts.of_release(id).into_iter();
-        let drifting = drifting.filter(|(object, drift)| order.means(object) && !drift.allowed);
-        let named = drifting.map(|(object, drift)| {
-            let why = why(&object, &drift, towards);
-            (ObjectId::clone(&object), why)
-        });
+        let drifting = drifting.filter(|drift| order.means(&drift.object) && !drift.allowed);
+        let named = drifting.map(|drift| (ObjectId::clone(&drift.object), why(&drift, towards)));
         let mut unread = unfinished.clone();
         let (mut waiting, mut left): (Vec<_>, Vec<_>) = named.partition(|(object, _)| unread.remove(object));
         waiting.extend(unread.into_iter().map(|object| (object, "it could not be read yet".to_owned())));
@@ -547,9 +544,9 @@ fn in_order(objects: impl Iterator<Item = ObjectId>) -> VecDeque<ObjectId> {
 }
 
 /// Why an object is not repaired, or not yet.
-fn why(object: &ObjectId, drift: &ObjectDrift, towards: Option<&Towards>) -> String {
+fn why(drift: &ObjectDrift, towards: Option<&Towards>) -> String {
     match (&drift.kept, &drift.repaired) {
-        _ if towards.is_some_and(|towards| !towards.deployed.objects.contains_key(object)) => {
+        _ if towards.is_some_and(|towards| !towards.deployed.objects.contains_key(&drift.object)) => {
             "only the failed revision declares it".to_owned()
         }
         (Some(kept), _) => kept.to_string(),

@@ -192,12 +192,8 @@ impl Reconciler {
         match outcome.written() {
             Ok(created) => {
                 let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-                self.note_repaired(
-                    task,
-                    situation,
-                    situation.drift.clone(),
-                    ObjectFate::Repaired { attempts },
-                );
+                let drift = situation.drift.clone();
+                self.note_repaired(situation, drift, ObjectFate::Repaired { attempts });
                 self.note_restored(task, situation, ResourceVersion::written(&created));
                 let (release, uid) = (Arc::clone(&situation.release), uid.to_owned());
                 read_records_again(task, Created { release, uid, wait: None }, 1)
@@ -267,7 +263,8 @@ impl Reconciler {
     }
 
     fn tell_of_created(&mut self, task: &Task, release: Arc<Release>, fate: ObjectFate) {
-        self.tell_object(task, release, ObjectDrift::new(DriftKind::Missing, self.now), fate);
+        let drift = ObjectDrift::new(task.object.clone(), DriftKind::Missing, self.now);
+        self.tell(Occurrence::Object { release, drift: Box::new(drift), fate });
     }
 }
 

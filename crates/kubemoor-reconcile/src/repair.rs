@@ -496,7 +496,7 @@ impl Reconciler {
         }
         let drift = drift.clone();
         if let Some(release) = self.known.release(&task.id).cloned() {
-            self.tell_object(task, release, drift, ObjectFate::Contested);
+            self.tell(Occurrence::Object { release, drift: Box::new(drift), fate: ObjectFate::Contested });
         }
     }
 
@@ -519,7 +519,7 @@ impl Reconciler {
         if fate == ObjectFate::Reported {
             self.count_found(task, drift.kind);
         }
-        self.tell_object(task, Arc::clone(release), drift, fate);
+        self.tell(Occurrence::Object { release: Arc::clone(release), drift: Box::new(drift), fate });
     }
 
     /// Reports once that a drift stays, and is done with it.
@@ -607,16 +607,11 @@ impl Reconciler {
         self.wait_after(task, reason)
     }
 
-    pub(crate) fn note_repaired(
-        &mut self,
-        task: &Task,
-        situation: &Situation,
-        drift: ObjectDrift,
-        fate: ObjectFate,
-    ) {
+    pub(crate) fn note_repaired(&mut self, situation: &Situation, drift: ObjectDrift, fate: ObjectFate) {
         let confirmed_by = situation.ordered_by.clone();
         let drift = ObjectDrift { repaired: Some(Ok(())), kept: None, confirmed_by, ..drift };
-        self.tell_object(task, Arc::clone(&situation.release), drift, fate);
+        let release = Arc::clone(&situation.release);
+        self.tell(Occurrence::Object { release, drift: Box::new(drift), fate });
     }
 
     /// Records the version of the guard's own write. Where the release or its policy changed meanwhile, the write
@@ -645,17 +640,6 @@ impl Reconciler {
         judged.changes.iter().all(|change| fixed.has(&task.object, &attempted, &change.path.to_string()))
     }
 
-    pub(crate) fn tell_object(
-        &mut self,
-        task: &Task,
-        release: Arc<Release>,
-        drift: ObjectDrift,
-        fate: ObjectFate,
-    ) {
-        let object = self.drifts.name(&task.id, &task.object);
-        self.tell(Occurrence::Object { release, object, drift: Box::new(drift), fate });
-    }
-
     /// Says that the attempt failed, and waits for the next one.
     fn wait_after(&mut self, task: &Task, reason: &str) -> RepairStep {
         let wait = self.repairs.backoff.until(&task.object, self.now).unwrap_or(RETRY);
@@ -664,7 +648,7 @@ impl Reconciler {
             drift.kept = None;
             let drift = drift.clone();
             if let Some(release) = self.known.release(&task.id).cloned() {
-                self.tell_object(task, release, drift, ObjectFate::Failed);
+                self.tell(Occurrence::Object { release, drift: Box::new(drift), fate: ObjectFate::Failed });
             }
         }
         RepairStep::Later(wait)

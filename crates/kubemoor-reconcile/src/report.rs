@@ -1,10 +1,9 @@
 //! What is published of a release. Nothing before all objects that were declared at the start have been listed, and never
-//! that all objects match while some of them have not been looked for. Values only as [`FieldFinding`]s, which redact.
+//! that all objects match while some of them have not been looked for. Values only as findings, which redact.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use smol_str::SmolStr;
 
 use crate::drifts::ObjectDrift;
@@ -18,8 +17,6 @@ use kubemoor_policy::agreement::SeenAlive;
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::guarded::OrderAnswer;
 use kubemoor_policy::{Policy, allowance};
-use kubemoor_verdict::claims;
-use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::health::{
     Control, HealthFacts, HealthReason, ObjectFacts, ObjectState, RecordHealth, RecordState, ReleaseHealth,
     Unwatched,
@@ -39,7 +36,7 @@ pub struct LoopReport {
     pub confirmed: usize,
     /// Those of the seen objects that are not repaired without the confirmation of a person; sorted.
     pub unconfirmed: Vec<ObjectId>,
-    pub drifted: Vec<Drifted>,
+    pub drifted: Vec<ObjectDrift>,
     /// The first error in the manifest's annotations that allow changes of an object; such annotations have no effect.
     /// In the order of objects.
     pub flaws: Vec<(ObjectId, Flaw)>,
@@ -59,26 +56,6 @@ pub struct LoopReport {
     pub leads: bool,
     /// The answer to the last order; `None` if this process received no order.
     pub answer: Option<OrderAnswer>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Drifted {
-    pub object: Arc<ObjectId>,
-    pub kind: DriftKind,
-    pub findings: Vec<FieldFinding>,
-    /// The field manager that wrote the changes, as far as the object records it.
-    pub by: Option<String>,
-    pub since: Timestamp,
-    /// The result of the last repair; `None` if none was tried.
-    pub repaired: Option<Result<(), String>>,
-    /// The reason why it is not repaired; `None` while it is.
-    pub kept: Option<Arc<str>>,
-    /// The field manager that changes it back after each repair; empty if the object records no name.
-    pub contested_by: Option<String>,
-    /// Whether it stays unchanged because the declared values were never seen in the live object.
-    pub unconfirmed: bool,
-    pub doubt: bool,
-    pub allowed: bool,
 }
 
 /// The most fields of one object that a report names.
@@ -105,7 +82,7 @@ pub struct Incident {
     pub release: ReleaseId,
     pub revision: u64,
     /// The object; `repaired` and `kept` say what happened.
-    pub drifted: Drifted,
+    pub drifted: ObjectDrift,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -134,26 +111,6 @@ impl DriftKind {
     }
 }
 
-impl Drifted {
-    pub fn state(&self) -> ObjectState {
-        match self.kind {
-            _ if self.allowed => ObjectState::Allowed,
-            DriftKind::Terminating if self.findings.is_empty() => ObjectState::Deleting,
-            _ if self.doubt => ObjectState::InDoubt,
-            DriftKind::Missing => ObjectState::Missing,
-            DriftKind::Changed | DriftKind::Terminating => ObjectState::Changed,
-            DriftKind::Ownership => ObjectState::Ownership,
-            DriftKind::Unreadable => ObjectState::Unreadable,
-        }
-    }
-
-    fn held(&self) -> Option<String> {
-        let finalizers = self.findings.iter().find(|it| claims::is_of_finalizers(&self.object, &it.path))?;
-        let names = finalizers.new.as_ref().map(ToString::to_string).unwrap_or_default();
-        Some(format!("it is being deleted, and held by the finalizers {names}"))
-    }
-}
-
 impl LoopReport {
     pub fn facts(&self) -> HealthFacts {
         let objects = self.drifted.iter().map(|it| ObjectFacts {
@@ -161,7 +118,7 @@ impl LoopReport {
                 DriftKind::Terminating => it.held(),
                 _ => it.doubt.then(|| it.kept.as_deref().unwrap_or("it was not asked yet").to_owned()),
             },
-            contested_by: it.contested_by.clone(),
+            contested_by: it.contested_by().map(str::to_owned),
             unconfirmed: it.unconfirmed,
             ..ObjectFacts::new(ObjectId::clone(&it.object), it.state())
         });
@@ -251,13 +208,15 @@ impl Reconciler {
         let id = &release.id;
         note_effort(release.objects.len());
         let records = RecordHealth::new(release, policy.operation_timeout, self.now);
-        let mut drifts_of: Vec<(Arc<ObjectId>, ObjectDrift)> = self.drifts.of_release(id);
-        drifts_of.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Without the loop's own counts: a report that says the same is not announced.
+        let told = |drift: ObjectDrift| ObjectDrift { reported: false, counted: false, tries: 0, ..drift };
+        let mut drifted: Vec<_> = self.drifts.of_release(id).into_iter().map(told).collect();
+        drifted.sort_by(|a, b| a.object.cmp(&b.object));
         let declared = release.objects.values().filter(|it| in_force(it, records.state).is_some()).count();
         let mut seen_alive = self.drifts.seen_alive(release);
         seen_alive.iter_mut().for_each(|seen| seen.settled = self.known.settled.get(&seen.object));
         let (confirmed, mut unconfirmed) = self.drifts.confirmed(release);
-        let drifting = drifts_of.iter().map(|(object, _)| object);
+        let drifting = drifted.iter().map(|drift| &drift.object);
         let added = drifting.filter(|object| self.drifts.may_hold_additions(release, object));
         unconfirmed.extend(added.map(|object| ObjectId::clone(object)));
         unconfirmed.sort();
@@ -265,11 +224,9 @@ impl Reconciler {
         let foreign = self.drifts.foreign(release);
         let excused = self.excused(release, records.state, &foreign);
         let first = self.drifts.first(id, records.revision);
-        let known: HashSet<&ObjectId> = drifts_of
-            .iter()
-            .map(|(object, _)| &**object)
-            .chain(excused.iter().map(|it| &it.object))
-            .collect();
+        let known: HashSet<&ObjectId> =
+            drifted.iter().map(|drift| &*drift.object).chain(excused.iter().map(|it| &it.object)).collect();
+        let unwatched = self.scopes.unwatched(release, &known);
         LoopReport {
             release: id.clone(),
             record: first.and_then(|first| first.uid.clone()),
@@ -278,10 +235,10 @@ impl Reconciler {
             seen_alive,
             confirmed,
             unconfirmed,
-            drifted: drifts_of.iter().map(|(object, drift)| drift.shown(object)).collect(),
+            drifted,
             flaws: flaws(release),
             foreign,
-            unwatched: self.scopes.unwatched(release, &known),
+            unwatched,
             excused,
             records,
             control: Control {

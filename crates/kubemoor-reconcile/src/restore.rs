@@ -367,7 +367,7 @@ impl Reconciler {
                 Ok(now) => {
                     self.repairs.returned.note(&task.object, &situation.release.latest.uid, [from]);
                     let drift = situation.drift.clone();
-                    self.note_repaired(task, &situation, drift, ObjectFate::Repaired { attempts: 1 });
+                    self.note_repaired(&situation, drift, ObjectFate::Repaired { attempts: 1 });
                     self.note_restored(task, &situation, ResourceVersion::written(&now));
                     RepairStep::Repaired
                 }
@@ -393,7 +393,7 @@ impl Reconciler {
     fn judge_read(&mut self, task: &Task, start: Start, seen: ObjectRead) -> RepairStep {
         let situation = match start.purpose {
             Purpose::ReturningFields => {
-                self.situation_of(task, ObjectDrift::new(DriftKind::Ownership, self.now))
+                self.situation_of(task, ObjectDrift::new(task.object.clone(), DriftKind::Ownership, self.now))
             }
             _ => self.situation(task),
         };
@@ -864,13 +864,13 @@ impl Reconciler {
         let contested = self.repairs.backoff.is_contested(&task.object, self.now);
         let helms = situation.life.as_ref().map(|life| Arc::clone(&life.managers)).unwrap_or_default();
         let drift = |changes: &[FieldChange]| {
-            let drift = ObjectDrift::new(DriftKind::Changed, situation.drift.since);
+            let drift = ObjectDrift::new(task.object.clone(), DriftKind::Changed, situation.drift.since);
             judge::seen(&seen.live, changes, &helms, drift)
         };
         let attempts = sending.attempts;
         let told = ObjectDrift { contested, ..drift(&sending.open()) };
         if known.is_empty() && added.is_empty() {
-            self.note_repaired(task, situation, told, ObjectFate::Repaired { attempts });
+            self.note_repaired(situation, told, ObjectFate::Repaired { attempts });
             self.note_restored(task, situation, ResourceVersion::written(now));
             if changes.iter().any(|change| sending.stays(change)) {
                 // The dry run was refused, perhaps only because of what is repaired now.
@@ -879,8 +879,8 @@ impl Reconciler {
             return RepairStep::Repaired;
         }
         let rest = drift(&[known.as_slice(), &added].concat());
-        self.note_repaired(task, situation, told, ObjectFate::Partly { attempts });
-        self.drifts.record_drift(&task.id, &task.object, rest);
+        self.note_repaired(situation, told, ObjectFate::Partly { attempts });
+        self.drifts.record_drift(&task.id, rest);
         if known.is_empty() {
             return self.leave_additions(task, situation, &added);
         }
@@ -896,7 +896,7 @@ impl Reconciler {
         if task.towards.is_none() {
             return RepairStep::Settled;
         }
-        let drift = ObjectDrift::new(DriftKind::Ownership, self.now);
+        let drift = ObjectDrift::new(task.object.clone(), DriftKind::Ownership, self.now);
         let Some(situation) = self.situation_of(task, drift) else { return RepairStep::Settled };
         if situation.plan != RepairPlan::Repair {
             return RepairStep::Settled;

@@ -18,7 +18,8 @@ use kubemoor_ledger::row::{LedgerRow, Repaired};
 use kubemoor_notify::Notifiers;
 use kubemoor_notify::message::{Notification, NotificationSubject};
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_reconcile::report::{Drifted, Happening, Incident, LoopReport};
+use kubemoor_reconcile::drifts::ObjectDrift;
+use kubemoor_reconcile::report::{Happening, Incident, LoopReport};
 use kubemoor_runtime::metrics::NoticeMetrics;
 use kubemoor_verdict::health::{ObjectState, RecordState};
 
@@ -174,7 +175,7 @@ impl OpenConditions {
 
     fn of_incident(&mut self, incident: &Incident, now: Timestamp) -> Notification {
         let Incident { release, revision, drifted } = incident;
-        let Drifted { object, since, .. } = drifted;
+        let ObjectDrift { object, since, .. } = drifted;
         let known = self.of_releases.entry(release.clone()).or_default();
         known.revision = *revision;
         let subject = match &drifted.repaired {
@@ -219,8 +220,8 @@ fn conditions(report: &LoopReport) -> BTreeMap<ReleaseCondition, Option<String>>
         if drifted.state() != ObjectState::Allowed {
             found.insert((ConditionKind::Drift, object()), None);
         }
-        if let Some(by) = &drifted.contested_by {
-            found.insert((ConditionKind::Contest, object()), Some(by.clone()).filter(|by| !by.is_empty()));
+        if let Some(by) = drifted.contested_by() {
+            found.insert((ConditionKind::Contest, object()), Some(by.to_owned()).filter(|by| !by.is_empty()));
         }
     }
     if report.records.state == RecordState::Locked {

@@ -2,8 +2,6 @@
 //! [`LoopState`](super::state::LoopState). Values appear only as redacted findings; `kubemoor explain -` understands every
 //! line of the log.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 
 use super::Guard;
@@ -26,9 +24,7 @@ pub(super) fn report(guard: &Guard, report: LoopReport) {
 
 pub(super) fn publish(guard: &Guard, told: Occurrence) {
     match told {
-        Occurrence::Object { release, object, drift, fate } => {
-            publish_object(guard, &release, &object, &drift, fate)
-        }
+        Occurrence::Object { release, drift, fate } => publish_object(guard, &release, &drift, fate),
         Occurrence::Found(kind) => guard.metrics.found(kind.as_str()),
         Occurrence::DetectedAfter(delay) => guard.metrics.detected_after(delay),
         Occurrence::Present(kind) => guard.metrics.repaired(kind.as_str(), RepairResult::Present),
@@ -94,14 +90,8 @@ fn publish_hold(guard: &Guard, release: &Release, until: Timestamp) {
     guard.ledger.record(LedgerRow { detail, same, ..row });
 }
 
-fn publish_object(
-    guard: &Guard,
-    release: &Release,
-    object: &Arc<ObjectId>,
-    drift: &ObjectDrift,
-    fate: ObjectFate,
-) {
-    let kind = drift.kind.as_str();
+fn publish_object(guard: &Guard, release: &Release, drift: &ObjectDrift, fate: ObjectFate) {
+    let (object, kind) = (&drift.object, drift.kind.as_str());
     let of = (&release.id, release.state.revision);
     let trace = |outcome| traces::repair_ended(object, of, kind, drift.since, outcome);
     match fate {
@@ -111,19 +101,19 @@ fn publish_object(
                 .metrics
                 .repaired(kind, if is_whole { RepairResult::Repaired } else { RepairResult::Partly });
             guard.metrics.repaired_after(kind, Timestamp::now().duration_since(drift.since));
-            publish_incident(guard, release, object, drift);
+            publish_incident(guard, release, drift);
             trace(if is_whole { "repaired" } else { "partly" });
             log_repair(release, object, drift, attempts, is_whole);
         }
         ObjectFate::Failed => {
             guard.metrics.repaired(kind, RepairResult::Failed);
             trace("failed");
-            publish_incident(guard, release, object, drift);
+            publish_incident(guard, release, drift);
             log_failure(release, object, drift);
         }
         ObjectFate::Reported => {
             guard.metrics.repaired(kind, RepairResult::Reported);
-            publish_incident(guard, release, object, drift);
+            publish_incident(guard, release, drift);
             log_report(release, object, drift);
         }
         ObjectFate::InDoubt => log_doubt(release, object, drift),
@@ -143,7 +133,7 @@ fn publish_object(
     }
 }
 
-fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, drift: &ObjectDrift) {
+fn publish_incident(guard: &Guard, release: &Release, drift: &ObjectDrift) {
     let (repaired, detail) = match (&drift.repaired, drift.kind) {
         (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),
         (Some(Ok(())), DriftKind::Ownership) => (Repaired::Restored, "the fields belong to Helm again"),
@@ -159,13 +149,13 @@ fn publish_incident(guard: &Guard, release: &Release, object: &Arc<ObjectId>, dr
     record_repair(
         guard,
         release,
-        object,
+        &drift.object,
         (repaired, drift.findings.iter().map(RowChange::from).collect(), &detail.join("; ")),
     );
     guard.cluster.state.tell(Happening::Object(Box::new(Incident {
         release: release.id.clone(),
         revision: release.state.revision,
-        drifted: drift.shown(object),
+        drifted: drift.clone(),
     })));
 }
 

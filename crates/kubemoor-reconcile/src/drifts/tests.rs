@@ -92,7 +92,7 @@ fn drifting(drifts: &Drifts) -> Vec<(String, DriftKind)> {
     let mut all: Vec<_> = drifts
         .of_release(&web())
         .into_iter()
-        .map(|(object, drift)| (object.name.to_string(), drift.kind))
+        .map(|drift| (drift.object.name.to_string(), drift.kind))
         .collect();
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
     all
@@ -127,11 +127,11 @@ fn drift_ends_when_object_returns_as_declared() {
 fn the_same_drift_is_news_once_and_keeps_its_age() {
     let mut drifts = in_sync();
     let later = now() + jiff::SignedDuration::from_secs(9);
-    assert!(drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, now())));
+    assert!(drifts.record_drift(&web(), ObjectDrift::new(id("a"), DriftKind::Changed, now())));
     drifts.get_mut(&web(), &id("a")).unwrap().reported = true;
-    assert!(!drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, later)));
+    assert!(!drifts.record_drift(&web(), ObjectDrift::new(id("a"), DriftKind::Changed, later)));
     assert!(drifts.get_mut(&web(), &id("a")).unwrap().reported);
-    assert!(drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Missing, later)));
+    assert!(drifts.record_drift(&web(), ObjectDrift::new(id("a"), DriftKind::Missing, later)));
     assert!(!drifts.get_mut(&web(), &id("a")).unwrap().reported);
     assert_eq!(drifts.oldest(&web()), Some(now()));
 }
@@ -180,12 +180,12 @@ fn object_is_rechecked_when_manifest_changes_as_the_operation_ends() {
 fn drift_is_outdated_until_object_is_rechecked_against_new_revision() {
     for (value, is_outdated) in [("1", false), ("2", true)] {
         let mut drifts = in_sync();
-        drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, now()));
+        drifts.record_drift(&web(), ObjectDrift::new(id("a"), DriftKind::Changed, now()));
         assert!(!drifts.has_outdated(&web()));
         drifts.notice(&web(), (None, Some(&deployed(2, &[("a", value), ("b", "2")]))), |_| true, now());
         assert_eq!(suspects(&drifts), ["a", "b"]);
         assert_eq!(drifts.has_outdated(&web()), is_outdated, "{value}");
-        drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, now()));
+        drifts.record_drift(&web(), ObjectDrift::new(id("a"), DriftKind::Changed, now()));
         assert!(!drifts.has_outdated(&web()), "{value}");
     }
 }
@@ -263,7 +263,7 @@ fn objects_that_a_release_no_longer_declares_are_forgotten() {
 #[test]
 fn drift_ends_when_another_release_takes_over_the_object() {
     let mut drifts = in_sync();
-    drifts.record_drift(&web(), &id("a"), ObjectDrift::new(DriftKind::Changed, now()));
+    drifts.record_drift(&web(), ObjectDrift::new(id("a"), DriftKind::Changed, now()));
     drifts.record_life(id("a"), life("other"));
     assert!(drifting(&drifts).is_empty());
 }
@@ -278,8 +278,8 @@ fn only_certain_drift_and_deletions_count_for_the_brake() {
     assert_eq!(count(&drifts), 1);
     drifts.record_missing(&web(), &id("a"), now());
     assert_eq!(count(&drifts), 1);
-    let doubt = ObjectDrift { doubt: true, ..ObjectDrift::new(DriftKind::Changed, now()) };
-    drifts.record_drift(&web(), &id("b"), doubt);
+    let doubt = ObjectDrift { doubt: true, ..ObjectDrift::new(id("b"), DriftKind::Changed, now()) };
+    drifts.record_drift(&web(), doubt);
     assert_eq!(count(&drifts), 1);
     assert_eq!(drifts.count(&web(), |object, _| *object == id("b")), 0);
     drifts.record_missing(&web(), &id("c"), now());
@@ -381,14 +381,14 @@ fn an_answer_that_the_watch_has_overtaken_counts_for_nothing() {
     );
     assert!(!drifts.is_overtaken(&id("b"), ResourceVersion::parse("6")), "it is not known");
     assert!(!drifts.is_overtaken(&id("a"), ResourceVersion::parse("odd")), "it tells nothing");
-    let drift = || ObjectDrift::new(DriftKind::Changed, now());
-    drifts.record_drift(&web(), &id("a"), drift());
+    let drift = || ObjectDrift::new(id("a"), DriftKind::Changed, now());
+    drifts.record_drift(&web(), drift());
     // Somebody has changed it since the guard wrote it, or the watch has told of that write itself.
     for (version, is_left) in [("6", true), ("7", true), ("8", false)] {
         let left = drifts.record_restored(&web(), &id("a"), ResourceVersion::parse(version));
         assert_eq!((left, drifts.of_release(&web()).len()), (is_left, usize::from(is_left)), "{version}");
     }
-    drifts.record_drift(&web(), &id("a"), drift());
+    drifts.record_drift(&web(), drift());
     assert!(!drifts.record_restored(&web(), &id("a"), ResourceVersion::parse("odd")), "it tells nothing");
     // An etcd that was restored counts from an earlier version: the watch is right.
     drifts.record_life(id("a"), LastSeen { version: ResourceVersion::parse("3"), ..life("web") });

@@ -103,7 +103,7 @@ fn check(case: Question, wanted: RepairPlan) {
     let Question { release, object, asked, .. } = case;
     let situation = Situation {
         declared: Arc::clone(release.declared(&object).unwrap()),
-        drift: ObjectDrift::new(case.kind, case.now),
+        drift: ObjectDrift::new(object.clone(), case.kind, case.now),
         life: case.seen,
         first_digest: case.first_digest,
         policy: Arc::new(policy),

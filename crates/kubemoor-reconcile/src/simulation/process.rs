@@ -8,14 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::world::{Asked, Change, Field, Fields, Kept, Records, Sender, View, World, failed, fields};
 use super::{LATE, REFUSALS, Random, Run};
-use crate::drifts::First;
+use crate::drifts::{First, ObjectDrift};
 use crate::event::{
     ApiWork, Fault, GovernedRelease, LiveObject, LoopAction, LoopEvent, LoopOrder, ObjectFate, ObjectNews,
     Occurrence, WorkId, WorkOutcome, Write,
 };
 use crate::machine::{LoopSettings, Reconciler};
 use crate::plan::HOLD;
-use crate::report::{DriftKind, Drifted, LoopReport};
+use crate::report::{DriftKind, LoopReport};
 use crate::scopes::WatchScope;
 use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
@@ -335,9 +335,9 @@ impl Guard {
                 LoopAction::Relist => self.watching = false,
                 // A person is told to delete it.
                 LoopAction::Tell(Occurrence::Object {
-                    object, fate: ObjectFate::CannotTakeBack(_), ..
+                    drift, fate: ObjectFate::CannotTakeBack(_), ..
                 }) => {
-                    if let Some(stored) = world.objects.get(&*object) {
+                    if let Some(stored) = world.objects.get(&*drift.object) {
                         world.made.insert(stored.uid.clone(), 0);
                     }
                 }
@@ -543,7 +543,7 @@ impl Guard {
             world.break_down(format!("guard {number} says of {id} that it is in sync, and it is not"));
         }
         let certain = report.drifted.iter().filter(|drifted| !drifted.doubt);
-        for Drifted { object, kind, .. } in certain {
+        for ObjectDrift { object, kind, .. } in certain {
             let is_missing = match kind {
                 DriftKind::Missing => true,
                 DriftKind::Changed => false,

@@ -133,7 +133,7 @@ fn report_names_the_manager_that_keeps_reverting_a_repair() {
     run.insists = Some("web-0");
     settle(&mut run, 10);
     let report = run.guards[0].reports.values().next().unwrap();
-    let contested = report.drifted.iter().map(|it| (it.object.name.as_str(), it.contested_by.as_deref()));
+    let contested = report.drifted.iter().map(|it| (it.object.name.as_str(), it.contested_by()));
     assert_eq!(contested.collect::<Vec<_>>(), [("web-0", Some("insister"))]);
     run.insists = None;
     settle(&mut run, 6);

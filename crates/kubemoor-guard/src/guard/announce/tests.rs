@@ -1,25 +1,18 @@
 use jiff::Timestamp;
 
 use super::*;
-use kubemoor_reconcile::report::Drifted;
+use kubemoor_reconcile::drifts::ObjectDrift;
 
 fn incident(kind: DriftKind, repaired: Option<Result<(), String>>, kept: Option<&str>) -> Incident {
     let object = ObjectId::namespaced("", "ConfigMap", "shop", "settings");
     Incident {
         release: ReleaseId { namespace: "shop".into(), name: "web".into() },
         revision: 3,
-        drifted: Drifted {
-            object: object.into(),
-            kind,
-            findings: Vec::new(),
+        drifted: ObjectDrift {
             by: Some("kubectl-edit".to_owned()),
-            since: Timestamp::UNIX_EPOCH,
             repaired,
             kept: kept.map(Into::into),
-            contested_by: None,
-            unconfirmed: false,
-            doubt: false,
-            allowed: false,
+            ..ObjectDrift::new(object, kind, Timestamp::UNIX_EPOCH)
         },
     }
 }

@@ -13,27 +13,17 @@ fn web() -> ReleaseId {
     ReleaseId { namespace: "shop".into(), name: "web".into() }
 }
 
-fn drifted(name: &str, repaired: Option<Result<(), String>>) -> Drifted {
-    Drifted {
-        object: ObjectId::namespaced("", "ConfigMap", "shop", name).into(),
-        kind: DriftKind::Changed,
-        findings: Vec::new(),
-        by: Some("kubectl-edit".to_owned()),
-        since: Timestamp::UNIX_EPOCH,
-        repaired,
-        kept: None,
-        contested_by: None,
-        unconfirmed: false,
-        doubt: false,
-        allowed: false,
-    }
+fn drifted(name: &str, repaired: Option<Result<(), String>>) -> ObjectDrift {
+    let object = ObjectId::namespaced("", "ConfigMap", "shop", name);
+    let by = Some("kubectl-edit".to_owned());
+    ObjectDrift { by, repaired, ..ObjectDrift::new(object, DriftKind::Changed, Timestamp::UNIX_EPOCH) }
 }
 
 fn incident(name: &str, repaired: Option<Result<(), String>>) -> Happening {
     Happening::Object(Box::new(Incident { release: web(), revision: 3, drifted: drifted(name, repaired) }))
 }
 
-fn report(drifted: Vec<Drifted>, state: RecordState) -> Box<LoopReport> {
+fn report(drifted: Vec<ObjectDrift>, state: RecordState) -> Box<LoopReport> {
     Box::new(LoopReport {
         release: web(),
         record: None,
@@ -74,8 +64,8 @@ fn told(standing: &mut OpenConditions, said: Said) -> Vec<String> {
 fn end_is_notified_once_for_each_notified_start() {
     use Said::{Happened, Reported};
     let deployed = |drifted| Reported(Some(report(drifted, RecordState::Deployed)));
-    let allowed = || Drifted { allowed: true, ..drifted("c", None) };
-    let contested = || Drifted { contested_by: Some("operator".to_owned()), ..drifted("a", None) };
+    let allowed = || ObjectDrift { allowed: true, ..drifted("c", None) };
+    let contested = || ObjectDrift { contested: true, by: Some("operator".to_owned()), ..drifted("a", None) };
     let course: Vec<(Said, &[&str])> = vec![
         // Nobody was told of it: a repair is under way.
         (deployed(vec![drifted("a", None)]), &[]),

@@ -42,7 +42,7 @@ fn every_line_names_object_release_and_fields() {
         findings: vec![finding.clone()],
         kept: Some("drift is only reported".into()),
         by: Some("kubectl-edit".to_owned()),
-        ..ObjectDrift::new(kind, Timestamp::UNIX_EPOCH)
+        ..ObjectDrift::new(web.clone(), kind, Timestamp::UNIX_EPOCH)
     };
     let (changed, missing) = (drift(DriftKind::Changed), drift(DriftKind::Missing));
     let failed = ObjectDrift { repaired: Some(Err("no right: try again".to_owned())), ..changed.clone() };

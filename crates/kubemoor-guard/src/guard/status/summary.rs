@@ -14,7 +14,8 @@ use kubemoor_policy::guarded::{
 };
 use kubemoor_policy::resource::StatusCondition;
 use kubemoor_policy::signing::{SigningKey, hex};
-use kubemoor_reconcile::report::{Drifted, LoopReport};
+use kubemoor_reconcile::drifts::ObjectDrift;
+use kubemoor_reconcile::report::LoopReport;
 use kubemoor_verdict::health::{Control, ReleaseHealth, named};
 
 /// Objects whose drift is shown, those that drift for longest.
@@ -68,7 +69,7 @@ pub(super) fn summary(
     let digest = hidden_digest(context.key, &report.release, record, report.digest);
     let known: Vec<_> =
         before.iter().flat_map(|before| &before.drifts).map(|it| (it.object.id(home), it)).collect();
-    let mut drifts: Vec<(Timestamp, &Drifted)> =
+    let mut drifts: Vec<(Timestamp, &ObjectDrift)> =
         report.drifted.iter().map(|drifted| (since(drifted, &known), drifted)).collect();
     // Drifted objects come first, and of these the oldest drift.
     drifts.sort_by_key(|(since, drifted)| (!drifted.state().is_drift(), *since));
@@ -165,13 +166,13 @@ fn bytes(value: &impl Serialize) -> usize {
 
 /// Since when a drift lasts. A drift that was `known` before keeps its beginning: a restarted guard
 /// finds it again.
-fn since(drifted: &Drifted, known: &[(ObjectId, &DriftedObject)]) -> Timestamp {
+fn since(drifted: &ObjectDrift, known: &[(ObjectId, &DriftedObject)]) -> Timestamp {
     let r#type = drifted.state().as_str();
     let before = known.iter().find(|(object, it)| *object == *drifted.object && it.r#type == r#type);
     before.map_or(drifted.since, |(_, before)| before.since.min(drifted.since))
 }
 
-fn shown(drifted: &Drifted, home: &str, since: Timestamp) -> DriftedObject {
+fn shown(drifted: &ObjectDrift, home: &str, since: Timestamp) -> DriftedObject {
     let message = match (&drifted.kept, &drifted.repaired) {
         (Some(kept), _) => Some(cut(kept)),
         (None, Some(Err(error))) => Some(format!("not repaired: {}", cut(error))),

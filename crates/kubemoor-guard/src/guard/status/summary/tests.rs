@@ -30,18 +30,9 @@ fn report(drifted: usize) -> LoopReport {
         confirmed: 20,
         unconfirmed: Vec::new(),
         drifted: (0..drifted)
-            .map(|index| Drifted {
-                object: object(index).into(),
-                kind: DriftKind::Missing,
-                findings: Vec::new(),
-                by: None,
-                since: Timestamp::UNIX_EPOCH,
-                repaired: None,
+            .map(|index| ObjectDrift {
                 kept: Some("x".repeat(1000).into()),
-                contested_by: None,
-                unconfirmed: false,
-                doubt: false,
-                allowed: false,
+                ..ObjectDrift::new(object(index), DriftKind::Missing, Timestamp::UNIX_EPOCH)
             })
             .collect(),
         flaws: Vec::new(),
@@ -223,7 +214,10 @@ fn a_suspended_release_says_so_whatever_the_loop_says() {
 fn a_status_stays_small_whatever_drifts() {
     let spec = GuardedReleaseSpec::default();
     let mut report = report(500);
-    report.drifted.iter_mut().for_each(|drifted| drifted.contested_by = Some("other".to_owned()));
+    report
+        .drifted
+        .iter_mut()
+        .for_each(|drifted| (drifted.contested, drifted.by) = (true, Some("other".to_owned())));
     let status = summary(&report, None, context(&spec, 0));
     assert_eq!((status.drifted, status.drifts.len(), status.seen.len()), (500, DRIFTS, 20));
     assert!(status.drifts.iter().all(|drift| drift.message.as_ref().unwrap().chars().count() <= TEXT));
