@@ -182,10 +182,11 @@ impl Search<'_> {
                 }
             }
         }
-        for Replaced { declared, live } in replaced_in_maps(family, name, entries, live) {
-            let path =
-                |[map, key]: [&str; 2]| trail.then(TrailStep::Field(map)).then(TrailStep::Field(key)).path();
-            self.found.push(excluded(path(declared), path(live)));
+        for maps in MAPS.iter().filter(|maps| is_core(family) && maps.holder == name) {
+            for key in maps.blocked(entries, live) {
+                let path = |map| trail.then(TrailStep::Field(map)).then(TrailStep::Field(key)).path();
+                self.found.push(excluded(path(maps.declared), path(maps.other)));
+            }
         }
     }
 
@@ -348,19 +349,14 @@ pub(crate) enum Union {
     Tagged { tag: &'static str, value: &'static str, member: &'static str },
 }
 
-/// A declared field, and the undeclared one that takes its place: names of fields from the value that holds both.
-#[derive(Debug, PartialEq)]
-struct Replaced<'a> {
-    declared: [&'a str; 2],
-    live: [&'a str; 2],
-}
-
 /// Maps of one value whose entries of the same key restrict one another.
-enum Maps {
-    /// A key is in at most one of the two.
-    Disjoint(&'static str, &'static str),
-    /// An entry of the first is no greater quantity than that of the second.
-    Ordered(&'static str, &'static str),
+struct Maps {
+    /// The name of the field that holds the value; the root has none.
+    holder: &'static str,
+    declared: &'static str,
+    other: &'static str,
+    /// Whether a declared entry of the first map cannot be set beside this live one of the second.
+    excludes: fn(&Value, &Value) -> bool,
 }
 
 /// By the name of the field that holds the value, or of the list whose element it is.
@@ -387,11 +383,12 @@ const PROBE: Union = Union::OneOf(&["exec", "grpc", "httpGet", "tcpSocket"]);
 
 const ROLLING: Union = Union::Tagged { tag: "type", value: "RollingUpdate", member: "rollingUpdate" };
 
-/// The same for maps; the root has no name.
-const MAPS: &[(&str, Maps)] = &[
-    ("", Maps::Disjoint("data", "binaryData")),
-    ("", Maps::Disjoint("binaryData", "data")),
-    ("resources", Maps::Ordered("requests", "limits")),
+/// A key of a ConfigMap is in at most one of its maps, and no request is greater than the limit.
+const MAPS: &[Maps] = &[
+    Maps { holder: "", declared: "data", other: "binaryData", excludes: |_, _| true },
+    Maps { holder: "", declared: "binaryData", other: "data", excludes: |_, _| true },
+    Maps { holder: "resources", declared: "limits", other: "requests", excludes: is_less },
+    Maps { holder: "resources", declared: "requests", other: "limits", excludes: |own, it| is_less(it, own) },
 ];
 
 impl Union {
@@ -445,59 +442,28 @@ impl Union {
     }
 }
 
-/// The entries of maps of `live`, a value with this name, that keep declared ones of other maps from being set.
-fn replaced_in_maps<'f>(
-    family: Family,
-    name: &str,
-    entries: &'f [FieldEntry],
-    live: &Map<String, Value>,
-) -> Vec<Replaced<'f>> {
-    let mut found = Vec::new();
-    if !is_core(family) {
-        return found;
-    }
-    for (_, maps) in MAPS.iter().filter(|(holder, _)| *holder == name) {
-        match *maps {
-            Maps::Disjoint(declared, other) => {
-                found.extend(blocked(entries, live, [declared, other], |_, _| true));
-            }
-            Maps::Ordered(less, more) => {
-                found.extend(blocked(entries, live, [more, less], is_less));
-                found.extend(blocked(entries, live, [less, more], |declared, live| is_less(live, declared)));
-            }
-        }
-    }
-    found
-}
-
 fn is_less(one: &Value, other: &Value) -> bool {
     quantity(one).zip(quantity(other)).is_some_and(|(one, other)| one < other)
 }
 
-/// The declared entries of the first map that an undeclared one of the same key in the second map `excludes`, by the
-/// declared value and the live one.
-fn blocked<'f>(
-    entries: &'f [FieldEntry],
-    live: &Map<String, Value>,
-    [map, other]: [&'static str; 2],
-    excludes: impl Fn(&Value, &Value) -> bool,
-) -> Vec<Replaced<'f>> {
-    let of_map = |name: &str| -> &'f [FieldEntry] {
-        match entries.iter().find(|entry| &*entry.name == name).map(|entry| &entry.node) {
-            Some(FieldNode::Object(entries)) => entries,
-            _ => &[],
-        }
-    };
-    let Some(Value::Object(others)) = live.get(other) else { return Vec::new() };
-    let is_blocked = |entry: &&FieldEntry| {
-        let FieldNode::Leaf(leaf) = &entry.node else { return false };
-        let is_undeclared = !declares(of_map(other), &entry.name);
-        let other = others.get(&*entry.name).filter(|value| !value.is_null() && is_undeclared);
-        is_declared(entry) && other.is_some_and(|other| excludes(&leaf.value, other))
-    };
-    let replaced =
-        |entry: &'f FieldEntry| Replaced { declared: [map, &entry.name], live: [other, &entry.name] };
-    of_map(map).iter().filter(is_blocked).map(replaced).collect()
+impl Maps {
+    /// The keys of declared entries of the first map that undeclared ones of the second keep from being set.
+    fn blocked<'f>(&self, entries: &'f [FieldEntry], live: &Map<String, Value>) -> Vec<&'f str> {
+        let of_map = |name: &str| -> &'f [FieldEntry] {
+            match entries.iter().find(|entry| &*entry.name == name).map(|entry| &entry.node) {
+                Some(FieldNode::Object(entries)) => entries,
+                _ => &[],
+            }
+        };
+        let Some(Value::Object(others)) = live.get(self.other) else { return Vec::new() };
+        let is_blocked = |entry: &&FieldEntry| {
+            let FieldNode::Leaf(leaf) = &entry.node else { return false };
+            let is_undeclared = !declares(of_map(self.other), &entry.name);
+            let other = others.get(&*entry.name).filter(|value| !value.is_null() && is_undeclared);
+            is_declared(entry) && other.is_some_and(|other| (self.excludes)(&leaf.value, other))
+        };
+        of_map(self.declared).iter().filter(is_blocked).map(|entry| &*entry.name).collect()
+    }
 }
 
 fn is_core(family: Family) -> bool {
