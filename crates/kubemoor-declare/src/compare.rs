@@ -17,13 +17,6 @@ use super::schema::{ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
 
 mod moved;
 
-#[derive(Clone, Copy)]
-pub(crate) enum FoundElement<'v> {
-    None,
-    One(usize, &'v Value),
-    Many,
-}
-
 /// A live list, to look up declared elements by their keys.
 pub(crate) struct LiveList<'v> {
     keys: &'v [ListKey],
@@ -76,16 +69,6 @@ impl DeclaredFields {
     }
 }
 
-impl<'v> FoundElement<'v> {
-    pub(crate) fn one(self) -> Option<&'v Value> {
-        if let Self::One(_, value) = self { Some(value) } else { None }
-    }
-
-    fn place(self) -> Option<usize> {
-        if let Self::One(place, _) = self { Some(place) } else { None }
-    }
-}
-
 impl<'v> LiveList<'v> {
     pub(crate) fn new(elements: &Elements, types: &'v Types, list: Option<&'v Value>) -> Self {
         Self::of_items(elements, types, list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice))
@@ -96,18 +79,18 @@ impl<'v> LiveList<'v> {
         Self { keys, items, index: ElementIndex::of_list(items, keys) }
     }
 
-    pub(crate) fn find(&self, element: &Element) -> FoundElement<'v> {
-        match *self.places(element) {
-            [] => FoundElement::None,
-            [place] => {
-                self.items.get(place).map_or(FoundElement::None, |item| FoundElement::One(place, item))
-            }
-            _ => FoundElement::Many,
-        }
+    /// The place of the only element with these keys, and the element.
+    pub(crate) fn only(&self, element: &Element) -> Option<(usize, &'v Value)> {
+        let &[place] = self.places(element) else { return None };
+        Some((place, self.items.get(place)?))
     }
 
     pub(crate) fn collect(&self, element: &Element) -> Vec<&'v Value> {
-        self.places(element).iter().filter_map(|place| self.items.get(*place)).collect()
+        self.at(self.places(element))
+    }
+
+    fn at(&self, places: &[usize]) -> Vec<&'v Value> {
+        places.iter().filter_map(|place| self.items.get(*place)).collect()
     }
 
     pub(crate) fn places(&self, element: &Element) -> &[usize] {
@@ -120,10 +103,10 @@ impl<'v> LiveList<'v> {
             let own = self.keys.iter().filter_map(|key| Some((key.name.to_string(), item.get(&*key.name)?)));
             Value::Object(own.map(|(name, value)| (name, copy(value))).collect())
         };
-        match self.find(element) {
-            FoundElement::None => None,
-            FoundElement::One(_, value) => Some(keys(value)),
-            FoundElement::Many => Some(self.collect(element).into_iter().map(keys).collect()),
+        match self.collect(element).as_slice() {
+            [] => None,
+            [one] => Some(keys(one)),
+            several => Some(several.iter().copied().map(keys).collect()),
         }
     }
 }
@@ -330,34 +313,30 @@ impl ComparisonWalk<'_> {
         let mut places = Vec::new();
         for item in &elements.items {
             let trail = trail.then(TrailStep::Key(new.keys, &item.keys));
-            let (before, after) = (old.find(item), new.find(item));
+            let (before, after) = (old.places(item), new.places(item));
             let shown = || ChangeValues { declared: None, old: old.shown(item), new: new.shown(item) };
-            if let (true, Some(before), Some(after)) = (elements.ordered, before.place(), after.place()) {
+            if let (true, &[before], &[after]) = (elements.ordered, before, after) {
                 places.push((item, before, after));
             }
-            match (before, after) {
-                (FoundElement::None, FoundElement::None) => {}
-                (FoundElement::One(_, old), FoundElement::One(_, new)) => {
-                    self.changed(&item.node, "", &trail, BeforeAfter { old: Some(old), new: Some(new) });
+            let (were, are) = (old.at(before), new.at(after));
+            match (were.as_slice(), are.as_slice()) {
+                ([], []) => {}
+                ([] | [_], &[new]) => {
+                    let old = were.first().copied();
+                    self.changed(&item.node, "", &trail, BeforeAfter { old, new: Some(new) });
                 }
-                (FoundElement::None, FoundElement::One(_, new)) => {
-                    self.changed(&item.node, "", &trail, BeforeAfter { old: None, new: Some(new) });
-                }
-                (FoundElement::Many, FoundElement::Many) => {
-                    let (before, after) = (old.collect(item), new.collect(item));
-                    let same = before.len() == after.len()
-                        && before.iter().zip(&after).all(|(old, new)| !self.is_changed(&item.node, old, new));
+                ([_, _, ..], [_, _, ..]) => {
+                    let same = were.len() == are.len()
+                        && were.iter().zip(&are).all(|(old, new)| !self.is_changed(&item.node, old, new));
                     if !same {
                         self.push(&trail, shown(), FieldAgreement::Differs);
                     }
                 }
-                (FoundElement::Many, FoundElement::One(_, one)) => {
+                ([_, _, ..], &[one]) => {
                     let agreement = self.worst(&item.node, one);
                     self.push(&trail, shown(), agreement);
                 }
-                (FoundElement::One(_, _), FoundElement::Many | FoundElement::None)
-                | (FoundElement::Many, FoundElement::None)
-                | (FoundElement::None, FoundElement::Many) => {
+                ([_, ..], []) | ([] | [_], [_, _, ..]) => {
                     self.push(&trail, shown(), FieldAgreement::Differs);
                 }
             }
@@ -475,15 +454,12 @@ impl ComparisonWalk<'_> {
         let mut places = Vec::new();
         for item in &elements.items {
             let trail = trail.then(TrailStep::Key(list.keys, &item.keys));
-            match list.find(item) {
-                FoundElement::One(place, value) => {
-                    places.push((item, place));
-                    self.drift(&item.node, "", &trail, Some(value));
-                }
-                FoundElement::None | FoundElement::Many => {
-                    let values = ChangeValues { new: list.shown(item), ..ChangeValues::default() };
-                    self.push(&trail, values, FieldAgreement::Differs);
-                }
+            if let Some((place, value)) = list.only(item) {
+                places.push((item, place));
+                self.drift(&item.node, "", &trail, Some(value));
+            } else {
+                let values = ChangeValues { new: list.shown(item), ..ChangeValues::default() };
+                self.push(&trail, values, FieldAgreement::Differs);
             }
         }
         if elements.ordered && !places.is_sorted_by_key(|(_, place)| *place) {
@@ -527,7 +503,7 @@ impl<'s> Settler<'s> {
                             (declared, LiveList::new(elements, types, value))
                         });
                     find_declared(elements, declared, keys)
-                        .map(|(_, item)| (&item.node, list.find(item).one()))
+                        .map(|(_, item)| (&item.node, list.only(item).map(|(_, value)| value)))
                 }
                 _ => None,
             };
@@ -538,7 +514,7 @@ impl<'s> Settler<'s> {
             FieldNode::Leaf(leaf) => equality::is_same(types, leaf.ty, change.new.as_ref(), value),
             FieldNode::Elements(elements) => {
                 let list = LiveList::new(elements, types, value);
-                let there = elements.items.iter().filter_map(|e| Some((e, list.find(e).place()?)));
+                let there = elements.items.iter().filter_map(|e| Some((e, list.only(e)?.0)));
                 Some(order(there)) == change.new
             }
             FieldNode::Object(_) | FieldNode::Set(_) => return change.agreement,

@@ -267,7 +267,8 @@ impl Restorer<'_> {
                     if let (Some(at), false) = (first, wanted.below.is_empty()) {
                         let mut value = slots.take(at);
                         let part = RestoredPart { name: "", node: &item.node };
-                        self.back(part, &wanted.below, before.find(item).one(), &mut value);
+                        let was = before.only(item).map(|(_, value)| value);
+                        self.back(part, &wanted.below, was, &mut value);
                         let value = value.unwrap_or_else(|| self.bare(elements, item));
                         slots.put(first, preceding, value);
                     }

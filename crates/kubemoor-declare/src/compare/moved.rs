@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::{ComparisonWalk, FoundElement, LiveList};
+use super::{ComparisonWalk, LiveList};
 use crate::equality::{Family, FieldAgreement, is_empty, is_zero, key_value, quantity};
 use crate::fields::{DeclaredFields, Element, Elements, FieldEntry, FieldNode};
 use crate::path::{Path, Segment, Trail, TrailStep};
@@ -159,7 +159,7 @@ impl Search<'_> {
                 let (missing, is_declared) = missing(elements, &list);
                 let mut strays = Strays::new(list, is_declared, self.walk.family);
                 for item in &elements.items {
-                    if let FoundElement::One(_, value) = strays.list.find(item) {
+                    if let Some((_, value)) = strays.list.only(item) {
                         let below = trail.then(TrailStep::Key(strays.list.keys, &item.keys));
                         self.moved(&item.node, &below, value);
                         self.held(item, &mut strays, trail);
