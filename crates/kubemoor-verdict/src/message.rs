@@ -99,7 +99,7 @@ impl MessageContext<'_> {
         let upgrade = self.upgrade(&grounds.release);
         EditMessage {
             what: "these fields were reverted to the release's values".to_owned(),
-            listed: MessageList::set_back(fields),
+            listed: MessageList::SetBack(fields.to_vec()),
             ways: upgrade.for_fields(self.object, fields.iter().map(|field| &field.path)),
             upgrade: Some(Box::new(upgrade)),
             ..EditMessage::about(self.object, grounds)
@@ -283,7 +283,7 @@ pub fn of_dependants(object: &ObjectId, operation: Operation, dependants: &[Depe
     EditMessage {
         what: "this would also delete objects that Helm releases manage".to_owned(),
         denied: "This would also delete objects that Helm releases manage".to_owned(),
-        listed: MessageList::objects(dependants.iter().map(named)),
+        listed: MessageList::Objects(dependants.iter().map(named).collect()),
         ..EditMessage::with_remedies(
             format!("{change} of {} {:?} is not allowed", object.kind, object.name),
             way.into_iter().chain([details(object, None)]).collect(),
@@ -508,22 +508,12 @@ enum MessageList {
     Nothing,
     /// The fields that an edit overwrites.
     Fields(Arc<Grounds>),
-    /// Fields that were reverted, and so many more.
-    SetBack(Vec<SetBack>, usize),
-    /// Objects, and so many more.
-    Objects(Vec<String>, usize),
+    /// Fields that were reverted.
+    SetBack(Vec<SetBack>),
+    Objects(Vec<String>),
 }
 
 impl MessageList {
-    fn set_back(fields: &[SetBack]) -> Self {
-        Self::SetBack(fields.iter().take(NAMED).cloned().collect(), fields.len().saturating_sub(NAMED))
-    }
-
-    fn objects(named: impl ExactSizeIterator<Item = String>) -> Self {
-        let more = named.len().saturating_sub(NAMED);
-        Self::Objects(named.take(NAMED).collect(), more)
-    }
-
     /// The first of them in words, perhaps without the values of the fields that an edit overwrites.
     fn first(&self, hides_values: bool) -> Vec<FieldWords<'_>> {
         let words = |finding| match hides_values {
@@ -533,19 +523,20 @@ impl MessageList {
         match self {
             Self::Nothing => Vec::new(),
             Self::Fields(grounds) => grounds.fields.iter().take(NAMED).map(words).collect(),
-            Self::SetBack(fields, _) => fields.iter().map(FieldWords::of_revert).collect(),
-            Self::Objects(named, _) => named.iter().map(|named| FieldWords::plain(named)).collect(),
+            Self::SetBack(fields) => fields.iter().take(NAMED).map(FieldWords::of_revert).collect(),
+            Self::Objects(named) => named.iter().take(NAMED).map(|named| FieldWords::plain(named)).collect(),
         }
     }
 
     /// The number of the others, in words.
     fn others(&self) -> Option<String> {
-        let (more, one, many) = match self {
+        let (all, one, many) = match self {
             Self::Nothing => (0, "", ""),
-            Self::Fields(grounds) => (grounds.fields.len().saturating_sub(NAMED), " field", " fields"),
-            Self::SetBack(_, more) => (*more, " field", " fields"),
-            Self::Objects(_, more) => (*more, "", ""),
+            Self::Fields(grounds) => (grounds.fields.len(), " field", " fields"),
+            Self::SetBack(fields) => (fields.len(), " field", " fields"),
+            Self::Objects(named) => (named.len(), "", ""),
         };
+        let more = all.saturating_sub(NAMED);
         (more > 0).then(|| format!("and {more} more{}", if more == 1 { one } else { many }))
     }
 }
