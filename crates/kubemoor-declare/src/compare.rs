@@ -36,13 +36,6 @@ struct BeforeAfter<'v> {
     new: Option<&'v Value>,
 }
 
-#[derive(Default)]
-struct ChangeValues {
-    declared: Option<Value>,
-    old: Option<Value>,
-    new: Option<Value>,
-}
-
 impl DeclaredFields {
     /// The declared paths at which `old` and `new` differ, each with the agreement of `new` with the declaration. Both
     /// objects come from the API server, in the version of the manifest. Empty if no declared path changed.
@@ -128,8 +121,9 @@ impl<'v> BeforeAfter<'v> {
         Self { old: value(self.old), new: value(self.new) }
     }
 
-    fn into_values(self) -> ChangeValues {
-        ChangeValues { declared: None, old: self.old.map(copy), new: self.new.map(copy) }
+    /// The values of a change: declared, old and new.
+    fn values(self, declared: Option<&Value>) -> [Option<Value>; 3] {
+        [declared.cloned(), self.old.map(copy), self.new.map(copy)]
     }
 }
 
@@ -181,12 +175,16 @@ impl<'t> ComparisonWalk<'t> {
             is_reported = true;
         }
         if !is_reported {
-            self.push(&trail.then(TrailStep::Field(other)), versions.into_values(), FieldAgreement::Altered);
+            self.push(&trail.then(TrailStep::Field(other)), versions.values(None), FieldAgreement::Altered);
         }
     }
 
-    fn push(&mut self, trail: &Trail<'_>, values: ChangeValues, agreement: FieldAgreement) {
-        let ChangeValues { declared, old, new } = values;
+    fn push(
+        &mut self,
+        trail: &Trail<'_>,
+        [declared, old, new]: [Option<Value>; 3],
+        agreement: FieldAgreement,
+    ) {
         self.found.push(FieldChange { path: trail.path(), declared, old, new, agreement });
     }
 }
@@ -216,8 +214,7 @@ impl ComparisonWalk<'_> {
             FieldNode::Leaf(leaf) => {
                 let spot = Spot::new(name, leaf.place, self.family).held_by(trail.holder());
                 if let Some(agreement) = self.leaf_changed(leaf, spot, versions) {
-                    let declared = Some(leaf.value.clone());
-                    self.push(trail, ChangeValues { declared, ..versions.into_values() }, agreement);
+                    self.push(trail, versions.values(Some(&leaf.value)), agreement);
                 }
             }
             FieldNode::Object(entries) => {
@@ -241,11 +238,7 @@ impl ComparisonWalk<'_> {
                 let is_lost = old.is_some_and(Value::is_object) && is_absent(new);
                 if is_lost && self.found.len() == before && is_struct(entries) {
                     let old = Some(Value::Object(Map::new()));
-                    self.push(
-                        trail,
-                        ChangeValues { old, ..ChangeValues::default() },
-                        FieldAgreement::Differs,
-                    );
+                    self.push(trail, [None, old, None], FieldAgreement::Differs);
                 }
             }
             FieldNode::Elements(elements) => self.elements_changed(elements, trail, versions),
@@ -314,7 +307,7 @@ impl ComparisonWalk<'_> {
         for item in &elements.items {
             let trail = trail.then(TrailStep::Key(new.keys, &item.keys));
             let (before, after) = (old.places(item), new.places(item));
-            let shown = || ChangeValues { declared: None, old: old.shown(item), new: new.shown(item) };
+            let shown = || [None, old.shown(item), new.shown(item)];
             if let (true, &[before], &[after]) = (elements.ordered, before, after) {
                 places.push((item, before, after));
             }
@@ -361,8 +354,7 @@ impl ComparisonWalk<'_> {
                 (false, true) => FieldAgreement::Agrees,
                 (false, false) => FieldAgreement::Doubt,
             };
-            let values = ChangeValues { declared: Some(declared), old: Some(before), new: Some(after) };
-            self.push(trail, values, agreement);
+            self.push(trail, [declared, before, after].map(Some), agreement);
         }
     }
 
@@ -371,16 +363,10 @@ impl ComparisonWalk<'_> {
         let (before, after) = (held(old), held(new));
         for value in &set.values {
             let step = trail.then(TrailStep::Element(value));
-            let declared = || ChangeValues { declared: Some(value.clone()), ..ChangeValues::default() };
+            let own = || Some(value.clone());
             match (before.find(value).is_some(), after.find(value).is_some()) {
-                (true, false) => {
-                    let values = ChangeValues { old: Some(value.clone()), ..declared() };
-                    self.push(&step, values, FieldAgreement::Differs);
-                }
-                (false, true) => {
-                    let values = ChangeValues { new: Some(value.clone()), ..declared() };
-                    self.push(&step, values, FieldAgreement::Agrees);
-                }
+                (true, false) => self.push(&step, [own(), own(), None], FieldAgreement::Differs),
+                (false, true) => self.push(&step, [own(), None, own()], FieldAgreement::Agrees),
                 (true, true) | (false, false) => {}
             }
         }
@@ -403,12 +389,8 @@ impl ComparisonWalk<'_> {
                 let spot = Spot::new(name, leaf.place, self.family).held_by(trail.holder());
                 let agreement = equality::agreement(self.types, leaf.ty, spot, &leaf.value, live);
                 if agreement != FieldAgreement::Agrees {
-                    let values = BeforeAfter { old: None, new: live }.into_values();
-                    self.push(
-                        trail,
-                        ChangeValues { declared: Some(leaf.value.clone()), ..values },
-                        agreement,
-                    );
+                    let values = BeforeAfter { old: None, new: live }.values(Some(&leaf.value));
+                    self.push(trail, values, agreement);
                 }
             }
             FieldNode::Object(entries) => {
@@ -425,7 +407,7 @@ impl ComparisonWalk<'_> {
                     }
                 }
                 if is_absent(live) && self.found.len() == before && is_struct(entries) {
-                    self.push(trail, ChangeValues::default(), FieldAgreement::Missing);
+                    self.push(trail, [None, None, None], FieldAgreement::Missing);
                 }
             }
             FieldNode::Elements(elements) => self.elements_drift(elements, trail, live),
@@ -434,9 +416,7 @@ impl ComparisonWalk<'_> {
                 for value in &set.values {
                     if held.find(value).is_none() {
                         let step = trail.then(TrailStep::Element(value));
-                        let values =
-                            ChangeValues { declared: Some(value.clone()), ..ChangeValues::default() };
-                        self.push(&step, values, FieldAgreement::Differs);
+                        self.push(&step, [Some(value.clone()), None, None], FieldAgreement::Differs);
                     }
                 }
             }
@@ -458,15 +438,13 @@ impl ComparisonWalk<'_> {
                 places.push((item, place));
                 self.drift(&item.node, "", &trail, Some(value));
             } else {
-                let values = ChangeValues { new: list.shown(item), ..ChangeValues::default() };
-                self.push(&trail, values, FieldAgreement::Differs);
+                self.push(&trail, [None, None, list.shown(item)], FieldAgreement::Differs);
             }
         }
         if elements.ordered && !places.is_sorted_by_key(|(_, place)| *place) {
             let declared = order(places.iter().enumerate().map(|(place, (element, _))| (*element, place)));
             let live = order(places.into_iter());
-            let values = ChangeValues { declared: Some(declared), old: None, new: Some(live) };
-            self.push(trail, values, FieldAgreement::Doubt);
+            self.push(trail, [Some(declared), None, Some(live)], FieldAgreement::Doubt);
         }
     }
 }
