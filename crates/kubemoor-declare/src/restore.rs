@@ -27,12 +27,6 @@ struct RestoredPart<'f> {
     node: &'f FieldNode,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Whose {
-    ApiServers,
-    Editors,
-}
-
 impl DeclaredFields {
     /// Restores the declared `paths` of `new`: to the value in `old` unless that clearly differs from the
     /// declaration, else to the declared value. For a list element this restores the whole old element; for a
@@ -53,7 +47,7 @@ impl Restorer<'_> {
     fn back(&self, part: RestoredPart<'_>, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
         match part.node {
             FieldNode::Leaf(leaf) if paths.iter().any(|path| path.is_empty()) => {
-                *new = self.value(leaf, part.name, old, Whose::ApiServers);
+                *new = self.value(leaf, part.name, old, self.is_old_known);
             }
             FieldNode::Leaf(_) => {}
             // A struct is there again, with all that it held.
@@ -108,21 +102,12 @@ impl Restorer<'_> {
 
     /// The value to restore in a leaf: the old one, if that agrees with the declared one. If the API server
     /// wrote the value, a doubt concerns only the spelling.
-    fn value(&self, leaf: &FieldLeaf, name: &str, had: Option<&Value>, whose: Whose) -> Option<Value> {
+    fn value(&self, leaf: &FieldLeaf, name: &str, had: Option<&Value>, is_servers: bool) -> Option<Value> {
         let declared = leaf.value.clone();
         let spot = Spot::new(name, leaf.place, self.family);
-        match (equality::agreement(self.types, leaf.ty, spot, &declared, had), whose) {
-            (FieldAgreement::Agrees, _) => return had.cloned(),
-            (FieldAgreement::Doubt, Whose::ApiServers) if self.is_old_known => return had.cloned(),
-            (
-                FieldAgreement::Doubt
-                | FieldAgreement::Altered
-                | FieldAgreement::Missing
-                | FieldAgreement::Added
-                | FieldAgreement::Within
-                | FieldAgreement::Differs,
-                _,
-            ) => {}
+        let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, had);
+        if agreement == FieldAgreement::Agrees || (is_servers && agreement == FieldAgreement::Doubt) {
+            return had.cloned();
         }
         Some(match (self.types.shape(leaf.ty), declared) {
             // The API server takes labels and the like only as texts.
@@ -136,7 +121,7 @@ impl Restorer<'_> {
     /// Sets everything declared that an editor's value may not hold.
     fn enforce(&self, node: &FieldNode, name: &str, value: &mut Option<Value>) {
         match node {
-            FieldNode::Leaf(leaf) => *value = self.value(leaf, name, value.as_ref(), Whose::Editors),
+            FieldNode::Leaf(leaf) => *value = self.value(leaf, name, value.as_ref(), false),
             FieldNode::Object(entries) => {
                 let was = value.as_ref().is_some_and(Value::is_object);
                 let mut map = match value.take() {
