@@ -220,7 +220,7 @@ impl Reduction {
         for (id, shape) in copied {
             self.builder.set(id, shape);
         }
-        let types = Arc::new(self.builder.types());
+        let types = Arc::new(self.builder.types);
         let schema = |root| KindSchema { types: Arc::clone(&types), root };
         self.kinds.into_iter().map(|(gvk, root)| (gvk, schema(root))).collect()
     }
@@ -287,7 +287,7 @@ impl Reduction {
         let (mut at, mut wanted) = (copy, None);
         for _ in 0..=self.copies.len() {
             let Some((target, atomic)) = self.copies.get(&at) else {
-                let mut shape = self.builder.shape(at).clone();
+                let mut shape = self.builder.types.shape(at).clone();
                 if let (Some(wanted), Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. }) =
                     (wanted, &mut shape)
                 {

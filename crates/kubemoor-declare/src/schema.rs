@@ -124,7 +124,7 @@ static ANY: Shape = Shape::Any;
 /// Builds an arena in which equal types are one, and equal names share memory.
 #[derive(Debug)]
 pub struct TypeBuilder {
-    shapes: Vec<Shape>,
+    pub(super) types: Types,
     known: HashMap<Shape, TypeId>,
     names: HashMap<Box<str>, Arc<str>>,
 }
@@ -190,7 +190,7 @@ impl KindSchema {
 
 impl Default for TypeBuilder {
     fn default() -> Self {
-        let mut builder = Self { shapes: Vec::new(), known: HashMap::new(), names: HashMap::new() };
+        let mut builder = Self { types: Types::default(), known: HashMap::new(), names: HashMap::new() };
         builder.add(Shape::Any);
         builder
     }
@@ -210,19 +210,15 @@ impl TypeBuilder {
 
     /// A place for a shape that is not known yet; untyped until it is set.
     pub fn reserve(&mut self) -> TypeId {
-        let id = TypeId(u32::try_from(self.shapes.len()).unwrap_or(u32::MAX));
-        self.shapes.push(Shape::Any);
+        let id = TypeId(u32::try_from(self.types.0.len()).unwrap_or(u32::MAX));
+        self.types.0.push(Shape::Any);
         id
     }
 
     pub fn set(&mut self, id: TypeId, shape: Shape) {
-        if let Some(place) = usize::try_from(id.0).ok().and_then(|index| self.shapes.get_mut(index)) {
+        if let Some(place) = usize::try_from(id.0).ok().and_then(|index| self.types.0.get_mut(index)) {
             *place = shape;
         }
-    }
-
-    pub fn shape(&self, id: TypeId) -> &Shape {
-        usize::try_from(id.0).ok().and_then(|index| self.shapes.get(index)).unwrap_or(&ANY)
     }
 
     pub fn name(&mut self, name: &str) -> Arc<str> {
@@ -258,11 +254,7 @@ impl TypeBuilder {
 
     /// The arena, and `root` in it as the type of a kind.
     pub fn finish(self, root: TypeId) -> KindSchema {
-        KindSchema { types: Arc::new(Types(self.shapes)), root }
-    }
-
-    pub fn types(self) -> Types {
-        Types(self.shapes)
+        KindSchema { types: Arc::new(self.types), root }
     }
 
     /// The part of ObjectMeta that a manifest may set.
