@@ -75,7 +75,7 @@ async fn long_and_nested_values_show_their_difference_in_every_output() {
         // The API server may not know of the webhook yet.
         change("4", "web").await;
         change("8", "api").await;
-        let rows = audit("json").items();
+        let rows = guard.rows(&["-A", "--verdict", "Warn"]);
         let fields: Vec<_> =
             rows.iter().filter_map(|row| row["fields"].as_array()).flatten().cloned().collect();
         let kinds = ["Ingress", "ConfigMap"];

@@ -80,7 +80,7 @@ async fn would_deny(shop: &Scene, database: &str) -> Ran {
     let arguments = ["audit", database, "-n", &shop.namespace, "--would-deny", "-o", "json"];
     let permits = eventually("the change would be denied", SOON, || async {
         let ran = run(&arguments, "");
-        if ran.items().is_empty() { Err(format!("{ran:?}")) } else { Ok(ran) }
+        if ran.code != 0 || ran.items().is_empty() { Err(format!("{ran:?}")) } else { Ok(ran) }
     });
     let permits = permits.await;
     shop.admin.delete(&format!("{DRIFT_POLICIES}/{name}")).await.done().unwrap();
