@@ -279,7 +279,7 @@ fn resolver(folder: &Path) -> PolicyResolver {
     let (accepted, flawed) = policy::compile::read([("policies.yaml", text.as_str())]);
     assert!(flawed.is_empty(), "{flawed:?}");
     assert!(!accepted.is_empty());
-    PolicyResolver::policy_policies(Policies::new(defaults, &Labels::new(), accepted))
+    PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), accepted))
 }
 
 /// Rows that are made beside those of the verdicts.
