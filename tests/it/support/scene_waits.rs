@@ -96,7 +96,12 @@ impl Scene {
     /// had its chance.
     pub(crate) async fn wait_for_pass(&self) {
         let path = self.config_map("marker");
-        self.control_plane.wait_until_listed("configmaps", 0).await;
+        // It re-creates only what it has seen alive.
+        let is_marker = |seen: &Value| seen["kind"] == "ConfigMap" && seen["name"] == "marker";
+        self.status("that the marker was seen", |status| {
+            status["seen"].as_array().is_some_and(|seen| seen.iter().any(is_marker))
+        })
+        .await;
         let uid = self.alice.get(&path).await.done().unwrap()["metadata"]["uid"].take();
         self.control_plane.delete_unhindered(&path).await;
         wait_until_recreated(&self.alice, &path, &uid).await;
