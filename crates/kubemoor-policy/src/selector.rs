@@ -432,7 +432,7 @@ impl SubjectSpec {
     }
 }
 
-/// The subjects that are valid; an empty namespace is none.
+/// The valid subjects. An empty namespace counts as none.
 pub(crate) fn compile_subjects(specs: &[SubjectSpec], at: &str, flaws: &mut Flaws) -> Vec<SubjectSpec> {
     let mut subjects = Vec::with_capacity(specs.len());
     for (index, SubjectSpec { kind, name, namespace }) in specs.iter().enumerate() {
