@@ -58,8 +58,11 @@ async fn full_exception_limit_in_one_namespace_does_not_affect_others() {
     eventually("the other may edit", SOON, || async { quiet.alice.merge(&elsewhere, &edit).await.done() })
         .await;
 
-    // When one goes, the one that waits counts.
+    // When one goes, the one that waits counts once it changes, or is listed again within minutes.
     crowded.alice.delete(&format!("{allowances}/n7")).await.done().unwrap();
+    crowded
+        .edit(&format!("{allowances}/more"), json!({"metadata": {"annotations": {"note": "again"}}}))
+        .await;
     eventually("it counts", SOON, || async { crowded.alice.merge(&settings, &edit).await.done() }).await;
 }
 

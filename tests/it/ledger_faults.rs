@@ -84,6 +84,10 @@ impl Denied<'_> {
         assert!(guard.terminate().success(), "{}", guard.log());
         let mut told = [kept_by(&self.prefix, ledger), spilled(guard)].concat();
         told.sort();
+        if self.shop.is_some() {
+            // Kubernetes 1.20 asks again about an edit that is refused, and only a database counts equal rows as one.
+            told.dedup();
+        }
         assert_eq!(told, *self.values.borrow());
     }
 }

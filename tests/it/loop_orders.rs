@@ -299,9 +299,9 @@ rules:
     guard
         .wait_for_log("objects that grant rights, intercept requests or define kinds are not repaired")
         .await;
-    // An event about an object of no namespace is in the default one.
+    // An event about an object of no namespace is in the one where every API server takes it.
     eventually("the drift has an event", SOON, || async {
-        let events = scene.alice.get("/apis/events.k8s.io/v1/namespaces/default/events").await.done()?;
+        let events = scene.alice.get("/apis/events.k8s.io/v1/namespaces/kube-system/events").await.done()?;
         let is_it = |event: &Value| {
             event["regarding"]["kind"] == "ClusterRole"
                 && event["reportingController"] == "kubemoor.dev/guard"

@@ -18,6 +18,9 @@ const TEMPLATES: &str = concat!(
     "---\napiVersion: v1\nkind: Secret\nmetadata: {name: password}\nstringData: {password: hunter2}\n",
 );
 
+/// What is said of an object that is gone, and so has no uid.
+const MISSING: &str = "is missing";
+
 /// A receiver of messages that refuses the first ones.
 #[derive(Clone, Default)]
 struct Inbox {
@@ -68,7 +71,7 @@ impl Scene {
             let events = self.alice.get(&path).await.done()?;
             let ours = events["items"].as_array().unwrap().iter().filter(|event| {
                 event["reportingController"] == "kubemoor.dev/guard"
-                    && event["regarding"]["uid"].is_string()
+                    && event["regarding"]["uid"].is_string() != (holds == MISSING)
                     && event["regarding"]["kind"] == kind
                     && event["reason"] == reason
             });
@@ -146,5 +149,5 @@ async fn unrepaired_drift_is_reported_with_the_reason() {
     let message = inbox.wait_for_message("detected", &subject).await;
     assert!(message["data"].to_string().contains("drift is only reported"), "{message}");
     scene.alice.delete(&settings).await.done().unwrap();
-    scene.note("ConfigMap", "Drifted", "is missing").await;
+    scene.note("ConfigMap", "Drifted", MISSING).await;
 }

@@ -45,7 +45,8 @@ async fn ten_thousand_releases_are_listed_in_pages() {
             .cloned()
             .map(uris)
             .collect();
-        lists.into_iter().filter(|uri| uri.contains("kubemoor.dev")).collect::<Vec<_>>()
+        // The start page reads exceptions anew.
+        lists.into_iter().filter(|uri| uri.contains("/guardedreleases")).collect::<Vec<_>>()
     };
     let before = lists().len();
     for path in ["releases", "releases?sort=-name&page=100", "releases?q=release-0999", ""] {
@@ -55,7 +56,7 @@ async fn ten_thousand_releases_are_listed_in_pages() {
         }
     }
     let after = lists();
-    assert!(after.len() < before + 10, "{before} lists before 40 pages, then {after:#?}");
+    assert!(after.len() < before + 5, "{before} lists before 40 pages, then {after:#?}");
     let last = page.text("releases?sort=name&page=100").await;
     assert_holds(&last, &["release-09999", "Page 100 of 100"]);
     assert!(!last.contains("release-09899"));

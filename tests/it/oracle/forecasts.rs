@@ -126,13 +126,16 @@ impl Scene {
                     let manager = cause["message"].as_str()?.split('"').nth(1)?.to_owned();
                     Some((manager, cause["field"].as_str()?.to_owned()))
                 };
-                Some(
-                    causes
-                        .iter()
-                        .filter(|it| it["reason"] == json!("FieldManagerConflict"))
-                        .filter_map(conflict)
-                        .collect(),
-                )
+                let conflicts = causes.iter().filter(|it| it["reason"] == json!("FieldManagerConflict"));
+                let mut met = Met::new();
+                for (manager, path) in conflicts.filter_map(conflict) {
+                    // Kubernetes 1.20 may name one field of an element twice, and not the other one.
+                    let above = path.rsplit_once('.').map(|(above, _)| (manager.clone(), above.to_owned()));
+                    if !met.insert((manager, path)) {
+                        met.extend(above);
+                    }
+                }
+                Some(met)
             }
             _ => None,
         }

@@ -235,12 +235,23 @@ impl Window {
 
     /// The row about the request.
     fn row<'r>(&self, rows: &'r [LedgerEntry]) -> Option<&'r LedgerEntry> {
-        rows.iter().find(|row| {
-            let object = &row.object;
-            (&object.kind, &object.name) == (&self.kind, &self.name)
-                && object.namespace.as_ref() == Some(&self.namespace)
-                && (self.begun..=self.done).contains(&row.time)
-        })
+        rows.iter().find(|row| self.is_about(row) && (self.begun..=self.done).contains(&row.time))
+    }
+
+    /// What the row about the request says. If it repeated a refusal like this one, it counts on the row of that.
+    fn told(&self, rows: &[LedgerEntry], like: &Told) -> Told {
+        let own = self.row(rows).map(told_of_row).filter(|told| told.0 != "Allow");
+        let since = self.begun - jiff::SignedDuration::from_mins(1);
+        let is_earlier = |row: &&LedgerEntry| {
+            row.repeats > 0 && self.is_about(row) && (since..self.begun).contains(&row.time)
+        };
+        let repeated = || rows.iter().filter(is_earlier).map(told_of_row).find(|told| told == like);
+        own.or_else(repeated).unwrap_or_else(plain)
+    }
+
+    fn is_about(&self, row: &LedgerEntry) -> bool {
+        (&row.object.kind, &row.object.name) == (&self.kind, &self.name)
+            && row.object.namespace.as_ref() == Some(&self.namespace)
     }
 }
 
@@ -292,7 +303,7 @@ pub(super) fn compare(case: &Case, rows: &[LedgerEntry]) -> Agreement {
         };
         *if refused { &mut agreement.refused } else { &mut agreement.passed } += 1;
         let would_be = replayed.as_ref().map_or_else(plain, told);
-        let was = rerun.made.row(rows).filter(|row| row.verdict != "Allow").map_or_else(plain, told_of_row);
+        let was = rerun.made.told(rows, &would_be);
         let is_refusal = replayed.as_ref().is_some_and(|it| it.verdict.outcome.is_refusal());
         let is_whole = rerun.made.row(rows).is_none_or(|row| row.more_fields == 0);
         let are_fields_equal = match case.rules.are_sealed_alike {

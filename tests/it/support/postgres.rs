@@ -16,6 +16,7 @@ const NOBODY: u32 = 65534;
 pub(crate) struct Postgres {
     process: Process,
     programs: PathBuf,
+    data: PathBuf,
     port: u16,
 }
 
@@ -67,7 +68,7 @@ impl Postgres {
         arguments.extend(flags);
         let mut process = Process::new("postgres", command.get_program().into(), arguments, &dir);
         process.start();
-        let server = Self { process, programs, port };
+        let server = Self { process, programs, data, port };
         server.answers().await;
         server
     }
@@ -115,6 +116,8 @@ impl Postgres {
 
     /// Starts it again after [`Postgres::kill`].
     pub(crate) async fn start_again(&mut self) {
+        // Its other processes see a moment later that it was killed, and a new one does not start beside them.
+        eventually("the killed PostgreSQL is gone", SOON, || async { !has_processes_in(&self.data) }).await;
         self.process.start();
         self.answers().await;
     }
@@ -129,6 +132,11 @@ fn programs() -> PathBuf {
     let newest =
         installed.map(|version| version.path().join("bin")).filter(|bin| bin.join("postgres").exists());
     newest.max().expect("there is PostgreSQL: run `make provide`, or set KUBEMOOR_POSTGRES")
+}
+
+fn has_processes_in(folder: &Path) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes.flat_map(|process| fs::read_link(process.path().join("cwd"))).any(|it| it == folder)
 }
 
 fn is_root() -> bool {
