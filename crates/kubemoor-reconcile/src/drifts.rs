@@ -641,8 +641,8 @@ impl Drifts {
     pub(crate) fn leave_unread(&mut self, release: &ReleaseId) {
         let suspects = self.by_release.get_mut(release).into_iter().flat_map(|it| &mut it.suspects);
         let outdated = suspects.filter_map(|(object, suspect)| {
-            let was_unread = std::mem::replace(&mut suspect.unread, true);
-            (!was_unread && suspect.redeclared).then(|| Arc::clone(object))
+            suspect.unread = true;
+            suspect.redeclared.then(|| Arc::clone(object))
         });
         for object in outdated.collect::<Vec<_>>() {
             self.clear_drift(release, &object);

@@ -380,7 +380,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 44] = [
+pub(super) const FOUND: [Plan; 46] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -452,6 +452,10 @@ pub(super) const FOUND: [Plan; 44] = [
     Plan { seed: 950631, steps: 293, trouble: 8652552 },
     // What was missing while an installation was locked was told as drift once it and the one before had failed.
     Plan { seed: 956497, steps: 275, trouble: 8664768 },
+    // A guard that was told to stop kept back what it had seen, for a drift that it had judged by the manifest before.
+    Plan { seed: 12796, steps: 149, trouble: 480674320 },
+    // A write was still on its way when its guard gave up the lead.
+    Plan { seed: 59623, steps: 348, trouble: 314841384 },
 ];
 
 /// A generator (splitmix64).

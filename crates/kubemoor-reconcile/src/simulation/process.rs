@@ -251,6 +251,11 @@ impl Guard {
                 _ => {}
             }
         }
+        let is_awaited = |it: &mut Flight| it.process == self.process && it.is_awaited();
+        for flight in world.flights.extract_if(.., is_awaited).collect::<Vec<_>>() {
+            let outcome = world.land(&flight);
+            self.hear_answer(flight.errand, outcome);
+        }
         for Awaited { errand, release, work, .. } in std::mem::take(&mut self.unanswered) {
             self.answer((errand, release), work, failed(Fault::Unanswered, "the guard ends"));
         }
@@ -941,15 +946,10 @@ impl Run {
                 self.world.flights.push(flight);
                 continue;
             }
-            let Flight { guard, process, errand, object, write, arrives, deadline } = flight;
-            let sender = Sender { guard, process, is_awaited: arrives <= deadline };
-            let outcome = match self.world.refuse(&object) {
-                Some(refused) => refused,
-                None => self.world.write(sender, &object, &write),
-            };
-            let waits = |it: &&mut Guard| sender.is_awaited && it.process == process;
+            let outcome = self.world.land(&flight);
+            let waits = |it: &&mut Guard| flight.is_awaited() && it.process == flight.process;
             if let Some(guard) = self.guards.iter_mut().find(waits) {
-                guard.hear_answer(errand, outcome);
+                guard.hear_answer(flight.errand, outcome);
             }
         }
         self.guards.iter_mut().for_each(|guard| guard.give_up(now));
@@ -966,6 +966,24 @@ pub(super) struct Flight {
     pub(super) arrives: Timestamp,
     /// When its guard gives it up.
     pub(super) deadline: Timestamp,
+}
+
+impl Flight {
+    /// Whether it arrives before its guard gives it up.
+    fn is_awaited(&self) -> bool {
+        self.arrives <= self.deadline
+    }
+}
+
+impl World {
+    /// A write of a guard arrives.
+    fn land(&mut self, flight: &Flight) -> WorkOutcome {
+        let sender = Sender { guard: flight.guard, process: flight.process, is_awaited: flight.is_awaited() };
+        match self.refuse(&flight.object) {
+            Some(refused) => refused,
+            None => self.write(sender, &flight.object, &flight.write),
+        }
+    }
 }
 
 /// A write whose answer a guard awaits.
