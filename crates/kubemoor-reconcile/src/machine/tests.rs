@@ -704,6 +704,18 @@ fn stopping_loop_reports_what_it_still_sees() {
 }
 
 #[test]
+fn stopping_loop_reports_a_new_revision_of_which_it_has_left_a_drifting_object_unread() {
+    let mut scene = Scene::new(DriftMode::Report, settings());
+    scene.change(Some("mine"));
+    scene.work();
+    scene.tell(LoopEvent::Stop);
+    scene.change(None);
+    let changed = MANIFEST.replace("k: v", "k: w");
+    scene.record(Arc::new(second(ReleaseStatus::Deployed, &changed, MANIFEST)));
+    assert_eq!(scene.report.as_ref().map(|it| it.records.revision), Some(2));
+}
+
+#[test]
 fn stopping_loop_does_not_say_in_sync_of_what_it_has_not_read() {
     let mut scene = Scene::new(DriftMode::Repair, settings());
     scene.tell(LoopEvent::Stop);
