@@ -600,6 +600,16 @@ impl Drifts {
         self.by_release.get(release)?.suspects.get(object).copied()
     }
 
+    /// Gives suspects that `is_meant` selects a newer reason to be read: what reads under way say of them may be older than
+    /// a listing without them.
+    pub(crate) fn doubt_reads(&mut self, is_meant: impl Fn(&ObjectId) -> bool) {
+        let suspects = self.by_release.values_mut().flat_map(|it| &mut it.suspects);
+        for (_, suspect) in suspects.filter(|(object, _)| is_meant(object)) {
+            self.last_reason += 1;
+            suspect.reason = self.last_reason;
+        }
+    }
+
     /// Whether there is a newer reason to read an object than at the beginning of a read. An answer that was under way
     /// meanwhile may be older than that reason.
     pub(crate) fn has_new_reason(&self, release: &ReleaseId, object: &ObjectId, begun: &Suspect) -> bool {

@@ -425,6 +425,7 @@ impl Reconciler {
                 let mut gone = self.drifts.living(|object| scope.holds(object) && !listed.contains(object));
                 gone.sort();
                 gone.iter().for_each(|object| self.record_deleted(object, ResourceVersion::default()));
+                self.drifts.doubt_reads(|object| scope.holds(object) && !listed.contains(object));
                 if are_judged {
                     self.suspect_never_seen(scope);
                 }

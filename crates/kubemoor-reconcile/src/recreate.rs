@@ -198,7 +198,13 @@ impl Reconciler {
                 let (release, uid) = (Arc::clone(&situation.release), uid.to_owned());
                 read_records_again(task, Created { release, uid, wait: None }, 1)
             }
-            Err(WorkFailure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
+            Err(WorkFailure { fault: Fault::AlreadyExists, .. }) => {
+                let step = self.leave_present(task);
+                // Only a look tells whether it is as declared.
+                self.drifts.suspect(&task.id, task.object.clone(), self.now);
+                self.attend(&task.id);
+                step
+            }
             // The namespace is deleted with all its objects; nothing can be created in it.
             Err(WorkFailure { fault: Fault::Terminating, .. }) => {
                 self.keep(task, "its namespace is being deleted");

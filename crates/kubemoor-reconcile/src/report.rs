@@ -276,16 +276,16 @@ impl Reconciler {
             if self.drifts.is_known(&release.id, object) {
                 return None;
             }
-            let is_absent = || life.is_none_or(|it| !it.alive) && self.scopes.shows(object);
-            if state == RecordState::Failed && declarations.baseline.is_none() && is_absent() {
-                return Some(ObjectState::Awaited);
-            }
             if self.is_unseen(release, object) {
                 return Some(ObjectState::Unread);
             }
             // Kinds that the guard may not watch are reported with the reason.
             if self.drifts.is_unread(&release.id, object) && !self.scopes.is_forbidden(object) {
                 return Some(ObjectState::Unread);
+            }
+            let is_absent = || life.is_none_or(|it| !it.alive) && self.scopes.shows(object);
+            if state == RecordState::Failed && declarations.baseline.is_none() && is_absent() {
+                return Some(ObjectState::Awaited);
             }
             life.is_some_and(|life| life.alive && life.allowed).then_some(ObjectState::Allowed)
         };

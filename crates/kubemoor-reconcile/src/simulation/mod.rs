@@ -380,7 +380,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 46] = [
+pub(super) const FOUND: [Plan; 49] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -456,6 +456,12 @@ pub(super) const FOUND: [Plan; 46] = [
     Plan { seed: 12796, steps: 149, trouble: 480674320 },
     // A write was still on its way when its guard gave up the lead.
     Plan { seed: 59623, steps: 348, trouble: 314841384 },
+    // What could not be read after a failed upgrade counted as not created by it.
+    Plan { seed: 81389, steps: 347, trouble: 67607788 },
+    // An object that was there before the guard created it anew counted as in sync, unseen.
+    Plan { seed: 88078, steps: 187, trouble: 436471904 },
+    // What was read before a listing without it counted as alive after that.
+    Plan { seed: 112239, steps: 287, trouble: 42217122 },
 ];
 
 /// A generator (splitmix64).
