@@ -398,6 +398,10 @@ impl Reconciler {
             _ => self.situation(task),
         };
         let Some(situation) = situation else { return RepairStep::Settled };
+        // It is gone since it was read: a look decides.
+        if self.drifts.suspicion(&task.id, &task.object).is_some_and(|suspect| suspect.is_deleted) {
+            return RepairStep::Again(AGAIN);
+        }
         if !Arc::ptr_eq(&start.release, &situation.release) {
             // Helm may just have written it.
             self.take_in(&task.id, &seen.live, &seen.version);

@@ -380,7 +380,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 49] = [
+pub(super) const FOUND: [Plan; 50] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -462,6 +462,7 @@ pub(super) const FOUND: [Plan; 49] = [
     Plan { seed: 88078, steps: 187, trouble: 436471904 },
     // What was read before a listing without it counted as alive after that.
     Plan { seed: 112239, steps: 287, trouble: 42217122 },
+    Plan { seed: 163717, steps: 359, trouble: 44019257 },
 ];
 
 /// A generator (splitmix64).
