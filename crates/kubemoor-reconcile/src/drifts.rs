@@ -600,8 +600,8 @@ impl Drifts {
         self.by_release.get(release)?.suspects.get(object).copied()
     }
 
-    /// Gives suspects that `is_meant` selects a newer reason to be read: what reads under way say of them may be older than
-    /// a listing without them.
+    /// Gives suspects that `is_meant` selects a newer reason to be read: what reads under way say of them may be older
+    /// than a listing without them.
     pub(crate) fn doubt_reads(&mut self, is_meant: impl Fn(&ObjectId) -> bool) {
         let suspects = self.by_release.values_mut().flat_map(|it| &mut it.suspects);
         for (_, suspect) in suspects.filter(|(object, _)| is_meant(object)) {

@@ -71,12 +71,7 @@ impl Created {
 impl Reconciler {
     pub(crate) fn recreate(&mut self, task: &Task, recreate: Recreate, outcome: WorkOutcome) -> RepairStep {
         match (recreate, outcome) {
-            (Recreate::Reading(_), WorkOutcome::Object { live: Some(live), version }) => {
-                if !self.take_in(&task.id, &live, &version) {
-                    return RepairStep::Again(AGAIN);
-                }
-                self.leave_present(task)
-            }
+            (Recreate::Reading(_), WorkOutcome::Object { live: Some(_), .. }) => self.leave_present(task),
             (Recreate::Reading(_), WorkOutcome::Object { live: None, version }) => {
                 // A kind that is built into every API server has no definition.
                 if catalog::core().facts(&task.object.group, &task.object.kind).is_some() {
@@ -198,13 +193,7 @@ impl Reconciler {
                 let (release, uid) = (Arc::clone(&situation.release), uid.to_owned());
                 read_records_again(task, Created { release, uid, wait: None }, 1)
             }
-            Err(WorkFailure { fault: Fault::AlreadyExists, .. }) => {
-                let step = self.leave_present(task);
-                // Only a look tells whether it is as declared.
-                self.drifts.suspect(&task.id, task.object.clone(), self.now);
-                self.attend(&task.id);
-                step
-            }
+            Err(WorkFailure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
             // The namespace is deleted with all its objects; nothing can be created in it.
             Err(WorkFailure { fault: Fault::Terminating, .. }) => {
                 self.keep(task, "its namespace is being deleted");
@@ -222,14 +211,11 @@ impl Reconciler {
         }
     }
 
+    /// It is there again: a look tells whether it is as declared.
     fn leave_present(&mut self, task: &Task) -> RepairStep {
-        let drift = self.drifts.get_mut(&task.id, &task.object).map(|drift| drift.kind);
-        if drift.is_some_and(|kind| kind != DriftKind::Missing) {
-            return RepairStep::Again(AGAIN);
-        }
-        self.drifts.clear_drift(&task.id, &task.object);
+        self.drifts.suspect(&task.id, task.object.clone(), self.now);
         self.tell(Occurrence::Present(DriftKind::Missing));
-        RepairStep::Settled
+        RepairStep::Again(AGAIN)
     }
 
     /// Deletes a created object unless its release declares it by now.

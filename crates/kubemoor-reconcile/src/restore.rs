@@ -337,7 +337,9 @@ impl Reconciler {
                 self.learn_records(&named, governed);
                 if self.known.declares(&named, &task.object) {
                     // The release that it belongs to now learns of it by its own record.
-                    self.take_in(&task.id, &seen.live, &seen.version);
+                    if !self.is_told_gone(task) {
+                        self.take_in(&task.id, &seen.live, &seen.version);
+                    }
                     return RepairStep::Settled;
                 }
                 self.judge_read(task, start, *seen)
@@ -390,6 +392,12 @@ impl Reconciler {
         }
     }
 
+    /// Whether a watch or a listing has told that the object is gone, and no look has decided yet: what a repair has read
+    /// of it may be older.
+    fn is_told_gone(&self, task: &Task) -> bool {
+        self.drifts.suspicion(&task.id, &task.object).is_some_and(|suspect| suspect.is_deleted)
+    }
+
     fn judge_read(&mut self, task: &Task, start: Start, seen: ObjectRead) -> RepairStep {
         let situation = match start.purpose {
             Purpose::ReturningFields => {
@@ -398,8 +406,7 @@ impl Reconciler {
             _ => self.situation(task),
         };
         let Some(situation) = situation else { return RepairStep::Settled };
-        // It is gone since it was read: a look decides.
-        if self.drifts.suspicion(&task.id, &task.object).is_some_and(|suspect| suspect.is_deleted) {
+        if self.is_told_gone(task) {
             return RepairStep::Again(AGAIN);
         }
         if !Arc::ptr_eq(&start.release, &situation.release) {
@@ -458,7 +465,9 @@ impl Reconciler {
             ObjectStanding::Drifts(DriftKind::Changed, found) => *changes = found,
             // It no longer has the reported drift.
             _ if task.towards.is_some() => {
-                self.take_in(&task.id, &seen.live, &seen.version);
+                if !self.is_told_gone(task) {
+                    self.take_in(&task.id, &seen.live, &seen.version);
+                }
                 return RepairStep::Settled;
             }
             other => {
