@@ -315,9 +315,9 @@ pub async fn follow_tokens(path: PathBuf, callers: CallerSecrets, stop: Cancella
             () = tokio::time::sleep(CHECK_EVERY) => {}
         }
         let path = path.clone();
-        let read = tokio::task::spawn_blocking(move || read_tokens(&path)).await;
-        let read = read.map_err(|error| error.to_string());
-        match read.and_then(|tokens| tokens.map_err(|error| error.to_string())) {
+        // The read is cancelled only as the program ends.
+        let Ok(read) = tokio::task::spawn_blocking(move || read_tokens(&path)).await else { return };
+        match read.map_err(|error| error.to_string()) {
             Ok((registered, other)) => {
                 callers.accept(registered, other);
                 last_failure = None;
