@@ -18,7 +18,7 @@ const TEMPLATES: &str = concat!(
     "---\napiVersion: v1\nkind: Secret\nmetadata: {name: password}\nstringData: {password: hunter2}\n",
 );
 
-/// What is said of an object that is gone, and so has no uid.
+/// The note about a missing object. Its event names no uid.
 const MISSING: &str = "is missing";
 
 /// A receiver of messages that refuses the first ones.

@@ -143,7 +143,7 @@ async fn guard_leaves_replicas_outside_changed_range_to_autoscaler() {
     let web = shop.deployment("web");
     let scale = format!("{web}/scale");
     shop.wait_until_guarded(&web).await;
-    // Otherwise a range without the declared replicas counts for nothing.
+    // By default an autoscaler whose range lacks the declared replicas has no effect on verdicts.
     shop.policy("any", json!({"autoscalers": "Any"})).await;
     let autoscaler = Caller::new(POLICED.control_plane(), Identity::Autoscaler).await;
     let path = shop.autoscale("web", "web", (1, 5)).await;

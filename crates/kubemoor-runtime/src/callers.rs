@@ -315,9 +315,12 @@ pub async fn follow_tokens(path: PathBuf, callers: CallerSecrets, stop: Cancella
             () = tokio::time::sleep(CHECK_EVERY) => {}
         }
         let path = path.clone();
-        // The read is cancelled only as the program ends.
-        let Ok(read) = tokio::task::spawn_blocking(move || read_tokens(&path)).await else { return };
-        match read.map_err(|error| error.to_string()) {
+        let read = match tokio::task::spawn_blocking(move || read_tokens(&path)).await {
+            // The program ends.
+            Err(error) if error.is_cancelled() => return,
+            read => read.map_err(|error| error.to_string()),
+        };
+        match read.and_then(|tokens| tokens.map_err(|error| error.to_string())) {
             Ok((registered, other)) => {
                 callers.accept(registered, other);
                 last_failure = None;

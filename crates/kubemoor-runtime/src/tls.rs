@@ -205,9 +205,12 @@ impl Certificates {
             }
             let certificates = self.clone();
             let refreshing = tokio::task::spawn_blocking(move || certificates.refresh(Timestamp::now()));
-            // It is cancelled only as the program ends.
-            let Ok(refreshed) = refreshing.await else { return };
-            match refreshed.map_err(|error| error.to_string()) {
+            let refreshed = match refreshing.await {
+                // The program ends.
+                Err(error) if error.is_cancelled() => return,
+                refreshed => refreshed.map_err(|error| error.to_string()),
+            };
+            match refreshed.and_then(|refreshed| refreshed.map_err(|error| error.to_string())) {
                 Ok(is_new) => {
                     if let (true, Ok((_, until))) = (is_new, self.validity()) {
                         renewed(until);
