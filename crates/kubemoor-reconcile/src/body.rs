@@ -110,12 +110,27 @@ pub(crate) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> 
     changes.iter().filter(refused).map(|change| change.path.clone()).collect()
 }
 
+/// Binds a write to this version of this very object. A server-side apply needs the uid too: with a version alone, the
+/// API server creates an object that was deleted meanwhile.
 pub(crate) fn set_version(body: &mut Value, live: &Value) {
-    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    for key in ["resourceVersion", "uid"] {
+        if let Some(value) = live.pointer(&format!("/metadata/{key}")) {
+            set_metadata(body, key, value.clone());
+        }
+    }
+}
+
+/// Makes a server-side apply fail with a conflict if the object exists. The API server compares the version only with
+/// that of an existing object, and no object has the version 1: etcd's first write makes 2.
+pub(crate) fn set_create_only(body: &mut Value) {
+    set_metadata(body, "resourceVersion", Value::from("1"));
+}
+
+fn set_metadata(body: &mut Value, key: &str, value: Value) {
     let Value::Object(fields) = body else { return };
     let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(metadata) = metadata {
-        metadata.insert("resourceVersion".to_owned(), version);
+        metadata.insert(key.to_owned(), value);
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::body;
 use crate::drifts::{ObjectDrift, ResourceVersion};
 use crate::event::{
     ApiWork, Fault, GovernedRelease, ManifestDocument, ObjectFate, Occurrence, Secret, WorkFailure,
@@ -165,10 +166,13 @@ impl Reconciler {
         }
         let attempts = self.repairs.backoff.attempt(&task.object, self.now);
         let manager = self.manager(&situation.release, apply_method);
-        let (document, by) = (Secret(document), manager.clone());
+        let by = manager.clone();
         let write = match apply_method {
-            ApplyMethod::ServerSide => Write::Apply { document, manager: by },
-            _ => Write::Create { document, manager: by },
+            ApplyMethod::ServerSide => {
+                body::set_create_only(&mut document);
+                Write::Apply { document: Secret(document), manager: by }
+            }
+            _ => Write::Create { document: Secret(document), manager: by },
         };
         RepairStep::recreate(
             task.write(&situation.declared, write),
@@ -193,7 +197,9 @@ impl Reconciler {
                 let (release, uid) = (Arc::clone(&situation.release), uid.to_owned());
                 read_records_again(task, Created { release, uid, wait: None }, 1)
             }
-            Err(WorkFailure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
+            Err(WorkFailure { fault: Fault::AlreadyExists | Fault::Conflict, .. }) => {
+                self.leave_present(task)
+            }
             // The namespace is deleted with all its objects; nothing can be created in it.
             Err(WorkFailure { fault: Fault::Terminating, .. }) => {
                 self.keep(task, "its namespace is being deleted");

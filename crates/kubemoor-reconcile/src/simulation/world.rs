@@ -774,22 +774,21 @@ impl World {
         if manager != field_manager(&object.name) {
             self.break_down(format!("guard {guard} writes {} as {manager}", object.name));
         }
-        let expected = body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        if let Some(expected) = expected {
-            let is_that = before.as_ref().is_some_and(|it| it.version.to_string() == expected);
-            if !is_that {
-                return failed(Fault::Conflict, "the object has been modified");
-            }
-        }
+        // As the API server does: it compares both with an existing object, and only a uid needs one.
+        let expected = |key: &str| body.pointer(&format!("/metadata/{key}")).and_then(Value::as_str);
+        let is_that = |it: &StoredObject| {
+            expected("uid").is_none_or(|uid| uid == it.uid)
+                && expected("resourceVersion").is_none_or(|version| version == it.version.to_string())
+        };
         let mut after = match (&before, write) {
             (Some(_), Write::Create { .. }) => return failed(Fault::AlreadyExists, "already exists"),
             (None, Write::Merge { .. }) => return failed(Fault::NotFound, "not found"),
+            (None, _) if expected("uid").is_some() => return failed(Fault::Conflict, "no such object"),
             (None, _) if self.terminating => {
                 return failed(Fault::Terminating, "the namespace is terminating");
             }
-            (Some(before), Write::Apply { .. }) if expected.is_none() => {
-                // Somebody made it since it was looked for.
-                before.clone()
+            (Some(before), _) if !is_that(before) => {
+                return failed(Fault::Conflict, "the object has been modified");
             }
             (Some(before), _) => before.clone(),
             (None, _) => StoredObject::new(object.clone(), format!("u{}", self.version + 1)),
