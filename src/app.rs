@@ -1,7 +1,7 @@
 //! The composition root: builds everything, supervises every long-running part and owns the order of shutdown.
 //!
-//! The webhook answers from the start, with an error until the index is whole, so that the webhook's `failurePolicy` decides
-//! and not a connection that hangs. A part that ends before it is told to ends the process; no part is restarted.
+//! The webhook answers from the start. Until the index is complete it answers with an error, so that `failurePolicy`
+//! applies instead of a timeout. If a part ends before the shutdown, the process ends; no part is restarted.
 
 mod cluster;
 mod history;
@@ -60,7 +60,7 @@ use kubemoor_runtime::tls::{Certificates, ClientAuthority, UserAuthority};
 struct Services {
     settings: Arc<Settings>,
     in_force: Arc<InForce>,
-    /// The loop's knowledge of releases.
+    /// What the reconcile loop knows about releases.
     state: Arc<LoopState>,
     metrics: PartMetrics,
     certificates: Certificates,
@@ -68,11 +68,11 @@ struct Services {
     ledger: LedgerHandle,
     notifiers: Notifiers,
     readiness: Readiness,
-    /// Stops the guard's own work.
+    /// Stops everything except the two ports and the ledger.
     stop: CancellationToken,
 }
 
-/// Serves until SIGTERM or SIGINT, then finishes what is under way. A second signal ends the process at once.
+/// Serves until SIGTERM or SIGINT, then shuts down gracefully. A second signal ends the process at once.
 pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
     settings.check()?;
     kubemoor_runtime::telemetry::init(settings.log.as_str())?;
@@ -91,13 +91,13 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
     let folder = settings.policies.as_deref().map(|path| Folder::open(path, &in_force)).transpose()?;
     let notifiers = settings.notifiers.as_deref().map(notify::file::read).transpose()?.unwrap_or_default();
     in_force.set_notifiers(notifiers.iter().map(|notifier| notifier.name.clone()));
-    // A port that is taken is found before anything is served.
+    // Fail on a port that is in use before anything is served.
     let webhook_listener = bind(settings.listen, "--listen").await?;
     let admin_listener = bind(settings.admin_listen, "--admin-listen").await?;
     let source = settings.certificate();
     let certificates = Certificates::load(source.clone(), Timestamp::now())?;
     let (readiness, authority) = (Readiness::default(), UserAuthority::default());
-    // The parts that outlive the guard's own work: answering and health, and the ledger.
+    // The parts that stop last: the two ports, then the ledger.
     let (serving, closing) = (ServerShutdown::default(), CancellationToken::new());
     let users = Authenticator::new(authority.clone());
     let mut registry = registry();
@@ -134,7 +134,7 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
     let asked = answerer.clone();
     let answer = move |peer: Peer, request| asked.clone().answer(peer.address, request);
     parts.spawn("the webhook", server::serve(port, answer, Limits::default(), serving.clone()));
-    // By which the ledger's writer learns the cluster's name, so that it begins.
+    // The ledger's writer starts when it receives the cluster's name on this channel.
     let (naming, named) = oneshot::channel();
     let naming = match &settings.cluster_name {
         Some(name) => {
@@ -174,7 +174,7 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
 }
 
 impl Services {
-    /// How reviews are judged by the releases of `source`, of which no guard of a cluster is known.
+    /// The webhook's setup for the releases of `source`, without the account and the namespace of a guard in a cluster.
     fn setup(&self, source: ReleaseSource) -> Setup {
         Setup {
             door: self.answerer.door.clone(),
@@ -189,7 +189,7 @@ impl Services {
         }
     }
 
-    /// Begins to follow what comes from files: callers, certificates and policies.
+    /// Starts watching the files with caller tokens, certificates and policies.
     fn follow_files(&self, folder: Option<Folder>, parts: &mut Parts) {
         if let Some(file) = self.settings.caller_token_file.clone() {
             let kept = follow_tokens(file, self.answerer.door.callers().clone(), self.stop.clone());
@@ -225,7 +225,7 @@ impl Services {
             for skipped in &assembled.skipped {
                 tracing::warn!(
                     release.id = %assembled.release.id, document = skipped.index,
-                    "a manifest document is no object and is not guarded: {}", skipped.reason
+                    "manifest document is not an object and is not guarded: {}", skipped.reason
                 );
             }
             index.set(assembled.release);
@@ -240,9 +240,9 @@ impl Services {
         Ok(())
     }
 
-    /// Waits for a signal, or for a part that fails; then stops in order: the guard's own work, then answering and health,
-    /// then the ledger. Answering goes on for the delay, since a Service or a load balancer notices only after a moment
-    /// that this replica is not ready any more.
+    /// Waits for a signal or the end of a part, then stops in order: the guard's own work, the two ports, the ledger.
+    /// After a signal the ports keep answering for the shutdown delay, because a Service or load balancer takes a
+    /// moment to notice that this replica is not ready.
     async fn until_told(
         self,
         mut parts: Parts,
@@ -252,7 +252,7 @@ impl Services {
         let mut signals = Signals::new()?;
         let failed = tokio::select! {
             signal = signals.next() => {
-                tracing::info!("{signal}: finishing what is under way");
+                tracing::info!("{signal}: shutting down after the work in progress");
                 history::record(&self.ledger, Act::Stop, signal.to_owned());
                 None
             }
@@ -269,20 +269,20 @@ impl Services {
                 tokio::time::sleep(self.settings.shutdown_delay()).await;
             }
             serving.stop.cancel();
-            // Parts that still work may record.
+            // Parts that are still running may write to the ledger.
             parts.all_but(1).await;
             closing.cancel();
             parts.all_but(0).await;
         };
         tokio::select! {
             () = finish => {}
-            signal = signals.next() => anyhow::bail!("{signal} again: ended at once"),
+            signal = signals.next() => anyhow::bail!("second {signal}: exiting at once"),
         }
         failed.map_or(Ok(()), Err)
     }
 }
 
-/// Answers reviews; with an error until it can judge.
+/// Answers admission reviews, with an error until it has a [`Validator`].
 #[derive(Clone)]
 struct ReviewAnswerer {
     door: CallerGate,
@@ -290,7 +290,7 @@ struct ReviewAnswerer {
 }
 
 impl ReviewAnswerer {
-    /// Has reviews judged from now on. Once: a run has one source.
+    /// Starts judging reviews. Only the first call has an effect.
     fn begin(&self, setup: Setup) {
         let _ = self.validator.set(Validator::new(Intake::new(BodyLimits::default()), setup));
     }
@@ -304,7 +304,8 @@ impl ReviewAnswerer {
     }
 }
 
-/// The gate of the webhook. Registers its condition, since without any condition the guard would report ready.
+/// Creates the webhook's gate and registers its readiness condition: without any condition the guard would report
+/// ready.
 fn open_door(
     proof: &CallerProof,
     metrics: &AdmissionMetrics,
@@ -320,13 +321,13 @@ fn open_door(
         callers.accept(registered, other);
     }
     match proof {
-        CallerProof::Kept { .. } => known.unmet("the secret that callers are known by is not there yet"),
+        CallerProof::Kept { .. } => known.unmet("the token of callers is not available yet"),
         CallerProof::Certificate | CallerProof::File(_) => known.met(),
     }
     Ok(CallerGate::new(shown, callers, metrics.clone()))
 }
 
-/// Has `act` see each value, the one there is now included, until `stop`.
+/// Calls `act` with the current value and with each later one, until `stop`.
 async fn follow<T>(mut values: watch::Receiver<T>, stop: CancellationToken, mut act: impl FnMut(&T)) {
     loop {
         act(&values.borrow_and_update());
@@ -344,7 +345,7 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(cannot)
 }
 
-/// Why no further part is started.
+/// Why the start of parts was aborted.
 enum Halt {
     Stopped,
     Failed(anyhow::Error),
@@ -377,7 +378,7 @@ impl Parts {
         }
     }
 
-    /// Waits for something that further parts need.
+    /// Awaits `wait`, unless the program stops or a part ends first.
     async fn meanwhile<T>(
         &mut self,
         stop: &CancellationToken,
@@ -398,9 +399,9 @@ impl Parts {
 
 fn why(ended: Result<(&'static str, anyhow::Result<()>), JoinError>) -> anyhow::Error {
     match ended {
-        Ok((name, Ok(()))) => anyhow::anyhow!("{name} ended by itself; the log says why"),
+        Ok((name, Ok(()))) => anyhow::anyhow!("{name} ended unexpectedly; the log says why"),
         Ok((name, Err(error))) => error.context(format!("{name} failed")),
-        Err(error) => anyhow::Error::new(error).context("a part of the program broke down"),
+        Err(error) => anyhow::Error::new(error).context("a part of the program failed"),
     }
 }
 
@@ -410,7 +411,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Listens for both from now on.
+    /// Starts listening for both signals.
     pub(super) fn new() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
@@ -431,12 +432,12 @@ struct PartMetrics {
     guard: GuardMetrics,
     emergency: EmergencyMetrics,
     notices: NoticeMetrics,
-    /// The index from which the states of releases are counted.
+    /// The index of releases, which some metrics count by state.
     index: Arc<RwLock<Index>>,
 }
 
 impl PartMetrics {
-    /// Registers all of them; those of each release (`of_releases`) where they are wanted.
+    /// Registers all metrics; with `of_releases` also those that have a series for each release.
     fn register(registry: &mut Registry, state: &Arc<LoopState>, of_releases: bool) -> Self {
         let index = Arc::new(RwLock::new(Index::within(for_declarations())));
         let (counted, reports) = (Arc::clone(&index), Arc::clone(state));
@@ -471,7 +472,7 @@ fn states(index: &Index) -> Vec<(&'static str, u64)> {
 /// The files that hold the container's memory limit, for cgroups of version 2 and 1.
 const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
-/// More than any machine has: version 1 spells no limit so.
+/// More memory than any machine has: cgroups v1 reports a higher number if there is no limit.
 const NO_LIMIT: usize = 1 << 50;
 
 /// The memory budget for declared fields in bytes; `None` where the container has no limit.

@@ -1,5 +1,5 @@
-//! Kubemoor keeps Helm releases where Helm put them. This package is the program: [`cli`] has its commands, [`app`] puts
-//! the parts of `kubemoor serve` together. The parts themselves are the crates in `crates/`.
+//! Kubemoor guards Helm releases against drift. This package is the program: [`cli`] has the commands, [`app`]
+//! assembles `kubemoor serve` from the crates in `crates/`.
 
 mod app;
 pub mod cli;

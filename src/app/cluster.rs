@@ -1,5 +1,5 @@
-//! Serving a cluster: connects, follows the records and policies, takes part in the election, then judges, registers,
-//! repairs and reports. What needs the index starts once it is whole.
+//! Serves a cluster: connects, watches release records and policies, joins the leader election, then judges changes,
+//! registers the webhooks, repairs and reports. Parts that need the release index start when it is complete.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -48,47 +48,46 @@ use kubemoor_runtime::callers::random_key;
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_runtime::tls::Certificates;
 
-/// Writes of the guard's own, and of GuardedReleases, per second.
+/// The most writes per second: of the guard itself, and to GuardedReleases.
 const WRITES: NonZeroU32 = at_least_one(50);
 const STATUS_WRITES: NonZeroU32 = at_least_one(20);
 
 const DRY_RUNS: NonZeroU32 = at_least_one(10);
 
-/// Commands to the loop that wait at most; a sender of more waits.
+/// The capacity of the loop's command channel.
 const COMMANDS: usize = 1024;
 
-/// From this number of statuses on, `/readyz` reports that they still have to be compared. After an upgrade
-/// of the guard these are all statuses.
+/// From this number on, `/readyz` reports how many statuses still have to be compared. After an upgrade of the guard,
+/// all statuses have to be.
 const MANY_DUE: usize = 100;
 
-/// Changes of suspensions that wait to be kept in the ledger; the next one waits with its status.
+/// The capacity of the channel with suspensions for the ledger. While it is full, status updates wait.
 const WITNESSED: usize = 1024;
 
-/// The pause between attempts to read what an earlier guard knew.
+/// The pause between attempts to read the state that an earlier guard saved, or the suspended releases.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// All that serves a cluster.
 pub(super) struct ClusterWork {
     pub(super) services: Services,
     pub(super) renewal: Option<Renewal>,
     pub(super) worker: Option<Worker>,
-    /// Tells the ledger's writer the cluster's name; `None` once that was done.
+    /// Sends the cluster's name to the ledger's writer; `None` once it was sent.
     pub(super) naming: Option<oneshot::Sender<String>>,
 }
 
-/// The handles that the parts share once a cluster answers.
+/// The handles that the parts share once the API server answers.
 struct ClusterHandles {
     cluster: Arc<LiveCluster>,
     uid: Option<String>,
-    /// How far the lists are of all that may change the verdict on an edit.
+    /// The progress of the initial lists of everything that can change a verdict.
     listings: Vec<watch::Receiver<Progress>>,
-    /// Whether the emergency switch is off; `None` until that is known.
+    /// Whether an emergency is open, which disables enforcement; `None` until that is known.
     open: watch::Receiver<Option<bool>>,
 }
 
 impl ClusterWork {
     pub(super) async fn begin(mut self, users: &Authenticator, parts: &mut Parts) -> anyhow::Result<()> {
-        // Only the kubeconfig can be wrong here; the rest waits for the API server.
+        // This fails only on an invalid kubeconfig; no request is sent yet.
         let connection = connection::connect(self.services.settings.kubeconfig.as_deref()).await?;
         let users = users.trust(connection.client.clone());
         let followed =
@@ -99,12 +98,12 @@ impl ClusterWork {
             readiness.condition(name).unmet("the API server has not answered yet");
         }
         readiness.condition("emergency");
-        // The webhook judges without the loop, and a replica that does not answer leaves edits unjudged.
+        // This does not make the replica unready: the webhook does not need the loop to judge changes.
         readiness.condition("loop").noted("the declared objects have not all been listed yet");
-        // Nobody waits for these: how many statuses have still to be compared, and which namespaces lack a label.
+        // These two only inform: how many statuses still have to be compared, and which namespaces lack a label.
         readiness.condition("statuses").met();
         readiness.condition("labels").met();
-        // All parts that follow the cluster stop together.
+        // All parts that work with the cluster stop together.
         self.services.stop = self.services.stop.child_token();
         parts.try_spawn("following the cluster", self.run(connection));
         Ok(())
@@ -147,8 +146,8 @@ impl ClusterWork {
         let own_account = met.own_account.clone();
         let mut link = self.link(met, session, parts);
         let mut health = link.cluster.releases.health();
-        // Policies say which records speak for which releases, and a release
-        // that is not there loses its GuardedRelease.
+        // Policies decide which records are trusted, and the GuardedRelease of a release without a trusted record is
+        // deleted.
         let known = policies_known(&mut link.listings, self.services.readiness.condition("policies"));
         parts.meanwhile(&stop, known).await?;
         let (releases, in_force) = (Arc::clone(&link.cluster.releases), Arc::clone(&self.services.in_force));
@@ -160,7 +159,7 @@ impl ClusterWork {
         let records = self.services.readiness.condition("records");
         records.unmet("the records of all releases are still being read");
         drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
-        // Nothing is denied or repaired before it is known whether it may be.
+        // Nothing is denied or repaired until it is known whether an emergency is open.
         let mut switch_known = link.open.clone();
         drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
         self.services.answerer.begin(Setup {
@@ -175,7 +174,7 @@ impl ClusterWork {
         parts.spawn("keeping the records' history", history.clone().keep_transitions());
         parts.spawn("keeping the allowances' history", history.clone().keep_exceptions());
         parts.spawn("keeping the autoscalers' history", history.keep_scalings());
-        // Nor is anything repaired that a person has suspended.
+        // Nothing is repaired until the suspended releases are known.
         let suspended = parts.meanwhile(&stop, suspended(&link.cluster)).await?;
         let key = parts.meanwhile(&stop, self.signing()).await?;
         let key = key.map_err(Halt::Failed)?;
@@ -185,7 +184,7 @@ impl ClusterWork {
         Ok(())
     }
 
-    /// Begins to follow what all else needs.
+    /// Starts the watches that all other parts need.
     fn link(&self, met: FirstAnswers, session: &LeaderSession, parts: &mut Parts) -> ClusterHandles {
         let FirstAnswers { connection: ClusterConnection { client, .. }, kinds, uid, .. } = met;
         let Services { settings, in_force, metrics, answerer, ledger, readiness, stop, .. } = &self.services;
@@ -222,7 +221,7 @@ impl ClusterWork {
         let objects = Objects::new(client.clone(), WRITES).led(leadership.clone());
         let arbiter = (!settings.read_only)
             .then(|| Arbiter::new(objects.clone(), Arc::clone(&kinds), Arc::clone(&releases), DRY_RUNS));
-        // What may change the verdict on an edit. While this replica leads, it writes policy statuses and deletes
+        // Everything that can change a verdict. While this replica leads, it writes policy statuses and deletes
         // allowances that ended long ago.
         let policies = PolicyWatch::new(
             client.clone(),
@@ -278,11 +277,11 @@ impl ClusterWork {
         };
         parts.spawn("waiting for the loop", follow(is_listed, stop.clone(), met));
         let (commands, orders) = mpsc::channel(COMMANDS);
-        // Told once the loop has ended, or will not begin.
+        // Cancelled when the loop has ended, or cannot start.
         let looped = CancellationToken::new();
         let ended = looped.clone().drop_guard();
         let reported = self.report_loop(link, session, parts);
-        reported.context("nobody would be told of drifts and repairs").map_err(Halt::Failed)?;
+        reported.context("cannot report drift and repairs").map_err(Halt::Failed)?;
         let read_only = self.services.settings.read_only;
         if !read_only {
             self.keep_statuses(link, session, (commands, suspended.clone(), key.clone()), looped, parts)
@@ -299,7 +298,8 @@ impl ClusterWork {
         Ok(())
     }
 
-    /// Starts to report on the loop to people and to other clusters. Each part is a task of its own: none can delay the loop.
+    /// Starts the parts that report on the loop: notifications, Events and the fleet's rows. Each is a task of its own,
+    /// so none can delay the loop.
     fn report_loop(
         &mut self,
         link: &ClusterHandles,
@@ -312,7 +312,7 @@ impl ClusterWork {
         // A read-only guard does not need to coordinate with others.
         let leadership = if read_only { Leadership::alone() } else { session.leadership.clone() };
         if let Some(worker) = self.worker.take() {
-            // Without it a receiver of several clusters cannot tell them apart.
+            // A receiver tells several clusters apart by this.
             let source = format!("urn:kubemoor:{}", link.uid.as_deref().unwrap_or("unknown"));
             let leads = leadership.clone();
             let delivered = worker.start(&source, move || leads.holds(), stop.clone())?;
@@ -350,7 +350,7 @@ impl ClusterWork {
         Ok(())
     }
 
-    /// Starts to keep GuardedReleases; what the loop has seen is written after `looped`, its end.
+    /// Starts to keep GuardedReleases. When the loop has ended (`looped`), the last statuses are written.
     async fn keep_statuses(
         &self,
         link: &ClusterHandles,
@@ -389,19 +389,19 @@ impl ClusterWork {
             due,
             seen,
         };
-        // Before the loop has judged anything.
+        // Read before the loop writes a new status.
         let first = statuses.guarded.remembered(&statuses.key).await;
         parts.spawn("keeping GuardedReleases", async move {
-            // Before any status is written over.
+            // The saved state must reach the loop before any status is overwritten.
             if remember(&statuses, first, &stop).await {
                 statuses.run(looped).await;
             }
-            // The loop may have ended by a failure, which is to be told first.
+            // If the loop failed, its error must be the one that is reported.
             stop.cancelled().await;
         });
     }
 
-    /// Keeps the webhook configurations, where that is wanted.
+    /// Keeps the webhook configurations registered, with `--register`.
     fn register(&self, link: &ClusterHandles, session: &LeaderSession, parts: &mut Parts) {
         let Services { settings, in_force, readiness, stop, .. } = &self.services;
         let Some(endpoint) = settings.endpoint().filter(|_| settings.register) else { return };
@@ -421,8 +421,7 @@ impl ClusterWork {
         parts.spawn("the registration", registrar.run());
     }
 
-    /// The key with which this guard and its other replicas sign, once it is known. A read-only guard shares
-    /// no key.
+    /// Waits for the signing key that all replicas share. A read-only guard has a random key of its own.
     async fn signing(&self) -> anyhow::Result<SigningKey> {
         if self.services.settings.read_only {
             return random_key().context("the loop cannot start");
@@ -431,8 +430,8 @@ impl ClusterWork {
     }
 }
 
-/// Waits until all sources were listed, since each can turn a refusal into an allow. Meanwhile `condition` reports what is
-/// missing.
+/// Waits until all sources are listed, because each can turn a denial into an allow. Meanwhile `condition` reports what
+/// is missing.
 async fn policies_known(listings: &mut [watch::Receiver<Progress>], condition: ReadinessCondition) {
     for listing in listings {
         loop {
@@ -450,23 +449,23 @@ async fn policies_known(listings: &mut [watch::Receiver<Progress>], condition: R
     condition.met();
 }
 
-/// The lead of this replica, or its candidacy.
+/// This replica's part in the leader election.
 struct LeaderSession {
     leadership: Leadership,
     /// The identity of this process, unique among all candidates.
     identity: String,
-    /// Until when nothing is registered, because a person withdrew the webhooks.
+    /// Until when no webhook is registered, because a user withdrew them.
     withdrawn: watch::Receiver<Option<Instant>>,
     /// The Lease that replicas share; `None` without an election.
     place: Option<LeaseReference>,
-    /// The election, until this replica takes part in it.
+    /// The election, until this replica joins it.
     election: Option<Election>,
-    /// Ends the election, which gives the lead up.
+    /// Ends the election and releases the Lease.
     resign: CancellationToken,
 }
 
 impl LeaderSession {
-    /// Returns a session that knows whether there is an election. This replica is not a candidate yet.
+    /// Opens the session. This replica is not a candidate yet; with `--read-only` or without a Service it never is.
     fn open(client: &kube::Client, settings: &Settings, certificates: &Certificates) -> Self {
         let host = hostname::get().unwrap_or_default();
         let started = jiff::Timestamp::now().as_nanosecond();
@@ -474,9 +473,7 @@ impl LeaderSession {
         let resign = CancellationToken::new();
         let Some(service) = settings.service.as_ref().filter(|_| !settings.read_only) else {
             if !settings.read_only {
-                tracing::info!(
-                    "no Service of its own is known (--service), so this guard looks for no other replica and acts alone"
-                );
+                tracing::info!("--service is not set; running without leader election");
             }
             let leadership = if settings.read_only { Leadership::never() } else { Leadership::alone() };
             let withdrawn = watch::channel(None).1;
@@ -501,8 +498,8 @@ impl LeaderSession {
         }
     }
 
-    /// Waits for all parts, which were told to stop. The election is the last of them, so that the next leader
-    /// meets no write of this one; it ends within its own time limits.
+    /// Waits for all parts, which are already stopping. The election ends last, so that this replica writes nothing
+    /// after the next leader has taken over.
     async fn leave(self, parts: &mut Parts) {
         parts.all_but(1).await;
         self.resign.cancel();
@@ -531,28 +528,24 @@ async fn meet(connection: ClusterConnection, records: &ReadinessCondition) -> Fi
         };
         match met.await {
             Ok((kinds, own_account, uid)) => {
-                tracing::info!(server = connection.url, account = own_account, "the API server answers");
+                tracing::info!(server = connection.url, account = own_account, "connected to the API server");
                 return FirstAnswers { connection, kinds, own_account, uid };
             }
             Err(error) => {
                 records.unmet(format!("the API server does not answer: {error}"));
-                tracing::warn!(
-                    server = connection.url,
-                    "the API server does not answer, trying again: {error}"
-                );
+                tracing::warn!(server = connection.url, "failed to query the API server; retrying: {error}");
                 tokio::time::sleep(FIRST_RETRY).await;
             }
         }
     }
 }
 
-/// For how long the records may go unwatched before the guard is not ready.
+/// How long the watch of records may fail before the guard is not ready.
 const OUTAGE: Duration = Duration::from_secs(60);
 
 const OUTAGE_LOOK: Duration = Duration::from_secs(5);
 
-/// Says through readiness when the records go unwatched for long. The last
-/// state serves meanwhile.
+/// Makes the guard unready while the watch of records fails for long. The last known state stays in use.
 async fn report_outages(
     mut health: watch::Receiver<IndexHealth>,
     records: ReadinessCondition,
@@ -579,22 +572,22 @@ async fn report_outages(
     }
 }
 
-/// The guarded releases that users have suspended, once the API server answers. Without the right to read them there
-/// are none.
+/// Reads the suspended releases, and retries until the API server answers. Without the right to read them, none is
+/// suspended.
 async fn suspended(cluster: &LiveCluster) -> SuspendedReleases {
     loop {
         match guarded::suspended(&cluster.client, &cluster.namespaces).await {
             Ok(suspended) => return suspended,
             Err(ClusterError::Refused { code: 401 | 403, .. }) => return SuspendedReleases::new(),
             Err(error) => {
-                tracing::debug!("which releases are suspended cannot be read, trying again: {error}");
+                tracing::debug!("failed to read the suspended releases; retrying: {error}");
                 tokio::time::sleep(RETRY).await;
             }
         }
     }
 }
 
-/// Passes the knowledge of an earlier guard to the loop. Returns whether that finished before `stop`.
+/// Sends the state that an earlier guard saved to the loop. Returns whether that finished before `stop`.
 async fn remember(
     statuses: &Statuses,
     first: Result<Vec<LoopOrder>, ClusterError>,
@@ -614,7 +607,7 @@ async fn remember(
                 Err(error) => {
                     if failures.note_failure() {
                         tracing::warn!(
-                            "what an earlier guard knew of releases cannot be read, trying again: {error}"
+                            "failed to read release states saved by an earlier guard; retrying: {error}"
                         );
                     }
                     tokio::time::sleep(RETRY).await;

@@ -1,5 +1,5 @@
-//! What the program itself keeps in the ledger: its start and end, emergencies, and how records, exceptions, policies and
-//! autoscalers change. Each row is stored once, whichever guard of the cluster sees its cause first, also after a restart.
+//! The ledger rows of the program itself: its start and end, emergencies, and changes of records, exceptions, policies
+//! and autoscalers. Each event is stored once, even if several replicas see it or a replica restarts.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -35,8 +35,8 @@ use kubemoor_runtime::metrics::EmergencyMetrics;
 use kubemoor_runtime::tls::CertificateSource;
 use kubemoor_verdict::exceptions::may_scale;
 
-/// Records the start of a guard with these `settings`, and the policy files that it read. No row holds a token, a password
-/// or a path of a secret file. A guard that is killed leaves no row about its end.
+/// Records the start of a guard with its settings and policy files, but no token, password or path of a secret file.
+/// A guard that is killed leaves no row about its end.
 pub(super) fn record_start(ledger: &LedgerHandle, settings: &Settings, folder: Option<&Folder>) {
     let mut told = enforced(settings);
     let files = folder.map(Folder::digests).unwrap_or_default();
@@ -45,7 +45,7 @@ pub(super) fn record_start(ledger: &LedgerHandle, settings: &Settings, folder: O
     record(ledger, Act::Start, told.join("; "));
 }
 
-/// The settings that decide what is enforced, those without bound last.
+/// The settings that decide what is enforced. Those of unbounded length come last.
 fn enforced(settings: &Settings) -> Vec<String> {
     let Settings { edits, drift, operation_timeout, ledger, ledger_age, ledger_rows, .. } = settings;
     let mut told = vec![
@@ -69,7 +69,7 @@ fn enforced(settings: &Settings) -> Vec<String> {
     told
 }
 
-/// Records what the guard itself does.
+/// Records an action of the guard itself.
 pub(super) fn record(ledger: &LedgerHandle, act: Act, detail: String) {
     let name = hostname::get().unwrap_or_default().to_string_lossy().into_owned();
     let guard = ObjectId::cluster_scoped("", "Guard", &name);
@@ -112,12 +112,12 @@ fn proof(settings: &Settings) -> &'static str {
     }
 }
 
-/// The pauses, in seconds, between questions for the cluster's uid, while the account may not read it: its rights may be granted a
-/// moment after it.
+/// The pauses in seconds between attempts to read the cluster's uid: the guard may start a moment before its rights are
+/// granted.
 const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
-/// Lets the ledger's writer begin, in the cluster's uid, or in its URL if that may not be read for a minute. Rows wait
-/// meanwhile. Returns at `stop`: a part of the program must not end sooner.
+/// Sends the cluster's name to the ledger's writer: its uid, or its URL if the uid cannot be read for a minute. Rows
+/// wait meanwhile. Returns at `stop`, because a part that ends earlier ends the process.
 pub(super) async fn name_ledger(
     naming: oneshot::Sender<String>,
     connection: ClusterConnection,
@@ -132,7 +132,7 @@ pub(super) async fn name_ledger(
             tokio::time::sleep(Duration::from_secs(pause)).await;
             uid = access::cluster_uid(&connection.client).await.unwrap_or_default();
         }
-        // A writer that no longer listens is shutting down.
+        // The writer no longer receives while it shuts down.
         let _ = naming.send(uid.unwrap_or(connection.url));
     };
     stop.run_until_cancelled(name).await;
@@ -146,7 +146,7 @@ pub(super) fn keep_emergency(ledger: LedgerHandle, notifiers: Notifiers) -> impl
     }
 }
 
-/// Does what the switch says.
+/// Disables enforcement while an emergency is open.
 pub(super) fn obey_emergency(
     in_force: Arc<InForce>,
     condition: ReadinessCondition,
@@ -187,7 +187,7 @@ fn emergency_message(turn: &EmergencyChange) -> Notification {
     }
 }
 
-/// The same as the ledger keeps it: once, whichever guard sees it first.
+/// The ledger's row, which is stored once even if several guards see the change.
 fn emergency_row(turn: EmergencyChange) -> LedgerRow {
     let act = if turn.enforcement_disabled { Act::Open } else { Act::Close };
     let edit = ReviewedEdit {
@@ -204,7 +204,7 @@ fn emergency_row(turn: EmergencyChange) -> LedgerRow {
     LedgerRow { same, detail: turn.reason, ..LedgerRow::act(Timestamp::now(), edit, None, act) }
 }
 
-/// What keeps the histories of records, exceptions and autoscalers.
+/// Records changes of release records, exceptions and autoscalers in the ledger.
 #[derive(Clone)]
 pub(super) struct History {
     pub(super) cluster: Arc<LiveCluster>,
@@ -237,8 +237,7 @@ impl History {
     }
 }
 
-/// Whether both versions say the same about the release. Helm may write a record without changing its
-/// content.
+/// Whether both versions have the same state. Helm may write a record without changing its content.
 fn is_same_state(before: &Release, now: &Release) -> bool {
     let said = |release: &Release| {
         let head = &release.latest;
@@ -247,16 +246,16 @@ fn is_same_state(before: &Release, now: &Release) -> bool {
     said(before) == said(now)
 }
 
-/// How long before its end an exception is announced; for a short one, a quarter of its time.
+/// How long before an exception ends a notification announces it; at most a quarter of the exception's duration.
 const ENDING: SignedDuration = SignedDuration::from_hours(1);
 
-/// An exception that is older has been announced: a process that starts finds it.
+/// Older exceptions are not announced: this process found them when it started.
 const OLD: SignedDuration = SignedDuration::from_mins(10);
 
-/// The longest pause between looks at the clock, which may be set.
+/// The longest sleep before the clock is read again, because the clock may be changed.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// The ends that are still to be announced, by the version of the allowance.
+/// The ends that still have to be announced, by the version of the allowance.
 type PendingEnds = BTreeMap<(String, i64), (Timestamp, Notification)>;
 
 impl History {
@@ -300,7 +299,8 @@ impl History {
         }
     }
 
-    /// Records an opening or an end, and tells of it. Gives the message, unless the allowance is none for this object.
+    /// Records and announces that an exception opened or closed. Returns the notification, or `None` if the allowance
+    /// does not apply to this object.
     fn record_exception(
         &self,
         object: &ObjectId,
@@ -308,7 +308,8 @@ impl History {
         permitted: ExceptionEvent,
     ) -> Option<Notification> {
         let release = release_concerned(&self.cluster.releases, object, allowance);
-        // Without a namespace it may apply to two objects, and is reported for one: that of a release, if there is one.
+        // An allowance of a namespaced or a cluster-scoped object is reported once: for the one that a release
+        // declares.
         let is_of_release =
             |other: &ObjectId| release_concerned(&self.cluster.releases, other, allowance).is_some();
         let is_other = object.namespace != allowance.object.namespace;
@@ -337,7 +338,7 @@ fn announced_at(opened: &Notification, until: Timestamp) -> Timestamp {
     until.checked_sub(lead).unwrap_or(until)
 }
 
-/// Waits until that time, by a clock that may be set meanwhile; forever without one.
+/// Sleeps until `at`, but at most for [`LOOK`]; forever without `at`.
 async fn until(at: Option<Timestamp>) {
     let Some(at) = at else { return std::future::pending().await };
     let left = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
@@ -392,8 +393,8 @@ pub(super) fn keep_files(ledger: LedgerHandle) -> impl Fn(FileChange) + Send + S
     }
 }
 
-/// Keeps each state of a policy in the ledger, once, whichever guard sees it first. Who made it no watch tells, but for the
-/// name of the program.
+/// Records each change of a policy once, even if several guards see it. A watch event does not name the user, only the
+/// field manager.
 pub(super) fn keep_policy(ledger: LedgerHandle) -> impl Fn(PolicyChange) + Send + Sync {
     move |PolicyChange { name, uid, generation, fate, manager, time }| {
         let (act, edit) = policy_edit(&name, fate);
@@ -407,7 +408,7 @@ pub(super) fn keep_policy(ledger: LedgerHandle) -> impl Fn(PolicyChange) + Send 
     }
 }
 
-/// Keeps in the ledger that labels of a namespace change the policies that hold there.
+/// Records that new labels of a namespace change which policies apply to it.
 pub(super) fn keep_relabelling(ledger: LedgerHandle) -> impl Fn(Relabelling) + Send + Sync {
     move |Relabelling { namespace, uid, resource_version, before, after }| {
         let named = |names: &[String]| match names {
@@ -436,10 +437,10 @@ fn policy_edit(name: &str, fate: PolicyFate) -> (Act, ReviewedEdit) {
     (act, ReviewedEdit::watched(ObjectId::cluster_scoped(GROUP, "DriftPolicy", name), Some(operation)))
 }
 
-/// How long the row of a review may take to be in the ledger.
+/// How long the webhook may take to write its row to the ledger.
 const REVIEWED: Duration = Duration::from_secs(2);
 
-/// The autoscalers of each declared workload, as far as they were told.
+/// The autoscalers of each declared workload that were recorded last.
 #[derive(Default)]
 struct ToldScalings(HashMap<ObjectId, Vec<Scaling>>);
 
@@ -447,7 +448,7 @@ impl History {
     pub(super) async fn keep_scalings(self) {
         let (workloads, releases) = (self.cluster.autoscalers.changes(), self.cluster.releases.changes());
         let mut told = ToldScalings::default();
-        // Of equal rows the first counts, and that of a review names the user.
+        // The ledger keeps the first of equal rows. These wait, because the webhook's row names the user.
         let mut waiting: VecDeque<(Instant, LedgerRow)> = VecDeque::new();
         loop {
             let due = waiting.front().map_or_else(Instant::now, |(due, _)| *due);
@@ -481,12 +482,12 @@ impl History {
     fn scaling_rows(&self, workload: &ObjectId, told: &mut ToldScalings) -> Vec<LedgerRow> {
         let index = self.cluster.releases.index().read();
         let Some((release, declared, replicas)) = declaring_release(&index, workload) else {
-            // What is not declared is not enforced, and the release's own rows tell when that began.
+            // Undeclared workloads are not enforced. The rows of the release show when that began.
             told.0.remove(workload);
             return Vec::new();
         };
         let policy = self.services.in_force.resolver().policy(&release.id);
-        // A release may come to declare its autoscaler after that appeared.
+        // A release may declare its autoscaler only after the autoscaler exists.
         let mut counting = self.cluster.autoscalers.scalings(workload, &index);
         counting.retain(|it| may_scale(&policy, declared, &it.declared_by, it.range));
         let of = Some((release.id.clone(), release.state.revision));

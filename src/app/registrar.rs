@@ -1,6 +1,6 @@
-//! Computes the webhook configurations as releases and certificates change, and keeps them registered.
+//! Computes the webhook configurations from releases and certificates, and keeps them registered.
 //!
-//! Only the leader writes. When one configuration is withdrawn, neither is kept any longer.
+//! Only the leader writes. If a user withdraws one of the two configurations, the guard stops keeping both.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,22 +30,21 @@ use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::callers::CallerToken;
 use kubemoor_runtime::config::Endpoint;
 
-/// How long the version of the API server counts: it may be upgraded under a running guard.
+/// How often the version of the API server is read again: it may be upgraded while the guard runs.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
 
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The pause between looks at the labels of namespaces.
+/// The pause between checks of the namespaces' labels.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// The inputs that decide about the webhook configurations.
 pub(super) struct Registrar {
     pub(super) endpoint: Endpoint,
     pub(super) cluster: Arc<LiveCluster>,
     pub(super) services: Services,
-    /// Until when nothing is registered, because a person withdrew the webhooks.
+    /// Until when no webhook is registered, because a user withdrew them.
     pub(super) withdrawn: watch::Receiver<Option<Instant>>,
-    /// Whether the emergency switch is off; `None` until that is known.
+    /// Whether an emergency is open, which disables enforcement; `None` until that is known.
     pub(super) open: watch::Receiver<Option<bool>>,
     pub(super) leadership: Leadership,
 }
@@ -55,8 +54,8 @@ struct DesiredStates {
     mutating: watch::Sender<DesiredState<MutatingWebhookConfiguration>>,
 }
 
-/// The version of the API server, which decides what webhooks may have. One that does not tell it to the guard counts as an
-/// old one; nothing is registered while it does not answer.
+/// The version of the API server, which decides whether webhooks can have match conditions. If the guard may not read
+/// it, the server counts as old; while the server does not answer, nothing is registered.
 struct WatchedVersion {
     known: Option<(u32, u32)>,
     is_forbidden: bool,
@@ -64,8 +63,8 @@ struct WatchedVersion {
 }
 
 impl Registrar {
-    /// Keeps the configurations until they are withdrawn, and returns when the guard stops: the loop goes on after a
-    /// withdrawal.
+    /// Keeps the configurations until they are withdrawn. Returns only when the guard stops, because the reconcile loop
+    /// continues after a withdrawal.
     pub(super) async fn run(self) {
         let (client, stop) = (&self.cluster.client, self.services.stop.child_token());
         let (validating, wanted) = watch::channel(DesiredState::Unknown);
@@ -84,8 +83,8 @@ impl Registrar {
         self.services.stop.cancelled().await;
     }
 
-    /// Records other users' changes of the configurations in the ledger. The emergency switch has its own
-    /// row. Its marker exists before anything is deleted, so the check for the marker comes last.
+    /// Records changes of the configurations by others in the ledger. A deletion by `kubemoor emergency open` has its
+    /// own row; it is recognized by the marker, which the command creates before it deletes.
     fn keep_change(&self) -> impl Fn(OutsideChange) {
         let (client, ledger) = (self.cluster.client.clone(), self.services.ledger.clone());
         move |change| {
@@ -97,7 +96,7 @@ impl Registrar {
                 }
                 tracing::warn!(
                     registration.managers = change.managers.join(", "),
-                    "somebody else changed the {} {NAME}: {}",
+                    "another client changed the {} {NAME}: {}",
                     change.kind,
                     change.what
                 );
@@ -106,7 +105,7 @@ impl Registrar {
         }
     }
 
-    /// Sends what the configurations should be, whenever that changes.
+    /// Sends the desired configurations whenever they change.
     async fn send_desired_states(&self, desired: &DesiredStates) {
         let Services { in_force, certificates, answerer, .. } = &self.services;
         let LiveCluster { client, releases, .. } = &*self.cluster;
@@ -128,8 +127,8 @@ impl Registrar {
                 clears = false;
             } else if was_open == Some(false) {
                 desired.send(DesiredState::Unknown, DesiredState::Unknown);
-                // What was registered before this replica saw the marker may have been deleted already. If the emergency
-                // is closed again, nothing is deleted: the person who closed it restored the configurations.
+                // Check again before deleting: if the emergency is closed by now, the command has restored the
+                // configurations, and they must stay.
                 let Ok(is_still_open) = emergency::is_enforcement_disabled(client).await else {
                     sleep(RETRY).await;
                     continue;
@@ -192,8 +191,8 @@ impl Registrar {
 }
 
 impl WatchedVersion {
-    /// Asks for the version if that is due. Gives whether webhooks may have match conditions; `None` if that is not known
-    /// yet.
+    /// Reads the version if that is due. Returns whether webhooks can have match conditions, or `None` if that is not
+    /// known yet.
     async fn ask_for_conditions(&mut self, client: &kube::Client) -> Option<bool> {
         if self.ask_at <= Instant::now() {
             match discovery::version(client).await {
@@ -218,7 +217,8 @@ impl DesiredStates {
     }
 }
 
-/// Notes namespaces that the webhooks of the guard in the namespace `own` should leave out and do not, until `stop`.
+/// Reports namespaces that the webhooks should exclude but that lack the label for it, until `stop`. `own` is the
+/// guard's namespace.
 pub(super) async fn note_unlabelled_namespaces(
     own: String,
     resolver: Arc<PolicyResolver>,
@@ -233,7 +233,7 @@ pub(super) async fn note_unlabelled_namespaces(
         } else if known != unlabelled {
             let names = unlabelled.join(", ");
             tracing::warn!(
-                "namespaces lack the label {NAMESPACE_NAME}, so the API server asks about their objects too: {names}"
+                "namespaces lack the label {NAMESPACE_NAME}, so the webhooks cannot exclude them: {names}"
             );
             labels.noted(format!("namespaces without the label {NAMESPACE_NAME}: {names}"));
         }
@@ -245,7 +245,7 @@ pub(super) async fn note_unlabelled_namespaces(
     }
 }
 
-/// The namespaces that the webhooks should leave out, of those whose labels are known, without the label for that.
+/// The namespaces with known labels that the webhooks should exclude and that lack the label for it.
 fn unlabelled(own: &str, resolver: &PolicyResolver) -> Vec<String> {
     let is_named = |name: &str| {
         let labels = resolver.known_labels(name);
@@ -271,12 +271,10 @@ fn row(change: OutsideChange, time: Timestamp) -> LedgerRow {
     LedgerRow { detail: format!("{what}{by}"), same, ..LedgerRow::act(time, edit, None, act) }
 }
 
-/// Warns at the beginning of a time in which nothing is registered after a withdrawal.
+/// Warns once when a withdrawal begins to prevent the registration.
 fn note_hold(is_held: bool, was_held: &mut bool) {
     if !std::mem::replace(was_held, is_held) && is_held {
-        tracing::warn!(
-            "the webhooks were withdrawn less than 10 minutes ago, so this guard does not register them yet"
-        );
+        tracing::warn!("the webhooks were withdrawn less than 10 minutes ago; not registering them yet");
     }
 }
 

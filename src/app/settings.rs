@@ -1,5 +1,5 @@
-//! The settings of a guard: the flags and the environment of `kubemoor serve`, and what follows from them. Flags that
-//! contradict each other, or that would have no effect, are an error before anything starts.
+//! The flags and environment variables of `kubemoor serve`. Flags that contradict each other or would have no effect
+//! are an error before anything starts.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ use kubemoor_runtime::tls::CertificateSource;
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9443);
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9080);
 
-/// For how long a token is registered. The API server may quote the address to
-/// whomever it could not ask the guard for.
+/// How long a token is used in the webhook's URL. It is replaced because the API server may quote the URL in an error
+/// message to a user.
 const CALLER_TOKEN_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// How long it takes a Service or a load balancer to notice that a replica is not ready.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(5);
 
-/// For how long a certificate in --tls-secret is valid: 90 days.
+/// How long a certificate in --tls-secret is valid: 90 days.
 const TLS_AGE: Duration = Duration::from_secs(90 * 24 * 3600);
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     #[arg(long, env = "KUBEMOOR_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value_t = ADMIN_LISTEN)]
     pub(crate) admin_listen: SocketAddr,
 
-    /// Write the webhook configuration and keep it; needs --webhook-url or --service
+    /// Write the webhook configuration and keep it up to date; needs --webhook-url or --service
     #[arg(long, env = "KUBEMOOR_REGISTER")]
     pub(crate) register: bool,
 
@@ -59,23 +59,23 @@ pub(crate) struct Settings {
     #[arg(long, env = "KUBEMOOR_SERVICE", value_name = "NAMESPACE/NAME[:PORT]")]
     pub(crate) service: Option<ServiceRef>,
 
-    /// How long the guard answers requests after SIGTERM, until a Service or load balancer sends it none [default: 5s with --register or --service, else 0s]
+    /// How long the guard answers requests after SIGTERM, until the Service or load balancer stops sending them [default: 5s with --register or --service, else 0s]
     #[arg(long, env = "KUBEMOOR_SHUTDOWN_DELAY", value_name = "DURATION", value_parser = parse_delay)]
     pub(crate) shutdown_delay: Option<Duration>,
 
-    /// Directory of the CA and the certificate, which are made if they are missing [default: certs]
+    /// Directory of the CA and the certificate, which are created if missing [default: certs]
     #[arg(long, env = "KUBEMOOR_TLS_DIR", value_name = "DIR")]
     pub(crate) tls_dir: Option<PathBuf>,
 
-    /// The Secret with the CA and the certificate that the leader makes and renews for all replicas; needs --register and --service
+    /// The Secret with the CA and the certificate that the leader creates and renews for all replicas; needs --register and --service
     #[arg(long, env = "KUBEMOOR_TLS_SECRET", value_name = "NAME")]
     pub(crate) tls_secret: Option<String>,
 
-    /// For how long a certificate in --tls-secret is valid; its CA is valid four times as long [default: 2160h]
+    /// How long a certificate in --tls-secret is valid; its CA is valid four times as long [default: 2160h]
     #[arg(long, env = "KUBEMOOR_TLS_AGE", value_name = "DURATION", value_parser = parse_tls_age)]
     pub(crate) tls_age: Option<Duration>,
 
-    /// A certificate chain made elsewhere (PEM); needs --tls-key
+    /// An existing certificate chain (PEM); needs --tls-key
     #[arg(long, env = "KUBEMOOR_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
 
@@ -83,15 +83,15 @@ pub(crate) struct Settings {
     #[arg(long, env = "KUBEMOOR_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// A file with the token in the webhook's URL, if the guard does not make it; a second line holds a second token
+    /// A file with the token in the webhook's URL, if the guard does not generate it; a second line may hold a second token
     #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_FILE", value_name = "FILE")]
     pub(crate) caller_token_file: Option<PathBuf>,
 
-    /// How long the webhook's URL keeps a token that the guard makes [default: 24h]
+    /// How long a generated token stays in the webhook's URL [default: 24h]
     #[arg(long, env = "KUBEMOOR_CALLER_TOKEN_AGE", value_name = "DURATION", value_parser = parse_age)]
     pub(crate) caller_token_age: Option<Duration>,
 
-    /// The CA (PEM) of the certificate that the API server shows to webhooks; requests without it are refused
+    /// The CA (PEM) of the client certificate that the API server presents to webhooks; requests without it are refused
     #[arg(long, env = "KUBEMOOR_CLIENT_CA", value_name = "FILE")]
     pub(crate) client_ca: Option<PathBuf>,
 
@@ -157,47 +157,47 @@ pub(crate) struct Settings {
     #[arg(long, env = "KUBEMOOR_NOTIFIERS", value_name = "FILE")]
     pub(crate) notifiers: Option<PathBuf>,
 
-    /// Leave out the metrics that have a series for each release
+    /// Omit the metrics that have a series for each release
     #[arg(long, env = "KUBEMOOR_NO_RELEASE_METRICS")]
     pub(crate) no_release_metrics: bool,
 
-    /// Serve /metrics to everybody who reaches the port, without a token
+    /// Serve /metrics without a token to everyone who can reach the port
     #[arg(long, env = "KUBEMOOR_ANONYMOUS_METRICS")]
     pub(crate) anonymous_metrics: bool,
 
-    /// The OpenTelemetry collector that takes traces (OTLP over HTTP), such as http://collector:4318
+    /// The OpenTelemetry collector for traces (OTLP over HTTP), such as http://collector:4318
     #[arg(long, env = "KUBEMOOR_OTLP_ENDPOINT", value_name = "URL")]
     pub(crate) otlp_endpoint: Option<CollectorUrl>,
 
-    /// Which messages are logged
+    /// The log filter
     #[arg(long, env = "KUBEMOOR_LOG", value_name = "FILTER", default_value = "info")]
     pub(crate) log: LogFilter,
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum ConflictError {
-    #[error("{0} and {1} exclude each other: leave one of them out")]
+    #[error("{0} and {1} cannot be used together: remove one of them")]
     Exclude(&'static str, &'static str),
     /// A flag has no effect, or no meaning, without another.
-    #[error("{0} needs {1}: add it, or leave {0} out")]
+    #[error("{0} requires {1}: add it, or remove {0}")]
     Needs(&'static str, &'static str),
-    /// Nothing authenticates the API server to the webhook.
+    /// The webhook has no way to authenticate the API server.
     #[error(
-        "anybody who reaches the webhook's port could ask this guard: add --register, --caller-token-file or \
-         --client-ca, by which it knows the API server"
+        "the guard could not tell the API server from other callers of the webhook's port: add --register, \
+         --caller-token-file or --client-ca"
     )]
     Anybody,
-    #[error("--cluster-label {0} is given with two values: leave one of them out")]
+    #[error("--cluster-label {0} has two values: remove one of them")]
     LabelTwice(String),
-    #[error("--namespace {0:?} is no namespace's name: give lower-case letters, digits and dashes")]
+    #[error("--namespace {0:?} is not the name of a namespace: use lower-case letters, digits and dashes")]
     ReadNamespace(String),
     #[error("--tls-secret {0:?} is not the name of a Secret: use lower-case letters, digits and dashes")]
     ReadSecret(String),
 }
 
 impl Settings {
-    /// Checks that the flags can be combined; all else here relies on it. The check uses values instead of the parser's
-    /// rules, because the parser treats a switch that the environment sets to `false` as given.
+    /// Checks that the flags can be combined; the other methods rely on it. clap's own rules would not do: clap treats
+    /// a switch that the environment sets to `false` as given.
     pub(crate) fn check(&self) -> Result<(), ConflictError> {
         let register = ("--register", self.register);
         let service = ("--service", self.service.is_some());
@@ -260,7 +260,7 @@ impl Settings {
         self.record_driver.unwrap_or(RecordDriver::Secret)
     }
 
-    /// The namespace that Kubemoor itself runs in, which no webhook judges. `None` when it runs outside of the cluster.
+    /// The namespace that the guard runs in, which the webhooks exclude. `None` if it runs outside the cluster.
     pub(crate) fn own_namespace(&self) -> Option<&str> {
         self.service.as_ref().map(|service| service.namespace.as_str())
     }
@@ -271,8 +271,8 @@ impl Settings {
         self.webhook_url.clone().map(Endpoint::Url).or(service)
     }
 
-    /// How long the guard goes on answering after it was told to stop. Together with the shutdown of the server and the
-    /// ledger this must stay below the chart's `terminationGracePeriodSeconds`.
+    /// How long the guard keeps answering after a stop signal. Together with the shutdown of the server and the ledger
+    /// this must stay below the chart's `terminationGracePeriodSeconds`.
     pub(crate) fn shutdown_delay(&self) -> Duration {
         let is_routed = self.register || self.service.is_some();
         self.shutdown_delay.unwrap_or(if is_routed { SHUTDOWN_DELAY } else { Duration::ZERO })
@@ -323,8 +323,7 @@ impl ConflictError {
     }
 }
 
-/// The names in a self-made certificate: those that the API server calls, and those that
-/// `kubectl port-forward` uses.
+/// The names in a self-made certificate: those that the API server and `kubectl port-forward` connect to.
 pub(crate) fn names(endpoint: Option<&Endpoint>) -> Vec<String> {
     let mut names = endpoint.map(Endpoint::names).unwrap_or_default();
     let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
@@ -342,9 +341,9 @@ pub(crate) fn collect_labels(pairs: &[(String, String)]) -> Result<Labels, Confl
     Ok(labels)
 }
 
-/// A label as everywhere in Kubernetes: `[PREFIX/]NAME=VALUE`.
+/// Parses a Kubernetes label: `[PREFIX/]NAME=VALUE`.
 pub(crate) fn parse_label(text: &str) -> Result<(String, String), &'static str> {
-    let form = "a label is KEY=VALUE, such as env=prod";
+    let form = "a label must be KEY=VALUE, such as env=prod";
     let (key, value) = text.split_once('=').ok_or(form)?;
     let known = |text: &str, more: &str| {
         text.chars().all(|letter| letter.is_ascii_alphanumeric() || more.contains(letter))
@@ -357,7 +356,7 @@ pub(crate) fn parse_label(text: &str) -> Result<(String, String), &'static str> 
 fn parse_store(text: &str) -> Result<PathBuf, &'static str> {
     match text.strip_prefix("dir:") {
         Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
-        _ => Err("a store is dir:PATH, such as dir:/var/lib/kubemoor"),
+        _ => Err("a store must be dir:PATH, such as dir:/var/lib/kubemoor"),
     }
 }
 
@@ -368,18 +367,18 @@ fn parse_delay(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time in which a token or a certificate can follow another.
+/// Parses the lifetime of a token or certificate, long enough to be replaced in time.
 fn parse_age(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        age if age < Duration::from_secs(10) => Err("an age is at least 10s".to_owned()),
+        age if age < Duration::from_secs(10) => Err("an age must be at least 10s".to_owned()),
         age => Ok(age),
     }
 }
 
-/// A time for which a certificate can be valid.
+/// Parses the lifetime of a certificate.
 fn parse_tls_age(text: &str) -> Result<Duration, String> {
     match parse_age(text)? {
-        age if age > TLS_AGE * 40 => Err("an age is at most 86400h".to_owned()),
+        age if age > TLS_AGE * 40 => Err("an age must be at most 86400h".to_owned()),
         age => Ok(age),
     }
 }

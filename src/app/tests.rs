@@ -8,9 +8,9 @@ async fn first_ended_part_reports_why_before_others_are_awaited() {
     parts.try_spawn("following the cluster", async { Err(anyhow::anyhow!("no certificates")) });
     assert_eq!(format!("{:#}", parts.ended().await), "following the cluster failed: no certificates");
     parts.spawn("the webhook", async {});
-    assert_eq!(parts.ended().await.to_string(), "the webhook ended by itself; the log says why");
+    assert_eq!(parts.ended().await.to_string(), "the webhook ended unexpectedly; the log says why");
     parts.try_spawn("the loop", async { panic!("broken") });
-    assert!(parts.ended().await.to_string().contains("broke down"));
+    assert!(parts.ended().await.to_string().contains("a part of the program failed"));
     stop.send(()).unwrap();
     parts.all_but(0).await;
 }

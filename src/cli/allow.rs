@@ -1,5 +1,5 @@
-//! `kubemoor allow` and `kubemoor revoke`: DriftAllowances made and deleted with the caller's own rights. The same `allow`
-//! with the same end makes one allowance.
+//! `kubemoor allow` and `kubemoor revoke`: create and delete DriftAllowances with the user's own rights. Repeating an
+//! `allow` with the same end changes nothing.
 
 use std::time::Duration;
 
@@ -26,15 +26,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "PATH", required = true)]
     path: Vec<String>,
 
-    /// For how long
+    /// How long the exception lasts
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, group = "end")]
     duration: Option<Duration>,
 
-    /// Until when (RFC 3339)
+    /// When the exception ends (RFC 3339)
     #[arg(long, value_name = "TIME", group = "end")]
     until: Option<Timestamp>,
 
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
@@ -58,7 +58,7 @@ pub(super) struct RevokeArgs {
     place: PlaceArgs,
 }
 
-/// The allowances that are no more.
+/// The allowances that were deleted.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct Revoked {
     namespace: String,
@@ -88,7 +88,7 @@ async fn allow(args: Args) -> anyhow::Result<Allowed> {
     let until = match (duration, until) {
         (Some(duration), _) => end_after(now, duration)?,
         (None, Some(until)) => until,
-        (None, None) => bail!("say until when, with --for or --until"),
+        (None, None) => bail!("set an end with --for or --until"),
     };
     // An invalid flag is reported before the cluster is contacted.
     exceptions::request(&path, until, reason.as_deref(), now)?;

@@ -1,5 +1,5 @@
-//! `kubemoor audit`: who did what, when, and with which result, from a ledger's database or from a guard; with
-//! `--would-deny` also the policies that would permit exactly the releases, objects and fields that were met.
+//! `kubemoor audit`: who did what, when, and with which result, from a ledger's database or from a guard.
+//! `--would-deny` also prints policies that permit exactly the releases, objects and fields of the listed changes.
 
 mod report;
 
@@ -28,23 +28,23 @@ use kubemoor_policy::resource::{IgnoreRule, MAX_PATHS, MAX_RULES, ReleaseSelecto
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::edit;
 
-/// The outcomes under which an edit passes that `Deny` may refuse.
+/// The outcomes of changes that passed and that `Deny` may refuse.
 const PASSED: [edit::EditOutcome; 3] =
     [edit::EditOutcome::Record, edit::EditOutcome::Warn, edit::EditOutcome::Revert];
 
 const HEAD: [&str; 8] = ["TIME", "VERDICT", "REASON", "RELEASE", "OBJECT", "OPERATION", "USER", "WHAT"];
 
-/// The least widths of the columns, so that rows that come later stand below those before.
+/// The minimum widths of the columns, so that rows printed later align with earlier ones.
 const WIDTHS: [usize; 7] = [20, 9, 13, 16, 22, 9, 12];
 
-/// Fields that a line of the table names; the rest are counted.
+/// The number of fields that a table row names; the rest are counted.
 const FIELDS: usize = 3;
 
 /// How often the ledger is polled for new rows.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// A row is written a moment after its time, and a database that was away for a
-/// moment takes it later still: that far back new rows are looked for.
+/// How far back new rows are looked for: a row is written a moment after its timestamp, or later if the database was
+/// unavailable.
 const OVERLAP: SignedDuration = SignedDuration::from_secs(15);
 
 #[derive(Debug, clap::Args)]
@@ -64,15 +64,15 @@ pub(super) struct Args {
     #[arg(long, short)]
     follow: bool,
 
-    /// Show the changes that passed and that Deny would deny, and the policies that would permit them
+    /// Show the changes that passed but that Deny would deny, and policies that would permit them
     #[arg(long)]
     would_deny: bool,
 
-    /// How the rows are printed
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: OutputFormat<AuditFormat>,
 
-    /// Leave out the names of the columns
+    /// Omit the column names
     #[arg(long)]
     no_headers: bool,
 
@@ -86,7 +86,7 @@ enum AuditCommand {
     Report(Box<report::Args>),
 }
 
-/// Which rows.
+/// Filters of rows.
 #[derive(Debug, clap::Args)]
 struct FilterArgs {
     /// Only rows of this cluster, by its guard's --cluster-name; with --ledger
@@ -147,7 +147,7 @@ pub(super) struct SourceArgs {
     cluster: ClusterArgs,
 }
 
-/// How rows are printed for people.
+/// The output formats of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum AuditFormat {
     /// For people
@@ -161,7 +161,7 @@ struct Show {
     widths: Vec<usize>,
     has_head: bool,
     begun: bool,
-    /// Whether more rows follow: then each row is printed as a separate document instead of a list.
+    /// Whether more rows follow (`--follow`): then each row is printed as a document of its own instead of in a list.
     goes_on: bool,
 }
 
@@ -190,7 +190,7 @@ async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
     entries.reverse();
     if let Some(oldest) = entries.first().filter(|_| is_cut) {
         warn(&format!(
-            "only the newest {limit} rows are shown: `--limit 0` shows all, `--until {}` those before",
+            "only the newest {limit} rows are shown: `--limit 0` shows all, `--until {}` older ones",
             oldest.time
         ));
     }
@@ -210,14 +210,14 @@ async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
     Ok(CommandOutcome::Clean)
 }
 
-/// Shows the rows that are added to those that are `shown` already. Ends when the output is closed.
+/// Prints the rows that are added after those that are already `shown`. Ends when the output is closed.
 async fn added(
     source: &LedgerSource,
     mut filter: Filter,
     (shown, mut missing): (&[LedgerEntry], Vec<String>),
     mut show: Show,
 ) -> anyhow::Result<()> {
-    // Only rows within the overlap can come again.
+    // Only rows within the overlap can be returned again.
     let mut known: HashSet<i64> = shown.iter().map(|entry| entry.id).collect();
     let mut newest = shown.iter().map(|entry| entry.time).max();
     loop {
@@ -241,7 +241,7 @@ async fn added(
     }
 }
 
-/// The sentence for an empty result, with the place that was searched.
+/// The message for an empty result, with the namespace and time that were searched.
 fn nothing(namespace: Option<&str>, filter: &Filter) -> String {
     let since = filter.since.map(|since| format!(" since {}", seconds(since)));
     let since = since.unwrap_or_default();
@@ -287,27 +287,27 @@ impl FilterArgs {
 }
 
 impl SourceArgs {
-    /// Checks that the flags can be combined. A guard's address in the environment applies only when no
-    /// database is named.
+    /// Checks that the flags can be combined. With `--ledger`, a guard's address in the environment has no effect.
     pub(super) fn check(&self) -> Result<(), ConflictError> {
         let authority = ("--certificate-authority", self.certificate_authority.is_some());
         ConflictError::check_exclusions([[("--ledger", self.ledger.is_some()), authority]])
     }
 
-    /// The source, and the one namespace whose rows are wanted.
+    /// Opens the source. Also returns the selected namespace, `None` for all.
     pub(super) async fn open(self) -> anyhow::Result<(LedgerSource, Option<String>)> {
         let Self { ledger, server, certificate_authority, guard, namespaces, cluster } = self;
         if let Some(url) = ledger {
             let source = LedgerSource::database(&url).await?;
             let namespace = namespaces.without_cluster(&cluster).await;
             let namespace =
-                namespace.context("no kubeconfig names a namespace: give -n NAMESPACE, or -A for all")?;
+                namespace.context("the kubeconfig sets no namespace: use -n NAMESPACE, or -A for all")?;
             return Ok((source, namespace));
         }
         let access = cluster.access();
         if access.user.is_some() {
             bail!(
-                "a guard looks at your own token or certificate, not at whom you act as: leave --as out, or choose others with --context"
+                "a guard authenticates your own token or certificate and ignores impersonation: remove --as, \
+                 or choose others with --context"
             );
         }
         let connection = cluster.connect().await?;
@@ -339,18 +339,18 @@ impl Show {
         }
     }
 
-    /// The changes that passed and that mode Deny would refuse, with the policies that would permit them; in
-    /// YAML and JSON only the policies.
+    /// The changes that passed and that mode Deny would refuse, with the policies that would permit them; in YAML and
+    /// JSON only the policies.
     fn permits(&mut self, entries: &[LedgerEntry]) -> anyhow::Result<String> {
         let permits = permits(entries);
         let policies: Vec<_> = permits.iter().flat_map(Permit::policies).collect();
         match &self.form {
-            // As a policy's file holds them.
+            // As documents of a policy file.
             OutputFormat::Data(Data::Yaml) => documents(&policies),
             OutputFormat::Data(data) => data.text(&Items::new(&policies)),
             OutputFormat::People(AuditFormat::Csv) => self.sheet(entries),
             OutputFormat::People(AuditFormat::Table) if entries.is_empty() => {
-                Ok("Nothing passed that Deny would have refused.\n".to_owned())
+                Ok("Deny would not have refused any recorded change.\n".to_owned())
             }
             OutputFormat::People(AuditFormat::Table) => {
                 let mut text = self.table(entries);
@@ -358,14 +358,15 @@ impl Show {
                 let uncovered = permits.iter().map(|permit| permit.uncovered).sum::<usize>();
                 if !policies.is_empty() {
                     text.push_str(
-                        "# Policies that would permit it. Permit what is meant to happen, no more.\n",
+                        "# Policies that would allow these changes. Allow only what is intended.\n",
                     );
                     text.push_str(&documents(&policies)?);
                 }
                 if uncovered > 0 {
                     let _ = writeln!(
                         text,
-                        "# {uncovered} more would be refused that no ignored field permits: deletions, records, what is too large to judge."
+                        "# {uncovered} more would be refused, and ignored fields cannot allow them: \
+                         deletions, records, changes too large to check."
                     );
                 }
                 Ok(text)
@@ -415,7 +416,7 @@ fn cells(entry: &LedgerEntry) -> [String; 8] {
     ]
 }
 
-/// The fields with their old and new values, or the sentence.
+/// The changed fields with their old and new values, then the detail text and the number of repetitions.
 fn what(entry: &LedgerEntry, most: usize) -> String {
     let mut parts = changes(entry, most);
     let more = i64::try_from(entry.fields.len().saturating_sub(most)).unwrap_or(i64::MAX);
@@ -436,10 +437,9 @@ fn documents(policies: &[PermitPolicy]) -> anyhow::Result<String> {
     policies.iter().map(|policy| Data::Yaml.part(policy)).collect()
 }
 
-/// A server is `https://`, a host and perhaps a port: a token is never sent in the
-/// clear, and no guard would answer.
+/// Parses a server's URL. It must be `https://`: a token is never sent unencrypted, and no guard answers plain HTTP.
 pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
-    let form = "a server is https://HOST[:PORT]: a guard answers over TLS alone";
+    let form = "a server must be https://HOST[:PORT]: a guard answers only over TLS";
     let uri: http::Uri = text.parse().map_err(|_| form)?;
     if uri.scheme_str() == Some("https")
         && uri.host().is_some_and(|host| !host.is_empty())
@@ -453,7 +453,7 @@ pub(super) fn parse_server(text: &str) -> Result<http::Uri, &'static str> {
 const API_VERSION: &str = "kubemoor.dev/v1alpha1";
 const KIND: &str = "DriftPolicy";
 
-/// A DriftPolicy that would permit what passed, as it may be applied.
+/// A DriftPolicy that would permit the changes that passed, ready to apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct PermitPolicy {
@@ -465,30 +465,30 @@ pub(in crate::cli) struct PermitPolicy {
     spec: PermitSpec,
 }
 
-/// What the policy is called.
+/// The metadata of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 struct PermitName {
-    /// By the release and its namespace; with a number where one policy does not suffice.
+    /// The name, from the release and its namespace; numbered if one policy is not enough.
     name: String,
 }
 
-/// What the policy says.
+/// The spec of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 struct PermitSpec {
-    /// The one release.
+    /// The release.
     releases: ReleaseSelector,
-    /// The fields that were changed.
+    /// The changed fields.
     ignore: Vec<IgnoreRule>,
 }
 
 type AuditedObject = (String, String, Option<String>, String);
 
-/// The policy rules that would permit the recorded changes to one release's objects.
+/// What the policies must permit for the recorded changes of one release to pass.
 pub(super) struct Permit {
     namespace: String,
     release: String,
     objects: BTreeMap<AuditedObject, BTreeSet<String>>,
-    /// Edits that no ignored field would permit.
+    /// The number of changes that no ignored field would permit.
     pub(super) uncovered: usize,
 }
 
@@ -515,7 +515,7 @@ pub(super) fn permits(entries: &[LedgerEntry]) -> Vec<Permit> {
 }
 
 impl Permit {
-    /// The policies, ready to apply: one, unless the rules do not fit into one.
+    /// The policies, ready to apply: more than one only if the rules do not fit into one.
     pub(super) fn policies(&self) -> Vec<PermitPolicy> {
         let rules: Vec<IgnoreRule> = self.objects.iter().flat_map(rules).collect();
         let policies = rules.chunks(MAX_RULES).enumerate().map(|(before, ignore)| {
@@ -541,7 +541,7 @@ impl Permit {
 
 fn rules((object, paths): (&AuditedObject, &BTreeSet<String>)) -> Vec<IgnoreRule> {
     let (group, kind, namespace, name) = object;
-    // Selectors are regular expressions; a dot in a name must match only itself.
+    // Selectors are regular expressions: escape the dots of a name.
     let literal = |text: &str| Some(text.replace('.', "\\.")).filter(|text| !text.is_empty());
     let target = TargetSpec {
         group: literal(group),

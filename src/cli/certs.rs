@@ -1,5 +1,5 @@
-//! `kubemoor certs`: the certificates that `serve` makes for itself, made, renewed and shown ahead of it. The authority's
-//! key is never replaced, and no private key is printed.
+//! `kubemoor certs`: creates, renews and shows the certificates that `serve` would make for itself. The CA's key is
+//! never replaced, and no private key is printed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use kubemoor_runtime::tls::{CertificateSource, Certificates};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Directory of the CA and the certificate, which are made if they are missing
+    /// Directory of the CA and the certificate, which are created if missing
     #[arg(long, value_name = "DIR", default_value = "certs")]
     tls_dir: PathBuf,
 
@@ -33,7 +33,7 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// What there is now.
+/// The certificate of the guard.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CertsReport {
@@ -42,18 +42,18 @@ pub(super) struct CertsReport {
     names: Vec<String>,
     not_before: Timestamp,
     not_after: Timestamp,
-    /// What goes into the `caBundle` of a webhook configuration.
+    /// The value for `caBundle` in a webhook configuration.
     ca_bundle: String,
 }
 
-/// What became of the certificate.
+/// What was done with the certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 enum CertificateResult {
-    /// There was none that would do.
+    /// There was no certificate, so one was created.
     Made,
-    /// The one that was there is due, or is for other names.
+    /// The certificate was due for renewal or had other names, so it was replaced.
     Renewed,
-    /// It is good for a while.
+    /// The certificate is still valid, so it was kept.
     Kept,
 }
 
@@ -78,7 +78,7 @@ fn report(directory: PathBuf, names: Vec<String>, now: Timestamp) -> anyhow::Res
     Ok(CertsReport { directory, done, names, not_before, not_after, ca_bundle: STANDARD.encode(&*authority) })
 }
 
-/// The certificate's file as it is; only to be compared with itself.
+/// The bytes of the certificate's file, to detect a change.
 fn served(directory: &Path) -> Option<Vec<u8>> {
     fs::read(directory.join("tls.crt")).ok()
 }

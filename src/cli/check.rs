@@ -1,5 +1,5 @@
-//! `kubemoor check`: the verdict on one AdmissionReview, offline. It is the one that the webhook would come to, had it this
-//! release and no other, and no API server to ask.
+//! `kubemoor check`: the verdict on one AdmissionReview, offline. The verdict is that of a webhook that knows only this
+//! release and has no API server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,16 +54,16 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// The label by which the API server names every namespace.
+/// The label with its name that the API server sets on every namespace.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Irrelevant here but for a pending record, which it lets grow stale.
+/// Only decides when a pending record counts as stuck.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The deepest folder that is read, counted from the one that was named.
+/// The maximum depth of subdirectories that are read.
 const MAX_DEPTH: usize = 8;
 
-/// A verdict and what it is about.
+/// A verdict and its object.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct CheckReport {
     object: ObjectId,
@@ -85,8 +85,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     Ok(if report.verdict.outcome.is_refusal() { CommandOutcome::Found } else { CommandOutcome::Clean })
 }
 
-/// A resolver for one namespace; the label that every namespace has needs no
-/// telling.
+/// A resolver for one namespace; adds the name label that every namespace has.
 pub(super) fn resolver(policies: Policies, namespace: &str, mut labels: Labels) -> PolicyResolver {
     labels.entry(NAMESPACE_LABEL.to_owned()).or_insert_with(|| namespace.to_owned());
     let resolver = PolicyResolver::of_policies(policies);
@@ -115,7 +114,7 @@ fn report(release: &Path, review: &Path, policies: Policies, now: Timestamp) -> 
     judge(&request, assembled.release, &resolver, Vec::new(), &[], now).with_context(cannot_read)
 }
 
-/// Judges a request by one release, with allowances and the scaling ranges of autoscalers, for each workload.
+/// Judges a request against one release, with allowances and with the autoscalers of each workload.
 pub(super) fn judge(
     request: &AdmissionRequest<'_>,
     release: Release,
@@ -124,7 +123,7 @@ pub(super) fn judge(
     autoscalers: &[(ObjectId, Autoscaler)],
     now: Timestamp,
 ) -> anyhow::Result<CheckReport> {
-    let operation = request.head.operation.context("its operation is none of CREATE, UPDATE and DELETE")?;
+    let operation = request.head.operation.context("its operation is not CREATE, UPDATE or DELETE")?;
     let mut index = Index::default();
     index.set(release);
     let rules = Rules { resolver, own_account: None };
@@ -154,8 +153,8 @@ pub(super) fn judge(
     Ok(CheckReport { object: case.subject.object, operation, verdict: judgement.verdict, message })
 }
 
-/// The release of a manifest that does not name one: the release that the reviewed object names, else the one
-/// in the file's name, in the object's namespace.
+/// The release of a manifest that does not name one: the release in the reviewed object's annotations, otherwise the
+/// file's name as the release's name, in the object's namespace.
 fn assumed_release(file: &Path, request: &AdmissionRequest<'_>) -> ReleaseId {
     let object = request.old_object.as_ref().or(request.object.as_ref()).and_then(Excerpt::value);
     if let Some(ObjectOwner::Release(id)) = object.as_ref().map(ObjectOwner::named_by) {
@@ -182,7 +181,7 @@ impl CheckReport {
                 |value: &Option<_>| value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
             for finding in &grounds.fields {
                 let doubt = if finding.doubt { " (in doubt)" } else { "" };
-                // Of long values the place at which they differ.
+                // Of long values, show only where they differ.
                 let (path, values) = match finding.difference.as_deref() {
                     Some(it) => (it.path.clone(), [&it.declared, &it.old, &it.new]),
                     None => (finding.path.to_string(), [&finding.declared, &finding.old, &finding.new]),
@@ -205,13 +204,13 @@ impl CheckReport {
     }
 }
 
-/// The policies in a directory, without those below it.
+/// Reads the policies in a directory, not in its subdirectories.
 pub(super) fn read_policy_folder(path: &Path) -> anyhow::Result<Vec<Arc<Compiled>>> {
     read_policy_files(&yaml_files(path, false)?)
 }
 
-/// The files of a directory that end in yaml, yml or json, without names that begin with a dot; `below`: also those of the
-/// directories below it.
+/// The `.yaml`, `.yml` and `.json` files of a directory, without hidden ones; with `below` also those of its
+/// subdirectories.
 pub(super) fn yaml_files(folder: &Path, below: bool) -> anyhow::Result<Vec<PathBuf>> {
     let (mut found, mut folders) = (Vec::new(), vec![(folder.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {
@@ -226,7 +225,7 @@ pub(super) fn yaml_files(folder: &Path, below: bool) -> anyhow::Result<Vec<PathB
             if entry.file_name().as_encoded_bytes().starts_with(b".") {
                 continue;
             }
-            // A link could lead back up.
+            // Symbolic links to directories are not followed: they could form a loop.
             if entry.file_type().with_context(cannot_list)?.is_dir() {
                 folders.extend(below.then_some((path, depth + 1)));
             } else if is_yaml(&path) && path.is_file() {
@@ -255,7 +254,7 @@ fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
 }
 
-/// A file of at most [`compile::MAX_FILE`] bytes.
+/// Reads a file of at most [`compile::MAX_FILE`] bytes.
 pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     let cannot_read = || format!("cannot read {}", path.display());
     let length = fs::metadata(path).with_context(cannot_read)?.len();

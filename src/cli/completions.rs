@@ -1,5 +1,5 @@
-//! `kubemoor completions`, and the candidates from the cluster: an answer comes within seconds or not at all. An error is
-//! not printed, because it would appear in the middle of a command line.
+//! `kubemoor completions`, and completion candidates from the cluster. If the cluster does not answer within seconds,
+//! there are none. Errors are not printed, because they would appear in the middle of a command line.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,9 +24,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<CommandOutcome> {
-    let (shell, name) = (args.shell.to_string(), ProgramName::called().file());
+
+       let (shell, name) = (args.shell.to_string(), ProgramName::called().file());
     let shells = Shells::builtins();
-    let completer = shells.completer(&shell).with_context(|| format!("{shell} cannot ask a program"))?;
+    let completer = shells.completer(&shell).with_context(|| format!("{shell} is not supported"))?;
     let mut script = Vec::new();
     completer
         .write_registration(VARIABLE, name, name, name, &mut script)
@@ -34,13 +35,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<CommandOutcome> {
     output::write(&String::from_utf8_lossy(&script))
 }
 
-/// The variable by which a shell asks.
+/// The environment variable that a shell sets to request completions.
 pub(super) const VARIABLE: &str = "KUBEMOOR_COMPLETE";
 
 /// Time limit for candidates, because a user is waiting.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The maximum number of candidates: users read no more.
+/// The maximum number of candidates.
 const MOST: usize = 500;
 
 /// The directive that keeps kubectl from completing file names.
@@ -66,8 +67,7 @@ pub(super) fn contexts() -> Vec<CompletionCandidate> {
     candidates(connection::contexts(kubeconfig.as_deref()).into_iter())
 }
 
-/// Prints the candidates for the last of the words behind `kubectl moor`, as kubectl asks for them: one a line, then
-/// what kubectl is to do with them.
+/// Prints the candidates for the last word after `kubectl moor` in kubectl's format: one per line, then the directive.
 pub(super) fn for_kubectl() -> anyhow::Result<CommandOutcome> {
     let words: Vec<OsString> =
         [OsString::from(ProgramName::Plugin.file())].into_iter().chain(std::env::args_os().skip(1)).collect();
@@ -92,7 +92,7 @@ fn candidates(values: impl Iterator<Item = String>) -> Vec<CompletionCandidate> 
     values.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// The GuardedReleases where the words on the command line look, or `everywhere`.
+/// The GuardedReleases of the namespace that the command line selects, or of all namespaces (`everywhere`).
 fn guarded(everywhere: bool) -> Vec<GuardedRelease> {
     let words = words();
     let access = ClusterAccess {
@@ -113,11 +113,11 @@ fn guarded(everywhere: bool) -> Vec<GuardedRelease> {
     runtime.ok().and_then(|runtime| runtime.block_on(listing)).unwrap_or_default()
 }
 
-/// The words of the command line that is completed.
+/// The words of the command line that is being completed.
 fn words() -> Vec<String> {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     match std::env::var_os(VARIABLE) {
-        // A shell hands them over behind `--`.
+        // A shell passes them after `--`.
         Some(_) => words.skip_while(|word| word != "--").skip(1).collect(),
         None => words.collect(),
     }

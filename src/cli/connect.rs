@@ -1,5 +1,5 @@
-//! What every command with a cluster shares: kubectl's flags, the connection, several clusters at once, where the guard
-//! runs, and a warning first if the guard cannot work.
+//! Shared by all commands that use a cluster: kubectl's flags, connecting to one or several clusters, the location of
+//! the guard, and a warning if the guard does not work.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use kubemoor_verdict::health::{Pulse, STALE_AFTER};
 
 pub(super) use kubemoor_inspect::failure::{failed, spoken};
 
-/// Which cluster, and as whom: kubectl's own flags.
+/// The cluster and the user: kubectl's own flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArgs {
@@ -70,13 +70,13 @@ pub(super) struct ClusterArgs {
     verbosity: u8,
 }
 
-/// The stack of a worker, in bytes: a page reads from many clusters at once, and a build without optimisation keeps large
-/// futures on it.
+/// The stack size of a worker thread: the web page reads many clusters at once, and a debug build keeps large futures
+/// on the stack.
 const STACK: usize = 8 << 20;
 
 const TELLS_REQUESTS: u8 = 6;
 
-/// How Helm keeps its records.
+/// How Helm stores its records.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct RecordArgs {
     /// How Helm stores its records (HELM_DRIVER)
@@ -123,7 +123,7 @@ impl ClusterArgs {
     /// Creates a client; sends no request yet.
     pub(super) async fn connect(&self) -> anyhow::Result<ClusterConnection> {
         if self.verbosity >= TELLS_REQUESTS {
-            // A command may connect more than once, and logging begins once.
+            // Fails if a command connects more than once; logging is already set up then.
             let _ = telemetry::init(connection::REQUESTS);
         }
         Ok(connection::connect_by(&self.access()).await?)
@@ -137,7 +137,7 @@ impl ClusterArgs {
 }
 
 impl PlaceArgs {
-    /// Creates a client, and names the namespace that is meant; sends no request yet.
+    /// Creates a client and returns the selected namespace; sends no request yet.
     pub(super) async fn connect(&self) -> anyhow::Result<(ClusterConnection, String)> {
         let connection = self.cluster.connect().await?;
         let namespace = self.namespace.or_default(&connection);
@@ -146,7 +146,7 @@ impl PlaceArgs {
 }
 
 impl NamespaceArgs {
-    /// The namespace that is meant: the one named, else the context's.
+    /// The namespace of the flag, otherwise the context's.
     fn or_default(&self, connection: &ClusterConnection) -> String {
         self.namespace.clone().unwrap_or_else(|| connection.namespace.clone())
     }
@@ -157,13 +157,13 @@ impl NamespacesArgs {
         (!self.all_namespaces).then(|| self.one.or_default(connection))
     }
 
-    /// The namespace that a flag names; `None` for all, and for the namespaces of several contexts.
+    /// The namespace of the flag; `None` for all namespaces and without the flag.
     pub(super) fn named(&self) -> Option<&str> {
         self.one.namespace.as_deref().filter(|_| !self.all_namespaces)
     }
 
-    /// The connection and the selected namespace, `None` for all; warns first if the guard there cannot work. `cluster`
-    /// names one of several.
+    /// The connection and the selected namespace, `None` for all. Warns first if the guard there does not work.
+    /// `cluster` is the cluster's name if there are several.
     pub(super) async fn open(
         &self,
         connection: ClusterConnection,
@@ -174,7 +174,8 @@ impl NamespacesArgs {
         (connection, namespace)
     }
 
-    /// As [`Self::chosen`], for a command that asks no API server: a kubeconfig is read only where no flag says it.
+    /// Like [`Self::chosen`], for a command without an API server: reads a kubeconfig only if no flag selects the
+    /// namespace.
     pub(super) async fn without_cluster(&self, cluster: &ClusterArgs) -> anyhow::Result<Option<String>> {
         match &self.one.namespace {
             _ if self.all_namespaces => Ok(None),
@@ -192,37 +193,38 @@ pub(super) fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::R
         .build()
         .context("cannot start the asynchronous runtime")?;
     let outcome = runtime.block_on(work);
-    // Decoding that is still running must not delay the answer.
+    // Do not wait for decoding that still runs in the background.
     runtime.shutdown_background();
     outcome
 }
 
-/// The end of a time from now, in whole seconds, so that it reads well.
+/// The time `duration` after `now`, in whole seconds.
 pub(super) fn end_after(now: Timestamp, duration: Duration) -> anyhow::Result<Timestamp> {
     let end = now.checked_add(duration).map_err(|_| anyhow::anyhow!("--for is too long"))?;
     Ok(Timestamp::from_second(end.as_second())?)
 }
 
 pub(super) fn parse_namespace(text: &str) -> Result<String, &'static str> {
-    let form = "a namespace's name has lower-case letters, digits and dashes";
+    let form = "a namespace's name must have lower-case letters, digits and dashes";
     model::is_dns_label(text).then(|| text.to_owned()).ok_or(form)
 }
 
-/// A release's name, by Helm's own rule: lower-case letters, digits, dashes and
-/// dots, at most 53.
+/// Parses a release's name by Helm's own rule: at most 53 lower-case letters, digits, dashes and dots.
 pub(super) fn parse_release(text: &str) -> Result<String, &'static str> {
     let is_name = text.len() <= 53 && text.split('.').all(model::is_dns_label);
-    is_name.then(|| text.to_owned()).ok_or("a release's name has lower-case letters, digits, dashes and dots")
+    is_name.then(|| text.to_owned()).ok_or(
+        "a release's name must have lower-case letters, digits, dashes and dots"
+    )
 }
 
 fn parse_token(text: &str) -> Result<SecretString, &'static str> {
     if text.is_empty() || text.contains(|letter: char| !letter.is_ascii_graphic()) {
-        return Err("a bearer token has neither spaces nor control characters");
+        return Err("a bearer token must not contain spaces or control characters");
     }
     Ok(text.into())
 }
 
-/// A duration, or seconds, as kubectl takes them; 0 for no limit.
+/// Parses a duration or a number of seconds, as kubectl does; 0 for no limit.
 fn parse_timeout(text: &str) -> Result<Timeout, String> {
     match text.parse::<u64>() {
         Ok(0) => Ok(Timeout(None)),
@@ -236,25 +238,25 @@ const AT_ONCE: usize = 16;
 
 pub(super) const CLUSTER_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time limit for a cluster that the user did not name; a slower one is left out.
+/// Time limit for a cluster that the user did not name; a slower one is skipped.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// The flag for several contexts.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ContextsArgs {
-    /// Contexts of the kubeconfig whose clusters are asked all at once, such as prod-eu,prod-us
+    /// Contexts of the kubeconfig whose clusters are queried together, such as prod-eu,prod-us
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["context", "cluster", "account", "token"], add = ArgValueCandidates::new(completions::contexts))]
     contexts: Vec<String>,
 }
 
 impl ContextsArgs {
-    /// Whether only the current cluster is asked, as without the flag.
+    /// Whether the flag is absent, so that only the current cluster is used.
     pub(super) fn is_empty(&self) -> bool {
         self.contexts.is_empty()
     }
 
-    /// The clusters by the names of their contexts, each once.
+    /// The clusters of the named contexts, each once.
     pub(super) fn clusters(&self, cluster: &ClusterArgs) -> Vec<(String, ClusterAccess)> {
         context_clusters(&self.contexts, &cluster.access())
     }
@@ -272,7 +274,7 @@ pub(super) fn context_clusters(contexts: &[String], access: &ClusterAccess) -> V
     clusters
 }
 
-/// Those clusters whose API servers answer, if only to refuse; says on standard error which ones do not.
+/// The clusters whose API servers answer, even with an error; warns about those that do not.
 pub(super) async fn that_answer(clusters: Vec<(String, ClusterAccess)>) -> Vec<(String, ClusterAccess)> {
     let ask = async |_: &str, access: ClusterAccess| {
         let connection = connection::connect_by(&access).await?;
@@ -284,8 +286,8 @@ pub(super) async fn that_answer(clusters: Vec<(String, ClusterAccess)>) -> Vec<(
     each(clusters, ANSWER, ask).await.0
 }
 
-/// Asks each cluster, which may take the time `within`; says on standard error which ones failed, and why. Gives the
-/// answers in the order of the clusters, and the error of a command whose answer lacks clusters.
+/// Asks each cluster, with the time limit `within`, and warns about those that fail. Returns the answers in the order
+/// of the clusters, and an error for the command to end with if a cluster is missing.
 pub(super) async fn each<T>(
     clusters: Vec<(String, ClusterAccess)>,
     within: Duration,
@@ -316,7 +318,7 @@ pub(super) async fn each<T>(
     (found, incomplete)
 }
 
-/// The name of the guard's Service in the chart, and so of the guard's Lease.
+/// The name of the guard's Service in the chart, which is also the name of its Lease.
 const NAME: &str = "kubemoor";
 
 /// Where the guard runs.
@@ -348,11 +350,11 @@ impl LabelArgs {
     }
 }
 
-/// Time limit for the checks: the command's own output must not wait longer.
+/// Time limit for the checks of the guard, which delay the command's output.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Warns on standard error if an emergency is open, no guard runs, or no webhook calls it. `namespace` is the command's,
-/// `None` for all. A check that the user may not make is skipped; a cluster without Kubemoor gets no warning.
+/// Warns if an emergency is open, no guard runs, or no webhook is registered. `namespace` is the command's, `None` for
+/// all. There is no warning if the user may not read the state, or if the cluster has no Kubemoor.
 pub(super) async fn warn_of_guard(
     connection: &ClusterConnection,
     namespace: Option<&str>,
@@ -380,18 +382,19 @@ async fn guard_problem(connection: &ClusterConnection, namespace: Option<&str>) 
     let since = match pulse.ok()? {
         Pulse::Gone => Some("the Lease does not exist".to_owned()),
         Pulse::Renewed(at) if Timestamp::now().duration_since(at) > STALE_AFTER => {
-            Some(format!("nobody has renewed the Lease since {}", seconds(at)))
+            Some(format!("the Lease has not been renewed since {}", seconds(at)))
         }
         Pulse::Renewed(_) | Pulse::Unknown => None,
     };
     if let Some(since) = since {
         return Some(format!(
-            "no guard runs, so nothing is repaired and no change is judged: {since} (`kubectl get lease {name} -n {namespace}`)"
+            "no guard is running, so nothing is repaired and no change is checked: {since} (`kubectl get \
+             lease {name} -n {namespace}`)"
         ));
     }
     (!registered.ok()?).then(|| {
-        "no webhook of Kubemoor is registered, so no change is judged: start the guard with --register, or apply what \
-         `kubemoor manifests webhook` prints"
+        "Kubemoor has no registered webhooks, so no change is checked: start the guard with --register, or \
+         apply the output of `kubemoor manifests webhook`"
             .to_owned()
     })
 }

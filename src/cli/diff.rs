@@ -1,8 +1,8 @@
-//! `kubemoor diff`: compares live objects with their releases as the guard does, and `kubemoor reconcile --dry-run`, which
-//! shows what repairs would change.
+//! `kubemoor diff`: compares live objects with their releases as the guard does. Also `kubemoor reconcile --dry-run`,
+//! which shows what repairs would change.
 //!
-//! Nothing is written, except the dry runs of `--settle`. The exit code is 1 when drift was found. A doubt is only reported;
-//! with `--strict` it counts as drift.
+//! Nothing is written; `--settle` sends dry runs. The exit code is 1 if drift was found. Fields of which only a dry run
+//! can tell whether they drifted are "in doubt": they are reported, and count as drift with `--strict`.
 
 use std::io::IsTerminal;
 
@@ -34,7 +34,7 @@ use kubemoor_verdict::shown::Difference;
 
 const RELEASES_AT_ONCE: usize = 4;
 
-/// The reasons for which the guard holds repairs of a whole release; its message says which and for how long.
+/// The reasons for which the guard holds back all repairs of a release; its message says why and for how long.
 const HOLDING: [HealthReason; 4] =
     [HealthReason::Unconfirmed, HealthReason::Contested, HealthReason::Braked, HealthReason::Suspended];
 
@@ -48,7 +48,7 @@ pub(super) struct Args {
     #[arg(long)]
     strict: bool,
 
-    /// Resolve doubts by dry runs; needs the right to patch
+    /// Resolve doubts with dry runs; needs permission to patch
     #[arg(long)]
     settle: bool,
 
@@ -58,7 +58,7 @@ pub(super) struct Args {
     #[command(flatten)]
     cluster_labels: LabelArgs,
 
-    /// How the comparison is printed
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: OutputFormat<DiffFormat>,
 
@@ -75,7 +75,7 @@ pub(super) struct Args {
     contexts: ContextsArgs,
 }
 
-/// How a comparison is printed for people.
+/// The output formats of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum DiffFormat {
     /// For people
@@ -84,7 +84,7 @@ enum DiffFormat {
     Unified,
 }
 
-/// What repairs of one release would change.
+/// The changes that repairs of one release would make.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Preview {
@@ -93,22 +93,22 @@ pub(super) struct Preview {
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<u64>,
     changes: Vec<RepairPreview>,
-    /// Why the guard may leave some of it as it is, by its own words.
+    /// Why the guard may not make some of the changes, as the guard reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_up: Option<String>,
-    /// What could not be read and may spare some of it.
+    /// Sources that could not be read and might allow some of the differences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_considered: Vec<String>,
 }
 
-/// What a repair would do with one object.
+/// The repair of one object.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct RepairPreview {
     #[serde(flatten)]
     object: ObjectId,
     action: RepairAction,
-    /// What would change; not for Secrets, whose values it would show.
+    /// The changes; omitted for Secrets, because they would show its values.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<Patch>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,17 +117,17 @@ struct RepairPreview {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 enum RepairAction {
-    /// Fields would be set back.
+    /// Fields would be restored.
     Restore,
-    /// The object would be made anew.
+    /// The object would be re-created.
     Recreate,
-    /// Fields would be given back to Helm's field manager.
+    /// Helm's field manager would own the fields again.
     ReturnFields,
-    /// Nothing, before somebody can tell whether it drifted.
+    /// Nothing, until it is known whether the object drifted.
     Nothing,
 }
 
-/// What is compared of a cluster.
+/// Which releases of a cluster are compared, and how.
 pub(super) struct ComparisonScope<'a> {
     pub(super) namespaces: &'a NamespacesArgs,
     pub(super) release: Option<&'a str>,
@@ -190,7 +190,7 @@ pub(super) async fn preview(
     if failures == 0 && has_changes { Ok(CommandOutcome::Found) } else { complete(failures) }
 }
 
-/// Success, unless parts of a comparison failed.
+/// Fails if parts of a comparison failed.
 fn complete(failures: usize) -> anyhow::Result<CommandOutcome> {
     match failures {
         0 => Ok(CommandOutcome::Clean),
@@ -199,7 +199,7 @@ fn complete(failures: usize) -> anyhow::Result<CommandOutcome> {
 }
 
 impl ComparisonScope<'_> {
-    /// Compares the releases of a cluster, which `cluster` names where it is one of several.
+    /// Compares the releases of a cluster. `cluster` is its name if there are several.
     async fn compare(
         &self,
         connection: ClusterConnection,
@@ -209,7 +209,7 @@ impl ComparisonScope<'_> {
         let reader = &ClusterReader::new(connection, self.records.record_driver, self.labels).await?;
         let (now, settle) = (Timestamp::now(), self.settle);
         if let Some(name) = self.release {
-            let namespace = namespace.context("a release is named by its namespace: leave -A out")?;
+            let namespace = namespace.context("a release needs its namespace: use -n instead of -A")?;
             let id = ReleaseId { namespace: namespace.into(), name: name.into() };
             let release = reader.release(&id).await?;
             let bar = progress(release.objects.len(), "objects");
@@ -244,7 +244,7 @@ impl ComparisonScope<'_> {
     }
 }
 
-/// Prints the comparisons, each with the name of its cluster where there are several.
+/// Prints the comparisons, with the names of the clusters if there are several.
 fn print(args: &Args, reports: &[(String, Vec<ReleaseDiff>)]) -> anyhow::Result<()> {
     match (&args.output, reports) {
         (OutputFormat::Data(data), [(_, releases)]) if args.contexts.is_empty() => {
@@ -273,8 +273,8 @@ fn print(args: &Args, reports: &[(String, Vec<ReleaseDiff>)]) -> anyhow::Result<
     Ok(())
 }
 
-/// Warns of each release and each object that could not be read, and of each doubt that was to be settled and could not
-/// be. Gives how many there are.
+/// Warns about each release or object that could not be read, and each object whose doubt `--settle` could not resolve.
+/// Returns the number of warnings.
 fn warn_of_failures(releases: &[ReleaseDiff], about: &str) -> usize {
     let mut failures = 0;
     let mut note = |sentence: &str| {
@@ -286,7 +286,7 @@ fn warn_of_failures(releases: &[ReleaseDiff], about: &str) -> usize {
         for object in &release.objects {
             let what = match object.state {
                 ObjectDiffState::Unread => "read",
-                ObjectDiffState::Drifted | ObjectDiffState::InDoubt => "settle the doubt about",
+                ObjectDiffState::Drifted | ObjectDiffState::InDoubt => "complete the comparison of",
                 _ => continue,
             };
             if let Some(reason) = &object.reason {
@@ -336,7 +336,7 @@ impl Preview {
 }
 
 impl RepairPreview {
-    /// Previews the repair of an object; `None` where there is nothing to do.
+    /// Previews the repair of an object; `None` if there is nothing to do.
     fn new(report: ObjectDiff) -> Option<Self> {
         let ObjectDiff { object, state, reason, patch, .. } = report;
         let action = match state {
@@ -365,7 +365,7 @@ impl RepairPreview {
         let (style, what) = match action {
             RepairAction::Restore => (BAD, "would be restored"),
             RepairAction::Recreate => (BAD, "would be re-created"),
-            RepairAction::ReturnFields => (BAD, "its fields would be given back to Helm"),
+            RepairAction::ReturnFields => (BAD, "its fields would be returned to Helm"),
             RepairAction::Nothing => (NOTE, "would stay as it is"),
         };
         text.add(PLAIN, &format!("  {object}: ")).add(style, what);
@@ -381,22 +381,21 @@ impl RepairPreview {
     }
 }
 
-/// A progress bar on standard error that counts `what`; hidden for fewer than two items and where standard
-/// error is not a terminal.
+/// A progress bar on standard error that counts `what`; hidden for fewer than two items and without a terminal.
 fn progress(length: usize, what: &str) -> ProgressBar {
     if length < 2 || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(u64::try_from(length).unwrap_or(u64::MAX));
-    // The template is fixed, and a bad one would only cost its looks.
+    // The template is fixed; if it did not parse, the bar would have the default style.
     if let Ok(style) = ProgressStyle::with_template(&format!("{{pos}}/{{len}} {what} {{wide_bar}} {{eta}}")) {
         bar.set_style(style);
     }
     bar
 }
 
-/// The comparison: every object that is not in sync, with its fields. For many releases only those with such
-/// objects are shown, and a line of counts.
+/// The objects that are not in sync, with their fields. Of several releases only those with such objects are shown, and
+/// a summary line.
 fn table(releases: &[ReleaseDiff]) -> StyledText {
     let mut text = StyledText::default();
     for release in releases {
@@ -458,12 +457,12 @@ fn add_release(text: &mut StyledText, release: &ReleaseDiff) {
         text.add(NOTE, &format!("  {}", health.message)).line();
     }
     if let Some(invalid) = &release.invalid {
-        text.add(NOTE, &format!("  the latest record does not count: {invalid}")).line();
+        text.add(NOTE, &format!("  the latest record is not accepted: {invalid}")).line();
     }
     for object in &release.objects {
         add_object(text, object);
     }
-    // The reason why the guard holds repairs, in the guard's words.
+    // Why the guard holds back repairs, from its status.
     let guard = release.guard.as_ref().filter(|it| !release.objects.is_empty() || it.is_stale());
     if let Some(ReportedHealth { reason: Some(reason), message, .. }) = guard
         && (HOLDING.iter().any(|held| reason == held.as_str()) || guard.is_some_and(ReportedHealth::is_stale))
@@ -517,8 +516,8 @@ fn add_field(table: &mut Table, field: &FieldDiff, style: Style) {
     table.styled([(mark.to_owned(), style), (path, PLAIN), (declared, GOOD), (live, style)]);
 }
 
-/// The comparison as a unified diff, from the live objects to the declared ones. Every line outside of a hunk starts with
-/// `#`, so that diff tools skip it, and a Secret's values appear in no hunk.
+/// The comparison as a unified diff from the live objects to the declared ones. Lines outside of diffs start with `#`,
+/// so that diff tools skip them. No Secret's values are printed.
 fn unified(releases: &[ReleaseDiff]) -> StyledText {
     let mut text = StyledText::default();
     for release in releases {

@@ -1,5 +1,6 @@
-//! `kubemoor doctor`: checks an installation from outside, with the user's own rights, and says for each check what is so
-//! and what to do. This file reads; `checks` judges. Nothing is changed: the one write is a dry run.
+//! `kubemoor doctor`: checks an installation with the user's own rights, and prints for each check the result and what
+//! to do. This file reads the cluster; [`checks`] evaluates what was read. Nothing is changed: the one write is a dry
+//! run.
 
 mod checks;
 
@@ -54,20 +55,20 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
-/// The name of the GuardedRelease whose creation is only a dry run.
+/// The name of the GuardedRelease that is created as a dry run.
 const PROBED: &str = "kubemoor-doctor";
 
-/// The most namespaces in which the guard's rights are asked about where it has none in all of them.
+/// The most namespaces in which a right is checked that the guard lacks cluster-wide.
 const NAMESPACES: usize = 20;
 
-/// Where the guard needs a right.
+/// The scope in which the guard needs a right.
 enum Scope {
     Cluster,
     /// In the namespaces of the releases that it guards.
     Releases,
     /// On its own Lease.
     Lease,
-    /// On its own webhook configurations, which it keeps with `--register`.
+    /// On its own webhook configurations, with `--register`.
     Webhooks,
 }
 
@@ -110,7 +111,7 @@ fn table(results: &[CheckResult]) -> StyledText {
     table.text()
 }
 
-/// Reads what the user may read. Fails only where the API server does not answer this user at all.
+/// Reads what the user may read; missing rights become a [`Problem`]. Fails if the API server does not answer the user.
 async fn observe(place: LeaseReference, cluster: &ClusterArgs) -> anyhow::Result<Observation> {
     let connection = cluster.connect().await?;
     let client = &connection.client;
@@ -166,7 +167,7 @@ async fn observe(place: LeaseReference, cluster: &ClusterArgs) -> anyhow::Result
     })
 }
 
-/// The problem that the user may not do this, or that it fails.
+/// The problem of a failed read: the missing right, or the error.
 fn unread(right: &str, error: &ClusterError) -> Problem {
     Problem::Unknown(match error.is_forbidden() {
         true => format!("you may not {right}"),
@@ -190,7 +191,7 @@ fn objects(client: &kube::Client) -> Objects {
     Objects::new(client.clone(), NonZeroU32::MIN)
 }
 
-/// The Deployment of the guard, which has the name of its Lease.
+/// Reads the Deployment of the guard, which has the same name as its Lease.
 async fn workload(client: &kube::Client, place: &LeaseReference) -> Seen<Option<Workload>> {
     let LeaseReference { namespace, name } = place;
     let target = ObjectTarget {
@@ -215,7 +216,7 @@ async fn workload(client: &kube::Client, place: &LeaseReference) -> Seen<Option<
     }))
 }
 
-/// Asks the API server for a creation as a dry run, of which the guard tells if it is asked. Whether it answered.
+/// Creates an object as a dry run, on which the guard's webhook warns. Returns whether that warning came back.
 async fn probe(client: &kube::Client, place: &LeaseReference) -> Seen<bool> {
     let resource = guarded::resource();
     let object = json!({
@@ -240,7 +241,7 @@ async fn probe(client: &kube::Client, place: &LeaseReference) -> Seen<bool> {
     }
 }
 
-/// The states of the GuardedReleases; none where the definition is absent.
+/// The states of the GuardedReleases; `None` if the CRD is not installed.
 async fn releases(client: &kube::Client) -> Seen<Option<Vec<ReleaseReadiness>>> {
     let listed = guarded::list(client, None).await;
     let listed = listed.map_err(|error| unread("list guardedreleases.kubemoor.dev", &error))?;
@@ -256,7 +257,7 @@ async fn releases(client: &kube::Client) -> Seen<Option<Vec<ReleaseReadiness>>> 
     Ok(Some(states))
 }
 
-/// The kinds that releases declare, as their records say.
+/// The kinds that the records of releases declare.
 async fn declared_kinds(connection: &ClusterConnection, driver: RecordDriver) -> Seen<DeclaredKinds> {
     let right = match driver {
         RecordDriver::Secret => "get and list secrets in all namespaces",
@@ -276,13 +277,14 @@ async fn declared_kinds(connection: &ClusterConnection, driver: RecordDriver) ->
     Ok(DeclaredKinds { resources, releases: ids.len() - unread, unread })
 }
 
-/// Asks the guard itself, through the API server: one row of its ledger, and its metrics.
+/// Reads a row of the guard's ledger and its metrics through the API server: warnings about missing rows, and one text
+/// of metrics per pod.
 async fn guard_answers(
     connection: &ClusterConnection,
     place: &LeaseReference,
     (lease, access): (&Seen<Option<LeaderInfo>>, ClusterAccess),
 ) -> (Seen<Vec<String>>, Seen<Vec<String>>) {
-    let own = "a guard looks at your own token or certificate, not at whom you act as: leave --as out";
+    let own = "a guard authenticates your own token or certificate and ignores impersonation: remove --as";
     let obstacle = match lease {
         Err(problem) => Some(problem.clone()),
         Ok(None) => Some(Problem::Unknown("no guard runs".to_owned())),
@@ -307,8 +309,8 @@ async fn guard_answers(
     (ledger, metrics)
 }
 
-/// The rights that the guard's ServiceAccount lacks, as `VERB RESOURCE.GROUP`. With rights in some namespaces alone, it needs
-/// them where it guards releases.
+/// The rights that the guard's ServiceAccount lacks, as `VERB RESOURCE.GROUP`. A right of [`Scope::Releases`] that it
+/// lacks cluster-wide must be granted in each namespace with guarded releases.
 async fn missing_rights(
     client: &kube::Client,
     place: &LeaseReference,

@@ -1,5 +1,5 @@
-//! `kubemoor emergency`: allows all changes, ends that, and shows whether an emergency is open. Works without a guard; a
-//! running guard notices the switch and follows it.
+//! `kubemoor emergency`: opens an emergency, in which all changes are allowed, closes it, or shows whether one is open.
+//! Works without a guard; running guards watch the marker that it writes.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Switch {
-    /// Allow all changes and stop all repairs, until a person closes the emergency
+    /// Allow all changes and stop all repairs, until the emergency is closed
     #[command(alias = "off")]
     Open(OpenArgs),
     /// End the emergency: restore the webhooks, and check and repair again
@@ -28,7 +28,7 @@ enum Switch {
 
 #[derive(Debug, clap::Args)]
 struct OpenArgs {
-    /// Why, for the ledger
+    /// The reason, for the ledger
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
@@ -45,13 +45,13 @@ struct EmergencyClusterArgs {
     cluster: ClusterArgs,
 }
 
-/// How the switch stands now, and what was done.
+/// Whether an emergency is open, and what was done.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct EmergencyAnswer {
-    /// Whether everything is open.
+    /// Whether an emergency is open.
     open: bool,
-    /// Webhook configurations that were removed.
+    /// The number of removed webhook configurations.
     #[serde(skip_serializing_if = "Option::is_none")]
     removed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]

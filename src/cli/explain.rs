@@ -1,5 +1,5 @@
-//! `kubemoor explain`: explains the state of an object or a field, and how to change it, by the records, policies and the
-//! comparison that the guard judges by.
+//! `kubemoor explain`: explains the state of an object or a field, and how to change it. Uses the same records,
+//! policies and comparison as the guard.
 
 use std::io::{self, Read};
 
@@ -20,8 +20,8 @@ use kubemoor_verdict::shown::Difference;
 
 const PASTED: u64 = 64 << 10;
 
-const UNKNOWN: &str = "standard input holds no message of Kubemoor about an object: paste the whole denial or warning, or name \
-                       the object as KIND/NAME";
+const UNKNOWN: &str = "standard input has no Kubemoor message about an object: paste the whole denial or \
+                       warning, or name the object as KIND/NAME";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -53,7 +53,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     output::print(&form, &report, || text(&report))
 }
 
-/// The subject of a message on standard input, or of the flags.
+/// The object and fields to explain, from a message on standard input or from the flags.
 fn denial(args: &Args) -> anyhow::Result<ExplainQuery> {
     if args.object != "-" {
         let (object, paths) = (args.object.clone(), args.path.clone());
@@ -145,7 +145,7 @@ fn add_field(text: &mut StyledText, field: &ExplainedField) {
     let shown = |value: &Option<_>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
     let mut rows = Table::default();
     match field.difference.as_deref() {
-        // Of long values the place at which they differ.
+        // Of long values, show only where they differ.
         Some(Difference { path, line, declared, new, .. }) => {
             let line = line.map_or_else(String::new, |line| format!(" line {line}"));
             rows.row(["  first difference", &format!("{path}{line}")]);

@@ -1,5 +1,5 @@
-//! `kubemoor fleet`: the states of releases in many clusters, as the ledger that their guards share has them. No
-//! cluster is asked.
+//! `kubemoor fleet`: the states of releases in many clusters, from the ledger that their guards share. Contacts no
+//! cluster.
 
 use anstyle::Style;
 use anyhow::Context;
@@ -15,9 +15,8 @@ use kubemoor_ledger::fleet::FleetFilter;
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::LedgerUrl;
 
-/// What a user without a shared ledger does.
-const NO_LEDGER: &str = "fleet reads the PostgreSQL that the guards share: name it with --ledger, or ask each cluster \
-     with `kubemoor get releases -A --contexts NAMES`";
+const NO_LEDGER: &str = "fleet reads the PostgreSQL that the guards share: set it with --ledger, or ask each \
+     cluster with `kubemoor get releases -A --contexts NAMES`";
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -46,7 +45,7 @@ struct FleetReleasesArgs {
     fleet: FleetArgs,
 }
 
-/// Which clusters, and which of their releases.
+/// Filters of clusters and their releases.
 #[derive(Debug, clap::Args)]
 struct FleetArgs {
     #[command(flatten)]
@@ -60,11 +59,11 @@ struct FleetArgs {
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = parse_state)]
     state: Vec<ReleaseFilter>,
 
-    /// Only releases of this namespace [default: of all]
+    /// Only releases in this namespace [default: all namespaces]
     #[arg(long, short, value_name = "NAMESPACE", value_parser = parse_namespace)]
     namespace: Option<String>,
 
-    /// The PostgreSQL that the guards share: postgres://USER@HOST/DATABASE
+    /// The PostgreSQL database that the guards share: postgres://USER@HOST/DATABASE
     #[arg(long, value_name = "URL")]
     ledger: Option<LedgerUrl>,
 }

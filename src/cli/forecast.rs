@@ -32,21 +32,21 @@ pub(super) struct Args {
     place: PlaceArgs,
 }
 
-/// What the next upgrade will meet.
+/// The conflicts of the next upgrade.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Forecast {
     release: ReleaseId,
     revision: u64,
     apply_method: &'static str,
-    /// Helm's own field manager; none where no object has one.
+    /// Helm's own field manager; omitted if no object has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     manager: Option<String>,
     conflicts: Vec<ObjectConflict>,
-    /// What earlier upgrades left behind, and the next one leaves too.
+    /// The Secret keys that earlier upgrades left behind and the next one will not remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_behind: Vec<LeftBehindKey>,
-    /// The objects of which nothing is known.
+    /// The objects that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unread: Vec<Unread>,
 }
@@ -87,7 +87,7 @@ async fn read(args: Args) -> anyhow::Result<Forecast> {
     }
     if let Some(invalid) = &release.invalid {
         let (record, reason) = (&invalid.secret, &invalid.reason);
-        warn(&format!("the record {record} does not count, and an older one is looked at: {reason}"));
+        warn(&format!("the record {record} is not accepted, so an older one is used: {reason}"));
     }
     let report = comparison::compare(reader, &release, false, Timestamp::now(), &|| ()).await;
     let unread = report.objects.into_iter().filter_map(|ObjectDiff { object, state, reason, .. }| {
@@ -115,12 +115,12 @@ impl Forecast {
             false => conflicts_table(conflicts).text(),
             true => {
                 let why = match *apply_method {
-                    "csa" => "Helm applies this release client-side, which meets no conflicts",
-                    _ => "nobody but Helm owns what it declares, or Helm forces its applies",
+                    "csa" => "Helm applies this release client-side, which has no conflicts",
+                    _ => "only Helm owns the declared fields, or Helm forces conflicts",
                 };
                 let mut text = StyledText::default();
                 let said = format!(
-                    "No conflicts ahead of release {} (revision {revision}): {why}.",
+                    "No conflicts expected for release {} (revision {revision}): {why}.",
                     spoken(release)
                 );
                 text.add(PLAIN, &said).line();

@@ -1,4 +1,4 @@
-//! `kubemoor get`: lists of releases, temporary exceptions and policies, each read with the caller's own rights.
+//! `kubemoor get`: lists releases, temporary exceptions and policies, read with the user's own rights.
 
 use anstyle::Style;
 use anyhow::bail;
@@ -47,7 +47,7 @@ struct WatchedListArgs {
     #[command(flatten)]
     selector: SelectorArgs,
 
-    /// Print the list, then each row that is new or changes
+    /// Print the list, then each new or changed row
     #[arg(long, short = 'w')]
     watch: bool,
 }
@@ -104,7 +104,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     }
 }
 
-/// Prints the allowances; with `--watch` also each that comes, changes or goes.
+/// Prints the allowances; with `--watch` also each that is added, changed or deleted.
 async fn list_allowances(args: AllowancesArgs) -> anyhow::Result<CommandOutcome> {
     let AllowancesArgs { what: WatchedListArgs { list, selector, watch }, namespaces, cluster } = args;
     let (connection, namespace) = namespaces.open(cluster.connect().await?, None).await;
@@ -116,7 +116,7 @@ async fn list_allowances(args: AllowancesArgs) -> anyhow::Result<CommandOutcome>
     let mut follow = Follow::begin(list, &rows, namespace)?;
     let (resource, doing) = (defined(), "watch the allowances");
     changes(&connection, (&resource, namespace, labels), doing, async |object, is_gone| {
-        // One that is not in the form of its definition costs itself alone.
+        // Skip an object that does not match the CRD.
         let Ok(allowance) = serde_json::from_value(object) else { return Ok(true) };
         let mut row = ListedAllowance::from_resource(allowance, Timestamp::now());
         if is_gone {
@@ -127,7 +127,7 @@ async fn list_allowances(args: AllowancesArgs) -> anyhow::Result<CommandOutcome>
     .await
 }
 
-/// Prints the policies; with `--watch` also each that comes, changes or goes.
+/// Prints the policies; with `--watch` also each that is added, changed or deleted.
 async fn list_policies(args: PoliciesArgs) -> anyhow::Result<CommandOutcome> {
     let PoliciesArgs { what: WatchedListArgs { list, selector, watch }, cluster } = args;
     let connection = cluster.connect().await?;
@@ -149,7 +149,7 @@ async fn list_policies(args: PoliciesArgs) -> anyhow::Result<CommandOutcome> {
     .await
 }
 
-/// Prints the releases; with `--watch` also each whose status comes, changes or goes.
+/// Prints the releases; with `--watch` also each whose GuardedRelease is added, changed or deleted.
 async fn list_releases(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
     let (reader, namespace, rows) = args.read(args.cluster.connect().await?, None).await?;
     let WatchedListArgs { list, selector, watch } = &args.what;
@@ -169,7 +169,7 @@ async fn list_releases(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
         if let Some(labels) = labels
             && !selected.contains(&release)
         {
-            // Records bear the labels, and one may have come.
+            // The labels are those of records, and a new record may match.
             selected = reader.labelled(namespace, labels).await?;
             if !selected.contains(&release) {
                 return Ok(true);
@@ -178,7 +178,7 @@ async fn list_releases(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
         let row = match is_gone {
             true => ListedRelease::unguarded(release, "its GuardedRelease was deleted".to_owned()),
             false => {
-                // The Lease of a minute ago says nothing of now.
+                // Read the Lease again each time: a cached one would be stale.
                 let pulses = Pulses::new(reader.connection.client.clone());
                 ListedRelease::current(&pulses, release, *guarded).await
             }
@@ -191,7 +191,7 @@ async fn list_releases(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
 /// Prints the releases of several clusters. One that fails does not affect the others.
 async fn list_everywhere(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
     if args.what.watch {
-        bail!("--watch follows one cluster: name it with --context");
+        bail!("--watch follows one cluster: choose it with --context");
     }
     let ask = async |name: &str, access: ClusterAccess| {
         let (_, _, rows) = args.read(connection::connect_by(&access).await?, Some(name)).await?;
@@ -216,7 +216,8 @@ fn print<T: ListRow>(
 }
 
 impl ReleasesArgs {
-    /// The wanted releases of a cluster, which `name` names where it is one of several; and the one namespace.
+    /// Reads the selected releases of a cluster. `name` is its name if there are several. Also returns the namespace,
+    /// `None` for all.
     async fn read(
         &self,
         connection: ClusterConnection,
@@ -333,7 +334,7 @@ impl ListRow for ListedPolicy {
             plain(&self.reason),
             plain(&globs(&self.releases)),
             plain(&globs(&self.namespaces)),
-            // A policy that is accepted and does all that it says needs no words.
+            // An accepted policy without a problem needs no message.
             plain(if self.reason == "Accepted" { "" } else { &self.told }),
         ]
     }

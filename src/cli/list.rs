@@ -1,5 +1,5 @@
-//! Lists as kubectl prints them: for people, for programs and for spreadsheets; with `--watch` also each row that is new or
-//! changes, until the output is closed.
+//! Prints lists as kubectl does: tables, JSON or YAML, and CSV; with `--watch` also each row that is new or changed,
+//! until the output is closed.
 
 use std::collections::HashMap;
 
@@ -21,14 +21,14 @@ use kubemoor_inspect::report::Sheet;
 const API_VERSION: &str = "v1";
 const KIND: &str = "List";
 
-/// How a list is printed for people.
+/// The output formats of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum ListFormat {
     /// For people
     Table,
     /// With more columns
     Wide,
-    /// Only the names, one a line
+    /// Only the names, one per line
     Name,
     /// For spreadsheets
     Csv,
@@ -37,19 +37,19 @@ pub(super) enum ListFormat {
 /// The flags of a list.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ListArgs {
-    /// How the list is printed
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub(super) output: OutputFormat<ListFormat>,
 
-    /// Print the table without its header
+    /// Omit the column names
     #[arg(long)]
     pub(super) no_headers: bool,
 }
 
-/// The flag that chooses by labels.
+/// The flag that selects by labels.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SelectorArgs {
-    /// Only those whose labels match, such as env=prod,tier!=db
+    /// Only items whose labels match, such as env=prod,tier!=db
     #[arg(long = "selector", short = 'l', value_name = "LABELS")]
     pub(super) labels: Option<String>,
 }
@@ -57,17 +57,17 @@ pub(super) struct SelectorArgs {
 pub(super) trait ListRow: Serialize {
     /// The prefix of a name, such as `release`.
     const RESOURCE: &'static str;
-    /// The fields of the JSON form that are columns of a spreadsheet, such as `name` and `object.kind`. They stay as
-    /// they are: others may only be added behind them.
+    /// The JSON fields that are the columns of the CSV format, such as `name` and `object.kind`. New columns may only
+    /// be appended, and none may be renamed.
     const COLUMNS: &'static str;
-    /// The titles of the table's columns: `+` before one of `-o wide` alone, `?` before one that is left out where one
+    /// The titles of the table's columns. `+` marks one that only `-o wide` shows, `?` one that is left out if a single
     /// namespace is listed.
     const HEAD: &'static str;
 
-    /// The namespace, empty where it has none, and the name.
+    /// The namespace, empty if it has none, and the name.
     fn key(&self) -> (&str, &str);
 
-    /// One for each title.
+    /// The cells of the row, one for each title.
     fn cells(&self) -> Vec<(String, Style)>;
 
     fn head() -> Vec<&'static str> {
@@ -86,7 +86,7 @@ pub(super) struct InCluster<T> {
     pub(super) row: T,
 }
 
-/// A list for programs: the shape of `kubectl get -o json`.
+/// A list, in the form of `kubectl get -o json`.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Items<T> {
@@ -125,8 +125,8 @@ impl<T> Items<T> {
     }
 }
 
-/// Prints rows, or on standard error the sentence `nothing` where people would see an empty table; `all` where several
-/// namespaces are listed.
+/// Prints rows, or the message `nothing` on standard error instead of an empty table. `all`: several namespaces are
+/// listed.
 pub(super) fn print<T: ListRow>(
     args: &ListArgs,
     rows: &[T],
@@ -149,7 +149,6 @@ pub(super) fn print<T: ListRow>(
     output::write(table(args, rows, all, wide).text().as_str())
 }
 
-/// The rows for people; `all` where several namespaces are listed.
 fn table<T: ListRow>(args: &ListArgs, rows: &[T], all: bool, wide: bool) -> Table {
     let mut table = Table::default();
     if !args.no_headers {
@@ -201,7 +200,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// The sentence for an empty list of `what`, in one namespace or in all.
+/// The message for an empty list of `what`, in one namespace or in all.
 pub(super) fn nothing(what: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("no {what} found in namespace {namespace}"),
@@ -266,7 +265,7 @@ impl Follow {
     fn note<T: ListRow>(&mut self, row: &T) -> anyhow::Result<bool> {
         let mut text = serde_json::to_string(row).context("cannot write the row as JSON")?;
         if let OutputFormat::People(ListFormat::Table | ListFormat::Wide) = self.args.output {
-            // People also see what the JSON form leaves out.
+            // The table may show values that the JSON form leaves out.
             text.extend(row.cells().into_iter().map(|(cell, _)| cell));
         }
         let (namespace, name) = row.key();
@@ -275,8 +274,8 @@ impl Follow {
     }
 }
 
-/// Passes the existing objects of a resource and then their changes to `show`, each with whether it is gone, until `show`
-/// reports that the output is closed; `doing` completes "cannot …".
+/// Passes the existing objects of a resource and then their changes to `show`, each with whether it was deleted, until
+/// `show` returns that the output is closed. `doing` completes "cannot …" in an error.
 pub(super) async fn changes(
     connection: &ClusterConnection,
     (resource, namespace, labels): (&ApiResource, Option<&str>, Option<&str>),
@@ -310,7 +309,7 @@ pub(super) async fn changes(
     }
 }
 
-/// Whether a retry cannot help: the rights or the kind are missing.
+/// Whether a retry cannot help, because the rights or the kind are missing.
 fn is_final(error: &ClusterError) -> bool {
     error.is_not_found() || matches!(error, ClusterError::Refused { code: 401 | 403, .. })
 }

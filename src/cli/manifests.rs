@@ -1,8 +1,8 @@
 //! `kubemoor manifests`: prints the manifests that install Kubemoor.
 //!
-//! `deploy/` holds the output without flags. The chart in `deploy/chart` is the source of the files there, except for the
-//! namespace and what is computed here: the definitions, from the types that the program reads, and the static webhook
-//! configuration, from the same builder as that of `--register`.
+//! `deploy/` holds the output without flags. Its files are rendered from the chart in `deploy/chart`, except for the
+//! namespace, the CRDs and the static webhook configuration. The last two are computed here, with the program's own
+//! types and the same code as for `--register`.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
@@ -33,12 +33,12 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum ManifestPart {
-    /// Namespace, account, rights, roles for people, network policy, Deployment, Service and PodDisruptionBudget; the
-    /// guard registers its webhooks
+    /// Namespace, ServiceAccount, RBAC, roles for users, NetworkPolicy, Deployment, Service and PodDisruptionBudget;
+    /// the guard registers its webhooks
     Install(Install),
     /// The webhook configuration for guards that run without --register
     Webhook(Webhook),
-    /// The definitions of DriftPolicy, DriftAllowance and GuardedRelease
+    /// The CustomResourceDefinitions of DriftPolicy, DriftAllowance and GuardedRelease
     Crds,
 }
 
@@ -52,19 +52,19 @@ pub(super) struct Install {
     #[arg(long, value_name = "IMAGE", default_value = IMAGE, value_parser = parse_image)]
     image: String,
 
-    /// How to answer a change that causes drift; Revert and Deny add the rights of the arbiter
+    /// How to answer a change that causes drift; Revert and Deny add the permissions for dry runs
     #[arg(long, value_name = "MODE", default_value = "Warn", ignore_case = true)]
     edits: EditsMode,
 
-    /// How to treat drift in the cluster; Repair adds the rights of repairs
+    /// How to treat drift in the cluster; Repair adds the permissions for repairs
     #[arg(long, value_name = "MODE", default_value = "Report", ignore_case = true)]
     drift: DriftMode,
 
-    /// Let cert-manager make the certificate instead of the guard
+    /// Let cert-manager issue the certificate instead of the guard
     #[arg(long)]
     cert_manager: bool,
 
-    /// How many replicas
+    /// Number of replicas
     #[arg(long, value_name = "NUMBER", default_value_t = REPLICAS, value_parser = clap::value_parser!(u8).range(1..=16))]
     replicas: u8,
 
@@ -138,19 +138,19 @@ fn name_of(mode: impl ValueEnum) -> String {
 fn parse_image(text: &str) -> Result<String, &'static str> {
     let known = |letter: char| letter.is_ascii_alphanumeric() || "._-:/@".contains(letter);
     let is_image = text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.chars().all(known);
-    is_image.then(|| text.to_owned()).ok_or("an image is [REGISTRY/]NAME[:TAG][@DIGEST]")
+    is_image.then(|| text.to_owned()).ok_or("an image must be [REGISTRY/]NAME[:TAG][@DIGEST]")
 }
 
 /// Major and minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct KubeVersion(u32, u32);
 
-/// The field that a budget has since 1.27, as the rendered file spells it.
+/// The field that a PodDisruptionBudget has since 1.27, exactly as the rendered file has it.
 const EVICTION: &str = "  # A guard that is not ready keeps no node from being drained.\n  \
                         unhealthyPodEvictionPolicy: AlwaysAllow\n";
 
 impl KubeVersion {
-    /// The version that the rendered files are for, and every later one.
+    /// The oldest version for which the rendered files need no change.
     pub(super) const CURRENT: Self = Self(1, 27);
 
     /// The PodDisruptionBudget for this version, from the one for [`KubeVersion::CURRENT`].
@@ -169,13 +169,13 @@ impl KubeVersion {
 impl FromStr for KubeVersion {
     type Err = &'static str;
 
-    /// Takes what `kubectl version` prints, too: `v1.20.2`.
+    /// Also accepts what `kubectl version` prints, such as `v1.20.2`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let numbers = text.strip_prefix('v').unwrap_or(text);
         let mut parts = numbers.split('.').map(str::parse);
         match (parts.next(), parts.next()) {
             (Some(Ok(major)), Some(Ok(minor))) => Ok(Self(major, minor)),
-            _ => Err("a version is MAJOR.MINOR, such as 1.20"),
+            _ => Err("a version must be MAJOR.MINOR, such as 1.20"),
         }
     }
 }
@@ -202,8 +202,8 @@ pub(super) fn crds_text() -> anyhow::Result<String> {
     Ok(CRDS_HEAD.to_owned() + &documents.join("---\n"))
 }
 
-/// Takes out what a structural schema may not hold: that there are no further
-/// properties is the API server's own rule.
+/// Removes `additionalProperties: false`, which a structural schema may not contain: the API server prunes unknown
+/// fields anyway.
 fn open(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -235,7 +235,7 @@ pub(super) struct Webhook {
     #[arg(long, value_name = "FILE", conflicts_with = "no_caller_token")]
     caller_token_file: Option<PathBuf>,
 
-    /// For a guard that knows the API server by its certificate alone (--client-ca)
+    /// For a guard that authenticates the API server by its certificate alone (--client-ca)
     #[arg(long)]
     no_caller_token: bool,
 
@@ -243,7 +243,7 @@ pub(super) struct Webhook {
     #[arg(long, value_name = "DRIVER", default_value = "secret")]
     record_driver: RecordDriver,
 
-    /// Also for objects without Helm's label
+    /// Also match objects without Helm's label
     #[arg(long)]
     select_all: bool,
 
@@ -268,10 +268,10 @@ const CALLER_HEAD: &str = "\
 # (--client-ca): --no-caller-token.
 ";
 
-/// The built-in kinds that charts usually declare, each in every version that a server from 1.20 on serves: the webhook is
-/// called for a release only in the version that its manifest uses. One that is not served costs nothing. Pods, replica
-/// sets, endpoints and leases are left out: charts rarely declare them, while controllers write them all day, often with
-/// Helm's label from a template.
+/// The built-in kinds that charts usually declare, each in every version that an API server since 1.20 serves, because
+/// the webhook needs the version that the manifest uses. A rule for a version that is not served does no harm. Pods,
+/// ReplicaSets, Endpoints and Leases are left out: charts rarely declare them, and controllers write them all the time,
+/// often with Helm's label from a template.
 const CHART_KINDS: &str = "APIService CSIDriver ClusterRole ClusterRoleBinding ConfigMap CronJob \
     CustomResourceDefinition DaemonSet Deployment HorizontalPodAutoscaler Ingress IngressClass Job LimitRange Namespace \
     NetworkPolicy PersistentVolume PersistentVolumeClaim PodDisruptionBudget PriorityClass ReplicationController \

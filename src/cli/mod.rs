@@ -1,7 +1,7 @@
 //! The command line: arguments in, output and an exit code out. One file per command family.
 //!
-//! Exit code 0 means success, 1 a finding (a denial, drift), 2 that the command failed; then one sentence on standard
-//! error says what failed and what to do.
+//! Exit code 0 means success, 1 a finding (a denial, drift), 2 that the command failed; a message on standard error
+//! then says what failed and what to do.
 
 mod allow;
 mod audit;
@@ -40,8 +40,8 @@ use crate::app;
 use crate::app::settings::Settings;
 use kubemoor_declare::model::text::escaped_but;
 
-/// Guards Helm releases against drift: a webhook judges each change of their objects by Helm's own record, and a loop
-/// finds and repairs objects that differ
+/// Guards Helm releases against drift: a webhook checks each change to their objects against Helm's own record, and a
+/// loop finds and repairs objects that differ
 #[derive(Debug, Parser)]
 #[command(name = "kubemoor", bin_name = "kubemoor", version, propagate_version = true)]
 pub struct Cli {
@@ -59,7 +59,7 @@ enum Command {
     Diff(diff::Args),
     /// List the fields on which the next Helm 4 upgrade of a release will conflict; exit 1 if there are any
     Forecast(forecast::Args),
-    /// Allow changes of named fields of one object for a while
+    /// Allow changes to named fields of one object for a while
     Allow(allow::Args),
     /// End the exceptions of an object
     Revoke(allow::RevokeArgs),
@@ -67,11 +67,11 @@ enum Command {
     Get(get::Args),
     /// Show the state of the releases of many clusters
     Fleet(Box<fleet::Args>),
-    /// Check the installation and say what to do; exit 1 if something needs a person
+    /// Check the installation and say what to do; exit 1 if a user has to act
     Doctor(doctor::Args),
-    /// Allow all changes in an emergency, until a person turns the guard on again
+    /// Allow all changes in an emergency, until the guard is turned on again
     Emergency(emergency::Args),
-    /// Explain which release, policy and exception decide about an object or a denial, and what to do
+    /// Explain which release, policy and exception apply to an object or a denial, and what to do
     Explain(explain::Args),
     /// Show who changed what, when, and what the guard did
     Audit(Box<audit::Args>),
@@ -87,11 +87,11 @@ enum Command {
     Notify(notify::Args),
     /// Test, check and import policies
     Policy(policy::Args),
-    /// Show releases, drift and exceptions as a page in the browser
+    /// Show releases, drift and exceptions in the browser
     Ui(Box<ui::Args>),
     /// Remove the webhooks from the cluster
     Uninstall(uninstall::Args),
-    /// Make or renew the guard's own certificates, and show them
+    /// Create or renew the guard's own certificates, and show them
     Certs(certs::Args),
     /// Print the shell completion script
     Completions(completions::Args),
@@ -108,7 +108,7 @@ enum Command {
     Version(version::Args),
 }
 
-/// Flags that were taken away, and what does their work.
+/// Removed flags, and what replaces them.
 const REMOVED: [(&str, &str); 3] =
     [("--sort-by", SORT), ("--contexts", ASK_CLUSTERS), ("--kubeconfig", ASK_CLUSTERS)];
 const SORT: &str = "sort the JSON: `-o json | jq '.items | sort_by(.name)'`";
@@ -131,8 +131,8 @@ enum CommandOutcome {
     Found,
 }
 
-/// Parses the process's arguments, carries the command out and returns its
-/// exit code. Ends the process itself for `--help` and for a bad flag.
+/// Parses the arguments, runs the command and returns its exit code. For `--help` and an invalid flag it exits the
+/// process.
 pub fn run() -> ExitCode {
     if ProgramName::called() == ProgramName::Completer {
         return ended(completions::for_kubectl());
@@ -145,7 +145,7 @@ pub fn run() -> ExitCode {
     ended(cli.unwrap_or_else(|error| advised(error).exit()).command.carry_out())
 }
 
-/// The error, with what to use instead where a flag was taken away.
+/// Adds to the error of a removed flag what replaces it.
 fn advised(mut error: clap::Error) -> clap::Error {
     let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     if error.kind() == clap::error::ErrorKind::UnknownArgument
@@ -227,7 +227,7 @@ impl Command {
 }
 
 fn warn(sentence: &str) {
-    // There is nowhere left to report a broken standard error to.
+    // A failure of standard error cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "kubemoor: {}", escaped_but(sentence, &['\n']));
 }
 

@@ -1,6 +1,6 @@
 //! `kubemoor notify`: tests the receivers of notifications.
 //!
-//! The message says that it is a test. Nothing that may be a credential is printed.
+//! The message says that it is a test. No credentials are printed.
 
 use std::path::PathBuf;
 
@@ -37,11 +37,11 @@ struct NotifyTestArgs {
     output: OutputArgs,
 }
 
-/// What became of a test message.
+/// The result of a test message.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct NotifyAnswer {
     name: String,
-    /// Without what may be a credential.
+    /// The host of the receiver, without parts that may be a credential.
     host: String,
     delivered: bool,
     code: u16,
@@ -52,8 +52,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let Command::Test(NotifyTestArgs { name, notifiers, output }) = args.command;
     let known = file::read(&notifiers)?;
     let notifier = known.iter().find(|it| it.name == name).cloned().ok_or_else(|| {
-        let names: Vec<_> = known.iter().map(|it| it.name.as_str()).collect();
-        anyhow!("{} names no receiver {name:?}; it names: {}", notifiers.display(), names.join(", "))
+
+               let names: Vec<_> = known.iter().map(|it| it.name.as_str()).collect();
+        anyhow!("{} has no receiver {name:?}, only: {}", notifiers.display(), names.join(", "))
     })?;
     let host = notifier.host();
     let sent = connect::run(async { Ok(notify::test(notifier, "urn:kubemoor:test").await) })?;

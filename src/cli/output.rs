@@ -1,8 +1,8 @@
-//! Answers for people and for programs, and how they are printed: tables, JSON, YAML, kubectl's `-o jsonpath=` templates
-//! over paths of RFC 9535, and reports from templates.
+//! How results are printed: tables, JSON, YAML, kubectl's `-o jsonpath=` templates with RFC 9535 paths, and reports
+//! from templates.
 //!
-//! Colours go to a terminal only, and never where `NO_COLOR` is set. What comes from the cluster can write no control
-//! sequence to the terminal. A closed output is not an error.
+//! Colours are used only on a terminal, and not if `NO_COLOR` is set. Text from the cluster is escaped, so that it
+//! cannot send control sequences to the terminal. A closed output is not an error.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -33,19 +33,19 @@ const JSON_PATH: &str = "jsonpath=";
 /// The flag that chooses the [`OutputFormat`].
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OutputArgs {
-    /// How the answer is printed
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub(super) output: OutputFormat<TableOnly>,
 }
 
-/// The form of an answer; `P` are the forms for people that a command has.
+/// The format of a command's output; `P` are the command's formats for people.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum OutputFormat<P> {
     People(P),
     Data(Data),
 }
 
-/// The one form for people that most commands have.
+/// The human-readable format that most commands have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum TableOnly {
     /// For people
@@ -59,7 +59,7 @@ pub(super) enum Data {
     JsonPath(JsonPathTemplate),
 }
 
-/// Reads a [`OutputFormat`].
+/// Parses an [`OutputFormat`].
 #[derive(Clone, Debug)]
 pub(super) struct FormatParser<P>(PhantomData<P>);
 
@@ -81,7 +81,7 @@ impl Data {
             }
             Self::Yaml => {
                 let yaml = serde_saphyr::to_string(answer).context("cannot write the answer as YAML")?;
-                // A plain scalar has no escapes, and JSON is YAML.
+                // A plain YAML scalar cannot escape control characters; JSON can, and is valid YAML.
                 let is_odd = |letter| is_unprintable(letter) && !matches!(letter, '\n' | '\t');
                 if yaml.contains(is_odd) { Self::Json.text(answer) } else { Ok(yaml) }
             }
@@ -91,7 +91,7 @@ impl Data {
         }
     }
 
-    /// One of several answers that are printed one after another, as they come.
+    /// One of several results that are printed one after another, as a document of its own.
     pub(super) fn part<T: Serialize>(&self, answer: &T) -> anyhow::Result<String> {
         let text = self.text(answer)?;
         Ok(match self {
@@ -147,7 +147,7 @@ fn all<P: ValueEnum + 'static>() -> impl Iterator<Item = PossibleValue> {
     let people = P::value_variants().iter().filter_map(ValueEnum::to_possible_value);
     people.chain([
         PossibleValue::new("json").help("For programs"),
-        PossibleValue::new("yaml").help("For programs, and for people who prefer it"),
+        PossibleValue::new("yaml").help("The same as YAML"),
         PossibleValue::new(JSON_PATH)
             .help("For scripts: the parts of the JSON that a template selects, as with kubectl"),
     ])
@@ -157,8 +157,7 @@ fn all<P: ValueEnum + 'static>() -> impl Iterator<Item = PossibleValue> {
 #[derive(Debug, Default)]
 pub(super) struct StyledText(String);
 
-/// Rows as lines, each column as wide as its widest cell, as kubectl prints
-/// them.
+/// A table as kubectl prints it: each column is as wide as its widest cell.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     rows: Vec<Vec<(String, Style)>>,
@@ -184,7 +183,7 @@ impl StyledText {
         self
     }
 
-    /// The text with its control sequences.
+    /// The text with its colour sequences.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
@@ -197,7 +196,7 @@ impl Table {
         table
     }
 
-    /// A table without a headline, whose columns are at least this wide.
+    /// A table without a header, whose columns are at least this wide.
     pub(super) fn at_least(widths: &[usize]) -> Self {
         Self { rows: Vec::new(), least: widths.to_vec() }
     }
@@ -241,7 +240,7 @@ impl Table {
     }
 }
 
-/// Prints an answer in a form; `table` makes the one for people.
+/// Prints a result in a format; `table` renders the one for people.
 pub(super) fn print<T: Serialize>(
     form: &OutputFormat<TableOnly>,
     answer: &T,
@@ -253,8 +252,7 @@ pub(super) fn print<T: Serialize>(
     }
 }
 
-/// Writes to standard output: colours for a terminal only. A reader that went
-/// away (`| head`) is no error.
+/// Writes to standard output, with colours only on a terminal. A closed pipe (`| head`) is not an error.
 pub(super) fn write(text: &str) -> anyhow::Result<CommandOutcome> {
     stream(text).map(|_| CommandOutcome::Clean)
 }
@@ -268,7 +266,7 @@ pub(super) fn stream(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Prints an answer in a form; for people it is `text`.
+/// Prints a result in a format; the one for people is `text`.
 pub(super) fn print_text<T: Serialize>(
     form: &OutputFormat<TableOnly>,
     answer: &T,
@@ -292,7 +290,7 @@ pub(super) fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A report from a template of this program, in which a form that ends in `.html` or `.xml` escapes what it prints.
+/// Renders a report from a template. If its name (`form`) ends in `.html` or `.xml`, values are escaped.
 pub(super) fn render<T: Serialize>(form: &str, template: &str, report: T) -> anyhow::Result<String> {
     let mut environment = Environment::new();
     environment.add_filter("printable", printable);
@@ -302,7 +300,7 @@ pub(super) fn render<T: Serialize>(form: &str, template: &str, report: T) -> any
     Ok(text + "\n")
 }
 
-/// Text without what XML cannot hold or nobody can see.
+/// Replaces characters that XML does not allow or that are not printable.
 fn printable(text: &str) -> String {
     let is_lost = |letter: char| {
         matches!(letter, '\u{fffe}' | '\u{ffff}') || is_unprintable(letter) && !"\t\n\r".contains(letter)
@@ -310,7 +308,7 @@ fn printable(text: &str) -> String {
     text.replace(is_lost, "\u{fffd}")
 }
 
-/// Text that no reader of Markdown takes for anything else.
+/// Escapes text, so that Markdown renders it literally.
 fn markdown(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for (place, letter) in text.char_indices() {
@@ -321,7 +319,7 @@ fn markdown(text: &str) -> String {
             '<' => plain.push_str("&lt;"),
             '>' => plain.push_str("&gt;"),
             '&' => plain.push_str("&amp;"),
-            // `@` turns an address into a link without any other markup.
+            // `@` alone turns an address into a link.
             '@' => plain.push_str("&#64;"),
             ':' if after.starts_with("://") || follows("mailto") || follows("xmpp") => {
                 plain.push_str("&#58;")
@@ -337,7 +335,7 @@ fn markdown(text: &str) -> String {
     plain
 }
 
-/// A template. What is no template is refused before a cluster is asked.
+/// A parsed template. A syntax error is reported before a cluster is contacted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct JsonPathTemplate(Vec<TemplatePart>);
 
@@ -348,7 +346,7 @@ enum TemplatePart {
     Range(TemplatePath, Vec<TemplatePart>),
 }
 
-/// A path, from the document's root or from the value at hand.
+/// A path from the document's root or from the current value.
 #[derive(Clone, Debug, PartialEq)]
 struct TemplatePath {
     is_absolute: bool,
@@ -390,9 +388,9 @@ impl FromStr for JsonPathTemplate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let unpaired =
-            || "each {range PATH} needs one {end}, and none may stand in another: use -o json | jq";
+            || "each {range PATH} needs one {end}, and ranges cannot be nested: use -o json | jq";
         let mut parts = Vec::new();
-        // The open range, and what stood before it.
+        // The open range, and the parts before it.
         let mut open: Option<(TemplatePath, Vec<TemplatePart>)> = None;
         let mut rest = text;
         while let Some((words, after)) = rest.split_once('{') {
@@ -421,18 +419,18 @@ impl FromStr for JsonPathTemplate {
             return Err(unpaired().to_owned());
         }
         if parts.is_empty() {
-            return Err("no {} is in it: write a path in braces, such as {.items[*].name}".to_owned());
+            return Err("it has no {}: write a path in braces, such as {.items[*].name}".to_owned());
         }
         parts.push(TemplatePart::Text(rest.to_owned()));
         Ok(Self(parts))
     }
 }
 
-/// A quoted text, with the escapes of JSON.
+/// Parses a quoted string with JSON's escapes.
 fn unquoted(action: &str) -> Result<String, String> {
     let single = action.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
     let json = single.map_or_else(|| action.to_owned(), |text| format!("\"{text}\""));
-    serde_json::from_str(&json).map_err(|_| format!("{action} is no quoted text, such as {{\"\\n\"}}"))
+    serde_json::from_str(&json).map_err(|_| format!("{action} is not a quoted string, such as {{\"\\n\"}}"))
 }
 
 impl FromStr for TemplatePath {
@@ -441,11 +439,11 @@ impl FromStr for TemplatePath {
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let below = text.trim_start_matches(['$', '@']);
-        let wrong = || format!("{text:?} is no path, such as .items[*].name or .items[*]['a name']");
+        let wrong = || format!("{text:?} is not a path, such as .items[*].name or .items[*]['a name']");
         if text.is_empty() || !(below.is_empty() || below.starts_with(['.', '['])) {
             return Err(wrong());
         }
-        // kubectl's name of the value at hand.
+        // kubectl's notation for the current value.
         let below = if below == "." { "" } else { below };
         let query = parse_json_path(&format!("${below}")).map_err(|_| wrong())?;
         Ok(Self { is_absolute: text.starts_with('$'), query })

@@ -1,5 +1,5 @@
-//! `kubemoor policy`: `test` shows the verdicts of policies on a table of example changes, and `replay` those on recorded
-//! changes; `lint` reports rules without effect; `import` converts the rules of other tools.
+//! `kubemoor policy`: `test` judges example changes by policies, `replay` judges recorded changes; `lint` reports rules
+//! without effect; `import` converts the rules of other tools.
 
 mod import;
 mod replay;
@@ -38,11 +38,11 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Judge the cases of every PolicyTest in a directory; exit 1 if one fails
+    /// Run the cases of every PolicyTest in a directory; exit 1 if one fails
     Test(PolicyTestArgs),
-    /// Judge recorded changes by the policies of a directory; exit 1 if one that passed would be refused
+    /// Replay recorded changes with the policies of a directory; exit 1 if one that passed would be denied
     Replay(Box<replay::Args>),
-    /// Find values and rules of policies that have no effect, and subjects that are everybody; exit 1 if there are any
+    /// Find values and rules of policies that have no effect, and subjects that include everybody; exit 1 if there are any
     Lint(LintArgs),
     /// Convert rules of other tools to policies
     Import(import::Args),
@@ -50,25 +50,25 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct PolicyTestArgs {
-    /// The directory, with all directories below it
+    /// The directory, including subdirectories
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
-    /// How the results are printed
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: OutputFormat<SuiteFormat>,
 }
 
-/// How results are printed for people and CI.
+/// The output formats of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum SuiteFormat {
     /// For people
     Table,
-    /// For CI: JUnit's XML
+    /// For CI: JUnit XML
     Junit,
 }
 
-/// What became of all cases.
+/// The results of all cases.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 pub(super) struct TestTally {
     suites: Vec<SuiteResult>,
@@ -76,7 +76,7 @@ pub(super) struct TestTally {
     failed: usize,
 }
 
-/// What became of the cases of one suite.
+/// The results of one suite.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 struct SuiteResult {
     name: String,
@@ -84,7 +84,7 @@ struct SuiteResult {
     cases: Vec<CaseResult>,
 }
 
-/// What became of one case.
+/// The result of one case.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 struct CaseResult {
     name: String,
@@ -124,7 +124,7 @@ fn test(directory: &Path, now: Timestamp) -> anyhow::Result<TestTally> {
         }
     }
     if tally.suites.is_empty() {
-        return Err(anyhow::anyhow!("no PolicyTest is in {}", directory.display()));
+        return Err(anyhow::anyhow!("no PolicyTest found in {}", directory.display()));
     }
     Ok(tally)
 }
@@ -175,11 +175,11 @@ impl TestTally {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LintArgs {
-    /// The directory, with all directories below it [default: the policies of the cluster]
+    /// The directory, including subdirectories [default: the policies of the cluster]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// How the findings are printed
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: OutputFormat<SuiteFormat>,
 
@@ -192,7 +192,7 @@ pub(super) struct LintArgs {
 
 #[derive(Debug, Default)]
 struct LintedPolicies {
-    /// Each with its file; none where the policy is the cluster's.
+    /// Each policy's file and name; no file if the policy is the cluster's.
     all: Vec<(Option<PathBuf>, String)>,
     accepted: Vec<DriftPolicy>,
     rows: Vec<LintRow>,
@@ -201,14 +201,14 @@ struct LintedPolicies {
 /// One finding.
 #[derive(Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(in crate::cli) struct LintRow {
-    /// The file; none where the policy is the cluster's.
+    /// The file; omitted if the policy is from the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
-    /// The policy's name, or which document of the file it is, from 1.
+    /// The policy's name, or the number of its document in the file, from 1.
     policy: String,
-    /// Where in the policy.
+    /// The field of the policy.
     field: String,
-    /// What sort of thing.
+    /// The kind of finding.
     check: &'static str,
     /// What is wrong and what to do.
     message: String,
@@ -248,13 +248,13 @@ fn of_files(directory: &Path) -> anyhow::Result<LintedPolicies> {
         }
     }
     if read.all.is_empty() && read.rows.is_empty() {
-        return Err(anyhow!("no DriftPolicy is in {}", directory.display()));
+        return Err(anyhow!("no DriftPolicy found in {}", directory.display()));
     }
     read.find(lint(&read.accepted));
     Ok(read)
 }
 
-/// The findings in the policies of a cluster, checked against its releases and their objects too.
+/// Lints the policies of a cluster, also against its releases and their declared objects.
 async fn of_cluster(cluster: ClusterArgs, records: RecordArgs) -> anyhow::Result<LintedPolicies> {
     let connection = cluster.connect().await?;
     let mut read = LintedPolicies::default();
@@ -274,7 +274,7 @@ async fn of_cluster(cluster: ClusterArgs, records: RecordArgs) -> anyhow::Result
     Ok(read)
 }
 
-/// Releases with their objects; says if one cannot be read.
+/// Reads releases with their declared objects; warns if one cannot be read.
 async fn declared(
     connection: ClusterConnection,
     records: RecordArgs,
@@ -297,11 +297,11 @@ async fn declared(
     releases.into_iter().zip(read.into_iter().map(Result::ok)).collect()
 }
 
-/// The guarded releases; `None` where they cannot be read.
+/// The guarded releases; warns and returns `None` if they cannot be read.
 async fn releases(connection: &ClusterConnection) -> Option<Vec<ReleaseId>> {
     let why = match guarded::list(&connection.client, None).await {
         Ok(Some(listed)) => return Some(listed.iter().filter_map(|it| it.release()).collect()),
-        Ok(None) => "there is no definition of GuardedRelease".to_owned(),
+        Ok(None) => "the cluster has no CustomResourceDefinition of GuardedRelease".to_owned(),
         Err(error) => connect::failed(connection, "list the GuardedReleases", error).to_string(),
     };
     warn(&format!(
@@ -311,7 +311,7 @@ async fn releases(connection: &ClusterConnection) -> Option<Vec<ReleaseId>> {
 }
 
 impl LintedPolicies {
-    /// Takes in a policy, or notes what is wrong with it.
+    /// Adds a policy, or a finding if it is invalid.
     fn take(&mut self, file: Option<&Path>, document: Value) {
         let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let first = self.all.iter().find(|(_, other)| *other == name);
@@ -319,7 +319,7 @@ impl LintedPolicies {
             (Err(flaws), _) => flaws,
             (Ok(_), Some((first, _))) => {
                 let first = first.as_deref().unwrap_or(Path::new("the cluster")).display();
-                let message = format!("{first} has a policy of this name: rename one of them");
+                let message = format!("{first} already has a policy with this name: rename one of them");
                 let (field, reason) = ("metadata.name".to_owned(), FlawReason::DuplicateName);
                 vec![Flaw { field, reason, message }]
             }
@@ -343,7 +343,7 @@ impl LintedPolicies {
         }
     }
 
-    /// The same as the results of tests: a suite for each file, a case for each policy.
+    /// The findings as test results: a suite for each file, a case for each policy.
     fn tally(&self) -> TestTally {
         let mut tally = TestTally::default();
         let mut files: Vec<&Option<PathBuf>> = self.all.iter().map(|(file, _)| file).collect();

@@ -1,5 +1,5 @@
-//! `kubemoor reconcile`, `suspend` and `resume`: a person's orders about repairs. Order and answer go through the
-//! GuardedRelease, so that the API server authorizes the person and records their name. Nothing is repaired here.
+//! `kubemoor reconcile`, `suspend` and `resume`: a user's requests about repairs. Request and answer go through the
+//! GuardedRelease, so that the API server authorizes the user and records their name. Nothing is repaired here.
 
 use std::time::Duration;
 
@@ -43,11 +43,11 @@ pub(super) struct Args {
     #[arg(long)]
     all: bool,
 
-    /// Print the changes that a repair would make now, and order no repair; exit 1 if there are any
+    /// Print the changes that a repair would make now, without a repair; exit 1 if there are any
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
 
-    /// Wait until nothing drifts any more; exit 1 if something still does
+    /// Wait until nothing drifts; exit 1 if something still does
     #[arg(long)]
     wait: bool,
 
@@ -71,7 +71,7 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
-/// What came of the order for one release.
+/// The guard's answer for one release.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReconcileAnswer {
@@ -80,12 +80,12 @@ pub(super) struct ReconcileAnswer {
     said: &'static str,
     #[serde(flatten)]
     answered: OrderOutcome,
-    /// How the release stands, where that was waited for.
+    /// The state of the release; only with --wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<SettledState>,
 }
 
-/// How a release stands.
+/// The state of a release.
 #[derive(Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct SettledState {
@@ -114,7 +114,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     match errors.len() {
         0 if answers.iter().any(ReconcileAnswer::is_open) => Ok(CommandOutcome::Found),
         0 => Ok(outcome),
-        count => bail!("{count} of {} orders could not be given, see above", count + answers.len()),
+        count => bail!("{count} of {} orders failed, see above", count + answers.len()),
     }
 }
 
@@ -126,7 +126,7 @@ async fn preview(args: Args) -> anyhow::Result<CommandOutcome> {
     diff::preview(scope, &cluster, &output.output).await
 }
 
-/// The result of each order, the orders that failed with their errors, and the one namespace.
+/// The guard's answers, the errors of requests that failed, and the selected namespace (`None` for all).
 async fn reconcile(args: Args) -> anyhow::Result<(Vec<ReconcileAnswer>, Vec<String>, Option<String>)> {
     let Args { release, wait, timeout, namespaces, cluster, .. } = args;
     let connection = cluster.connect().await?;
@@ -153,7 +153,8 @@ async fn reconcile(args: Args) -> anyhow::Result<(Vec<ReconcileAnswer>, Vec<Stri
     Ok((answers, errors, namespace))
 }
 
-/// Orders a repair, and waits for the guard's answer; until `wait` also for the release to be in sync.
+/// Requests a repair and waits for the guard's answer; with `wait` also until the release is in sync or that time is
+/// over.
 async fn order(
     connection: &ClusterConnection,
     release: ReleaseId,
@@ -169,7 +170,7 @@ async fn order(
     Ok(ReconcileAnswer { release, said: "Reconcile", answered, state })
 }
 
-/// The state of the release once it is in sync, or when the time is over.
+/// Polls until the release is in sync or the time is over, and returns its state.
 async fn settled(
     connection: &ClusterConnection,
     pulses: &Pulses,
@@ -214,11 +215,11 @@ impl ReconcileAnswer {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SuspendArgs {
-    /// For how long [default: until `kubemoor resume`]
+    /// How long repairs are paused [default: until `kubemoor resume`]
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
 
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     reason: Option<String>,
 
@@ -239,7 +240,7 @@ pub(super) struct ReleaseArgs {
     place: PlaceArgs,
 }
 
-/// What was said of which release.
+/// The release that was suspended or resumed.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SteerAnswer {
@@ -296,7 +297,7 @@ fn steer(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<Co
     output::print_text(&output.output, &answer, &text)
 }
 
-/// A reason, as the API server accepts it.
+/// Checks that a reason is not longer than the CRD allows.
 fn parse_reason(text: &str) -> Result<String, String> {
     match text.chars().count() <= MAX_REASON {
         true => Ok(text.to_owned()),

@@ -1,5 +1,5 @@
-//! What the program tells about itself, for developers and packagers; not shown in the help: the command reference in
-//! Markdown (`docs/cli.md`), the manual pages, and the JSON Schemas of `-o json` (`docs/schemas`).
+//! Hidden commands for developers and packagers that generate documentation: the command reference in Markdown
+//! (`docs/cli.md`), the manual pages, and the JSON Schemas of `-o json` (`docs/schemas`).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -56,7 +56,7 @@ fn add(text: &mut String, command: &Command) {
         .filter(|arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version"))
         .collect();
     if !arguments.is_empty() {
-        // A column only where it says something.
+        // Leave out the column if it would be empty.
         let with_environment = arguments.iter().any(|argument| argument.get_env().is_some());
         text.push_str(match with_environment {
             true => "\n| argument | environment | meaning |\n|---|---|---|\n",

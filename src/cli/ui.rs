@@ -1,9 +1,9 @@
-//! `kubemoor ui`: the web page, on this machine and with the caller's own rights, or in a cluster for many visitors, each
+//! `kubemoor ui`: the web page, on this machine with the user's own rights, or in a cluster for many visitors, each
 //! with their own token.
 //!
-//! Without --in-cluster the page listens on a loopback address only, and the URL that grants access is passed to a browser
-//! through a file that only the user can read. In a cluster the port serves TLS only, and the pod's own account reads
-//! nothing.
+//! Without --in-cluster the page listens on a loopback address only, and the URL that grants access is passed to the
+//! browser in a file that only the user can read. In a cluster the port serves TLS only, and the pod's own account is
+//! not used to read anything.
 
 use std::fs;
 use std::io::Write as _;
@@ -36,13 +36,13 @@ use kubemoor_runtime::tls::{CertificateSource, Certificates};
 use kubemoor_runtime::{callers, telemetry};
 use kubemoor_web::{GuardAddress, LoopbackSettings, PageCluster, WebPage, in_cluster};
 
-/// The guard's address for all commands. It refuses no command: where it cannot apply, the command works as without it,
-/// while a flag that cannot apply is an error.
+/// The environment variable with the guard's address for all commands. It is ignored where it does not apply, while the
+/// flag is an error there.
 const SERVER_VARIABLE: &str = "KUBEMOOR_SERVER";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The port on 127.0.0.1 [default: any that is free]
+    /// The port on 127.0.0.1 [default: any free port]
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     port: u16,
 
@@ -69,10 +69,10 @@ pub(super) struct Args {
     in_cluster: InClusterArgs,
 }
 
-/// Where the ledger is read.
+/// The source of the ledger.
 #[derive(Debug, clap::Args)]
 struct UiLedgerArgs {
-    /// Show all clusters of the PostgreSQL that their guards share, and ask no cluster:
+    /// Show all clusters of the PostgreSQL database that their guards share, and query no cluster:
     /// postgres://USER@HOST/DATABASE
     #[arg(long, value_name = "URL", conflicts_with_all = ["in_cluster", "certificate_authority", "kubeconfig", "context", "user", "groups"])]
     ledger: Option<LedgerUrl>,
@@ -86,7 +86,7 @@ struct UiLedgerArgs {
     certificate_authority: Option<PathBuf>,
 }
 
-/// Which clusters, and as whom: kubectl's own flags, with several contexts.
+/// The clusters and the user: kubectl's own flags, with several contexts.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 struct ClustersArgs {
@@ -108,12 +108,12 @@ struct ClustersArgs {
     groups: Vec<String>,
 }
 
-/// A file that leads a browser to the page. A browser's command line can be read by other users of the
-/// machine, and so would the address be.
+/// A file that redirects the browser to the page. If the URL were an argument of the browser, other users of the
+/// machine could read it.
 struct RedirectPage(PathBuf);
 
-/// The guard's address; `None` if neither the flag nor the variable is set, or if the variable cannot apply because of
-/// `obstacle`.
+/// The guard's address; `None` if neither the flag nor the variable is set, or if the variable does not apply because
+/// of `obstacle`.
 fn server_address(server: Option<String>, obstacle: Option<&str>) -> anyhow::Result<Option<http::Uri>> {
     let Some(text) = server else { return Ok(None) };
     let is_flag = std::env::var(SERVER_VARIABLE).ok().as_ref() != Some(&text);
@@ -129,13 +129,13 @@ fn server_address(server: Option<String>, obstacle: Option<&str>) -> anyhow::Res
 }
 
 impl UiLedgerArgs {
-    /// The guard that is asked: of the one cluster that is shown, or of each.
+    /// The address of the one cluster's guard, or how to reach the guard of each cluster.
     fn address(self, guard: &GuardArgs, clusters: &ClustersArgs) -> anyhow::Result<GuardAddress> {
         let Self { ledger: _, server, certificate_authority: authority } = self;
         let obstacle = if clusters.context.len() > 1 {
-            Some("--server is the guard of one cluster: give one --context, or leave --server out")
+            Some("--server is for one cluster: use one --context, or remove --server")
         } else if clusters.user.is_some() {
-            Some("a guard asks whose your token is, not whom you act as: leave --as or --server out")
+            Some("a guard authenticates your own token and ignores impersonation: remove --as or --server")
         } else {
             None
         };
@@ -147,8 +147,8 @@ impl UiLedgerArgs {
 }
 
 impl ClustersArgs {
-    /// Each cluster by the name of its context, with the credentials that the flags choose. Without --context the
-    /// current one comes first, and alone where it `is_one`.
+    /// The clusters and the names of their contexts, with the credentials of the flags. Without --context the current
+    /// one comes first, or is the only one (`is_one`).
     fn named(self, is_one: bool) -> anyhow::Result<Vec<(String, ClusterAccess)>> {
         let Self { kubeconfig, context: named, user, groups } = self;
         let access = ClusterAccess { kubeconfig, user, groups, ..ClusterAccess::default() };
@@ -156,7 +156,7 @@ impl ClustersArgs {
             let clusters = context_clusters(&named, &access);
             return match named.len() == clusters.len() {
                 true => Ok(clusters),
-                false => bail!("a --context is given twice: leave one of them out"),
+                false => bail!("a --context is given twice: remove one of them"),
             };
         }
         let current = connection::current_context(access.kubeconfig.as_deref());
@@ -189,7 +189,7 @@ impl RedirectPage {
 
 impl Drop for RedirectPage {
     fn drop(&mut self) {
-        // It leads nowhere any more.
+        // The page has ended.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -204,7 +204,7 @@ async fn serve(args: Args) -> anyhow::Result<CommandOutcome> {
         let why = "--ledger cannot be used with --server: its page asks no guard";
         server_address(ledger.server.clone(), Some(why))?;
         let store = Store::read(url).await?;
-        // A file of one guard is refused before anything is shown.
+        // This fails if the ledger is the file of a single guard.
         store.fleet_mark().await?;
         return show(LoopbackSettings::Database(store), port, no_browser).await;
     }
@@ -222,8 +222,7 @@ async fn serve(args: Args) -> anyhow::Result<CommandOutcome> {
     if clusters.is_empty() {
         bail!("no cluster of the kubeconfig answers: give one --context");
     }
-    // A context that cannot be used is shown as such beside others. If it is the only one there is nothing to
-    // show.
+    // The page shows which of several contexts cannot be used. If the only one cannot, the command fails.
     if let [(_, only)] = clusters.as_slice() {
         connection::connect_by(only).await?;
     }
@@ -244,12 +243,12 @@ async fn show(settings: LoopbackSettings, port: u16, no_browser: bool) -> anyhow
     let page = WebPage::on_loopback(settings, listener)?;
     let address = page.address();
     let told =
-        format!("The page is at {address}\nWhoever has this address acts as you. Ctrl-C ends the page.\n");
+        format!("The page is at {address}\nAnyone with this address acts as you. Press Ctrl-C to stop.\n");
     output::write(&told)?;
     let mut signals = Signals::new()?;
     let hangup = || signal(SignalKind::hangup()).context("cannot listen for signals");
     let mut hangup = if is_hangup_ignored() { None } else { Some(hangup()?) };
-    // The file goes with the page, however that is told to end.
+    // Dropping this removes the file when the page ends.
     let _redirect = match no_browser {
         true => None,
         false => RedirectPage::open(&address).map_err(|error| warn(&format!("{error:#}"))).ok(),
@@ -267,12 +266,11 @@ async fn show(settings: LoopbackSettings, port: u16, no_browser: bool) -> anyhow
     Ok(CommandOutcome::Clean)
 }
 
-/// Whether the caller has this process ignore that its terminal closes, as `nohup` does. Where the system does not tell,
-/// it is not ignored.
+/// Whether this process ignores SIGHUP, as under `nohup`. Without `/proc` it does not count as ignored.
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    // The lowest bit is that of signal 1.
+    // SIGHUP is signal 1, the lowest bit.
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
@@ -280,18 +278,17 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 84
 
 const API_SERVER_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
-/// The minimum length of a key that cannot be guessed.
+/// The minimum length of the session key in bytes.
 const KEY: usize = 32;
 
-/// How long the page keeps serving after the stop signal: its Service notices the removed endpoint only after
-/// a moment.
+/// How long the page keeps serving after SIGTERM, until its endpoint is removed from the Service.
 const LINGER: Duration = Duration::from_secs(3);
 
 /// Flags of the page in a cluster.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "In a cluster")]
 pub(super) struct InClusterArgs {
-    /// Serve the page in a cluster: each visitor brings a bearer token, and acts with its rights
+    /// Serve the page in a cluster: each visitor logs in with a bearer token and acts with its permissions
     #[arg(long, requires = "host", conflicts_with_all = ["port", "no_browser", "kubeconfig", "context", "user", "groups"])]
     pub(super) in_cluster: bool,
 
@@ -303,11 +300,11 @@ pub(super) struct InClusterArgs {
     #[arg(long, value_name = "ADDRESS:PORT", requires = "in_cluster", default_value_t = LISTEN)]
     listen: SocketAddr,
 
-    /// Directory of the page's CA and certificate, which are made if they are missing [default: certs]
+    /// Directory of the page's CA and certificate, which are created if missing [default: certs]
     #[arg(long, value_name = "DIR", requires = "in_cluster", conflicts_with = "tls_cert")]
     tls_dir: Option<PathBuf>,
 
-    /// A certificate chain made elsewhere (PEM); needs --tls-key
+    /// An existing certificate chain (PEM); needs --tls-key
     #[arg(long, value_name = "FILE", requires_all = ["in_cluster", "tls_key"])]
     tls_cert: Option<PathBuf>,
 
@@ -315,8 +312,8 @@ pub(super) struct InClusterArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// A file of at least 32 random bytes, by which the cookies of logins are encrypted; all replicas need the same
-    /// [default: made at start, so that a restart ends all logins]
+    /// A file of at least 32 random bytes that encrypt the login cookies; all replicas need the same
+    /// [default: generated at start, so that a restart ends all logins]
     #[arg(long, value_name = "FILE", requires = "in_cluster")]
     session_key: Option<PathBuf>,
 
@@ -332,7 +329,7 @@ pub(super) struct InClusterArgs {
     #[arg(long, value_name = "NAME", requires = "in_cluster", default_value = "cluster")]
     cluster_name: String,
 
-    /// Which messages are logged
+    /// The log filter
     #[arg(long, value_name = "FILTER", requires = "in_cluster", default_value = "info")]
     log: LogFilter,
 }
@@ -363,7 +360,7 @@ async fn serve_in_cluster(
     let mut parts = Parts::default();
     parts.spawn("the certificate's renewal", async move { kept.keep(drop, stop).await });
     parts.spawn("the page's end", end(Signals::new()?, ending.clone()));
-    info!(address = %listen, "the page is served");
+    info!(address = %listen, "serving the page");
     tokio::select! {
         served = in_cluster::serve(cluster, hosts, key, port, ending.clone()) => served?,
         error = broken(&mut parts, ending.stop) => return Err(error),
@@ -386,7 +383,7 @@ impl InClusterArgs {
         };
         let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
         let url = format!("https://{host}:{port}");
-        url.parse().with_context(|| format!("{url} is no address of an API server"))
+        url.parse().with_context(|| format!("{url} is not the address of an API server"))
     }
 
     fn certificate(&self) -> CertificateSource {
@@ -409,14 +406,14 @@ fn read_key(path: &Path) -> anyhow::Result<SigningKey> {
     let bytes = fs::read(path).with_context(|| format!("cannot read the session key {}", path.display()))?;
     if bytes.trim_ascii().len() < KEY {
         bail!(
-            "the session key {} has fewer than {KEY} bytes: `openssl rand -base64 48` makes one",
+            "the session key {} has fewer than {KEY} bytes: `openssl rand -base64 48` generates one",
             path.display()
         );
     }
     Ok(SigningKey::new(Sha256::digest(bytes.trim_ascii()).into()))
 }
 
-/// Waits until a part breaks down, or ends before the page is told to stop.
+/// Waits until a part fails, or ends before the page is stopped.
 async fn broken(parts: &mut Parts, stop: CancellationToken) -> anyhow::Error {
     let error = parts.ended().await;
     if stop.is_cancelled() { std::future::pending().await } else { error }

@@ -1,5 +1,5 @@
-//! `kubemoor uninstall`: withdraws the webhooks, which can stand in other people's way, and nothing that an admin made. For
-//! everything else that an installation makes it prints the command that removes it. May be repeated.
+//! `kubemoor uninstall`: removes the webhooks, which could block changes, but nothing that an admin created. Prints the
+//! commands that remove everything else of an installation. May be repeated.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -23,14 +23,14 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
-/// What was done.
+/// The result of the command.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct UninstallAnswer {
-    /// Whether there was anything to withdraw.
+    /// Whether any webhook configuration was removed.
     withdrawn: bool,
 }
 
-/// The label of everything that is installed.
+/// The label of all objects of an installation.
 const LABEL: &str = "app.kubernetes.io/name=kubemoor";
 
 const ADMISSION_POLICIES: &str = "  kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding \
@@ -43,9 +43,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let Args { output, cluster } = args;
     let (found, noted, admission_policies) = connect::run(async move {
         let connection = cluster.connect().await?;
-        // First, so that no guard that starts meanwhile registers again.
+        // First, so that a guard that starts meanwhile does not register again.
         let noted = keep::note_withdrawal(&connection.client).await;
-        // Both, even if the first cannot be withdrawn.
+        // Try both, even if the first fails.
         let mutating = keep::withdraw::<MutatingWebhookConfiguration>(&connection.client).await;
         let validating = keep::withdraw::<ValidatingWebhookConfiguration>(&connection.client).await;
         let found = match (mutating, validating) {
@@ -58,7 +58,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     output::print_text(&output.output, &UninstallAnswer { withdrawn: found }, &report)
 }
 
-/// Whether the API server has ValidatingAdmissionPolicies. Also if it does not say: better a command too many.
+/// Whether the API server has ValidatingAdmissionPolicies; `true` if that cannot be read, because the extra command
+/// does no harm.
 async fn serves_admission_policies(connection: &ClusterConnection) -> bool {
     let Ok(kinds) = discovery::discover(&connection.client).await else { return true };
     kinds.iter().any(|kind| kind.kind == "ValidatingAdmissionPolicy")
@@ -82,7 +83,10 @@ fn report(found: bool, unnoted: Option<String>, admission_policies: bool) -> Str
         format!("There is no webhook configuration {name}: changes are not checked.\n")
     };
     let unnoted = unnoted.map(|error| {
-        format!("This could not be noted on the guards' Lease, so a guard that starts registers at once: {error}\n")
+        format!(
+            "This could not be recorded in the guards' Lease, so a guard that starts registers its webhooks \
+             at once: {error}\n"
+        )
     });
     let unnoted = unnoted.unwrap_or_default();
     let of_policies = if admission_policies { ADMISSION_POLICIES } else { "" };

@@ -1,4 +1,4 @@
-//! `kubemoor version`: shows this build, even if everything else fails, and the version of the guard in the cluster.
+//! `kubemoor version`: prints this program's version, even if the cluster cannot be read, and the guard's version.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub(super) struct Args {
     cluster: ClusterArgs,
 }
 
-/// What is printed.
+/// The versions of this program and of the guard.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(super) struct VersionReport {
     client: Build,
@@ -47,7 +47,7 @@ struct Build {
 #[derive(Serialize, schemars::JsonSchema)]
 struct GuardBuild {
     namespace: String,
-    /// None of a guard that tells none.
+    /// The version; null if the guard does not report one.
     version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     commit: Option<String>,
@@ -80,7 +80,7 @@ fn guard_build(namespace: String, info: LeaderInfo) -> GuardBuild {
     let LeaderInfo { renewed, version, commit, .. } = info;
     if let Some(renewed) = renewed.filter(|renewed| Timestamp::now().duration_since(*renewed) > STALE_AFTER) {
         warn(&format!(
-            "no guard leads in namespace {namespace} since {}: the version is that of the last one",
+            "no guard has led in namespace {namespace} since {}: the version is that of the last leader",
             seconds(renewed)
         ));
     }

@@ -239,7 +239,7 @@ fn assert_bad_commands_fail(scene: &Scene) {
         (["--path", "data", "--for", "1h"], "data"),
         (["--path", "/dta/color", "--for", "1h"], "there is no field /dta: did you mean data?"),
         (["--path", "/data/color/x", "--for", "1h"], "there is no field /data/color/x"),
-        (["--path", "/data/color", "--for", "800h"], "days off"),
+        (["--path", "/data/color", "--for", "800h"], "days away"),
         (["--path", "/data/color", "--until", "2020-01-01T00:00:00Z"], "past"),
     ] {
         scene.moor(&[&["allow", "configmap/settings"], &arguments[..]].concat()).assert_failed(&[said]);

@@ -33,7 +33,7 @@ async fn full_exception_limit_in_one_namespace_does_not_affect_others() {
     // One more counts for nothing, and that is said.
     crowded.alice.post(&allowances, &allowance("more", "settings", &until)).await.done().unwrap();
     eventually("the guard says that there are too many", SOON, || async {
-        let words = format!("more than {MOST} open DriftAllowances in namespace {}", crowded.namespace);
+        let words = format!("namespace {} has more than {MOST} open DriftAllowances", crowded.namespace);
         if crowded.log().contains(&words) { Ok(()) } else { Err(crowded.log()) }
     })
     .await;

@@ -148,7 +148,7 @@ async fn a_token_that_is_almost_right_is_worth_nothing() {
     fs::write(&file, format!("{next}\n")).unwrap();
     answers([404, 200]).await;
     fs::write(&file, "no token").unwrap();
-    guard.wait_for_log("is no caller token file").await;
+    guard.wait_for_log("is not a caller token file").await;
     answers([404, 200]).await;
     for token in [&token, &next] {
         assert!(!guard.log().contains(token.as_str()) && !guard.metrics().await.contains(token.as_str()));

@@ -107,7 +107,7 @@ async fn status_tells_nothing_of_objects_in_other_namespaces() {
     let conditions = status["conditions"].as_array().unwrap();
     assert!(conditions.iter().all(|it| it["type"] != "ForeignOwned"), "{status}");
     let said = conditions[0]["message"].as_str().unwrap();
-    assert!(said.ends_with("6 are outside of the namespace, not judged"), "{said}");
+    assert!(said.ends_with("6 are outside the namespace, not checked"), "{said}");
     let asked = shop.control_plane.audit_events(&[Identity::Guard.user(), &there, "/nowhere"]);
     assert!(asked.is_empty(), "the guard asks for what a forged record names: {asked:?}");
 }

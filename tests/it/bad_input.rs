@@ -47,7 +47,7 @@ async fn malformed_review_gets_http_400_with_the_reason() {
     }
     let url = guard.review_url();
     let got = reply(guard.https().get(&url)).await;
-    assert_eq!((got.code, &got.body["error"]), (400, &json!("a review is sent by POST, not by GET")));
+    assert_eq!((got.code, &got.body["error"]), (400, &json!("reviews must be sent by POST, not by GET")));
     let text = reply(guard.https().post(&url).header(CONTENT_TYPE, "text/plain").body("hello")).await;
     assert!(text.code == 400 && text.body["error"].as_str().unwrap().contains("text/plain"), "{text:?}");
     guard.wait_for_metric(&format!("kubemoor_malformed_reviews_total {}", count + 2)).await;
@@ -64,11 +64,11 @@ async fn invalid_record_causes_one_warning_and_keeps_last_valid_revision() {
         ("manifest has more than 16777216 bytes", |namespace| {
             holding(namespace, "shop", 2, "deployed", bomb(80_000_000))
         }),
-        ("its release is shop by its metadata", |namespace| {
+        ("its release is shop in the metadata", |namespace| {
             let data = forged(namespace, "web", 2, "deployed", "").data;
             Secret { data, ..forged(namespace, "shop", 2, "deployed", "") }
         }),
-        ("its label `version` says", |namespace| {
+        ("its label `version` is", |namespace| {
             let mut record = forged(namespace, "shop", 2, "deployed", "");
             record.metadata.labels.as_mut().unwrap().insert("version".to_owned(), "9".to_owned());
             record
@@ -146,7 +146,7 @@ async fn guard_waits_for_api_server_and_uses_last_known_state() {
     shop.control_plane.kill_apiserver();
     let kubeconfig = format!("--kubeconfig={}", shop.control_plane.kubeconfig(Identity::Guard).display());
     let mut guard = Guard::launch(&["--edits=Deny", &kubeconfig]);
-    guard.wait_for_log("the API server does not answer, trying again").await;
+    guard.wait_for_log("failed to query the API server; retrying").await;
     assert!(!guard.is_ready().await);
     shop.control_plane.start_apiserver();
     guard.ready().await;
@@ -235,7 +235,7 @@ fn startup_failure_is_reported_in_one_sentence_with_exit_2() {
         (["--kubeconfig=/nowhere/kubeconfig", free, admin], "/nowhere/kubeconfig"),
         ([&format!("--kubeconfig={}", broken.display()), free, admin], "broken.kubeconfig"),
         (["--store=dir:/nowhere", free, admin], "/nowhere"),
-        ([&store, "--register", admin], "--register and --store exclude each other"),
+        ([&store, "--register", admin], "--register and --store cannot be used together"),
     ] {
         assert_eq!(check(&flags, says), 1, "{flags:?}");
     }

@@ -90,7 +90,7 @@ async fn a_pasted_denial_is_explained() {
     let fields = report["fields"].as_array().unwrap();
     assert!(fields.len() == 1 && fields[0]["path"] == "/spec/replicas", "{report}");
     run(&["explain", "-", &kubeconfig], "nothing of the sort")
-        .assert_failed(&["no message of Kubemoor", "KIND/NAME"]);
+        .assert_failed(&["no Kubemoor message", "KIND/NAME"]);
     run(&["explain", "web", &kubeconfig], "").assert_failed(&["KIND/NAME"]);
     assert_eq!((&fields[0]["state"], &fields[0]["live"]), (&json!("AsDeclared"), &json!("2")), "{report}");
 }

@@ -242,8 +242,8 @@ async fn kind_without_list_permission_is_named_once_beside_other_results() {
     let names: Vec<_> = not_guarded(&ran.json()).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, [format!("{namespace}/shop"), format!("{namespace}/sql")]);
     let note = format!(
-        "kubemoor: releases without records are not looked for among statefulsets, daemonsets, cronjobs, services: \
-         you may not list them in namespace {namespace}\n"
+        "kubemoor: cannot look for releases without records among statefulsets, daemonsets, cronjobs, \
+         services: you may not list them in namespace {namespace}\n"
     );
     let unread = ran.error.strip_prefix(&note).unwrap_or_else(|| panic!("{ran:?}"));
     assert!(unread.starts_with("kubemoor: releases may be missing: policies cannot be read"), "{ran:?}");

@@ -52,5 +52,5 @@ async fn reading_commands_report_guard_problems_first() {
     check(None);
     let ran = moor(&scene.control_plane, Identity::Admin, &["uninstall"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    check(Some("no webhook of Kubemoor is registered, so no change is judged"));
+    check(Some("Kubemoor has no registered webhooks, so no change is checked"));
 }

@@ -49,7 +49,7 @@ async fn doctor_finds_all_well_what_needs_a_person_and_what_it_may_not_read() {
         let is_told = |name: &str, says: &str| {
             found.iter().any(|(check, message)| check == name && message.contains(says))
         };
-        let told = is_told("replicas", "0 of 1 pods are ready") && is_told("ledger", "no pod of the guard");
+        let told = is_told("replicas", "0 of 1 pods are ready") && is_told("ledger", "no guard pod");
         if told && ran.code == 1 { Ok(()) } else { Err(format!("{ran:?}")) }
     })
     .await;

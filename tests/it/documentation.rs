@@ -202,7 +202,7 @@ fn fixed_part(statement: &str) -> String {
         .collect();
     let longest = pieces.into_iter().max_by_key(String::len).unwrap_or_default();
     let ends = |letter: char| !letter.is_alphanumeric();
-    longest.split("; trying again").next().unwrap().trim_matches(ends).to_owned()
+    longest.split("; retrying").next().unwrap().trim_matches(ends).to_owned()
 }
 
 #[test]

@@ -141,7 +141,7 @@ async fn field_ownership_returns_to_helm_before_the_next_upgrade() {
     let scene = scene("owned", CONFIG_MAP, true).await;
     let settings = scene.config_map("settings");
     take_ownership(&scene, &settings).await;
-    scene.wait_for_log("belonged to another field manager and belongs to Helm again").await;
+    scene.wait_for_log("was owned by another field manager and is owned by Helm again").await;
     scene.upgrade(json!({"values": {"level": "debug"}})).await.unwrap();
     scene.wait_for_value(&settings, "/data/level", json!("debug")).await;
     assert_eq!(revisions(&scene).await, 2);
@@ -181,7 +181,7 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
     };
     let (upgraded, ()) = tokio::join!(upgrading, changing);
     upgraded.unwrap();
-    scene.wait_for_log("belonged to another field manager and belongs to Helm again").await;
+    scene.wait_for_log("was owned by another field manager and is owned by Helm again").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

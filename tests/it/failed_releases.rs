@@ -233,7 +233,7 @@ async fn failed_first_install_is_reported_by_status_and_commands() {
     let ordered = run(&scene, &["reconcile", RELEASE]);
     assert_eq!(ordered.code, 1, "{ordered:?}");
     assert!(
-        ordered.out.contains("no revision was ever deployed") && ordered.out.contains("helm uninstall"),
+        ordered.out.contains("there is no deployed revision") && ordered.out.contains("helm uninstall"),
         "{ordered:?}"
     );
 

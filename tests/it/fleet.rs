@@ -71,7 +71,7 @@ async fn shared_ledger_and_cluster_contexts_report_same_release_states() {
     assert_contexts_say_the_same(&east, &west);
     server.kill();
     west.scene.edit(&settings, json!({"data": {"mode": "slow"}})).await;
-    west.guard.wait_for_log("the ledger does not take how releases stand").await;
+    west.guard.wait_for_log("failed to write release states to the ledger").await;
     server.start_again().await;
     wait_for(&ledger, "west", &[("reason", json!("InSync")), ("drifted", json!(0))]).await;
 

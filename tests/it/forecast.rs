@@ -105,7 +105,7 @@ async fn a_fresh_release_has_no_conflicts_ahead() {
     assert_eq!(forecast(&shop), (Met::new(), Met::new()));
     let (code, text) = run(&shop, RELEASE, "table");
     assert_eq!(code, 0);
-    assert!(text.starts_with("No conflicts ahead of release "), "{text}");
+    assert!(text.starts_with("No conflicts expected for release "), "{text}");
     upgrade(&shop, json!({"tag": "two", "level": "debug", "replicas": 3})).await.unwrap();
     assert_eq!(forecast(&shop), (Met::new(), Met::new()));
 }

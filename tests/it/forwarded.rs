@@ -119,14 +119,14 @@ fn assert_version_is_told_to_everybody(nobody: &Path) {
 
 async fn assert_unusable_pods_are_told(house: &House<'_>, carol: &Path) {
     house.kubelet.set_ready(&house.name, false).await;
-    assert_refused(carol, &[], &["no pod of the guard in namespace kubemoor-system is ready", "get pods"]);
+    assert_refused(carol, &[], &["no guard pod in namespace kubemoor-system is ready", "get pods"]);
     house.kubelet.set_ready(&house.name, true).await;
     // Somebody else stands in the guard's place.
     house.kubelet.lead(&house.name, house.control_plane.port());
     assert_refused(
         carol,
         &[],
-        &["does not prove that it is kubemoor.kubemoor-system.svc", "--certificate-authority"],
+        &["cannot be verified as kubemoor.kubemoor-system.svc", "--certificate-authority"],
     );
     house.kubelet.lead(&house.name, house.pod.admin_port());
     assert!(has_rows(&moor(carol, &AUDIT)));
@@ -156,7 +156,7 @@ async fn audit_by_port_forward_needs_only_the_rights_it_names() {
     assert_refused(&admin, &elsewhere, &says);
     let says = ["the Lease kubemoor in namespace elsewhere: no permission", "--guard-namespace"];
     assert_refused(&carol, &elsewhere, &says);
-    assert_refused(&carol, &["--as", "alice"], &["leave --as out"]);
+    assert_refused(&carol, &["--as", "alice"], &["remove --as"]);
     assert_unusable_pods_are_told(&house, &carol).await;
 }
 
@@ -316,7 +316,7 @@ async fn valid_client_certificate_shows_ledger_only_within_its_users_rights() {
 
     let (cluster, other) = (control_plane.user_authority(), UserAuthority::new());
     let admin = Identity::Admin.token();
-    let unknown = ["does not know you"];
+    let unknown = ["does not accept your credentials"];
     for (certificate, token, says) in [
         (cluster.sign("dave", "people"), None, &["you may not read"][..]),
         (cluster.sign_until("carol", "inspectors", 2000), None, &unknown),

@@ -20,7 +20,7 @@ async fn wait_until_present(scene: &Scene, there: bool) {
 async fn guarded_releases_follow_helm_releases_across_guard_restarts() {
     let early = Scene::on(ControlPlane::start()).install("early", charts::SETTINGS).await;
     let mut guard = early.start_guard(&[]).await;
-    guard.wait_for_log("there is no definition of GuardedRelease").await;
+    guard.wait_for_log("the GuardedRelease CRD is missing").await;
     let listed = moor(&early.control_plane, Identity::Admin, &["get", "releases", "-A", "-o", "json"]);
     assert_eq!(listed.code, 0, "{listed:?}");
     assert_eq!(listed.json()["items"][0]["guarded"], false, "{listed:?}");

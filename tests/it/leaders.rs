@@ -203,7 +203,7 @@ async fn in_flight_change_is_rejected_after_lease_is_lost() {
     assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
     guards.proxy.stall(&[]);
     assert_eq!(guards.break_and_wait().await, 3);
-    assert!(!guards.leader.log().contains("matches the release again"), "{}", guards.leader.log());
+    assert!(!guards.leader.log().contains("was changed and has been repaired"), "{}", guards.leader.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,7 +220,7 @@ async fn in_flight_recreation_changes_nothing_after_lease_is_lost() {
     let now = guards.scene.admin.get(&guards.path).await.done().unwrap();
     assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
     assert_eq!(now["metadata"]["uid"], repaired["metadata"]["uid"]);
-    assert!(!guards.leader.log().contains("is re-created"), "{}", guards.leader.log());
+    assert!(!guards.leader.log().contains("has been re-created"), "{}", guards.leader.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

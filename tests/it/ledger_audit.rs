@@ -143,10 +143,10 @@ async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
     let asked = guard.asked();
     for (arguments, says) in [
         (vec!["--ledger", &format!("sqlite:{}", path("none.db"))], "there is no ledger at"),
-        (vec!["--ledger", &format!("sqlite:{}", path("empty.db"))], "version 0 of the tables"),
+        (vec!["--ledger", &format!("sqlite:{}", path("empty.db"))], "schema version 0"),
         (vec!["--ledger", &format!("sqlite:{}", path("text.db"))], "not a database"),
-        (vec!["--ledger", &empty], "version 0 of the tables"),
-        (vec!["--ledger", &older], "version 0 of the tables"),
+        (vec!["--ledger", &empty], "schema version 0"),
+        (vec!["--ledger", &older], "schema version 0"),
         (vec!["--ledger", &newer], "use a program as new as the guard"),
         (vec!["--ledger", &other], "has the tables of a development build"),
         (vec!["--ledger", "postgres://moor:hunter2@127.0.0.1:1/ledger"], "cannot be opened"),
@@ -155,11 +155,11 @@ async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
         (vec!["--server", &here, "--kubeconfig", kubeconfig], "--certificate-authority"),
         (
             vec!["--certificate-authority", "/nowhere/ca.crt", "--kubeconfig", kubeconfig],
-            "/nowhere/ca.crt holds no PEM certificate",
+            "/nowhere/ca.crt has no readable PEM certificate",
         ),
         (
             vec!["--certificate-authority", &text, "--kubeconfig", kubeconfig],
-            "text.db holds no PEM certificate",
+            "text.db has no readable PEM certificate",
         ),
         (vec!["--server", &here, "--kubeconfig", "/nowhere/kubeconfig"], "/nowhere/kubeconfig"),
     ] {
@@ -167,12 +167,12 @@ async fn audit_failure_is_reported_in_one_sentence_with_exit_2() {
     }
     // The parser adds a hint at --help below its sentence.
     assert_failed(&["--since", "yesterday"], "24h or 90m");
-    assert_failed(&["--server", "http://localhost:9080", "--kubeconfig", kubeconfig], "over TLS alone");
+    assert_failed(&["--server", "http://localhost:9080", "--kubeconfig", kubeconfig], "only over TLS");
     assert_failed(&["--ledger", "mysql://db"], "sqlite:PATH or postgres://");
-    assert_failed(&["--follow", "--would-deny"], "--would-deny and --follow exclude each other");
+    assert_failed(&["--follow", "--would-deny"], "--would-deny and --follow cannot be used together");
     assert_failed(
         &["--ledger", "sqlite:x", "--certificate-authority", &text],
-        "--ledger and --certificate-authority exclude each other",
+        "--ledger and --certificate-authority cannot be used together",
     );
 }
 
@@ -259,7 +259,7 @@ async fn audit_shows_rows_of_contexts_namespace_and_reports_omitted_ones() {
     assert!(said.contains("no rows found in namespace nowhere since ") && said.contains("`-A`"), "{said}");
     // Without a kubeconfig nothing says which namespace.
     let ran = crate::support::run(&["audit", &database], "");
-    ran.assert_failed(&["give -n NAMESPACE, or -A for all"]);
+    ran.assert_failed(&["use -n NAMESPACE, or -A for all"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -61,7 +61,7 @@ impl Denied<'_> {
         })
         .await;
         guard.wait_for_metric("kubemoor_ledger_up 0").await;
-        guard.wait_for_log("the ledger takes no rows").await;
+        guard.wait_for_log("the ledger is unavailable").await;
         if disk.is_mounted() {
             guard.wait_for_log("database or disk is full").await;
         }
@@ -72,7 +72,7 @@ impl Denied<'_> {
     async fn until_kept_with_space(&self, guard: &Guard, disk: &SmallDisk, ledger: &str) {
         disk.widen(guard.id());
         self.until_kept_again(guard, ledger).await;
-        guard.wait_for_log("the ledger takes rows again").await;
+        guard.wait_for_log("the ledger is available again").await;
         let rows = guard.log().lines().filter(|line| line.starts_with("{\"ledger\":{")).count();
         guard
             .wait_for_metric(&format!("kubemoor_ledger_rows_total{{outcome=\"unavailable\"}} {rows}\n"))

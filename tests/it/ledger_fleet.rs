@@ -155,6 +155,6 @@ async fn file_of_one_guard_keeps_no_fleet() {
     written.close().await;
     for command in [&["fleet"][..], &["fleet", "releases"]] {
         let ran = run(&[command, &["--ledger", &url.to_string()]].concat(), "");
-        ran.assert_failed(&["is a file of one guard", "name the PostgreSQL"]);
+        ran.assert_failed(&["is the file of a single guard", "use the PostgreSQL"]);
     }
 }

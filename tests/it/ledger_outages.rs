@@ -82,7 +82,7 @@ async fn database_outage_loses_no_row_and_ledger_recovers() {
     })
     .await;
     guard.wait_for_metric("kubemoor_ledger_up 0").await;
-    guard.wait_for_log("the ledger takes no rows").await;
+    guard.wait_for_log("the ledger is unavailable").await;
 
     server.start_again().await;
     let number = std::sync::atomic::AtomicU32::new(0);

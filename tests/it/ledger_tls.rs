@@ -113,11 +113,11 @@ async fn missing_file_of_a_certificate_or_key_is_named_with_what_to_do() {
 /// ledger.
 async fn assert_refused(ledger: &str, reason: &str) {
     let guard = guard(ledger).await;
-    guard.wait_for_log("the ledger takes no rows").await;
+    guard.wait_for_log("the ledger is unavailable").await;
     // It judges meanwhile.
     refused(&guard, "b").await;
     let log = guard.log();
-    let line = log.lines().find(|line| line.contains("the ledger takes no rows")).unwrap();
+    let line = log.lines().find(|line| line.contains("the ledger is unavailable")).unwrap();
     assert!(line.contains(reason), "{line}");
     let ran = run(&["audit", "--ledger", ledger, "-A"], "");
     assert_eq!((ran.code, ran.error.trim().lines().count()), (2, 1), "{ran:?}");

@@ -59,7 +59,7 @@ async fn mass_deletion_stops_repairs_only_in_its_own_namespace() {
     at(&mut scene, &his).wait_for_reason("Braked").await;
     let back = count(&scene, &his).await;
     assert!(back <= MOST, "{back} came back: {}", guard.log());
-    let words = format!("of 32 declared objects drift at once, all of releases in namespace {his}");
+    let words = format!("of 32 declared objects drifted at once, all from releases in namespace {his}");
     guard.wait_for_log(&words).await;
     // Nor later on.
     scene.alice.delete(&extra).await.done().unwrap();
@@ -72,11 +72,11 @@ async fn mass_deletion_stops_repairs_only_in_its_own_namespace() {
     at(&mut scene, &others).order("reconcile");
     scene.status("what was asked for", |status| status["lastReconcileAt"].is_string()).await;
     at(&mut scene, &his).wait_for_reason("Braked").await;
-    assert!(!guard.log().contains("repairs go on"));
+    assert!(!guard.log().contains("repairs resumed"));
     scene.order("reconcile");
     scene.wait_for_reason("InSync").await;
     assert_eq!(count(&scene, &his).await, 30);
-    guard.wait_for_log("repairs go on").await;
+    guard.wait_for_log("repairs resumed").await;
     for (verdict, part) in [("EngageBrake", "of 32 declared objects drift"), ("ReleaseBrake", "by an order")]
     {
         let rows = guard.rows(&["-n", &his, "--verdict", verdict]);
@@ -103,7 +103,7 @@ async fn mass_drift_in_several_namespaces_stops_all_repairs() {
         at(&mut scene, namespace).wait_for_reason("Braked").await;
     }
     guard
-        .wait_for_log(" of 52 declared objects drift at once: all repairs have stopped until a user runs kubemoor reconcile")
+        .wait_for_log(" of 52 declared objects drifted at once: all repairs are stopped until a user runs kubemoor reconcile")
         .await;
     let settings = at(&mut scene, &third).config_map("settings");
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;

@@ -42,7 +42,7 @@ async fn release_is_followed_if_its_kind_is_defined_later() {
     let scene = Scene::own().install("after", "").await;
     restore_record(&scene, "late", &widget(group)).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
-    guard.wait_for_log("the guard never saw it alive").await;
+    guard.wait_for_log("the guard has never seen it with its release's annotations").await;
     add_widgets(&scene.control_plane, group).await;
     let object = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "spec": {"replicas": 2}});
     create(&scene, &scene.at(&format!("apis/{group}/v1"), "widgets"), object).await;

@@ -23,7 +23,7 @@ async fn drift_before_minute_long_api_server_outage_is_repaired_once() {
     scene.edit(&settings, json!({"data": {"level": "mine"}})).await;
     scene.control_plane.kill_apiserver();
     guard.resume();
-    guard.wait_for_log("cannot be watched").await;
+    guard.wait_for_log("failed to watch").await;
     assert!(guard.is_ready().await, "the last state serves");
     // It says so after half a minute.
     eventually("it is said that the outage lasts", SOON * 2, || async { !guard.is_ready().await }).await;

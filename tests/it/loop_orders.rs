@@ -8,7 +8,7 @@ use crate::support::{
     sealed,
 };
 
-const NEVER_SEEN: &str = "the guard never saw it alive";
+const NEVER_SEEN: &str = "the guard has never seen it with its release's annotations";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_deleted_during_downtime_is_recreated_if_manifest_is_unchanged() {
@@ -269,14 +269,14 @@ data: {a: b}
     scene.alice.delete(&all).await.done().unwrap();
     guard.resume();
     scene.wait_for_reason("Braked").await;
-    guard.wait_for_log("of 30 declared objects drift at once, all of releases in namespace").await;
+    guard.wait_for_log("of 30 declared objects drifted at once, all from releases in namespace").await;
     // What is known before the rest may be repaired.
     assert!(scene.writes("configmaps") <= 10);
     scene.order("reconcile");
     scene.wait_for_reason("InSync").await;
     let back = scene.get(&all).await;
     assert_eq!(back["items"].as_array().unwrap().len(), 30);
-    guard.wait_for_log("repairs go on").await;
+    guard.wait_for_log("repairs resumed").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -329,7 +329,7 @@ async fn read_only_guard_reports_drift_that_policy_would_repair() {
     scene.alice.delete(&extra).await.done().unwrap();
     eventually("both are reported", SOON, || async {
         let log = guard.log();
-        let reported = log.matches("the guard was told to write nothing").count();
+        let reported = log.matches("the guard runs with --read-only").count();
         if reported == 2 { Ok(()) } else { Err(log) }
     })
     .await;

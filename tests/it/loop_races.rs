@@ -78,7 +78,7 @@ async fn object_dropped_by_upgrade_during_recreation_is_removed_again() {
     on_its_way(&proxy, WRITE).await;
     scene.upgrade_to(charts::TWO.split("---").next().unwrap(), json!({})).await.unwrap();
     proxy.stall(&[]);
-    guard.wait_for_log("again, because Helm release").await;
+    guard.wait_for_log("after re-creating it, because Helm release").await;
     assert_eq!(scene.wait_for_answers("configmaps", 2).await, [201, 200], "made, and deleted again");
     assert_eq!(scene.alice.get(&extra).await.code, 404);
     scene.wait_for_reason("InSync").await;

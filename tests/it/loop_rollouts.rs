@@ -69,7 +69,7 @@ async fn both_change(scene: &Scene) {
 /// Waits until one of them is being rolled out and the other one waits for it; gives both.
 async fn one_waits(scene: &Scene) -> (&'static str, &'static str) {
     let status = scene
-        .status("that one waits", |status| status["drifts"].to_string().contains("is still being rolled out"))
+        .status("that one waits", |status| status["drifts"].to_string().contains("is still rolling out"))
         .await;
     let waits = status["drifts"][0]["object"]["name"].as_str().unwrap().to_owned();
     let (rolls, waits) = if waits == "second" { ("first", "second") } else { ("second", "first") };

@@ -32,13 +32,13 @@ async fn unreadable_kind_is_reported_once_and_blocks_no_repair() {
     let templates = format!("{SETTINGS}{}{free}", widget("{name: main}"));
     let scene = Scene::on(control_plane).install("closed", &templates).await;
     let guard = scene.start_guard(&["--drift", "Repair"]).await;
-    guard.wait_for_log("objects of the kind Widget cannot be watched, so the loop does not see them").await;
+    guard.wait_for_log("failed to watch Widget objects; their drift is not detected").await;
     let settings = scene.config_map("settings");
     for level in ["mine", "yours"] {
         scene.edit(&settings, json!({"data": {"level": level}})).await;
         scene.wait_for_value(&settings, "/data/level", json!("info")).await;
     }
-    assert_eq!(guard.log().matches("of the kind Widget cannot be watched").count(), 1, "{}", guard.log());
+    assert_eq!(guard.log().matches("failed to watch Widget objects").count(), 1, "{}", guard.log());
     let status = scene.wait_for_reason("Unwatched").await;
     let [ready, stalled, unwatched] = [0, 1, 2].map(|place| &status["conditions"][place]);
     assert_eq!((&ready["status"], &stalled["status"]), (&json!("Unknown"), &json!("False")), "{status}");

@@ -150,9 +150,7 @@ async fn drift_alert_fires_and_resolves_despite_receiver_faults() {
         .await;
     let trigger = page.wait_for("drift", |it| it["event_action"] == "trigger").await;
     assert!(page.requests() >= 4, "it is tried again after each fault: {}", page.requests());
-    guard
-        .wait_for_log("a notifier does not take what it is told: it answers 404: no /(redacted)/(redacted)")
-        .await;
+    guard.wait_for_log("failed to notify a receiver: it answers 404: no /(redacted)/(redacted)").await;
 
     // Somebody sets it back by hand.
     scene.edit(&settings, json!({"data": {"level": "info"}})).await;

@@ -116,5 +116,5 @@ async fn unusable_receiver_is_reported_in_one_sentence_with_exit_2() {
     let folder = folder("notify");
     let file = file(&folder, "url: 'http://127.0.0.1:1/'");
     run(&["notify", "test", "b", "--notifiers", &file], "")
-        .assert_failed(&["names no receiver \"b\"", "it names: a"]);
+        .assert_failed(&["has no receiver \"b\"", "only: a"]);
 }

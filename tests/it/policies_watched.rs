@@ -184,7 +184,7 @@ async fn policy_files_are_followed_without_a_cluster() {
     guard.wait_for_log("strict.yaml: policy strict").await;
     assert!(!judged(&guard).await);
     fs::remove_file(policies.join("strict.yaml")).unwrap();
-    guard.wait_for_log("a policy file is gone").await;
+    guard.wait_for_log("policy file was deleted").await;
     assert!(!judged(&guard).await);
     assert!(guard.terminate().success());
 

@@ -23,7 +23,7 @@ async fn lint_finds_targets_that_select_no_declared_object() {
     assert_eq!(fields, ["spec.ignore[1].target.name", "spec.ignore[2].target.group"], "{ran:?}");
     let message = found[0]["message"].as_str().unwrap();
     assert!(
-        message.starts_with("the name matches no object that a release of this policy declares"),
+        message.starts_with("the name matches no object that releases of this policy declare"),
         "{message}"
     );
 }

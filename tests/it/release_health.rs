@@ -60,11 +60,11 @@ async fn status_of_a_stopped_guard_is_stale() {
         assert!(ran.code == 0 && ran.out.contains("stale since "), "{ran:?}");
     }
     let ordered = run(&scene, &["reconcile", RELEASE]);
-    assert!(ordered.code == 1 && ordered.out.contains("waits for a guard that runs"), "{ordered:?}");
+    assert!(ordered.code == 1 && ordered.out.contains("waits for a running guard"), "{ordered:?}");
     // Each command that reads says so first.
     let first = |ran: Ran| ran.error.lines().next().unwrap_or_default().to_owned();
     let said = first(run(&scene, &["get", "releases"]));
-    assert!(said.contains("no guard runs") && said.contains("since 20"), "{said}");
+    assert!(said.contains("no guard is running") && said.contains("since 20"), "{said}");
 
     scene.alice.delete(LEASE).await.done().unwrap();
     let said = first(run(&scene, &["get", "allowances"]));
@@ -110,7 +110,7 @@ async fn in_sync_release_counts_allowed_deletions_and_changes() {
     let diff = run(&scene, &["diff", RELEASE]);
     assert!(diff.code == 0 && diff.out.contains("2 objects, no drift, 2 allowed to differ"), "{diff:?}");
     assert_eq!(row(&scene)["counts"]["allowed"], 2);
-    assert!(!guard.log().contains("is re-created"), "{}", guard.log());
+    assert!(!guard.log().contains("has been re-created"), "{}", guard.log());
     // When the permission ends, both have drifted, and are repaired.
     for object in ["configmap/settings", "configmap/extra"] {
         assert_eq!(run(&scene, &["revoke", object]).code, 0);

@@ -170,7 +170,7 @@ async fn uninstalled_object_is_not_recreated() {
 
 /// Whether the guard says that it re-created anything of this release.
 fn recreated(shop: &Scene) -> bool {
-    let release = format!("of Helm release {}/{RELEASE} was missing and is re-created", shop.namespace);
+    let release = format!("of Helm release {}/{RELEASE} was missing and has been re-created", shop.namespace);
     shop.guard().log().lines().any(|line| line.contains(&release))
 }
 

@@ -262,9 +262,9 @@ data: {level: info}
     let condition = flawed(&status).unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("InvalidPath")));
     assert!(condition["message"].as_str().unwrap().contains("ConfigMap/settings"), "{condition}");
-    let complaints = || shop.log().matches("a chart has an invalid annotation, which has no effect").count();
+    let complaints = || shop.log().matches("invalid annotation in a chart has no effect").count();
     shop.wait_for_pass().await;
-    shop.wait_for_log("a chart has an invalid annotation, which has no effect").await;
+    shop.wait_for_log("invalid annotation in a chart has no effect").await;
     assert_eq!(complaints(), 1, "{}", shop.log());
 
     // Mended, nothing is left of it.

@@ -116,7 +116,7 @@ async fn guard_started_after_uninstall_registers_nothing_until_note_is_removed()
     let pods = chart.start(1).await;
     eventually("the new guard leads and says so", SOON, || async {
         let log = pods[0].log();
-        if log.contains("does not register them yet") { Ok(()) } else { Err(log) }
+        if log.contains("not registering them yet") { Ok(()) } else { Err(log) }
     })
     .await;
     let registered = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";

@@ -215,7 +215,8 @@ async fn field_that_another_manager_applies_is_named_with_its_owner() {
     });
     let by = format!("{budget}?fieldManager=flux-like&force=true");
     scene.alice.apply(&by, &applied).await.done().unwrap();
-    let said = "the undeclared field /spec/maxUnavailable of field manager flux-like is in the place of /spec/minAvailable";
+    let said = "the undeclared field /spec/maxUnavailable of field manager flux-like takes the place of \
+                /spec/minAvailable";
     scene.wait_for_log(said).await;
     assert_eq!(scene.get(&budget).await["spec"]["maxUnavailable"], 3);
     assert!(!scene.log().contains("refuses to set these fields"), "{}", scene.log());
@@ -233,8 +234,8 @@ async fn element_that_another_manager_applies_is_named_with_its_owner() {
     });
     let by = format!("{service}?fieldManager=flux-like&force=true");
     scene.alice.apply(&by, &applied).await.done().unwrap();
-    let said = "the undeclared element /spec/ports/[port=81,protocol=TCP] of field manager flux-like is in the place of \
-                /spec/ports/[port=80,protocol=TCP]/name";
+    let said = "the undeclared element /spec/ports/[port=81,protocol=TCP] of field manager flux-like takes \
+                the place of /spec/ports/[port=80,protocol=TCP]/name";
     scene.wait_for_log(said).await;
 }
 

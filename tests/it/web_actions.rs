@@ -29,7 +29,7 @@ async fn exceptions_are_ordered_and_ended_by_keyboard_alone() {
     browser.wait_for("Make an exception").await;
     browser.tab_to("Continue").await;
     browser.press(ENTER).await;
-    confirm(&browser, "This object is made", "may change until").await;
+    confirm(&browser, "This object is created", "may change until").await;
     browser.tab_to("Back").await;
     browser.press(ENTER).await;
     browser.wait_for("INC-8").await;
@@ -73,9 +73,9 @@ async fn exception_that_took_the_name_of_another_is_not_ended() {
         [("token", token.as_str()), ("do", "revoke"), ("namespace", &scene.namespace), ("name", "one")];
     let ended = page.post("act", &[&form[..], &[("uid", first.as_str())]].concat()).await;
     assert_eq!(ended.status, StatusCode::NOT_FOUND, "{}", ended.text);
-    assert!(ended.text.contains("another exception has the name one"), "{}", ended.text);
+    assert!(ended.text.contains("another exception is now named one"), "{}", ended.text);
     let asked = page.get(&end).await;
-    assert!(asked.text.contains("another exception has the name one"), "{}", asked.text);
+    assert!(asked.text.contains("another exception is now named one"), "{}", asked.text);
     let unnamed = page.post("act", &form).await;
     assert!(unnamed.text.contains("nothing was ended"), "{}", unnamed.text);
     let there = scene.get(&format!("{allowances}/one")).await;

@@ -39,7 +39,7 @@ fn pages(namespace: &str, exception: &str) -> Vec<(&'static str, String, &'stati
         (
             "permission",
             format!("act?do=allow&namespace={namespace}&object=deployment/web&path=/spec&for=2h"),
-            "This object is made",
+            "This object is created",
         ),
         ("missing", "release?name=none&namespace=none".to_owned(), "Not available"),
     ]
@@ -126,7 +126,7 @@ impl Visits {
             ("releases", "2 releases"),
             (&in_east, "What happened"),
             ("exceptions", "INC-12"),
-            ("policies", "Where policies disagree"),
+            ("policies", "Conflicts between policies"),
             ("ledger", "east"),
             ("explain", "Cluster"),
             ("replay", "Cluster"),
@@ -153,7 +153,7 @@ impl Visits {
     /// What answers an order: one that is carried out, and one that is refused.
     async fn inspect_answers(&self, browser: &Browser) {
         for (page, order, words) in [
-            (&self.alice, "suspend", "Nothing of it is repaired"),
+            (&self.alice, "suspend", "Nothing in it is repaired"),
             (&self.alice, "resume", "Repairs go on"),
             (&self.nobody, "suspend", "no permission"),
         ] {

@@ -267,7 +267,7 @@ async fn shared_ledger_excludes_flags_of_clusters_and_files() {
     let file = LedgerUrl::Sqlite(folder("fleet-page").join("ledger.db"));
     Written::start(&file, "east", FOREVER).close().await;
     let ran = run(&["ui", "--no-browser", "--ledger", &file.to_string()], "");
-    ran.assert_failed(&["is a file of one guard", "name the PostgreSQL"]);
+    ran.assert_failed(&["is the file of a single guard", "use the PostgreSQL"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -297,7 +297,7 @@ async fn guard_address_in_the_environment_refuses_no_page() {
     assert_holds(&page.text("").await, &["east", "west"], &[]);
     let flag = "--server=https://localhost:9080";
     let ran = run(&[&["ui", "--no-browser", flag], &several[..]].concat(), "");
-    ran.assert_failed(&["--server is the guard of one cluster"]);
+    ran.assert_failed(&["--server is for one cluster"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -226,7 +226,7 @@ async fn session_begins_with_login_and_ends_with_logout() {
     }
     let another = Member::new(control_plane).await;
     let theirs = page.session(&another.token()).await;
-    let foreign = "not from a page of yours";
+    let foreign = "not from your page";
     assert_order_is_refused(&page, &session, "", foreign).await;
     assert_order_is_refused(&page, &session, &page.form_token(&theirs).await, foreign).await;
     let own = second.form_token(&session).await;

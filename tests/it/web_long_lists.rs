@@ -67,7 +67,7 @@ async fn objects_and_fields_beyond_a_page_have_pages_of_their_own() {
     let back = page.text(&link(&own, "All objects of the release")).await;
     assert_eq!(named(&back).len(), 100);
     let absent = page.text(&format!("{release}&object=configmap/none&in={}", scene.namespace)).await;
-    assert!(absent.contains("matches its release, or is no part of it"), "{absent}");
+    assert!(absent.contains("matches its release, or does not belong to it"), "{absent}");
 }
 
 /// Makes as many exceptions as are more than a page.

@@ -13,7 +13,7 @@ async fn no_selector_is_useless_while_releases_may_be_missing() {
     scene.policy_for_all(json!({"edits": "Deny", "releases": {"names": [RELEASE]}})).await;
     let alice = Page::open(&scene.control_plane, Identity::Alice, &[]).await;
     let whole = alice.text("policies").await;
-    assert!(whole.contains(">1</a>") && !whole.contains("What has no effect"), "{whole}");
+    assert!(whole.contains(">1</a>") && !whole.contains("Rules without effect"), "{whole}");
     let member = Member::new(&scene.control_plane).await;
     let rights = [
         "get,list,watch guardedreleases.kubemoor.dev",
@@ -25,7 +25,7 @@ async fn no_selector_is_useless_while_releases_may_be_missing() {
     let page = Page::of(&member.kubeconfig, &[]).await;
     let shown = page.text("policies").await;
     assert!(shown.contains("releases without a guard may be missing"), "{shown}");
-    assert!(!shown.contains("matches the name of no release"), "{shown}");
+    assert!(!shown.contains("does not match the name of any guarded release"), "{shown}");
     // What is known of the cluster is the present state.
     assert!(shown.contains("data-live"), "{shown}");
 }
@@ -54,7 +54,7 @@ async fn each_disagreement_of_policies_is_listed_with_the_one_that_counts() {
         if text.contains("policy=strict\">2</a>") { Ok(text) } else { Err(text) }
     })
     .await;
-    let (_, conflicts) = shown.split_once("Where policies disagree").unwrap();
+    let (_, conflicts) = shown.split_once("Conflicts between policies").unwrap();
     let lines: Vec<Vec<String>> = conflicts
         .split("<tr>")
         .skip(2)
@@ -64,7 +64,8 @@ async fn each_disagreement_of_policies_is_listed_with_the_one_that_counts() {
             texts.map(|(_, text)| text.to_owned()).filter(|text| !text.is_empty()).collect()
         })
         .collect();
-    let ignored = "an ignored field is never compared, whatever the priorities; this is so for objects that both rules select";
+    let ignored = "an ignored field is never compared, whatever the priorities; this applies to objects that \
+                   both rules select";
     let priority = "priority 5 against 0";
     assert_eq!(
         lines,

@@ -81,7 +81,7 @@ async fn assert_invalid_forms_are_refused(page: &Page, token: &str) {
 async fn assert_useless_policy_is_told(scene: &Scene, page: &Page) {
     scene.policy("open", json!({"exempt": [{"kind": "Group", "name": "system:authenticated"}]})).await;
     let told = page.text("policies").await;
-    for part in ["What has no effect", "spec.exempt[0]", "every user and every service account"] {
+    for part in ["Rules without effect", "spec.exempt[0]", "every user and every service account"] {
         assert!(told.contains(part), "{part} is not in {told}");
     }
 }

@@ -37,7 +37,7 @@ async fn pages_and_actions_work_without_any_script() {
     follow(&browser, "shop", "/data/level").await;
     follow(&browser, "Pause repairs", "The guard stops repairing").await;
     // The button that confirms is the first one after the way there.
-    follow(&browser, "Pause repairs", "Nothing of it is repaired").await;
+    follow(&browser, "Pause repairs", "Nothing in it is repaired").await;
     scene.wait_for_reason("Suspended").await;
     follow(&browser, "Back", "Resume repairs").await;
     follow(&browser, "Resume repairs", "as its policies say").await;

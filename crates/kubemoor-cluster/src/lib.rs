@@ -1,9 +1,9 @@
-//! A cluster as the guard sees it: [`client`] is how an API server is asked, and the only place that writes to one;
-//! [`mirror`] is what is kept of it in memory, fed by watches.
+//! Access to a cluster: [`client`] sends all requests to the API server and is the only module that writes to it;
+//! [`mirror`] keeps the cluster state that the guard needs in memory, updated by watches.
 
-/// The client of the API server: every request to it, and the meaning of its answers. A failed or slow API server costs
-/// an answer, never a panic. Data from the cluster is untrusted: every body has a size cap, and one bad object never
-/// ends a watch. Caches nothing of the cluster, judges no change, and puts no Secret's values into a log or an error.
+/// The API server client: sends every request and interprets the responses. A failed or slow API server causes an
+/// error, never a panic. Data from the cluster is untrusted: every body has a size limit, and one invalid object never
+/// ends a watch. Caches no objects, evaluates no changes, and puts no Secret values into a log or an error.
 pub mod client {
     pub mod access;
     pub mod allowances;
@@ -27,9 +27,9 @@ pub mod client {
     pub use watch::ObjectEvent;
 }
 
-/// The known state of a cluster, as far as verdicts and repairs need it, followed by list and watch. A failed or slow API
-/// server never costs the last good state. An object that a whole listing does not name does not exist any more. Judges
-/// no change, asks the API server only through [`client`], and puts no Secret's values into a log or an error.
+/// The cluster state that verdicts and repairs need, kept in memory by list and watch. If the API server fails or is
+/// slow, the last good state is kept. An object that is missing from a complete list is treated as deleted. Evaluates
+/// no changes, calls the API server only through [`client`], and puts no Secret values into a log or an error.
 pub mod mirror {
     mod records;
     mod reflect;

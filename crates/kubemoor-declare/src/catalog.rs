@@ -1,6 +1,6 @@
-//! The known kinds: their plural, their scope, and their types; [`core()`] has those that people put in charts, as
-//! Kubernetes itself describes them. `cargo run --example core_kinds` writes these from a server's own OpenAPI documents,
-//! in the form of [`encode`]: JSON with one kind or type a line, so that a new Kubernetes version shows as a readable diff.
+//! The known kinds with their plurals, scopes and types. [`core()`] has the built-in kinds that charts use, as
+//! Kubernetes describes them. `cargo run --example core_kinds` generates them from a server's OpenAPI documents in the
+//! format of [`encode`]: JSON with one kind or type per line, so that a new Kubernetes version gives a readable diff.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -26,14 +26,14 @@ impl Catalog {
         self.kinds.get(&(group.to_owned(), kind.to_owned()))
     }
 
-    /// The facts of the kind that a resource such as `deployments` holds.
+    /// The facts about the kind of a resource such as `deployments`.
     pub fn kind_of_resource(&self, group: &str, plural: &str) -> Option<&Arc<KindFacts>> {
         let kind = self.plurals.get(&(group.to_owned(), plural.to_owned()))?;
         self.facts(group, kind)
     }
 
-    /// The types of a kind: of exactly this version, else of the most stable other version of the same group and kind
-    /// (versions go far more often than fields move).
+    /// The types of a kind in this version, else in the most stable other version of the same group and kind (versions
+    /// disappear far more often than fields move).
     pub fn schema(&self, gvk: &Gvk) -> Option<Arc<KindSchema>> {
         let versions = self.schemas.get(&(gvk.group.clone(), gvk.kind.clone()))?;
         let exact = versions.iter().find(|(version, _)| *version == gvk.version);
@@ -86,13 +86,13 @@ pub struct KindFacts {
     pub namespaced: bool,
     /// The versions in which it is served, the preferred one first.
     pub versions: Vec<String>,
-    /// The field of the `scale` subresource's replicas; `None` without such a subresource.
+    /// The path of the replicas that the `scale` subresource sets; `None` without such a subresource.
     #[serde(rename = "replicas", default, skip_serializing_if = "Option::is_none")]
     pub scale_replicas_path: Option<Path>,
 }
 
 impl KindFacts {
-    /// The version asked for where it is served, else the preferred one.
+    /// The requested version if it is served, else the preferred one.
     pub fn served(&self, version: &str) -> Option<&str> {
         let exact = self.versions.iter().find(|served| *served == version);
         exact.or_else(|| self.versions.first()).map(String::as_str)
@@ -109,7 +109,7 @@ impl KindFacts {
         let scale = versions
             .iter()
             .find_map(|version| version.pointer("/subresources/scale/specReplicasPath")?.as_str())
-            // The API server takes no array notation in it.
+            // The API server does not accept array notation in this path.
             .map(|path| Path::from_names(path.split('.').filter(|name| !name.is_empty())));
         Some(Self {
             group: text("/spec/group")?,
@@ -126,7 +126,7 @@ static DATA: &str = include_str!("catalog/core.json");
 
 /// The built-in catalog.
 pub fn core() -> &'static Catalog {
-    // A test decodes this very text: it cannot fail at run time.
+    // A test decodes the same text, so this cannot fail at run time.
     static CORE: LazyLock<Catalog> = LazyLock::new(|| decode(DATA).unwrap_or_default());
     &CORE
 }
@@ -141,7 +141,7 @@ pub fn has_field(name: &str) -> bool {
 }
 
 impl Catalog {
-    /// The built-in catalog of the core kinds as a base to add to.
+    /// A copy of the built-in catalog of the core kinds, to add kinds to.
     pub fn with_core() -> Self {
         core().clone()
     }
@@ -153,7 +153,7 @@ struct CatalogText {
     types: Types,
 }
 
-/// Writes kinds and their types, which must lie in one arena.
+/// Encodes kinds and their types, which must share one arena.
 pub fn encode(facts: &[KindFacts], schemas: &[(Gvk, KindSchema)]) -> serde_json::Result<String> {
     let empty = Types::default();
     let types = schemas.first().map_or(&empty, |(_, schema)| &*schema.types);

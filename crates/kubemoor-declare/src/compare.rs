@@ -1,6 +1,6 @@
-//! Compares objects with their declared fields: the declared paths at which an edit changes the object or a live object is
-//! not as declared, and the parts of an object beyond them. One pass over the declared tree, in time that is linear in it
-//! and in the objects; nothing is copied and no path is built until a change is found.
+//! Compares objects with their declared fields: finds declared paths that an edit changes or at which a live object
+//! drifted, and the additions beyond the declared paths. Each is one pass over the declared tree in linear time;
+//! nothing is copied and no path is built until a change is found.
 
 use std::cmp::max;
 use std::collections::{HashMap, HashSet};
@@ -55,8 +55,8 @@ impl DeclaredFields {
         walk.found
     }
 
-    /// Settles doubts: whether values after are what `canonical` holds, the
-    /// object as the API server would hold the declared manifest.
+    /// Resolves `Doubt` by comparing new values with `canonical`, the object as the API server would store the declared
+    /// manifest.
     pub fn settler<'s>(&'s self, canonical: &'s Value) -> Settler<'s> {
         Settler { fields: self, canonical, lists: HashMap::new() }
     }
@@ -72,7 +72,7 @@ impl<'v> LiveList<'v> {
         Self { keys, items, index: ElementIndex::of_list(items, keys) }
     }
 
-    /// The place of the only element with these keys, and the element.
+    /// The position of the only element with these keys, and the element.
     pub(crate) fn only(&self, element: &Element) -> Option<(usize, &'v Value)> {
         let &[place] = self.places(element) else { return None };
         Some((place, self.items.get(place)?))
@@ -90,7 +90,7 @@ impl<'v> LiveList<'v> {
         self.index.places(element.keys.iter())
     }
 
-    /// The element as a change shows it: its keys; as a list where there are several.
+    /// The element as a [`FieldChange`] reports it: its keys, or a list of keys if there are several.
     fn shown(&self, element: &Element) -> Option<Value> {
         let keys = |item: &Value| -> Value {
             let own = self.keys.iter().filter_map(|key| Some((key.name.to_string(), item.get(&*key.name)?)));
@@ -144,7 +144,7 @@ fn is_struct(entries: &[FieldEntry]) -> bool {
     !entries.is_empty() && entries.iter().all(is_field)
 }
 
-/// Whether a change tells of an undeclared field in the place of a declared one that has no value to tell of.
+/// Whether a change reports an undeclared field in place of a declared one that has no change itself.
 pub fn is_alternative(change: &FieldChange) -> bool {
     let is_field = matches!(change.path.0.last(), Some(Segment::Field(_)));
     is_field && change.declared.is_none() && change.new.is_some() && !change.agreement.is_addition()
@@ -163,9 +163,9 @@ impl<'t> ComparisonWalk<'t> {
         Self { types: &fields.types, family: fields.family, found: Vec::new() }
     }
 
-    /// Reports that the undeclared field `other` stands in the place of a declared one, whose own changes are those
-    /// from `start` on. No API server makes that of the declared one; where there are no changes, the other field itself
-    /// is one.
+    /// Reports that the undeclared field `other` replaces a declared one, whose own changes are those from `start` on.
+    /// No API server does that, so these become `Altered` unless they are `Differs`; if there are none, `other` is
+    /// reported as the change.
     fn replaced(&mut self, start: usize, trail: &Trail<'_>, other: &str, versions: BeforeAfter<'_>) {
         let mut is_reported = false;
         for change in self.found.iter_mut().skip(start).filter(|it| it.agreement > FieldAgreement::Agrees) {
@@ -228,7 +228,7 @@ impl ComparisonWalk<'_> {
                         && let Some(other) = union.instead(entries, entry, map)
                     {
                         let before = old.and_then(Value::as_object);
-                        // Who changes what is in the way already changes nothing that is declared.
+                        // If `other` replaced it before, this edit changes nothing declared.
                         if before.is_none_or(|map| union.instead(entries, entry, map) != Some(other)) {
                             self.replaced(start, trail, other, versions.field(other));
                         }
@@ -285,7 +285,7 @@ impl ComparisonWalk<'_> {
         {
             return None;
         }
-        // The server showed this zero, so its absence is something else.
+        // The server returned this zero, so its absence means something else.
         let shown = !declared.is_null()
             && is_absent(new)
             && !is_absent(old)
@@ -337,7 +337,7 @@ impl ComparisonWalk<'_> {
         self.order_changed(&places, trail);
     }
 
-    /// The order of the declared elements that are there before and after, with their places.
+    /// Reports a changed order of the declared elements that exist before and after. `places` has their positions.
     fn order_changed(&mut self, places: &[(&Element, usize, usize)], trail: &Trail<'_>) {
         let before_ascends = places.is_sorted_by_key(|(_, before, _)| *before);
         let after_ascends = places.is_sorted_by_key(|(_, _, after)| *after);
@@ -348,7 +348,7 @@ impl ComparisonWalk<'_> {
         let after = order(places.iter().map(|(element, _, after)| (*element, *after)));
         if before != after {
             let declared = order(places.iter().enumerate().map(|(place, (element, _, _))| (*element, place)));
-            // Another order than the declared one is in doubt: appliers keep the live order of elements that they find.
+            // An order other than the declared one is `Doubt`: an apply keeps the live order of existing elements.
             let agreement = match (before_ascends, after_ascends) {
                 (true, _) => FieldAgreement::Altered,
                 (false, true) => FieldAgreement::Agrees,
@@ -452,7 +452,7 @@ impl ComparisonWalk<'_> {
 pub struct Settler<'s> {
     fields: &'s DeclaredFields,
     canonical: &'s Value,
-    /// By where the declared list is in memory, which tells it from all others.
+    /// By the address of the declared list, which is unique.
     lists: HashMap<*const Elements, (ElementIndex, LiveList<'s>)>,
 }
 
@@ -531,7 +531,7 @@ struct AdditionSearch<'t, 'v> {
 
 #[derive(Clone, Copy)]
 struct AdditionSpot<'s> {
-    /// What is declared here; none where nothing is.
+    /// The declared node here; `None` if nothing is declared.
     node: Option<&'s FieldNode>,
     field: Unnamed<'s>,
     is_member: bool,
@@ -546,7 +546,7 @@ impl DeclaredFields {
         old: Option<&'v Value>,
         new: &'v Value,
     ) -> Vec<Addition<'v>> {
-        // To a Pod the scheduler and the admission plugins of the server add.
+        // The scheduler and the server's admission plugins add fields to Pods.
         if self.family == Family::Pod {
             return Vec::new();
         }
@@ -630,7 +630,7 @@ impl<'t, 'v> AdditionSearch<'t, 'v> {
         }
     }
 
-    /// Whether a declared empty value with parts leaves its content open.
+    /// Whether the declared value is empty and granular, so that its content is open.
     fn is_open(&self, leaf: &FieldLeaf, new: &Value) -> bool {
         let of_many = match self.types.shape(leaf.ty) {
             Shape::Struct(Struct { atomic, .. }) | Shape::Map { atomic, .. } => !atomic && new.is_object(),
@@ -704,7 +704,7 @@ impl<'t, 'v> AdditionSearch<'t, 'v> {
         }
         let field = Unnamed { ty, default: None, ..above.field };
         for item in items {
-            // The API server takes no element without its keys.
+            // The API server accepts no element without its keys.
             let Some(keys) = values(item) else { continue };
             let spelled: Vec<String> = spell(&keys);
             let segment = Segment::Key(keys);
@@ -743,7 +743,7 @@ impl<'t, 'v> AdditionSearch<'t, 'v> {
             return true;
         }
         let (Some(Value::Array(old)), Value::Array(new)) = (old, new) else { return false };
-        // Each in its turn: what stays keeps its order.
+        // In sequence, because the remaining elements keep their order.
         let mut left = old.iter();
         new.len() < old.len() && new.iter().all(|item| left.any(|before| before == item))
     }

@@ -1,6 +1,6 @@
-//! Converts a manifest document to its declared fields by the rules of server-side apply: granular maps and structs by their
-//! entries, keyed lists and sets by their elements, everything else as one value. Fields that the server or its controllers
-//! own or fill in are left out. Also the document as the API server is sent it and stores it, and its digest.
+//! Converts a manifest document to its declared fields by the rules of server-side apply: granular maps and structs by
+//! their entries, keyed lists and sets by their elements, everything else as one value. Fields that the server or its
+//! controllers own or fill in are left out. Also prepares the document for the API server, and computes its digest.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ struct Declarer<'a> {
     document: &'a Value,
 }
 
-/// The declared fields of a manifest document. Helm's metadata must be in it already. Without a schema all but the
-/// metadata is untyped: maps granular, lists atomic.
+/// The declared fields of a manifest document, which must contain Helm's metadata. Without a schema everything but the
+/// metadata is untyped: maps are granular, lists atomic.
 pub fn declare(document: &Value, schema: Option<&KindSchema>) -> DeclaredFields {
     let schema = schema.unwrap_or_else(|| KindSchema::unknown());
     let walk = Declarer { types: &schema.types, document };
@@ -72,7 +72,7 @@ impl Declarer<'_> {
         let (known, ty, place) = match self.types.shape(ty) {
             Shape::Struct(shape) => match shape.field(name) {
                 Some(field) => {
-                    // The server replaces a null by the default. A default with several parts may have several owners.
+                    // The server replaces a null with the default. Parts of a granular default may have several owners.
                     let default = field.default.as_deref().filter(|it| self.types.is_one_value(field.ty, it));
                     if let (Value::Null, Some(default)) = (value, default) {
                         value = default;
@@ -166,7 +166,7 @@ pub(super) fn cut(value: &Value, depth: usize) -> Value {
     }
 }
 
-/// Whether this field of `metadata` is never decided by a manifest.
+/// Whether a manifest never declares this field of `metadata`.
 fn is_no_manifests(name: &str) -> bool {
     matches!(name, "name" | "namespace") || SERVER_METADATA.contains(&name)
 }
@@ -187,7 +187,7 @@ fn object(mut entries: Vec<FieldEntry>) -> FieldNode {
     FieldNode::Object(entries.into())
 }
 
-/// Marks fields that the server does not know, at every level: it may drop them.
+/// Marks fields at every level as unknown to the server, which may drop them.
 fn mark_unlisted(node: &mut FieldNode) {
     match node {
         FieldNode::Leaf(leaf) => leaf.place = FieldPlace::Unlisted,
@@ -196,7 +196,7 @@ fn mark_unlisted(node: &mut FieldNode) {
     }
 }
 
-/// A Secret's `data` as the server makes it of `data` and `stringData`.
+/// A Secret's `data` as the server merges it from `data` and `stringData`.
 fn secret_data(data: Option<&Value>, texts: Option<&Value>) -> Value {
     let mut merged = data.and_then(Value::as_object).cloned().unwrap_or_default();
     for (key, text) in texts.and_then(Value::as_object).into_iter().flatten() {
@@ -210,7 +210,7 @@ fn secret_data(data: Option<&Value>, texts: Option<&Value>) -> Value {
     if merged.is_empty() { Value::Object(Map::new()) } else { Value::Object(merged) }
 }
 
-/// The places of CA bundles: API group, kind, names from the root.
+/// The paths of CA bundles: API group, kind, field names from the root.
 const CA_BUNDLES: &[(&str, &str, &[&str])] = &[
     (
         "admissionregistration.k8s.io",
@@ -235,7 +235,7 @@ const CA_BUNDLES: &[(&str, &str, &[&str])] = &[
     ("apiregistration.k8s.io", "APIService", &["spec", "caBundle"]),
 ];
 
-/// The places of values that the API server derives from others where they are null or empty: API group, kind, names
+/// The paths of values that the API server derives from others if they are null or empty: API group, kind, field names
 /// from the root.
 const DERIVED: &[(&str, &str, &[&str])] = &[
     ("", "PersistentVolumeClaim", &["spec", "dataSource"]),
@@ -243,7 +243,7 @@ const DERIVED: &[(&str, &str, &[&str])] = &[
     ("batch", "Job", &["spec", "selector"]),
 ];
 
-/// The names from the root to a value, to find what is not declared.
+/// The field names from the root to a value, to find fields that are not declared.
 #[derive(Clone, Copy)]
 pub(super) struct Above<'a> {
     pub(super) above: Option<&'a Above<'a>>,
@@ -252,7 +252,7 @@ pub(super) struct Above<'a> {
 }
 
 impl Above<'_> {
-    /// Whether the names up to here are these, from the root. List elements are named `*`.
+    /// Whether the field names from the root to here are `names`. List elements are named `*`.
     pub(super) fn is(&self, names: &[&str]) -> bool {
         match names.split_last() {
             None => self.above.is_none(),
@@ -265,8 +265,8 @@ pub(super) fn is_secret(document: &Value) -> bool {
     is_kind(document, "", "Secret")
 }
 
-/// Whether another component fills in `value` at that place: `rules` under an `aggregationRule`, a CA bundle without a
-/// certificate, and an empty value that the API server derives from others.
+/// Whether another component fills in this field: `rules` beside an `aggregationRule`, a CA bundle without a
+/// certificate, or an empty value that the API server derives from others.
 pub(super) fn is_output(document: &Value, at: &Above<'_>, value: &Value) -> bool {
     let is_in = |places: &[(&str, &str, &[&str])]| {
         places.iter().any(|(group, kind, names)| is_kind(document, group, kind) && at.is(names))
@@ -323,7 +323,7 @@ fn is_placeholder(value: &Value) -> bool {
 pub const SERVER_METADATA: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
-/// The document in the version in which its kind is served; `None` for a document that is not an object.
+/// The document to apply, in the served version and without fields that others own; `None` if it is not an object.
 pub fn prepare(mut document: Value, api_version: String) -> Option<Value> {
     let fields = document.as_object_mut()?;
     fields.insert("apiVersion".to_owned(), api_version.into());
@@ -338,8 +338,8 @@ pub fn prepare(mut document: Value, api_version: String) -> Option<Value> {
     Some(document)
 }
 
-/// Replaces nulls in maps of texts, bytes and quantities by the values that the API server stores for them when they are
-/// applied (`data: {a: }`). Of a custom kind this holds for the metadata alone.
+/// Replaces nulls in maps of strings, bytes and quantities with the values that the API server stores for them on apply
+/// (`data: {a: }`). For custom kinds, it does so only in the metadata.
 pub fn fill_null_entries(document: &mut Value, schema: Option<&KindSchema>) {
     let KindSchema { types, root } = schema.unwrap_or_else(|| KindSchema::unknown());
     let is_custom = family(document) == Family::Custom;
@@ -375,13 +375,13 @@ fn fill(types: &Types, ty: TypeId, value: &mut Value, depth: usize) {
 /// The length of a digest: enough to make collisions infeasible.
 const BYTES: usize = 16;
 
-/// A digest of one manifest document. Of a Secret it must not be shown: who knows
-/// the rest of the document could guess the value.
+/// A digest of one manifest document. A Secret's digest must not be shown: anyone who knows the rest of the document
+/// could guess the value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; BYTES]);
 
 impl Digest {
-    /// The digest of a document with Helm's metadata in it; none for one that nests deeper than [`MAX_DEPTH`] levels.
+    /// The digest of a document that contains Helm's metadata; `None` if it is nested deeper than [`MAX_DEPTH`] levels.
     pub fn new(document: &Value) -> Option<Self> {
         let mut hasher = Sha256::new();
         put(document, "", 0, &mut hasher)?;
@@ -401,8 +401,8 @@ impl std::fmt::Debug for Digest {
     }
 }
 
-/// Each value as its type and length, then what it holds: no two spell the same.
-/// `of` is the name that it has in its document's first level.
+/// Hashes each value as its type, length and content, so different values give different input. `of` is the value's
+/// field name. Leaves out `metadata.namespace`.
 fn put(value: &Value, of: &str, depth: usize, hasher: &mut Sha256) -> Option<()> {
     match value {
         Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => return None,

@@ -1,8 +1,8 @@
-//! Equality of values in meaning: [`agreement`] compares a declared value with a live one, [`is_same`] compares two values
-//! that both come from the API server.
+//! Semantic equality of values: [`agreement`] compares a declared value with a live one, [`is_same`] compares two
+//! values that both come from the API server.
 //!
-//! [`FieldAgreement::Differs`] is never a guess: if only the API server can decide, the result is
-//! [`FieldAgreement::Doubt`]. Recursion ends at [`MAX_DEPTH`]: below it `agreement` doubts and `is_same` sees no difference.
+//! [`FieldAgreement::Differs`] is never a guess: if only the API server can decide, the result is `Doubt`. Recursion
+//! ends at [`MAX_DEPTH`]: below it, `agreement` returns `Doubt` and `is_same` finds no difference.
 
 use serde_json::{Map, Value};
 
@@ -17,8 +17,8 @@ mod elements;
 mod known;
 mod whole;
 
-/// Counts the work of a comparison, for the tests which check that it grows no faster than the compared values. Costs
-/// nothing outside of unit tests.
+/// Counts the steps of a comparison, for the tests which check that it takes linear time. Costs nothing outside of unit
+/// tests.
 pub(super) mod work {
     #[cfg(test)]
     thread_local! {
@@ -42,7 +42,7 @@ pub(super) mod work {
     }
 }
 
-/// Pairs of list elements up to which elements are matched by trying all.
+/// The maximum number of element pairs for matching two lists by trying all pairs.
 const MAX_PAIRS: usize = 1 << 16;
 
 /// Whether a live value is the declared one. Ordered from good to bad.
@@ -50,16 +50,16 @@ const MAX_PAIRS: usize = 1 << 16;
 #[serde(rename_all = "kebab-case")]
 pub enum FieldAgreement {
     Agrees,
-    /// It may be: only the API server knows how it spells the declared value.
+    /// It may agree: only the API server knows how it stores the declared value.
     Doubt,
-    /// It is not: something was added to it, moved in it or filled into it that
-    /// no API server adds. A mutating webhook may have, of what Helm sent.
+    /// It differs: something was added, moved or filled in that no API server adds. A mutating webhook may have changed
+    /// what Helm sent.
     Altered,
-    /// It is not: something declared is not there. A server drops fields that its feature gates switch off.
+    /// It differs: something declared is absent. A server drops fields whose feature gate is off.
     Missing,
     /// Nothing is declared there, and a policy seals the place. Used for additions only.
     Added,
-    /// As [`Self::Added`], within a value that a webhook or the server added: the previous value is unknown.
+    /// Like [`Self::Added`], within a value that a webhook or the server added: the previous value is unknown.
     Within,
     Differs,
 }
@@ -72,10 +72,10 @@ impl FieldAgreement {
 
 /// Compares a declared value of type `ty` with the live one; `None` where the live object has none.
 ///
-/// A declared null means absence, and also accepts the server's default. In custom kinds, and in place of
-/// granular maps and structs, a null declares nothing. Zero and empty values agree with absence where the API
-/// server leaves them out, and are in doubt where it may have filled them. Undeclared live keys inside one
-/// declared value agree when they are defaults, differ in free maps, and are in doubt otherwise.
+/// A declared null means absence, and also accepts the server's default. In custom kinds, and in place of granular maps
+/// and structs, a null declares nothing. Zero and empty values agree with absence if the API server omits them, and
+/// give `Doubt` if it may have filled them. Undeclared live keys within one declared value agree if they are defaults,
+/// differ in free maps, and give `Doubt` or `Altered` otherwise.
 pub fn agreement(
     types: &Types,
     ty: TypeId,
@@ -92,9 +92,9 @@ pub fn agreement(
     }
 }
 
-/// Whether two values, both as the API server returned them, mean the same. Null, empty lists and empty maps mean
-/// absence, because clients that know a kind's types leave them out. An empty struct does not (`emptyDir: {}`,
-/// `podSelector: {}`), nor does zero: the server shows a zero only where it matters. Null bytes become empty ones.
+/// Whether two values, both as the API server returned them, are equivalent. Null, empty lists and empty maps equal
+/// absence, because clients that know a kind's types omit them. An empty struct does not (`emptyDir: {}`,
+/// `podSelector: {}`), nor does zero: the server returns a zero only if it matters. Null bytes equal empty ones.
 pub fn is_same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>) -> bool {
     same(types, ty, a, b, 0)
 }
@@ -125,7 +125,7 @@ pub fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// The value of a key in an element: its own, else the default. An empty text is absence where there is a default.
+/// The value of a key in an element: its own, else the default. An empty string counts as absent if there is a default.
 pub(super) fn key_value<'a>(element: &'a Value, key: &'a ListKey) -> Option<&'a Value> {
     match element.get(&*key.name) {
         Some(Value::Null) | None => key.default.as_deref(),
@@ -201,7 +201,7 @@ fn held<'v>(shape: &Shape, value: Option<&'v Value>) -> Option<&'v Value> {
     }
 }
 
-/// Whether a value is more than absence.
+/// Whether a value differs from absence.
 fn counts(shape: &Shape, value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -220,18 +220,18 @@ pub(super) fn member(shape: &Shape, name: &str) -> TypeId {
     }
 }
 
-/// Whether the elements mean the same pair by pair, up to the end of the shorter list.
+/// Whether the elements are equivalent pair by pair, up to the end of the shorter list.
 fn in_step(types: &Types, item: TypeId, a: &[Value], b: &[Value], depth: usize) -> bool {
     a.iter().zip(b).all(|(a, b)| same(types, item, Some(a), Some(b), depth))
 }
 
-/// Whether each of the first elements means the same as one of the others.
+/// Whether each of `elements` is equivalent to one of `others`.
 fn are_within(types: &Types, item: TypeId, elements: &[Value], others: &[Value], depth: usize) -> bool {
     let others = Alike::at(types, item, others, depth);
     elements.iter().all(|element| others.find(element).is_some())
 }
 
-/// Whether two elements of a list have the same keys: then their order has a meaning.
+/// Whether two elements of a list have the same keys, so that their order matters.
 fn has_doubled_keys(kind: &ListKind, items: &[Value]) -> bool {
     let ListKind::Map(keys) = kind else { return false };
     let index = ElementIndex::of_list(items, keys);
@@ -246,10 +246,10 @@ fn has_doubled_keys(kind: &ListKind, items: &[Value]) -> bool {
 pub enum FieldPlace {
     /// A field of a struct: the server may leave out zero values and fill in defaults.
     Field,
-    /// A field of a template that the server stores unchanged: the defaults are set in the objects made from
-    /// it, as in the jobs of a CronJob.
+    /// A field of a template that the server stores unchanged: the defaults are set in the objects created from it,
+    /// such as the Jobs of a CronJob.
     Template,
-    /// An entry of a free map: kept as it is.
+    /// An entry of a map with arbitrary keys, stored as it is.
     Entry,
     /// A field that the schema does not list: the server may drop it.
     Unlisted,
@@ -262,7 +262,7 @@ pub enum Family {
     Rights,
     /// Kubernetes' own Pod, to which admission plugins add.
     Pod,
-    /// Kubernetes' own: what is added is in a table.
+    /// Another built-in kind: a table lists the possible additions.
     Core,
     /// A custom kind: additions follow its schema and the webhooks of its operator.
     #[default]
@@ -275,10 +275,9 @@ pub struct Spot<'a> {
     pub name: &'a str,
     pub place: FieldPlace,
     pub family: Family,
-    /// The name of the enclosing field, as far as that is a part of the same declared value; for list
-    /// elements the list's name.
+    /// The name of the enclosing field, if it is a part of the same declared value; for list elements, the list's name.
     within: &'a str,
-    /// The name of the field that holds it, where it is a declared value of its own.
+    /// The name of the parent field, if this is a declared value of its own.
     above: &'a str,
 }
 
@@ -291,7 +290,7 @@ impl<'a> Spot<'a> {
         Self { above, ..self }
     }
 
-    /// The name by which its fields know it.
+    /// The enclosing name for its parts.
     fn holder(self) -> &'a str {
         if self.name.is_empty() { self.within } else { self.name }
     }
@@ -306,7 +305,7 @@ pub fn is_same_scalar(kind: ScalarType, a: &Value, b: &Value) -> bool {
         return true;
     }
     match kind {
-        // Most keys are texts, and most are compared with another element's.
+        // Most values are list keys: strings that are compared with another element's.
         ScalarType::Plain | ScalarType::Text | ScalarType::IntOrString if a.is_string() && b.is_string() => {
             false
         }
@@ -360,7 +359,7 @@ fn same_number(a: &Value, b: &Value) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(i128);
 
-/// More significant digits than a u128 holds together with every suffix.
+/// The maximum number of significant digits: with every suffix, these fit into a u128.
 const MAX_DIGITS: usize = 19;
 
 /// 2^63 - 1 in billionths: Kubernetes caps every quantity there.

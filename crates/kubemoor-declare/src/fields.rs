@@ -32,12 +32,12 @@ pub struct FieldChange {
     /// The value before; `None` if it was absent or is unknown.
     pub old: Option<Value>,
     pub new: Option<Value>,
-    /// Whether the value after is the declared one.
+    /// Whether the new value is the declared one.
     pub agreement: FieldAgreement,
 }
 
 impl FieldChange {
-    /// Whether a declared list element is there more than once.
+    /// Whether a declared list element occurs more than once.
     pub fn is_doubled(&self) -> bool {
         matches!(self.path.0.last(), Some(Segment::Key(_))) && matches!(self.new, Some(Value::Array(_)))
     }
@@ -68,9 +68,9 @@ pub(super) struct FieldEntry {
 
 #[derive(Clone, PartialEq)]
 pub(super) struct Elements {
-    /// The type of the list: its keys are there.
+    /// The type of the list, which has the keys.
     pub(super) list: TypeId,
-    /// Whether the order of the declared elements counts.
+    /// Whether the order of the declared elements matters.
     pub(super) ordered: bool,
     pub(super) items: Box<[Element]>,
 }
@@ -89,7 +89,7 @@ pub(super) struct Set {
 }
 
 impl DeclaredFields {
-    /// Whether they belong to a kind that grants rights: the server stores these as sent, and nothing completes them.
+    /// Whether the kind grants rights (RBAC): the server stores such objects as sent and completes nothing.
     pub fn grant_rights(&self) -> bool {
         self.family == Family::Rights
     }
@@ -112,8 +112,8 @@ impl DeclaredFields {
         found
     }
 
-    /// The declared paths of empty maps and structs to which server-side apply merges what others set: they declare no
-    /// more than their own existence.
+    /// The declared paths of empty maps and structs that server-side apply merges with the fields of other managers:
+    /// they declare only their own existence.
     pub fn granular_empties(&self) -> Vec<Path> {
         let mut found = Vec::new();
         self.root.each_value(&self.types, &Trail::ROOT, &mut |trail, ty, value| {
@@ -138,7 +138,7 @@ impl DeclaredFields {
         path.iter().try_fold(&self.root, |node, name| node.entry(name))
     }
 
-    /// The declared entries of the map at a path of plain field names, as of `["metadata", "labels"]`.
+    /// The declared entries of the map at a path of plain field names, such as `["metadata", "labels"]`.
     pub fn entries(&self, path: &[&str]) -> Vec<(&str, Value)> {
         let Some(FieldNode::Object(entries)) = self.named(path) else { return Vec::new() };
         entries.iter().filter_map(|entry| Some((&*entry.name, entry.node.leaf()?))).collect()
@@ -254,7 +254,7 @@ impl Elements {
     }
 }
 
-/// The memory that a value takes beside itself, about, in bytes.
+/// The approximate memory of a value in bytes, without the size of `Value` itself.
 pub fn weight(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -282,9 +282,9 @@ impl fmt::Debug for FieldChange {
     }
 }
 
-/// The elements of some declarations, and of one object, that share their merge key with another one.
+/// The list elements of declarations and of one live object that share their merge key with another element.
 pub struct AmbiguousElements<'v> {
-    /// The lists with such elements, and these elements by the merge key alone.
+    /// The paths of lists with such elements, and of these elements by the merge key alone.
     declared: HashSet<String>,
     live: PathLookup<'v>,
 }
@@ -305,7 +305,7 @@ impl<'v> AmbiguousElements<'v> {
         Self { declared: found, live: PathLookup::new(live) }
     }
 
-    /// Whether the place is in or below such an element, or is a list that declares one.
+    /// Whether the path is at or below such an element, or is a list that declares one.
     pub fn cover(&mut self, path: &Path) -> bool {
         if self.declared.contains(&path.to_string()) {
             return true;
@@ -349,7 +349,7 @@ impl RepeatedKeys<'_> {
         }
     }
 
-    /// Notes the merge keys that occur more than once in a list, and the list itself.
+    /// Records the merge keys that occur more than once in a list, and the list itself.
     fn list<'v>(&mut self, keys: &[ListKey], own: impl Iterator<Item = &'v Value>, trail: &Trail<'_>) {
         let mut counts: HashMap<String, (&Value, usize)> = HashMap::new();
         for value in own {

@@ -1,8 +1,8 @@
-//! The declarations of a manifest: their paths, and the rules for comparing them with live values.
+//! The fields that a manifest declares, and the rules for comparing them with live values.
 //!
-//! [`declare::declare`] turns one manifest document into [`fields::DeclaredFields`]; [`fields::DeclaredFields::changed`]
-//! and [`fields::DeclaredFields::drift`] compare objects with them. Types come from [`catalog::Catalog`]. Pure and total:
-//! any JSON gives an answer, nothing below [`schema::MAX_DEPTH`] levels is visited, and a doubt is reported as a doubt.
+//! [`declare::declare`] turns one manifest document into [`fields::DeclaredFields`];
+//! [`fields::DeclaredFields::changed`] and [`fields::DeclaredFields::drift`] compare objects with them. Types come from
+//! [`catalog::Catalog`]. All functions are pure, accept any JSON and visit nothing below [`schema::MAX_DEPTH`] levels.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod restore;

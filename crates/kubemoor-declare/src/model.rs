@@ -1,4 +1,4 @@
-//! The nouns that every other module speaks in: which object, which release, who, and what was done. Plain values.
+//! Plain values that every other module uses: objects, releases, users and operations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +11,8 @@ use smol_str::SmolStr;
 
 pub mod text;
 
-/// Which build of the program this is. Commit and compiler are what the build put into the environment (`Makefile`,
-/// `deploy/image/build`): a build script would ask a repository that `cargo install` does not have.
+/// The build of this program. `Makefile` and `deploy/image/build` pass commit and compiler as environment variables; a
+/// build script would need the Git repository, which `cargo install` does not have.
 pub mod build {
     pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -25,7 +25,7 @@ pub mod build {
     }
 }
 
-/// The field manager of the arbiter's dry runs. A dry run under this name stores nothing and is never judged.
+/// The field manager of the arbiter's dry runs. The webhook does not judge a dry run under this name.
 pub const PROBE_MANAGER: &str = "kubemoor-probe";
 
 /// Helm's label on every object that it writes, and its value.
@@ -37,14 +37,14 @@ pub const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 /// Helm's annotation that names the namespace of that release.
 pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
-/// The fields by which Helm and the guard know an object's release.
+/// The fields that tell Helm and the guard to which release an object belongs.
 pub const HELM_MARKS: [[&str; 3]; 3] = [
     ["metadata", "labels", MANAGED_BY.0],
     ["metadata", "annotations", RELEASE_NAME],
     ["metadata", "annotations", RELEASE_NAMESPACE],
 ];
 
-/// The annotations by which KEDA stops to scale a workload: at all, at a number of replicas, down, or up.
+/// The annotations that pause KEDA's scaling of a workload: entirely, at a fixed number of replicas, down, or up.
 pub const PAUSED: &str = "autoscaling.keda.sh/paused";
 pub const PAUSED_REPLICAS: &str = "autoscaling.keda.sh/paused-replicas";
 pub const PAUSED_SCALE_IN: &str = "autoscaling.keda.sh/paused-scale-in";
@@ -53,10 +53,10 @@ pub const PAUSED_SCALE_OUT: &str = "autoscaling.keda.sh/paused-scale-out";
 /// Helm's annotation that keeps an object when its release drops it.
 pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
-/// The annotation that names what may be changed locally: paths separated by commas, `*` or `delete`.
+/// The annotation that lists the allowed changes of an object: paths separated by commas, `*` or `delete`.
 pub const ALLOW: &str = "kubemoor.dev/allow";
 
-/// The annotation that says until when (RFC 3339).
+/// The annotation with the time until which they are allowed (RFC 3339).
 pub const ALLOW_UNTIL: &str = "kubemoor.dev/allow-until";
 
 pub const ALLOW_REASON: &str = "kubemoor.dev/allow-reason";
@@ -69,24 +69,22 @@ pub struct Gvk {
     pub kind: String,
 }
 
-/// What names one object in a cluster. The version is no part of it: Helm and
-/// the API server hold the same object under every version of its group.
+/// Identifies an object in a cluster, without the API version: all versions of a group serve
+/// the same object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct ObjectId {
     /// The API group; empty for the core group.
     pub group: SmolStr,
     /// The kind, such as `Deployment`.
     pub kind: SmolStr,
-    /// The namespace; `None` for cluster-scoped objects.
+    /// The namespace; null for cluster-scoped objects.
     pub namespace: Option<SmolStr>,
     /// The name.
     pub name: SmolStr,
 }
 
-/// What names one release, as `meta.helm.sh/*` annotations do: the namespace that
-/// it was installed into, and its name. Of records it is the namespace that
-/// holds them, and the name of the release: the same, but where a policy trusts
-/// another namespace with them.
+/// Identifies a release by its namespace and name, as the `meta.helm.sh/*` annotations do. For a
+/// record, the namespace is the one that stores it, which differs only if a policy allows that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub struct ReleaseId {
     /// The release's namespace.
@@ -95,7 +93,7 @@ pub struct ReleaseId {
     pub name: SmolStr,
 }
 
-/// The user who asks, as the API server authenticated them.
+/// The user who sent a request, as the API server authenticated them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "UserInfo")]
 pub struct Actor {
@@ -103,11 +101,11 @@ pub struct Actor {
     pub groups: Vec<String>,
     /// The user's uid; empty without one.
     pub uid: String,
-    /// The authenticator's extra attributes, such as the scopes of a token: part of every check of this user's rights.
+    /// The authenticator's extra attributes, such as a token's scopes. Every access check for this user needs them.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// A user as the API server writes them. Lists may be null, as Go writes empty ones.
+/// A user as the API server serializes them. Lists may be null, because Go serializes nil slices as null.
 #[derive(Deserialize)]
 struct UserInfo {
     username: Option<String>,
@@ -128,15 +126,15 @@ impl From<UserInfo> for Actor {
     }
 }
 
-/// What an edit does to its object.
+/// The operation of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// The object comes into being.
+    /// The object is created.
     Create,
     /// The object is changed.
     Update,
-    /// The object is removed.
+    /// The object is deleted.
     Delete,
 }
 
@@ -145,9 +143,9 @@ pub enum Operation {
 pub struct Autoscaler {
     pub minimum: i32,
     pub maximum: i32,
-    /// Whether KEDA made the autoscaler: its operator scales an idle workload to zero and back, below the minimum.
+    /// Whether KEDA created the autoscaler: its operator scales an idle workload to zero, below the minimum, and back.
     pub by_keda: bool,
-    /// The releases that declare the autoscaler, or what made it.
+    /// The releases that declare the autoscaler, or the object that it was created from.
     pub declared_by: Vec<ReleaseId>,
 }
 
@@ -195,10 +193,10 @@ pub enum DriftMode {
     Repair,
 }
 
-/// One field at fault in a refusal.
+/// One field that the API server rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// The reason word, such as `FieldValueInvalid`.
+    /// The machine-readable reason, such as `FieldValueInvalid`.
     pub reason: String,
     pub field: String,
     /// The API server's message. Withheld where it could quote a Secret.
@@ -219,21 +217,21 @@ impl Operation {
 }
 
 impl Autoscaler {
-    /// Whether the autoscaler sets this count. KEDA scales an idle workload to zero.
+    /// Whether the autoscaler may set this number of replicas. KEDA also scales an idle workload to zero.
     pub fn sets(&self, replicas: i64) -> bool {
         let minimum = if self.by_keda { 0 } else { self.minimum };
         (i64::from(minimum)..=i64::from(self.maximum)).contains(&replicas)
     }
 
-    /// Whether the autoscaler moves a workload with this many replicas into its range without a metric. It
-    /// treats a workload with zero replicas as switched off, and does nothing.
+    /// Whether the autoscaler moves a workload with this many replicas into its range even without a metric. Zero
+    /// replicas disable an autoscaler whose range excludes zero.
     pub fn brings_in(&self, replicas: i64) -> bool {
         replicas != 0 || self.sets(0)
     }
 }
 
 impl Gvk {
-    /// Splits `apiVersion` (`v1`, `apps/v1`) and takes `kind` along.
+    /// Splits `apiVersion` (`v1`, `apps/v1`) into group and version.
     pub fn from_api_version(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         Self { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() }
@@ -271,12 +269,12 @@ impl ObjectId {
 }
 
 impl ReleaseId {
-    /// The release that Helm's annotations name, if they name one: `text` gives the value of an annotation.
+    /// The release that Helm's annotations name, if any; `text` returns the value of an annotation.
     pub fn from_annotations(text: impl Fn(&str) -> Option<String>) -> Option<Self> {
         Some(Self { namespace: text(RELEASE_NAMESPACE)?.into(), name: text(RELEASE_NAME)?.into() })
     }
 
-    /// The same of an object as JSON.
+    /// Like [`Self::from_annotations`], for an object as JSON.
     pub fn named_by(object: &Value) -> Option<Self> {
         let annotations = object.get("metadata")?.get("annotations")?;
         Self::from_annotations(|key| annotations.get(key)?.as_str().map(str::to_owned))
@@ -307,7 +305,7 @@ pub fn is_dns_label(text: &str) -> bool {
         && text.bytes().next_back().is_some_and(inner)
 }
 
-/// `KIND/NAME` or `KIND.GROUP/NAME`, the kind in any case, as its plural or by a short name.
+/// `KIND/NAME` or `KIND.GROUP/NAME`. The kind may be in any case, a plural or a short name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedObject {
     pub kind: String,
@@ -319,7 +317,7 @@ impl FromStr for NamedObject {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let form = "an object is KIND/NAME, such as deployment/web, or KIND.GROUP/NAME";
+        let form = "an object must be KIND/NAME, such as deployment/web, or KIND.GROUP/NAME";
         let (kind, name) = text.split_once('/').ok_or(form)?;
         let (kind, group) = match kind.split_once('.') {
             Some((kind, group)) => (kind, Some(group.to_owned())),
@@ -349,17 +347,17 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Of a collection in which so many values are left alone.
+    /// A sweep of a collection that is never due below `least` values.
     pub const fn above(least: usize) -> Self {
         Self { least, at: least }
     }
 
-    /// Whether a collection of so many values is to be searched before another one comes in.
+    /// Whether to sweep a collection of `values` values before another one is added.
     pub fn is_due(&self, values: usize) -> bool {
         values >= self.at
     }
 
-    /// Records that it was searched, and so many values are left.
+    /// Records that a sweep left `values` values.
     pub fn note_left(&mut self, values: usize) {
         self.at = self.least.max(values.saturating_mul(2));
     }

@@ -1,10 +1,10 @@
-//! From OpenAPI documents and CustomResourceDefinitions to types: [`Reduction`] for the documents of a server, which share
-//! definitions; [`from_crd`] for one custom kind; [`facts`] for what paths say of kinds.
+//! Reads types from OpenAPI documents and CustomResourceDefinitions: [`Reduction`] from a server's documents, which
+//! share definitions, [`from_crd`] from one CustomResourceDefinition, and [`facts`] from the paths of a document.
 //!
-//! Total on any document: references are followed by a work list, so circles and long chains cost no stack, and documents
-//! nested too deeply are refused. What is read: types and formats, `x-kubernetes-list-type`, `-list-map-keys`,
-//! `-map-type`, `-int-or-string`, `-preserve-unknown-fields`, and for servers that know no list types yet
-//! `-patch-merge-key` and `-patch-strategy`, with the meaning that server-side apply gives them.
+//! Any document is safe: references are followed with a work list, so cycles and long chains use no stack, and
+//! documents nested too deeply are rejected. Supported are types and formats, `x-kubernetes-list-type`,
+//! `-list-map-keys`, `-map-type`, `-int-or-string`, `-preserve-unknown-fields`, and, for servers without list types,
+//! `-patch-merge-key` and `-patch-strategy`, interpreted as server-side apply does.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +31,7 @@ pub enum SchemaError {
     Document(#[source] serde_json::Error),
     #[error("cannot read the CustomResourceDefinition {name:?}: {problem}")]
     Definition {
-        /// Its name, as far as it has one.
+        /// The definition's name; empty if it has none.
         name: String,
         problem: String,
     },
@@ -68,7 +68,7 @@ pub fn from_crd(crd: &Value) -> Result<Vec<(Gvk, KindSchema)>, SchemaError> {
     Ok(found)
 }
 
-/// An OpenAPI document: version 2 has its definitions at the top, version 3 among its components.
+/// An OpenAPI document: version 2 has its definitions at the top level, version 3 under `components`.
 #[derive(Deserialize)]
 struct DefinitionsDocument {
     #[serde(default)]
@@ -83,8 +83,7 @@ struct Components {
     schemas: BTreeMap<String, SchemaNode>,
 }
 
-/// One schema. DeclaredFields of another type than expected read as absent: aggregated
-/// API servers publish what they like.
+/// One schema. A string field of another type counts as absent: aggregated API servers may publish anything.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct SchemaNode {
@@ -121,7 +120,7 @@ struct SchemaNode {
     kinds: Option<Vec<OpenApiKind>>,
 }
 
-/// A group, version and kind as documents spell it.
+/// An entry of `x-kubernetes-group-version-kind`.
 #[derive(Deserialize)]
 struct OpenApiKind {
     #[serde(default)]
@@ -130,7 +129,7 @@ struct OpenApiKind {
     kind: String,
 }
 
-/// A schema, or `true` for any and `false` for none.
+/// A schema, or `true` for any value and `false` for none.
 enum OrFlag {
     Flag(bool),
     SchemaNode(Box<SchemaNode>),
@@ -155,7 +154,7 @@ impl<'de> Deserialize<'de> for OrFlag {
                 Ok(OrFlag::SchemaNode(Box::new(node)))
             }
 
-            // A schema per position: nothing that Kubernetes knows.
+            // One schema per position: Kubernetes does not use this.
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<OrFlag, A::Error> {
                 while items.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(OrFlag::Flag(true))
@@ -172,19 +171,19 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D:
     })
 }
 
-/// The prefixes of Kubernetes' own definitions. They state an empty default for each field that is not a
-/// pointer, whether the server shows it or not.
+/// The prefixes of Kubernetes' own definitions, which state an empty default for every non-pointer field, whether the
+/// server returns it or not.
 const OWN: [&str; 4] =
     ["io.k8s.api.", "io.k8s.apimachinery.", "io.k8s.apiextensions-apiserver.", "io.k8s.kube-aggregator."];
 
-/// Types gathered from documents.
+/// Collects types from documents.
 #[derive(Default)]
 pub struct Reduction {
     builder: TypeBuilder,
     named: HashMap<String, TypeId>,
-    /// Definitions that are referred to but not reduced yet.
+    /// Referenced definitions that are not reduced yet.
     waiting: Vec<String>,
-    /// Types that are another type, perhaps with another atomicity.
+    /// Types that are aliases of another type, possibly with another atomicity.
     copies: HashMap<TypeId, (TypeId, Option<bool>)>,
     kinds: Vec<(Gvk, TypeId)>,
     /// Whether structs keep fields that they do not list.
@@ -282,7 +281,7 @@ impl Reduction {
         }
     }
 
-    /// The shape that a copied type has in the end; untyped for a circle.
+    /// The shape that an alias resolves to; untyped for a cycle.
     fn original(&self, copy: TypeId) -> Shape {
         let (mut at, mut wanted) = (copy, None);
         for _ in 0..=self.copies.len() {
@@ -376,7 +375,7 @@ impl Reduction {
             .into_iter()
             .map(|key| {
                 let stated = properties.and_then(|p| p.get(key)).and_then(|p| telling(p.default.as_ref()));
-                // Documents of version 2 state no default; ports rest on this one.
+                // Documents of version 2 state no defaults, but the keys of ports depend on this one.
                 let default = stated.or_else(|| (key == "protocol").then(|| Box::new(Value::from("TCP"))));
                 ListKey { name: self.builder.name(key), default }
             })
@@ -393,7 +392,7 @@ fn referred(node: &SchemaNode) -> Option<&str> {
     own.and_then(|reference| reference.rsplit('/').next())
 }
 
-/// Whether the schema says that the value is atomic or has parts.
+/// Whether the schema declares its value atomic or granular; `None` if neither.
 fn atomic(node: &SchemaNode) -> Option<bool> {
     match node.map_type.as_deref() {
         Some("atomic") => Some(true),
@@ -411,7 +410,7 @@ fn scalar(node: &SchemaNode, name: Option<&str>) -> Option<ScalarType> {
         return Some(ScalarType::IntOrString);
     }
     if node.int_or_string == Some(true) {
-        // Custom kinds know quantities only by the pattern that the usual generator writes for them.
+        // In custom kinds, only the pattern that the usual generator writes identifies a quantity.
         let quantity = node.pattern.as_deref().is_some_and(|pattern| pattern.contains("[KMGTPE]i"));
         return Some(if quantity { ScalarType::Quantity } else { ScalarType::IntOrString });
     }
@@ -424,7 +423,7 @@ fn scalar(node: &SchemaNode, name: Option<&str>) -> Option<ScalarType> {
     }
 }
 
-/// A default that says more than that absence is emptiness.
+/// A default that is neither empty nor zero.
 fn telling(default: Option<&Value>) -> Option<Box<Value>> {
     default.filter(|value| !equality::is_empty(value) && !equality::is_zero(value)).cloned().map(Box::new)
 }

@@ -1,5 +1,5 @@
-//! The text of a JSON value, parsed no further than it is asked for. What lies below the parsed levels is checked to be JSON
-//! and stays text, so reading an excerpt never recurses with its nesting.
+//! JSON values that are parsed lazily, level by level. Everything below the parsed levels is validated as JSON but
+//! stays text, so parsing an excerpt never recurses with its nesting.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,33 +10,33 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The levels of an object that are parsed with the text around it: its fields, and theirs.
+/// The number of levels that are parsed at first: an object's fields, and their fields.
 const OBJECT: usize = 2;
 
 #[derive(Clone, Serialize)]
 #[serde(untagged)]
 pub enum Excerpt<'a> {
     Text(&'a RawValue),
-    /// Of a name that occurs twice, the last value counts.
+    /// If a name occurs twice, the last value wins.
     Map(BTreeMap<String, Self>),
     List(Vec<Self>),
     Scalar(Value),
 }
 
 impl<'a> Excerpt<'a> {
-    /// The value with this text; `None` where it is no JSON.
+    /// The value with this text; `None` if it is not JSON.
     pub fn new(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// The value with its parts, if it has some; `None` where it cannot be read.
+    /// The value with its next level parsed; `None` if it cannot be parsed.
     pub(super) fn open(&self) -> Option<Cow<'_, Self>> {
         let Self::Text(text) = self else { return Some(Cow::Borrowed(self)) };
         let mut parser = serde_json::Deserializer::from_str(text.get());
         Levels(1).deserialize(&mut parser).map(Cow::Owned).ok()
     }
 
-    /// All of it; `None` where it cannot be read, or is nested deeper than 127 levels.
+    /// The whole value; `None` if it cannot be parsed or is nested deeper than 127 levels.
     pub fn value(&self) -> Option<Value> {
         match self {
             Self::Text(text) => serde_json::from_str(text.get()).ok(),
@@ -53,7 +53,7 @@ impl<'a> Excerpt<'a> {
         }
     }
 
-    /// The items of a list; `None` of anything else.
+    /// The items of a list; `None` for anything else.
     pub fn items(&self) -> Option<Vec<Self>> {
         match self.open()?.into_owned() {
             Self::List(items) => Some(items),
@@ -61,7 +61,7 @@ impl<'a> Excerpt<'a> {
         }
     }
 
-    /// The texts of these names in the map at `path`; `None` where there is no map, and for values that are not texts.
+    /// The strings with these names in the map at `path`; `None` for values that are missing or not strings.
     pub fn texts<const N: usize>(&self, path: &[&str], names: [&str; N]) -> [Option<String>; N] {
         let map = self.at(path);
         let map = map.as_ref().and_then(Self::open);
@@ -71,7 +71,7 @@ impl<'a> Excerpt<'a> {
         })
     }
 
-    /// Whether both are spelled alike, but for what stands between the parts that are parsed.
+    /// Whether both have the same text, ignoring whitespace and field order at the parsed levels.
     pub(super) fn is_same_text(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Text(own), Self::Text(other)) => own.get() == other.get(),
@@ -103,7 +103,7 @@ impl fmt::Debug for Excerpt<'_> {
     }
 }
 
-/// Parses so many levels.
+/// Parses this many levels.
 #[derive(Clone, Copy)]
 struct Levels(usize);
 

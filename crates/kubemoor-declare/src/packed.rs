@@ -1,5 +1,5 @@
-//! Declared fields at rest: the compressed document that they come from, and a cache of those that were read from it.
-//! What is read from a document is what [`declare`] made of it first. A document is never shown: it may be a Secret.
+//! Declared fields stored as the compressed document that they come from, and a cache of unpacked ones. Unpacking a
+//! document gives the same fields that [`declare`] returned for it. A document is never shown: it may be a Secret.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -16,18 +16,18 @@ use super::declare::declare;
 use super::fields::DeclaredFields;
 use super::schema::{KindSchema, TypeId, Types, is_deeper};
 
-/// Fields that take more than this are kept as they are: to read them again would cost a verdict a millisecond.
+/// Larger fields are not packed, because unpacking them would cost a verdict a millisecond.
 pub const HEAVY: usize = 256 << 10;
 
 pub const CACHE: u64 = 8 << 20;
 
-/// What an entry of the cache takes beside the fields, about, in bytes.
+/// The approximate memory of a cache entry in bytes, without its fields.
 const ENTRY: usize = 256;
 
-/// Levels of nesting that a parser of JSON takes whole.
+/// The nesting depth that every JSON parser accepts; deeper documents are not packed.
 const DEPTH: usize = 100;
 
-/// The declared fields of one document, cached or to be read.
+/// The declared fields of one document, in memory or packed.
 #[derive(Clone)]
 pub enum PackedFields {
     Whole(Arc<DeclaredFields>),
@@ -35,7 +35,7 @@ pub enum PackedFields {
 }
 
 pub struct PackedDocument {
-    /// Its number among all of the cache.
+    /// Its key in the cache.
     number: u64,
     text: Compressed,
     /// The schema of its kind at the time of packing.
@@ -43,7 +43,7 @@ pub struct PackedDocument {
     cache: Arc<FieldsCache>,
 }
 
-/// The fields that were read from documents, within a memory limit.
+/// A cache of unpacked fields with a memory limit.
 pub struct FieldsCache {
     fields: Cache<u64, Arc<DeclaredFields>>,
     packed: AtomicU64,
@@ -52,8 +52,7 @@ pub struct FieldsCache {
 }
 
 impl PackedFields {
-    /// The fields that `document` declares by this schema. They are kept as they are where the document would take long
-    /// to read.
+    /// Packs the fields that `document` declares by this schema, unless the document would take long to unpack.
     pub fn new(
         document: &Value,
         fields: DeclaredFields,
@@ -84,7 +83,7 @@ impl PackedFields {
         }
     }
 
-    /// Whether both have the same types: then the same document declares the same fields.
+    /// Whether both have the same types, so that equal documents declare equal fields.
     pub fn is_typed_as(&self, other: &Self) -> bool {
         let ((types, root), (others, other)) = (self.types(), other.types());
         root == other && Arc::ptr_eq(types, others)
@@ -111,13 +110,13 @@ impl PackedFields {
 impl PackedDocument {
     fn fields(&self) -> Arc<DeclaredFields> {
         self.cache.asked.fetch_add(1, Ordering::Relaxed);
-        // Cheaper than `get_with`, which takes memory for the key first.
+        // Cheaper than `get_with`, which first allocates the key.
         if let Some(fields) = self.cache.fields.get(&self.number) {
             return fields;
         }
         self.cache.fields.get_with(self.number, || {
             self.cache.read.fetch_add(1, Ordering::Relaxed);
-            // It was compressed here, so it can be read. An empty document would declare nothing.
+            // It was compressed here, so it can be unpacked. An empty document would declare nothing.
             let document = self.text.read().ok().and_then(|text| serde_json::from_slice(&text).ok());
             Arc::new(declare(&document.unwrap_or_default(), self.schema.as_deref()))
         })
@@ -142,7 +141,7 @@ impl FieldsCache {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// The number of documents that were read for them.
+    /// The number of documents that were unpacked for them.
     pub fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }

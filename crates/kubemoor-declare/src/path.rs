@@ -1,6 +1,6 @@
-//! Paths to a place in an object: JSON Pointers (RFC 6901) whose segments may also name a list element by its keys, and
-//! the notation for people, `spec.template.spec.containers[app].image`. What is displayed parses back to an equal path.
-//! Knows no schema: a key that an element leaves to its default does not match here.
+//! Paths to values in an object: JSON Pointers (RFC 6901) whose segments may also select a list element by its keys,
+//! and the human-readable notation `spec.template.spec.containers[app].image`. A displayed path parses back to an equal
+//! one. Paths know no schema, so they do not match a key that an element leaves to its default.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use super::schema::ListKey;
 pub enum Segment {
     /// The entry of a map: `spec`.
     Field(String),
-    /// The element of a list that holds these values: `[name=app]`, `[containerPort=80,protocol=TCP]`.
+    /// The list element with these key values: `[name=app]`, `[containerPort=80,protocol=TCP]`.
     Key(Vec<(String, Value)>),
     /// The element of a set: `[=value]`.
     Element(Value),
@@ -26,9 +26,9 @@ pub enum Segment {
 
 /// A place in an object: `/spec/template/spec/containers/[name=app]/image`.
 ///
-/// In a field name `~` is written `~0` and `/` is written `~1`, as RFC 6901
-/// has it, and a leading `[` is written `~2`. A key's value that would read as
-/// something else (`"80"`, a text with a comma) is written as a JSON string. Cheap to clone.
+/// In a field name, `~` is written `~0` and `/` is written `~1`, as in RFC 6901, and a leading `[` is written `~2`. A
+/// key value that would otherwise parse as something else (`"80"`, a text with a comma) is written as a JSON string.
+/// Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path(pub Arc<[Segment]>);
 
@@ -39,13 +39,14 @@ pub enum PathError {
     #[error("the path segment {0:?} holds a lone `~`: write ~0 for `~`, ~1 for `/` and ~2 for a leading `[`")]
     Escape(String),
     #[error(
-        "the path segment {0:?} is no list key: write [name=value] or [=value], quoted as JSON where needed"
+        "the path segment {0:?} is not a list key: write [name=value] or [=value], quoted as JSON where \
+         needed"
     )]
     Key(String),
 }
 
 impl Path {
-    /// The path of these fields, each in the one before.
+    /// The path of these nested fields, the outermost first.
     pub fn from_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         Self(names.into_iter().map(|name| Segment::Field(name.to_owned())).collect())
     }
@@ -54,7 +55,7 @@ impl Path {
         Self(self.0.iter().cloned().chain([Segment::Field(name.to_owned())]).collect())
     }
 
-    /// Every value in `root` at this path. More than one only where a list holds several elements of one key.
+    /// All values in `root` at this path: more than one only if list elements have the same key.
     pub fn get<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
         let mut found = vec![root];
         for segment in self.0.iter() {
@@ -65,8 +66,8 @@ impl Path {
 }
 
 impl Segment {
-    /// Whether two values of a list key are the same apart from quotes: for a name `"80"` a user may also
-    /// write `[port=80]`. Lists and maps are not keys.
+    /// Whether two values of a list key are equal apart from quotes: for the key `port: "80"` a user may also write
+    /// `[port=80]`. Lists and maps are not keys.
     pub fn alike(a: &Value, b: &Value) -> bool {
         match (a, b) {
             (Value::String(text), Value::Number(number)) | (Value::Number(number), Value::String(text)) => {
@@ -77,7 +78,7 @@ impl Segment {
         }
     }
 
-    /// A key's value as text: values that are [alike](Self::alike) have the same one.
+    /// A key's value as text, the same for values that are [alike](Self::alike).
     pub fn spelled(value: &Value) -> String {
         match value {
             Value::String(text) => text.clone(),
@@ -85,7 +86,7 @@ impl Segment {
         }
     }
 
-    /// Whether it names this element of a list.
+    /// Whether it selects this list element.
     pub fn selects(&self, item: &Value) -> bool {
         match self {
             Self::Field(_) => false,
@@ -161,7 +162,7 @@ impl fmt::Display for Segment {
     }
 }
 
-/// A text as a JSON Pointer spells it.
+/// A text with the escapes of a JSON Pointer.
 fn escaped(text: &str) -> Cow<'_, str> {
     match text.contains(['~', '/']) {
         true => text.replace('~', "~0").replace('/', "~1").into(),
@@ -287,15 +288,15 @@ fn unescape(text: &str) -> Result<String, PathError> {
     Ok(plain)
 }
 
-/// The key by which an element is named with its value alone: `[app]`.
+/// The key whose name is left out in the human-readable notation: `[app]` means `[name=app]`.
 const NAME: &str = "name";
 
-/// A [`Path`] as people write it.
+/// A [`Path`] in the human-readable notation.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain<'p>(&'p Path);
 
 impl Path {
-    /// The path in the notation for people. A field whose name holds dots or other marks is written in
+    /// The path in the human-readable notation. A field name with dots or other special characters is written in
     /// brackets and quotes: `metadata.annotations["example.org/a"]`.
     pub fn plain(&self) -> Plain<'_> {
         Plain(self)
@@ -376,7 +377,7 @@ fn spell_plain_keys(keys: &[(String, Value)], to: &mut impl Write) -> fmt::Resul
 }
 
 fn is_name(name: &str) -> bool {
-    // Digits alone would read as a place in a list.
+    // Digits alone would look like a list index.
     !name.is_empty() && name.chars().all(is_plain) && !name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -396,7 +397,7 @@ fn bracketed(text: &str) -> Option<Segment> {
     if is_word(text) {
         return Some(Segment::Key(vec![(NAME.to_owned(), Value::from(text))]));
     }
-    // A place in a list, as JSON Pointers have it.
+    // A list index, as in a JSON Pointer.
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Segment::Field(text.to_owned())).filter(|_| !text.is_empty());
     }
@@ -408,8 +409,8 @@ fn bracketed(text: &str) -> Option<Segment> {
 
 const USUAL: usize = 12;
 
-/// The path to a place while a walk is under way: a list on the walker's own
-/// stack, so that nothing is allocated until a change is found.
+/// The path to the current value of a walk: a linked list on the call stack, so nothing is allocated until a change is
+/// found.
 #[derive(Clone, Copy)]
 pub(crate) struct Trail<'a> {
     above: Option<&'a Trail<'a>>,
@@ -430,7 +431,7 @@ impl<'a> Trail<'a> {
         Trail { above: Some(self), step: Some(step) }
     }
 
-    /// The name of the field that holds this one; empty within a list element or at the root.
+    /// The name of the parent field; empty within a list element or at the root.
     pub(crate) fn holder(&self) -> &'a str {
         match self.above.and_then(|above| above.step) {
             Some(TrailStep::Field(name)) => name,
@@ -438,7 +439,7 @@ impl<'a> Trail<'a> {
         }
     }
 
-    /// The name of the field here, or of the list whose element is here; empty at the root.
+    /// The name of the current field, or of the list that contains the current element; empty at the root.
     pub(crate) fn name(&self) -> &'a str {
         match (self.step, self.above) {
             (Some(TrailStep::Field(name)), _) => name,
@@ -469,18 +470,18 @@ impl TrailStep<'_> {
 
 pub struct PathLookup<'v> {
     root: &'v Value,
-    /// The elements of lists, by where the list is in memory and the names of the keys.
+    /// The elements of lists, by the list's address in memory and the names of the keys.
     lists: HashMap<(usize, Vec<String>), ElementsByTokens<'v>>,
 }
 
 type ElementsByTokens<'v> = HashMap<Vec<String>, Vec<&'v Value>>;
 
-/// The same text for values that [`Segment::alike`] takes for the same; none for lists and maps, which are no keys.
+/// A text that is the same for values that are [alike](Segment::alike); `None` for lists and maps, which are not keys.
 fn token(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
-        // No key is a text like this.
+        // No string key has this text.
         Value::Bool(_) | Value::Null => Some(format!("\0{value}")),
         Value::Array(_) | Value::Object(_) => None,
     }
@@ -491,7 +492,7 @@ impl<'v> PathLookup<'v> {
         Self { root, lists: HashMap::new() }
     }
 
-    /// Every value at this path; see [`Path::get`].
+    /// All values at this path; see [`Path::get`].
     pub fn get(&mut self, path: &Path) -> Vec<&'v Value> {
         let mut found = vec![self.root];
         for segment in path.0.iter() {
@@ -514,7 +515,7 @@ impl<'v> PathLookup<'v> {
         }
     }
 
-    /// The elements with these tokens for the values of these keys; for their own where there are no keys.
+    /// The elements whose key values have these tokens; without keys, the elements that have this token themselves.
     fn elements(
         &mut self,
         list: &'v Value,

@@ -1,11 +1,11 @@
-//! Reads only the declared parts of a large object, and of two texts of one object only the parts that differ. A comparison
-//! of pruned objects with the same fields gives the same result as one of the whole objects.
+//! Reads only the declared parts of a large object, and for an update only those that differ. Comparing pruned objects
+//! with the same declared fields gives the same result as comparing the whole objects.
 //!
-//! [`Pruned::pair`] leaves a value with the same text in both out of both, so no declared path changes there: entries on
-//! the way to declared values, and elements of lists where every place holds the same keys before and after, and no
-//! remaining element shares its keys with a left-out one. A value that is compared as one is read whole or not at all.
-//! If all is read, an undeclared change of a declared Deployment of 38 KB costs 8 times as much as a handler that always
-//! allows; at most 2.5 times are wanted (`cargo bench --bench verdict`).
+//! [`Pruned::pair`] omits values that have the same text in both objects, because no declared path changes there: map
+//! entries on the way to declared values, and list elements if every position has the same keys before and after and no
+//! remaining element shares its keys with an omitted one. A value that is compared as one is read whole or not at all.
+//! Without pruning, an undeclared change of a declared Deployment of 38 KB costs 8 times as much as a handler that
+//! always allows; the target is at most 2.5 times (`cargo bench --bench verdict`).
 
 use std::collections::BTreeMap;
 
@@ -24,13 +24,12 @@ use crate::model::{
 
 const FEW: usize = 2;
 
-/// Declarations of one value above which it is read whole: to ask each of them about each entry would take longer.
+/// Values with more declarations than this are read whole: checking each entry against all would take longer.
 const MANY: usize = 16;
 
-/// Reads an object, and keeps the paths that at least one of the declarations declares, the fields that may stand in
-/// the place of these, and the fields that every verdict uses: `apiVersion`, `kind`, the identity, labels, Helm's
-/// annotations and owners in `metadata`, `immutable`, `spec.paused`, `spec.suspend`, and the range and target of an
-/// autoscaler.
+/// Reads an object, and keeps the paths that at least one of the declarations declares, the fields that may replace
+/// these, and the fields that every verdict uses: `apiVersion`, `kind`, the identity, labels, Helm's annotations and
+/// owners in `metadata`, `immutable`, `spec.paused`, `spec.suspend`, and the range and target of an autoscaler.
 ///
 /// Keyed lists keep every element in its place; an undeclared element keeps only its keys.
 pub struct Pruned<'f> {
@@ -93,7 +92,7 @@ struct Keep<'f> {
     always: Option<&'static Always>,
     keys: SmallVec<[&'f str; FEW]>,
     family: Family,
-    /// Whose fields exclude one another, where this value or the elements of this list are such.
+    /// The mutually exclusive fields of this value or of this list's elements, if any.
     union: Option<&'static Union>,
 }
 
@@ -108,14 +107,14 @@ const fn whole(name: &'static str) -> KeptField {
 }
 
 impl<'f> Pruned<'f> {
-    /// A seed that keeps what any of these declares.
+    /// Keeps the paths that any of these declares.
     pub fn new(fields: &[&'f DeclaredFields]) -> Self {
         let nodes = fields.iter().map(|fields| (&fields.root, &*fields.types)).collect();
         let family = fields.first().map(|fields| fields.family).unwrap_or_default();
         Self { keep: Keep { nodes, always: Some(&ALWAYS), family, ..Keep::default() } }
     }
 
-    /// Reads one object. `None` where a value that is kept cannot be read.
+    /// Reads one object. `None` if a kept value cannot be parsed.
     pub fn read(&self, object: &Excerpt<'_>) -> Option<Value> {
         self.keep.read(object)
     }
@@ -151,7 +150,7 @@ impl<'f> Keep<'f> {
                 None => {}
             }
         }
-        // What some of them do not declare may stand in the place of what they do.
+        // A field that some declarations omit may replace one that they declare.
         if self.excludes(name) && below.nodes.len() < self.nodes.len() {
             return EntryFate::Whole;
         }
@@ -191,7 +190,7 @@ struct Halves {
 }
 
 impl Keep<'_> {
-    /// None where a text that is read is no JSON, or too deep.
+    /// `None` if a text to read is not JSON or nested too deep.
     fn pair(&self, old: &Excerpt<'_>, new: &Excerpt<'_>) -> Option<(Value, Value)> {
         let (old, new) = (old.open()?, new.open()?);
         let pair = match (&*old, &*new) {
@@ -238,9 +237,9 @@ impl Keep<'_> {
         Some(())
     }
 
-    /// Whether an entry is looked at even if it does not change.
+    /// Whether an entry is read even if it does not change.
     fn is_needed(&self, name: &str) -> bool {
-        // What excludes a field that changes says something even if it does not change itself.
+        // A field that excludes a changed one matters even if it does not change itself.
         let is_always = || self.always(name).is_some_and(|kept| kept.unchanged);
         self.keys.contains(&name) || is_always() || self.excludes(name)
     }
@@ -296,16 +295,16 @@ impl Halves {
     }
 }
 
-/// Pairs of elements that are compared; of longer lists there is no answer.
+/// The maximum number of element pairs to compare; longer lists are not pruned.
 const MAX_PAIRS: usize = 1 << 12;
 
 /// The maximum number of an element's keys that are compared by their text.
 const MAX_KEYS: usize = 4;
 
-/// The digits of a number that is the same only if its text is.
+/// The maximum number of digits up to which only equal texts are equal numbers.
 const MAX_DIGITS: usize = 15;
 
-/// The keys of an element as they are spelled, in the order of the list's; behind the last one empty.
+/// The texts of an element's keys, in the order of the list's keys; unused slots are empty.
 type Spelled<'t> = [&'t str; MAX_KEYS];
 
 impl<'f> Keep<'f> {
@@ -354,7 +353,7 @@ impl<'f> Keep<'f> {
     }
 }
 
-/// The fields to keep of the element with these keys; none if it is undeclared.
+/// What to keep of the element with these keys: `Some(None)` if undeclared, `None` if the keys cannot be compared.
 fn element<'f>(
     declared: &[(&'f Elements, &'f Types)],
     keys: &'f [ListKey],
@@ -412,7 +411,7 @@ fn spelled<'t>(element: &Excerpt<'t>, keys: &'t [ListKey]) -> Option<Spelled<'t>
     Some(own)
 }
 
-/// The text of a key, if it is the same key only where this is the same.
+/// The text of a key, if only equal texts are equal keys.
 fn canonical<'t>(value: &Excerpt<'t>) -> Option<&'t str> {
     let Excerpt::Text(text) = value else { return None };
     let text = text.get();

@@ -17,7 +17,7 @@ type Paths<'p> = [&'p [Segment]];
 struct Restorer<'t> {
     types: &'t Types,
     family: Family,
-    /// Whether there is an old object: only then the absence of a value in it says how the API server spells it.
+    /// Whether there is an old object: only then does absence show how the API server stores the declared value.
     is_old_known: bool,
 }
 
@@ -43,14 +43,14 @@ impl DeclaredFields {
 }
 
 impl Restorer<'_> {
-    /// Sets what is at `paths` below `part` back. Recursion follows the declarations.
+    /// Restores the values at `paths` below `part`. Recursion follows the declarations.
     fn back(&self, part: RestoredPart<'_>, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
         match part.node {
             FieldNode::Leaf(leaf) if paths.iter().any(|path| path.is_empty()) => {
                 *new = self.value(leaf, part.name, old, self.is_old_known);
             }
             FieldNode::Leaf(_) => {}
-            // A struct is there again, with all that it held.
+            // A removed struct is restored with its old content.
             FieldNode::Object(_) if is_gone(new) && paths.iter().any(|path| path.is_empty()) => {
                 *new = old.cloned();
             }
@@ -100,8 +100,8 @@ impl Restorer<'_> {
         *new = holds.then_some(Value::Object(map));
     }
 
-    /// The value to restore in a leaf: the old one, if that agrees with the declared one. If the API server
-    /// wrote the value, a doubt concerns only the spelling.
+    /// The value to restore in a leaf: the old one, if that agrees with the declared one. If the API server returned
+    /// the old value, `Doubt` is only about its notation.
     fn value(&self, leaf: &FieldLeaf, name: &str, had: Option<&Value>, is_servers: bool) -> Option<Value> {
         let declared = leaf.value.clone();
         let spot = Spot::new(name, leaf.place, self.family);
@@ -110,7 +110,7 @@ impl Restorer<'_> {
             return had.cloned();
         }
         Some(match (self.types.shape(leaf.ty), declared) {
-            // The API server takes labels and the like only as texts.
+            // The API server accepts labels and similar values only as strings.
             (Shape::Scalar(ScalarType::Text), scalar @ (Value::Bool(_) | Value::Number(_))) => {
                 Value::String(scalar.to_string())
             }
@@ -118,7 +118,7 @@ impl Restorer<'_> {
         })
     }
 
-    /// Sets everything declared that an editor's value may not hold.
+    /// Sets all declared fields of a value that may come from a user's edit.
     fn enforce(&self, node: &FieldNode, name: &str, value: &mut Option<Value>) {
         match node {
             FieldNode::Leaf(leaf) => *value = self.value(leaf, name, value.as_ref(), false),
@@ -146,7 +146,7 @@ impl Restorer<'_> {
         }
     }
 
-    /// Has elements in a set, spelled as the object before spelled them.
+    /// Adds missing elements to a set, in the notation of the old object.
     fn set_back(&self, set: &Set, wanted: &[&Value], old: Option<&Value>, new: &mut Option<Value>) {
         let items = list(new.take());
         let (mut missing, mut added) = (Vec::new(), Alike::of_list(self.types, set.item, None));
@@ -191,7 +191,7 @@ struct Slots {
 }
 
 impl Restorer<'_> {
-    /// Sets elements of a list back, what lies below some, and their order.
+    /// Restores elements of a list, values below elements, and the order.
     fn elements_back(
         &self,
         elements: &Elements,
@@ -221,7 +221,7 @@ impl Restorer<'_> {
         }
     }
 
-    /// Has every declared element there once, as it is declared.
+    /// Makes the list contain every declared element once, as declared.
     fn all_elements(&self, elements: &Elements, items: Vec<Value>) -> Vec<Value> {
         let whole = |place| (place, WantedElement { whole: true, below: Vec::new() });
         self.put(elements, &(0..elements.items.len()).map(whole).collect(), None, items)
@@ -274,7 +274,7 @@ impl Restorer<'_> {
         let mut before = before.collect(item).into_iter();
         let restored = match (before.next(), before.next()) {
             (Some(only), None) => Some(only.clone()),
-            // It was there twice, or not at all: what is declared of it is put right.
+            // It occurred twice or not at all: restore only its declared fields.
             (first, _) => {
                 let mut restored = own.or(first).cloned();
                 self.enforce(&item.node, "", &mut restored);
@@ -296,7 +296,7 @@ impl Restorer<'_> {
         elements.items.iter().map(|item| index.places(item).to_vec()).collect()
     }
 
-    /// Puts the declared elements of a list into their declared order, in the places that they have among the others.
+    /// Sorts the declared elements of a list into their declared order, within the positions that they have.
     fn reorder(&self, elements: &Elements, new: &mut Option<Value>) {
         let Some(Value::Array(items)) = new else { return };
         let declared: Vec<usize> =

@@ -1,5 +1,5 @@
-//! The types of a kind, reduced to the needs of the comparison: which values are atomic, how list elements are
-//! identified, and which spellings mean the same. A [`TypeId`] of another arena reads as [`Shape::Any`].
+//! The types of a kind, reduced to what the comparison needs: which values are atomic, how list elements are
+//! identified, and which notations are equivalent. A [`TypeId`] beyond the arena reads as [`Shape::Any`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -7,10 +7,10 @@ use std::sync::{Arc, LazyLock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The nesting below which nothing is declared or compared. It is the limit of the JSON parsers in this program.
+/// The nesting depth below which nothing is declared or compared: the limit of the JSON parsers in this program.
 pub const MAX_DEPTH: usize = 128;
 
-/// Whether a value has more than so many levels of nesting.
+/// Whether a value has more than `levels` levels of nesting.
 pub(super) fn is_deeper(value: &Value, levels: usize) -> bool {
     let mut rest = vec![(value, 0)];
     while let Some((value, depth)) = rest.pop() {
@@ -28,12 +28,12 @@ pub(super) fn is_deeper(value: &Value, levels: usize) -> bool {
 
 #[derive(Clone, Debug)]
 pub struct KindSchema {
-    /// The arena in which the kind's types lie, shared by kinds.
+    /// The arena of the kind's types, shared by several kinds.
     pub types: Arc<Types>,
     pub root: TypeId,
 }
 
-/// An arena of types. Types refer to one another, in circles too.
+/// An arena of types. Types refer to one another, possibly in cycles.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Types(pub(super) Vec<Shape>);
 
@@ -47,7 +47,7 @@ pub enum Shape {
     Any,
     Scalar(ScalarType),
     Struct(Struct),
-    /// Free keys. An atomic map is one value.
+    /// Arbitrary keys. An atomic map is compared as one value.
     Map {
         value: TypeId,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -59,21 +59,21 @@ pub enum Shape {
     },
 }
 
-/// Which spellings of a scalar mean the same.
+/// Which notations of a scalar are equivalent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScalarType {
     /// A number, a boolean, or unknown.
     Plain,
-    /// A text: `true` and `"true"` are one.
+    /// A string: `true` and `"true"` are equal.
     Text,
-    /// A resource quantity: `2000m` and `2` are one.
+    /// A resource quantity: `2000m` and `2` are equal.
     Quantity,
-    /// `80` and `"80"` are one.
+    /// `80` and `"80"` are equal.
     IntOrString,
-    /// Base64: line breaks mean nothing.
+    /// Base64: line breaks are ignored.
     Bytes,
-    /// An RFC 3339 time: the offset means nothing.
+    /// An RFC 3339 time: the same instant at another offset is equal.
     Time,
 }
 
@@ -110,18 +110,18 @@ pub enum ListKind {
     Map(Box<[ListKey]>),
 }
 
-/// One field of an element that tells it apart.
+/// One key field that identifies a list element.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ListKey {
     pub name: Arc<str>,
-    /// Its value where the element leaves it out.
+    /// The value if the element omits the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Box<Value>>,
 }
 
 static ANY: Shape = Shape::Any;
 
-/// Builds an arena in which equal types are one, and equal names share memory.
+/// Builds an arena that stores equal types once, and in which equal names share memory.
 #[derive(Debug)]
 pub struct TypeBuilder {
     pub(super) types: Types,
@@ -148,8 +148,8 @@ impl Types {
         usize::try_from(id.0).ok().and_then(|index| self.0.get(index)).unwrap_or(&ANY)
     }
 
-    /// The value that the API server stores for a null in a map of values of this type, if it is not the null: in its
-    /// own types such a null becomes the zero value.
+    /// The value that the API server stores for a null entry in a map of this type; `None` if it stores the null. In
+    /// built-in types such a null becomes the zero value.
     pub(super) fn zero(&self, id: TypeId) -> Option<&'static str> {
         match self.shape(id) {
             Shape::Scalar(ScalarType::Text | ScalarType::Bytes) => Some(""),
@@ -158,7 +158,7 @@ impl Types {
         }
     }
 
-    /// Whether server-side apply treats this value of the type at `id` as one.
+    /// Whether server-side apply treats this value of type `id` as atomic.
     pub fn is_one_value(&self, id: TypeId, value: &Value) -> bool {
         match self.shape(id) {
             Shape::List { kind, .. } => *kind == ListKind::Atomic,
@@ -208,7 +208,7 @@ impl TypeBuilder {
         id
     }
 
-    /// A place for a shape that is not known yet; untyped until it is set.
+    /// The id for a shape that is not known yet; untyped until it is set.
     pub fn reserve(&mut self) -> TypeId {
         let id = TypeId(u32::try_from(self.types.0.len()).unwrap_or(u32::MAX));
         self.types.0.push(Shape::Any);
@@ -252,7 +252,7 @@ impl TypeBuilder {
         self.structure(fields, open)
     }
 
-    /// The arena, and `root` in it as the type of a kind.
+    /// The schema of a kind with the type `root`.
     pub fn finish(self, root: TypeId) -> KindSchema {
         KindSchema { types: Arc::new(self.types), root }
     }

@@ -1,5 +1,5 @@
-//! A control plane without nodes on loopback (pods stay Pending), the guard beside it, and how kubectl and Helm use it.
-//! The flags hold from Kubernetes 1.20 to today.
+//! Runs a control plane without nodes on loopback (pods stay Pending) with the guard, and runs kubectl and Helm against
+//! it. The flags work with Kubernetes 1.20 and later.
 
 use std::env;
 use std::fs::{self, File};
@@ -126,7 +126,7 @@ impl<'a> DemoCluster<'a> {
         self.stage
             .say("Waiting until the guard has read all releases, and the API server asks it about changes");
         let (server, authority) = (url("https", admin_port), tls.join("ca.crt"));
-        // kubectl is the HTTPS client that is there anyway.
+        // kubectl is used as the HTTPS client.
         let readyz =
             format!("get --raw=/readyz --server={server} --certificate-authority={}", authority.display());
         let change = "set image deployment/web app=nobody --dry-run=server";
@@ -153,7 +153,7 @@ impl<'a> DemoCluster<'a> {
     }
 
     fn apiserver_flags(&self, etcd_url: &str, port: u16) -> Vec<String> {
-        // It makes this key for its certificate, and can sign the tokens of service accounts with it too.
+        // kube-apiserver creates this key for its certificate; it also signs the tokens of service accounts here.
         let key = self.file("certificates/apiserver.key");
         vec![
             format!("--etcd-servers={etcd_url}"),
@@ -180,7 +180,7 @@ impl<'a> DemoCluster<'a> {
             "--secure-port=0".to_owned(),
         ];
         if self.minor < 24 {
-            // Its port without TLS, which later versions do not have.
+            // Disables the port without TLS, which later versions do not have.
             flags.push("--port=0".to_owned());
         }
         flags
@@ -217,15 +217,15 @@ impl<'a> DemoCluster<'a> {
         self.file(&format!("{user}.kubeconfig"))
     }
 
-    /// The certificate of the API server, followed by the authority that has signed it.
+    /// The certificate of the API server, followed by its CA.
     fn certificate(&self) -> PathBuf {
         self.file("certificates/apiserver.crt")
     }
 
-    /// Runs kubectl as a user. No argument of `command` has spaces.
+    /// Runs kubectl as a user. `command` is split at spaces.
     pub(crate) fn kubectl(&self, user: &str, command: &str) -> Result<Output> {
         let mut kubectl = Command::new(&self.kubectl);
-        // A home of its own: the cache and the settings of the person who runs the demo stay as they are.
+        // A separate home, so that kubectl does not touch the user's cache and settings.
         kubectl.env("HOME", &self.stage.folder).env("KUBECONFIG", self.kubeconfig(user)).stdin(Stdio::null());
         let output = kubectl.args(command.split(' ')).output().context("cannot run kubectl")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
@@ -255,7 +255,7 @@ impl<'a> DemoCluster<'a> {
         helm.env("HOME", &self.stage.folder).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut helm =
             helm.stderr(File::create(self.file("helm.log"))?).spawn().context("cannot start Helm")?;
-        // It ends when its input ends, which `wait_with_output` sees to.
+        // The program ends when its input ends; `wait_with_output` closes it.
         let written =
             helm.stdin.as_mut().context("Helm has no input")?.write_all(format!("{request}\n").as_bytes());
         let output = helm.wait_with_output()?;
@@ -270,7 +270,7 @@ impl<'a> DemoCluster<'a> {
     }
 }
 
-/// What kubectl wrote.
+/// The result of a kubectl command.
 pub(crate) struct Output {
     pub(crate) succeeded: bool,
     pub(crate) stdout: String,

@@ -1,9 +1,9 @@
-//! Shows the guard at work on a real control plane, with what the programs really print.
+//! Demonstrates the guard on a real control plane, with the real output of all programs.
 //!
 //! Run it as `make demo`, or as `kubemoor-demo PATH_OF_KUBEMOOR` with the variables that `tests/control-plane/provide`
 //! prints. It starts etcd, kube-apiserver, kube-controller-manager and the guard on loopback. Then Helm installs a
-//! release, and Alice, who is a cluster administrator, tries to change it by hand. [`play`] is that story. Everything
-//! ends with this program, also on a failure and on Ctrl-C, and leaves no files.
+//! release, and Alice, who is a cluster administrator, tries to change it by hand: see [`play`]. When this program
+//! ends, even by a failure or Ctrl-C, all others are killed and no files are left.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the demo is what it prints")]
 
 mod cluster;
@@ -106,7 +106,7 @@ fn assert_image(cluster: &DemoCluster, command: &str, expected: &str) -> Result<
     Ok(())
 }
 
-/// As a user types it: a shell would take the quotes of JSON away.
+/// The command as a user types it, with JSON in quotes for the shell.
 fn quoted(command: &str) -> String {
     match command.split_once('{') {
         Some((before, after)) => format!("{before}'{{{after}'"),
@@ -121,7 +121,7 @@ fn uid_of_settings(cluster: &DemoCluster) -> Result<Option<String>> {
     Ok(Some(output.stdout).filter(|uid| !uid.is_empty()))
 }
 
-/// The guard registers its webhook again at once, so a deletion may still be denied. Alice tries again.
+/// Deletes the webhook and the ConfigMap, and retries while denied: the guard registers its webhook again at once.
 fn delete_behind_the_guards_back(cluster: &DemoCluster) -> Result<()> {
     let delete =
         "delete validatingwebhookconfiguration/kubemoor configmap/settings --ignore-not-found --wait=false";

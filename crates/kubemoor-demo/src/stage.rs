@@ -1,4 +1,4 @@
-//! What the programs of the demo need around them: a folder, a clock, an end.
+//! Starts the demo's programs, with a folder for their files, and cleans up at the end.
 
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
@@ -14,11 +14,11 @@ use std::{env, thread};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 
-/// How long the demo waits for one thing, also on a slow machine that has other work.
+/// Time limit of each [`DemoStage::wait_until`], long enough for a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reads process numbers until its input ends, which it does when the demo ends, for whatever reason (a killed demo
-/// runs no code of its own). Then it kills these processes and removes the folder.
+/// A shell script that reads process IDs until its input ends, which happens when the demo ends, even if it is killed.
+/// Then it kills these processes and removes the folder.
 const CLEANER: &str = r#"
 trap '' INT TERM HUP
 pids=
@@ -27,7 +27,7 @@ while read -r pid; do pids="$pids $pid"; done
 rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
-/// The folder of the demo, its clock, and its programs. Dropping it ends all programs and removes the folder.
+/// The folder, start time and programs of the demo. Dropping it ends all programs and removes the folder.
 pub(crate) struct DemoStage {
     pub(crate) folder: PathBuf,
     opened: Instant,
@@ -45,7 +45,7 @@ struct Program {
 impl DemoStage {
     pub(crate) fn open() -> Result<Self> {
         let folder = env::temp_dir().join(format!("kubemoor-demo-{}", process::id()));
-        // It holds the tokens of the demo's users: nobody else may read it.
+        // The folder holds the tokens of the demo's users, so nobody else may read it.
         let made = DirBuilder::new().mode(0o700).create(&folder);
         made.with_context(|| format!("cannot make the folder {}", folder.display()))?;
         let mut cleaner = Command::new("sh");
@@ -73,7 +73,7 @@ impl DemoStage {
         Ok(())
     }
 
-    /// Asks again and again until the answer is yes.
+    /// Polls `is_done` until it returns `true`. Fails if a program ends or the time is over.
     pub(crate) fn wait_until(&self, what: &str, mut is_done: impl FnMut() -> Result<bool>) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !is_done()? {
@@ -84,8 +84,8 @@ impl DemoStage {
         Ok(())
     }
 
-    /// Adds the end of a log to an error: of a program that has ended, otherwise of the one that was started last, which
-    /// is the guard as soon as it runs.
+    /// Adds the end of a log to an error: of a program that has ended, otherwise of the one that was started last (the
+    /// guard, once it runs).
     pub(crate) fn explain(&self, error: &Error) -> Error {
         let ended =
             self.ended_program().map(|(name, status, log)| (format!("{name} ended ({status}): "), name, log));
@@ -110,7 +110,7 @@ impl DemoStage {
 impl Drop for DemoStage {
     fn drop(&mut self) {
         drop(self.cleaner.stdin.take());
-        // Waiting fails only for what has ended and was waited for.
+        // This fails only if the process was already waited for.
         let _ = self.cleaner.wait();
         for program in self.programs.get_mut() {
             let _ = program.child.wait();
@@ -118,12 +118,11 @@ impl Drop for DemoStage {
     }
 }
 
-/// A loopback port on which nothing listens, another one each time. It lies below the range that the system takes for
-/// outgoing connections.
+/// Returns a free loopback port, a different one each time, below the system's range for outgoing connections.
 pub(crate) fn free_port() -> Result<u16> {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     for _ in 0..10_000 {
-        // Two demos at once begin at different places.
+        // Demos that run at the same time start at different ports.
         let place = process::id().wrapping_mul(97).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
         let port = 20_000 + u16::try_from(place % 10_000)?;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

@@ -41,7 +41,7 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// How long an answer may take that needs the API server or the database: as long as Prometheus waits by default.
+/// The time limit of a request that needs the API server or the database: Prometheus's default scrape timeout.
 const WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -61,8 +61,8 @@ const LIMITS: Limits = Limits {
     drain: Duration::from_secs(1),
 };
 
-/// Requests that ask the API server or the database at one time. Further ones are refused at once, so that they take no
-/// connection from probes.
+/// Concurrent requests that may call the API server or the database. Further ones are refused at once, so that they
+/// take no connection from probes.
 const READS: usize = 32;
 
 /// The routes: `/livez`, `/readyz`, `/metrics` and the ledger's.
@@ -104,10 +104,10 @@ async fn ready(State(readiness): State<Readiness>) -> impl IntoResponse {
 
 async fn unanswered(error: BoxError) -> ReadRefusal {
     if error.is::<Elapsed>() {
-        tracing::warn!("the API server or the ledger's database has not answered a reader within {WITHIN:?}");
+        tracing::warn!("the API server or the ledger database did not answer a reader within {WITHIN:?}");
         return ReadRefusal::Unavailable("no answer in time; try again".to_owned());
     }
-    ReadRefusal::Unavailable("too many ask at once; try again".to_owned())
+    ReadRefusal::Unavailable("too many requests; try again".to_owned())
 }
 
 async fn scrape(
@@ -128,14 +128,13 @@ async fn scrape(
     })
 }
 
-/// All conditions of this process, ready without any; clones share them.
+/// The readiness conditions of this process, which is ready if there are none; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     conditions: Arc<RwLock<Vec<(&'static str, ConditionState)>>>,
 }
 
-/// One condition, in the hands of the component that knows of it. Clones report
-/// on the same condition.
+/// One condition, reported by the component that owns it. Clones report on the same condition.
 #[derive(Clone, Debug)]
 pub struct ReadinessCondition {
     readiness: Readiness,
@@ -145,7 +144,7 @@ pub struct ReadinessCondition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ConditionState {
     Met,
-    /// Met, with something that is to be known.
+    /// Met, with a note for the readers of the report.
     Noted(String),
     Unmet(String),
 }
@@ -192,8 +191,7 @@ impl ReadinessCondition {
         self.set(ConditionState::Met);
     }
 
-    /// The condition holds, and something is to be known of it, in a few words
-    /// on one line.
+    /// Marks the condition as met, with a note of a few words on one line.
     pub fn noted(&self, note: impl Into<String>) {
         self.set(ConditionState::Noted(note.into()));
     }
@@ -218,17 +216,17 @@ impl ReadinessCondition {
     }
 }
 
-/// Also what a scraper needs the right to GET.
+/// Also the path that a scraper needs the right to GET.
 const METRICS: &str = "/metrics";
 
-/// Authenticates users of the cluster, and asks for their rights. Cheap to clone.
+/// Authenticates users of the cluster, and checks their rights. Cheap to clone.
 #[derive(Clone)]
 pub struct Authenticator {
     authority: UserAuthority,
     client: Arc<OnceLock<kube::Client>>,
 }
 
-/// What is read, and so the right that it takes.
+/// What is read, which determines the required right.
 #[derive(Clone, Copy)]
 enum Permission<'a> {
     /// Rows of the ledger of one namespace, or of all: the right to list GuardedReleases there.
@@ -269,7 +267,7 @@ impl Authenticator {
             return Err(ReadRefusal::Unauthenticated(what));
         }
         let client = self.client.get().ok_or_else(|| {
-            ReadRefusal::Unavailable(format!("no API server says yet who may read {what}; try again"))
+            ReadRefusal::Unavailable(format!("the guard cannot check yet who may read {what}; try again"))
         })?;
         let certified = self.authority.identify(&peer.certificates, Timestamp::now());
         let actor = match (certified, bearer(headers)) {
@@ -299,7 +297,8 @@ impl Permission<'_> {
     fn right(self) -> &'static str {
         match self {
             Self::Ledger { .. } => {
-                "the right to list guardedreleases.kubemoor.dev in the namespace asked for, or in all of them"
+                "the right to list guardedreleases.kubemoor.dev in the requested namespace or in all \
+                 namespaces"
             }
             Self::Metrics => "the right to get the path /metrics (nonResourceURLs)",
         }
@@ -317,13 +316,12 @@ impl Permission<'_> {
     }
 
     fn unasked(self, error: &dyn Display) -> ReadRefusal {
-        tracing::warn!(%error, "the API server cannot be asked who may read {}", self.what());
-        ReadRefusal::Unavailable(format!("the API server cannot be asked who may read {}", self.what()))
+        tracing::warn!(%error, "failed to check who may read {}", self.what());
+        ReadRefusal::Unavailable(format!("cannot ask the API server who may read {}", self.what()))
     }
 }
 
-/// The bearer token of a request. It is used for nothing but the question whose
-/// it is.
+/// The bearer token of a request, which is used only for a TokenReview.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
@@ -335,11 +333,11 @@ impl IntoResponse for ReadRefusal {
         let (code, reason, message) = match self {
             Self::Unauthenticated(what) => {
                 let takes =
-                    "a bearer token that the API server takes, or a client certificate of the cluster";
-                (StatusCode::UNAUTHORIZED, "Unauthorized", format!("reading {what} takes {takes}"))
+                    "a bearer token that the API server accepts, or a client certificate of the cluster";
+                (StatusCode::UNAUTHORIZED, "Unauthorized", format!("reading {what} requires {takes}"))
             }
             Self::Forbidden(what, right) => {
-                (StatusCode::FORBIDDEN, "Forbidden", format!("reading {what} takes {right}"))
+                (StatusCode::FORBIDDEN, "Forbidden", format!("reading {what} requires {right}"))
             }
             Self::Malformed(why) => (StatusCode::BAD_REQUEST, "BadRequest", why),
             Self::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why),
@@ -359,7 +357,7 @@ impl IntoResponse for ReadRefusal {
 
 const LEDGER: &str = "/api/v1/ledger";
 
-/// Pages that are read at one time: the writer of the ledger and its trimming need connections as well.
+/// Pages that are read at one time: the ledger's writer and its trimming also need connections.
 const LEDGER_READS: usize = 4;
 
 #[derive(Clone)]
@@ -405,27 +403,27 @@ async fn read_ledger(
     let filter = asked.filter(api.ledger.cluster())?;
     let closed = || ReadRefusal::Unavailable("the ledger is not open; the guard's log says why".to_owned());
     let store = api.ledger.store().ok_or_else(closed)?;
-    let busy = |_| ReadRefusal::Unavailable("too many read the ledger at once; try again".to_owned());
+    let busy = |_| ReadRefusal::Unavailable("too many requests for the ledger; try again".to_owned());
     let _turn = api.reads.try_acquire().map_err(busy)?;
     store.page(&filter).await.map(Json).map_err(|error| {
-        tracing::warn!(%error, "the ledger cannot be read");
+        tracing::warn!(%error, "failed to read the ledger");
         ReadRefusal::Unavailable("the ledger cannot be read; the guard's log says why".to_owned())
     })
 }
 
 impl LedgerQuery {
-    /// Only rows of the guard's own cluster: the rights were asked for there.
+    /// Returns only rows of the guard's own cluster, because the rights were checked there.
     fn filter(self, cluster: Option<&str>) -> Result<Filter, ReadRefusal> {
         let object = self
             .object
             .map(|text| text.parse().map_err(|form: &str| ReadRefusal::Malformed(form.to_owned())));
         let before = self.r#continue.map(|text| {
             text.parse().map_err(|_| {
-                ReadRefusal::Malformed("`continue` is none that this ledger gave; leave it out".to_owned())
+                ReadRefusal::Malformed("`continue` is not a token of this ledger; leave it out".to_owned())
             })
         });
         if self.limit.is_some_and(|limit| !(1..=PAGE).contains(&limit)) {
-            return Err(ReadRefusal::Malformed(format!("`limit` is a number from 1 to {PAGE}")));
+            return Err(ReadRefusal::Malformed(format!("`limit` must be a number from 1 to {PAGE}")));
         }
         Ok(Filter {
             cluster: Some(cluster.unwrap_or_default().to_owned()),

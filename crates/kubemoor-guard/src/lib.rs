@@ -1,5 +1,5 @@
-//! The guard at work: [`webhook`] answers the API server, [`guard`] runs the drift loop, [`admin`] serves health,
-//! metrics and the ledger.
+//! The guard: [`webhook`] answers the API server, [`guard`] runs the drift loop, [`admin`] serves health, metrics and
+//! the ledger.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub mod admin;
 pub mod guard;
 pub mod webhook;
 
-/// The cluster that is guarded: how it is asked, and what is known of it. Webhook and loop share one.
+/// The guarded cluster: its client, and the caches of its state. The webhook and the loop share one.
 pub struct LiveCluster {
     pub client: kube::Client,
     /// The namespaces whose releases are guarded; empty for all.
@@ -23,7 +23,7 @@ pub struct LiveCluster {
     pub releases: Arc<Releases>,
     pub kinds: Arc<ServedKinds>,
     pub objects: Objects,
-    /// Settles doubts; `None` where the guard makes no writes, not even dry runs.
+    /// Compares values by dry runs; `None` if the guard makes no writes, not even dry runs.
     pub arbiter: Option<Arbiter>,
     pub allowances: Arc<Allowances>,
     pub autoscalers: Arc<AutoscalerMirror>,

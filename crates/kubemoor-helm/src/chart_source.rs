@@ -1,7 +1,7 @@
 //! The inputs and the result of rendering a revision: the chart's defaults, the user's values, the templates and the
-//! manifest. Read on demand from one record, and not kept for long. And the keys of a Secret that an earlier revision set by
-//! `stringData` and that are still there, although no revision in force declares them: the API server turns `stringData`
-//! into `data` and forgets whose the keys were, so neither an apply nor a merge removes a key that a chart drops.
+//! manifest. They are read on demand from one record, and not kept for long. Also finds keys of a Secret that an
+//! earlier revision set by `stringData` and the latest one no longer declares: the API server moves `stringData` into
+//! `data` without its owner, so neither an apply nor a merge removes a key that a chart drops.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,7 +14,7 @@ use kubemoor_declare::fields::weight;
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
 
-/// The most bytes of JSON of a record that is read whole.
+/// The maximum JSON size in bytes of a record that is read whole.
 const CAP: usize = 16 << 20;
 
 /// The maximum number of values, keys and elements in such a record: each uses many times its bytes in memory.
@@ -53,7 +53,7 @@ struct ChartMetadata {
 #[derive(Deserialize)]
 struct ChartFile {
     name: String,
-    /// Empty where it is no text.
+    /// Empty if it is not text.
     #[serde(deserialize_with = "text_of_base64")]
     data: String,
 }
@@ -83,7 +83,7 @@ impl ChartSource {
         &self.manifest
     }
 
-    /// The memory that it takes, about, in bytes.
+    /// The approximate memory of this in bytes.
     pub fn weight(&self) -> usize {
         let templates: usize = self.templates().map(|(name, text)| name.len() + text.len()).sum();
         self.manifest.len() + templates + weight(&self.chart.values) + weight(&self.config)
@@ -94,12 +94,12 @@ impl ChartSource {
         files.map(|file| (file.name.as_str(), file.data.as_str()))
     }
 
-    /// The chart's values, and those that the user gave.
+    /// The chart's default values, and those that the user gave.
     pub(crate) fn values(&self) -> (&Value, &Value) {
         (&self.chart.values, &self.config)
     }
 
-    /// What templates know beside values: `Chart.AppVersion`.
+    /// The value of a built-in object of templates, such as `Chart.AppVersion`.
     pub(crate) fn builtin(&self, name: &str) -> Option<String> {
         let ChartMetadata { name: chart, version, app_version } = &self.chart.metadata;
         let text = match name {
@@ -121,8 +121,8 @@ pub struct DroppedSecretKey {
     pub revision: u64,
 }
 
-/// The keys of a live Secret that upgrades left behind, by the latest revision and those before it, newest first. A key
-/// with another value than the one that was declared is somebody else's.
+/// The keys of a live Secret that upgrades left behind; `sources` are the revisions, newest first. A key whose value is
+/// not the one that was declared belongs to someone else.
 pub fn left_behind(sources: &[ChartSource], object: &ObjectId, live: &Value) -> Vec<DroppedSecretKey> {
     let Some((latest, earlier)) = sources.split_first() else { return Vec::new() };
     let Some(Value::Object(data)) = live.get("data").filter(|_| is_secret(object)) else { return Vec::new() };
@@ -155,7 +155,6 @@ pub fn left_behind(sources: &[ChartSource], object: &ObjectId, live: &Value) -> 
     found
 }
 
-/// Whether an object can hold such keys.
 pub fn is_secret(object: &ObjectId) -> bool {
     object.group.is_empty() && object.kind == "Secret"
 }

@@ -1,6 +1,6 @@
-//! The releases, and which of them declare an object, with lookups in constant time. If several releases claim one object,
-//! the first one seen remains first. If one release has several histories, changes are judged by all of them, and none is
-//! used for repairs.
+//! Indexes all releases and the objects that they declare, with lookups in constant time. If several releases declare
+//! one object, the first one seen remains first. If several namespaces hold records of one release, changes are judged
+//! by all of them, and none is used for repairs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use kubemoor_declare::path::Path;
 /// All releases, and the objects that they declare.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// By where their records lie.
+    /// By the namespace of their records, and their name.
     stored: HashMap<ReleaseId, Arc<Release>>,
     named: HashMap<ReleaseId, Histories>,
     claims: ClaimTable,
-    /// By group and plural: the kind, and where `scale` keeps the replicas.
+    /// By group and plural: the kind, and the path of the replicas that `scale` sets.
     resources: HashMap<(String, String), (String, Option<Path>)>,
     /// The resources that releases declare, with the number of objects that do.
     declared: BTreeMap<DeclaredResource, usize>,
-    /// The memory that declarations use, by the namespace that holds the records, and in all; and what they may use.
+    /// The memory that declarations use, by the namespace that holds the records and in total, and its limit.
     weights: HashMap<String, usize>,
     weight: usize,
     limit: Option<usize>,
@@ -41,7 +41,7 @@ impl Index {
         &self.cache
     }
 
-    /// Checks that there is memory for the declarations of a release, which replace those of the same records before.
+    /// Checks that there is memory for the declarations of a release, instead of the previous ones of its records.
     pub fn room_for(&self, release: &Release) -> Result<(), Full> {
         let before = self.stored.get(&release.stored()).map_or(0, |before| before.weight);
         if release.weight <= before {
@@ -60,7 +60,7 @@ impl Index {
         self.replace(&release.stored(), Some(Arc::new(release)));
     }
 
-    /// Takes out what the records at `stored` say.
+    /// Removes the release of the records at `stored`.
     pub fn remove(&mut self, stored: &ReleaseId) {
         self.replace(stored, None);
     }
@@ -91,12 +91,12 @@ impl Index {
         }
     }
 
-    /// The releases that declare `object`, the one seen first in front.
+    /// The releases that declare `object`; the one seen first comes first.
     pub fn claims(&self, object: &ObjectId) -> ClaimingReleases<'_> {
         self.claims.get(object)
     }
 
-    /// A release. One with histories in several namespaces is invalid, unless all but one say that it is uninstalled.
+    /// The release with this id; invalid if several namespaces hold its records, unless all but one say uninstalled.
     pub fn release(&self, id: &ReleaseId) -> Option<&Arc<Release>> {
         self.named.get(id).map(|named| &named.speaker)
     }
@@ -105,24 +105,24 @@ impl Index {
         self.named.values().map(|named| &named.speaker)
     }
 
-    /// The release for which the records at `stored` speak, if no others say
-    /// that it is installed. Of several histories any may go.
+    /// The release of the records at `stored`, unless the records of several namespaces say that it is installed: any
+    /// of these may be removed.
     pub fn uncontested(&self, stored: &ReleaseId) -> Option<&Arc<Release>> {
         let release = self.stored.get(stored)?;
         rivals(&self.named.get(&release.id)?.histories).is_none().then_some(release)
     }
 
-    /// The release for which the records at `stored` speak.
+    /// The release of the records at `stored`.
     pub fn stored(&self, stored: &ReleaseId) -> Option<&Arc<Release>> {
         self.stored.get(stored)
     }
 
-    /// The release of the records at `stored`; until it is known, the one with that place and name.
+    /// The id of the release of the records at `stored`; until it is known, `stored` itself.
     pub fn release_stored_as(&self, stored: ReleaseId) -> ReleaseId {
         self.stored.get(&stored).map_or(stored, |release| release.id.clone())
     }
 
-    /// The releases from all records, in no order: several for a release with histories in several namespaces.
+    /// The releases from all records, in no order: one for each namespace that holds records of a release.
     pub fn histories(&self) -> impl Iterator<Item = &Arc<Release>> {
         self.stored.values()
     }
@@ -131,8 +131,8 @@ impl Index {
         self.claims.objects()
     }
 
-    /// The kind that a declared resource such as `deployments` holds, and
-    /// where its `scale` subresource keeps the replicas.
+    /// The kind of a declared resource such as `deployments`, and the path of the replicas that its `scale` subresource
+    /// sets.
     pub fn kind_of_resource(&self, group: &str, plural: &str) -> Option<(&str, Option<&Path>)> {
         let (kind, scale) = self.resources.get(&(group.to_owned(), plural.to_owned()))?;
         Some((kind, scale.as_ref()))
@@ -169,14 +169,14 @@ impl Index {
         if let Some(plural) = declared.plural() {
             let key = (object.group.to_string(), plural.to_string());
             let known = self.resources.entry(key).or_insert_with(|| (object.kind.to_string(), None));
-            // A release that was assembled before the kind was known well must not hide its scale.
+            // A release that was assembled before the kind's facts were known must not hide its scale.
             if declared.scale().is_some() {
                 *known = (object.kind.to_string(), declared.scale().cloned());
             }
         }
     }
 
-    /// Counts what the records at `stored` hold as the release `id`, if anything, among its histories.
+    /// Replaces the history from the records at `stored` among those of the release `id`; `None` removes it.
     fn enter(&mut self, id: &ReleaseId, stored: &ReleaseId, release: Option<&Arc<Release>>) {
         let mut histories = self.named.remove(id).map(|named| named.histories).unwrap_or_default();
         histories.retain(|history| !history.is_stored_as(stored));
@@ -191,13 +191,13 @@ impl Index {
 struct Histories {
     /// The releases from the records of each namespace; usually there is one.
     histories: Vec<Arc<Release>>,
-    /// The one that counts where one has to.
+    /// The history that represents the release.
     speaker: Arc<Release>,
 }
 
 impl Histories {
-    /// Has the right history speak: one that is in force before one that is uninstalled, one that is believed, then the
-    /// one in the release's own namespace. `None` without any.
+    /// Chooses the history that represents the release: an installed one before an uninstalled one, then one from a
+    /// trusted record, then the one in the release's own namespace. `None` without any.
     fn elect(mut histories: Vec<Arc<Release>>) -> Option<Self> {
         histories.sort_by_cached_key(|it| {
             (is_over(it), !it.state.is_known(), it.storage != it.id.namespace, it.storage.clone())
@@ -230,16 +230,17 @@ fn contested(release: &Release, rival: &Release) -> Release {
     Release { invalid: Some(release.invalid.clone().unwrap_or(invalid)), ..release.clone() }
 }
 
-/// The most memory that the declarations of releases may take whose records lie in one namespace, in bytes.
+/// The maximum memory in bytes for the declarations of releases whose records are in one namespace.
 pub const MAX_WEIGHT: usize = 24 << 20;
 
 /// There is not enough memory for the declarations of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    #[error("the releases of its namespace declare more than {MAX_WEIGHT} bytes, so this one is not judged")]
+    #[error("the releases of its namespace declare more than {MAX_WEIGHT} bytes, so this one is not checked")]
     Namespace,
     #[error(
-        "all releases declare more than the {limit} bytes that the guard's memory has room for, so this one is not judged"
+        "all releases together declare more than the {limit} bytes that fit in the guard's memory, so this \
+         one is not checked"
     )]
     All { limit: usize },
 }
@@ -265,10 +266,10 @@ fn resource(object: &ObjectId, declared: &DeclaredObject) -> Option<DeclaredReso
     })
 }
 
-/// The releases that declare one object, the one seen first in front.
+/// The releases that declare one object; the one seen first comes first.
 pub type ClaimingReleases<'t> = SmallVec<[&'t Arc<Release>; 2]>;
 
-/// The names are those of the releases' own maps, so that each is in memory once.
+/// The keys are shared with the releases' own maps, so that each is in memory once.
 #[derive(Debug, Default)]
 pub struct ClaimTable(HashMap<Arc<ObjectId>, SmallVec<[Arc<Release>; 1]>>);
 
@@ -281,7 +282,7 @@ impl ClaimTable {
         self.0.len()
     }
 
-    /// Replaces the claims of a release as it was put in before.
+    /// Replaces the claims of a release; `before` is the release as inserted last.
     pub fn replace(&mut self, before: Option<&Arc<Release>>, after: Option<&Arc<Release>>) {
         if let Some(before) = before {
             let is_over = |object: &&Arc<ObjectId>| after.is_none_or(|it| !it.objects.contains_key(*object));

@@ -1,6 +1,6 @@
-//! Helm's stored data, read the way Helm reads it: a record's bytes become a [`record::Record`], its manifest objects, and a
-//! release's records a [`release::Release`]; [`state::standing`] gives the rights that their state grants. Values in, values
-//! out; total on any input, since every user who may write a Secret can write a record.
+//! Reads Helm's stored data the way Helm does: a record's bytes become a [`record::Record`], its manifest becomes
+//! objects, and a release's records become a [`release::Release`]. [`state::standing`] returns what the release's state
+//! allows. All functions are pure and accept any input, because every user who may write a Secret can write a record.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod chart_source;

@@ -1,7 +1,7 @@
 //! Converts a manifest's text to the objects that Helm sends for it: [`parse`] and [`each`] split it into documents as
-//! apimachinery's `YAMLOrJSONDecoder` does; [`identify`], [`place`] and [`own`] convert a document to the object that the
-//! API server gets. A document that Helm would not send is skipped with its reason, never guessed at. Memory and nesting
-//! are bounded for any text. No reason quotes a document: it may hold secrets.
+//! apimachinery's `YAMLOrJSONDecoder` does; [`identify`], [`place`] and [`own`] convert a document to the object that
+//! the API server gets. A document that Helm would not send is skipped with its reason. Memory and nesting are bounded
+//! for any text. No reason quotes a document: it may hold secrets.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,8 +17,8 @@ use kubemoor_declare::model::{
     MANAGED_BY, ObjectId, RELEASE_NAME, RELEASE_NAMESPACE, RESOURCE_POLICY, ReleaseId,
 };
 
-/// The memory limit for the objects of one manifest, in bytes, where they are held together. A manifest that
-/// fits into a Secret stays far below it.
+/// The memory limit for the objects of one manifest, in bytes, if all are in memory at once. A manifest that fits into
+/// a Secret stays far below it.
 const MEMORY: usize = 128 << 20;
 
 /// The memory that the objects of one document may take, in bytes. etcd holds no object of more than 1.5 MiB.
@@ -40,15 +40,15 @@ const SKIPPED: usize = 256;
 pub struct ManifestObject {
     /// The object as written: without Helm's metadata keys and without a namespace that it leaves out.
     pub value: Value,
-    /// Its document says `helm.sh/resource-policy: keep`, so that an uninstallation leaves it alone. Helm reads
-    /// this in the metadata of a whole document and ignores the annotation of a list's item.
+    /// Its document says `helm.sh/resource-policy: keep`, so that an uninstall keeps it. Helm reads this in the
+    /// metadata of a whole document and ignores the annotation of a list's item.
     pub is_kept: bool,
 }
 
 #[derive(Default)]
 pub struct Manifest {
-    /// The objects in the manifest's order, lists taken apart, as written:
-    /// without Helm's metadata keys and without a namespace that they leave out.
+    /// The objects in the manifest's order, with lists flattened, as written: without Helm's metadata keys and without
+    /// a namespace that they omit.
     pub objects: Vec<Value>,
     pub skipped: Vec<SkippedDocument>,
 }
@@ -64,8 +64,8 @@ enum ObjectOrList {
     List(Vec<Value>),
 }
 
-/// Parses a manifest as Helm does when it applies it: documents apart at `---` lines (or JSON objects one after the
-/// other), YAML by Go's rules, any object with `items` taken apart as a list, empty documents passed over.
+/// Parses a manifest as Helm does when it applies it: documents are split at `---` lines (or are JSON objects in a
+/// row), YAML follows Go's rules, any object with `items` is flattened as a list, and empty documents are ignored.
 pub fn parse(manifest: &str) -> Manifest {
     parse_within(manifest, MEMORY)
 }
@@ -137,8 +137,8 @@ impl ManifestReader {
         self.value(index, source, value)
     }
 
-    /// Takes a value apart until only objects are left. Lists come after what
-    /// stood beside them, level by level, as in Helm's flattening.
+    /// Flattens a value into objects. As in Helm, lists are flattened level by level, so their items come after the
+    /// objects beside them.
     fn value(&mut self, index: usize, source: Option<String>, value: Value) -> Option<()> {
         let is_kept = is_kept(&value);
         let mut level = vec![value];
@@ -163,7 +163,7 @@ impl ManifestReader {
     }
 }
 
-/// Whether an uninstallation leaves a document's objects alone, by Helm's own spelling rules.
+/// Whether an uninstall keeps a document's objects, by Helm's own parsing of the annotation.
 fn is_kept(document: &Value) -> bool {
     let annotations = document.pointer("/metadata/annotations");
     let policy = annotations.and_then(|annotations| annotations.get(RESOURCE_POLICY)?.as_str());
@@ -199,7 +199,7 @@ fn classify(value: Value) -> Result<ObjectOrList, SkipReason> {
     })
 }
 
-/// An item that names neither apiVersion nor kind has its list's.
+/// Gives an item without apiVersion and kind those of its list.
 fn typed(mut item: Value, list_kind: &str, api_version: &str) -> Value {
     if let Value::Object(map) = &mut item
         && text(map, "kind").is_none()
@@ -228,16 +228,16 @@ impl fmt::Debug for Manifest {
 /// How far the decoder looks for an opening brace.
 const GUESS: usize = 4096;
 
-/// What a brace of JSON can take as a value, in bytes: a map's first leaf.
+/// The memory that a `{` of JSON can cost, in bytes: a map's first leaf.
 const BRACE: usize = 640;
 
-/// What a comma or bracket of JSON can take, in bytes: an entry's slot, and as much again for growth.
+/// The memory that a `,` or `[` of JSON can cost, in bytes: an entry's slot, and as much again for growth.
 const COMMA: usize = 112;
 
 enum YamlDocument<'a> {
     Yaml(&'a str),
     Json(Json<'a>),
-    /// Lines that are no document.
+    /// Lines that are not a document.
     Malformed(SkipReason),
 }
 
@@ -250,8 +250,8 @@ struct ManifestDocuments<'a> {
 }
 
 impl<'a> ManifestDocuments<'a> {
-    /// The documents of `text`: JSON objects in a row when it begins with a
-    /// brace, for as long as they are some; else YAML.
+    /// The documents of `text`: consecutive JSON objects if it begins with a brace, for as long as they parse; else
+    /// YAML.
     fn new(text: &'a str) -> Self {
         let trimmed = text.trim_start();
         let json = trimmed.starts_with('{') && text.len() - trimmed.len() < GUESS;
@@ -292,7 +292,7 @@ impl YamlDocument<'_> {
 }
 
 impl Json<'_> {
-    /// The memory that the value can take, at most, in bytes.
+    /// The maximum memory of the value in bytes.
     fn cost(&self) -> usize {
         let bytes = self.0.bytes().map(|byte| match byte {
             b'{' => BRACE,
@@ -344,19 +344,19 @@ impl<'a> Iterator for ManifestDocuments<'a> {
     }
 }
 
-/// The template above whose name Helm put a document's text.
+/// The template that rendered a document, from Helm's comment above it.
 fn source_file(document: &str) -> Option<String> {
     let head = document.lines().take_while(|line| line.is_empty() || line.starts_with(['#', '-']));
     let path = head.filter_map(|line| line.strip_prefix("# Source: ")).next()?;
     Some(path.chars().filter(|letter| !letter.is_control()).take(256).collect())
 }
 
-/// Go's line reader takes `\r\n` for a line break, and gives on `\n`.
+/// Replaces `\r\n` with `\n`, as Go's line reader does.
 fn unbroken(text: &str) -> Cow<'_, str> {
     if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() }
 }
 
-/// Numbers as Go's JSON passes them on. Recursion stops where serde_json's parser did.
+/// Converts numbers as Go's JSON does. The recursion is bounded by serde_json's own limit.
 fn normalise(value: &mut Value) {
     match value {
         Value::Number(number) if number.as_i64().is_none() => {
@@ -391,7 +391,7 @@ pub fn identify(object: &Value, release: &ReleaseId, namespaced: Option<bool>) -
     }
 }
 
-/// Sets `metadata.namespace` to where `id` says the object is, as Helm does before it sends it.
+/// Sets `metadata.namespace` to the namespace of `id`, as Helm does before it sends the object.
 pub fn place(object: &mut Value, id: &ObjectId) {
     let Some(metadata) = child(object, "metadata") else { return };
     match &id.namespace {
@@ -408,7 +408,7 @@ pub fn own(object: &mut Value, release: &ReleaseId) {
     force(metadata, "annotations", &[(RELEASE_NAME, &release.name), (RELEASE_NAMESPACE, &release.namespace)]);
 }
 
-/// Sets `entries` in the map of strings that `metadata` has at `field`.
+/// Sets `entries` in the string map `field` of `metadata`.
 fn force(metadata: &mut Map<String, Value>, field: &str, entries: &[(&str, &str)]) {
     let mut texts = match metadata.remove(field) {
         Some(Value::Object(map)) => map,
@@ -423,19 +423,19 @@ fn force(metadata: &mut Map<String, Value>, field: &str, entries: &[(&str, &str)
     metadata.insert(field.to_owned(), Value::Object(texts));
 }
 
-/// The map that `object` has at `field`, made when it is not there.
+/// The map at `field` of `object`, created if absent.
 fn child<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {
     object.as_object_mut()?.entry(field).or_insert_with(|| Value::Object(Map::new())).as_object_mut()
 }
 
-/// An object as a manifest has it. May hold secrets: has no `Debug`.
+/// An object as its manifest states it. Has no `Debug`, because it may hold secrets.
 pub struct Written {
     /// The template that rendered it, as Helm notes above it.
     pub source: Option<String>,
     pub object: Value,
 }
 
-/// The last document of a manifest that holds this object alone.
+/// The last YAML document of a manifest that consists of this object alone.
 pub fn written(manifest: &str, object: &ObjectId) -> Option<Written> {
     let mut found = None;
     for document in ManifestDocuments::new(manifest).take(MAX_DOCUMENTS) {
@@ -463,7 +463,7 @@ fn is_object(value: &Value, object: &ObjectId) -> bool {
         && text("/metadata/namespace").is_none_or(|namespace| object.namespace.as_deref() == Some(namespace))
 }
 
-/// A document, or an item of a list in one, that is no object.
+/// A document, or an item of a list in one, that is not an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedDocument {
     /// The document's position in the manifest, from 0, empty ones counted.
@@ -473,7 +473,7 @@ pub struct SkippedDocument {
     pub reason: SkipReason,
 }
 
-/// Why a document is no object.
+/// Why a document is not an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SkipReason {
     #[error("it is not YAML as Helm reads it: {0}")]
@@ -482,7 +482,7 @@ pub enum SkipReason {
     Separator,
     #[error("it is not JSON; nothing from here on was read")]
     Json,
-    #[error("its JSON is nested too deep")]
+    #[error("its JSON is nested too deeply")]
     Depth,
     #[error("it is not a map")]
     NotAMap,
@@ -497,7 +497,7 @@ pub enum SkipReason {
     Items,
     #[error("it is beyond the first {MAX_DOCUMENTS} documents; nothing from here on was read")]
     TooMany,
-    #[error("its objects take more memory than they may")]
+    #[error("its objects exceed their memory limit")]
     Memory,
 }
 

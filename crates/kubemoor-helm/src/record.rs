@@ -1,9 +1,9 @@
-//! A release record: the decoded bytes that Helm's storage driver stores for one revision. Only the fields of [`Record`] are
-//! ever built in memory. Templates, values and hooks, which hold secrets, are skipped while the bytes stream by, and so is a
-//! manifest that is not to be kept. No error quotes a record's content.
+//! A release record: the decoded bytes that Helm's storage driver stores for one revision. Only the fields of
+//! [`Record`] are ever built in memory. Templates, values and hooks, which hold secrets, are skipped while the bytes
+//! are streamed, and so is a manifest that is not kept. No error quotes a record's content.
 //!
-//! Helm reads the JSON with Go's `encoding/json`: keys match without regard to case, and of duplicates the last wins. A
-//! record with either is refused, because it could mean one thing to Helm and another to the guard.
+//! Helm reads the JSON with Go's `encoding/json`: keys match case-insensitively, and the last duplicate wins. A record
+//! with either is rejected, because it could mean one thing to Helm and another to the guard.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,12 +25,12 @@ pub use super::chart_source::ChartSource;
 
 mod filter;
 
-/// The most bytes of JSON that a record may hold after decompression. Helm's
-/// own limit is what a Secret holds, about 768 KiB compressed.
+/// The maximum JSON size of a record after decompression, in bytes. Helm's own limit is the size of a Secret, about 768
+/// KiB compressed.
 pub const DEFAULT_CAP: usize = 64 << 20;
 
-/// The most bytes that a record's manifest may have. Those of charts compress
-/// to a tenth, and share the 768 KiB with the chart that they come from.
+/// The maximum size of a record's manifest, in bytes. Manifests compress to about a tenth, and share the 768 KiB with
+/// their chart.
 pub const MANIFEST_CAP: usize = 16 << 20;
 
 /// Helm's prefix of a record's name, before the release's name.
@@ -53,7 +53,7 @@ pub struct Record {
     /// SHA-256 of the values that the user gave, which may hold secrets: it must not be shown as it is.
     pub values: [u8; 32],
     pub apply_method: ApplyMethod,
-    /// The chart that the revision was made from, where the record says so.
+    /// The chart that the revision was made from, if the record names it.
     pub chart: Option<ChartVersion>,
     /// When the operation that made the revision began.
     pub last_deployed: Option<Timestamp>,
@@ -63,16 +63,16 @@ pub struct Record {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApplyMethod {
-    /// By server-side apply, Helm 4's way for releases that began with it.
+    /// Server-side apply: Helm 4, for releases that Helm 4 began.
     ServerSide,
-    /// By create, patch and replace: Helm 3, and what Helm 3 began.
+    /// Create, patch and replace: Helm 3, and releases that Helm 3 began.
     ClientSide,
 }
 
-/// A record's payload at rest: base64 text of gzip, or of plain JSON.
+/// A record's payload as stored: base64 text of gzip, or of plain JSON.
 pub struct PackedRecord {
     text: Box<str>,
-    /// Whether Kubernetes' own base64 is around it.
+    /// Whether it is wrapped in Kubernetes' own base64.
     is_secret: bool,
 }
 
@@ -115,7 +115,7 @@ impl PackedRecord {
     }
 
     pub fn manifest(&self) -> Result<String, RecordError> {
-        // Reserved memory is not in use before it is written to.
+        // Reserved memory is not used until it is written to.
         let room = String::with_capacity(MANIFEST_CAP);
         Ok(read(&self.bytes()?, DEFAULT_CAP, MANIFEST_CAP, room)?.0.manifest)
     }
@@ -136,7 +136,7 @@ impl PackedRecord {
     }
 }
 
-/// Whether the bytes are nothing but the alphabet of base64.
+/// Whether all bytes are in the base64 alphabet.
 pub fn is_base64(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'='))
 }
@@ -195,13 +195,13 @@ pub enum ReleaseStatus {
     PendingUpgrade,
     /// A rollback is under way.
     PendingRollback,
-    /// A later revision took the place of this one.
+    /// A later revision replaced this one.
     Superseded,
     /// The release was uninstalled with its history kept.
     Uninstalled,
     /// An uninstallation is under way.
     Uninstalling,
-    /// Helm's own `unknown`, and every word that Helm does not use.
+    /// Helm's own `unknown`, and every other status that Helm does not use.
     Unknown,
 }
 
@@ -298,7 +298,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The content of Helm's base64, in which Go's decoder passes over line breaks.
+/// Decodes Helm's base64. Like Go's decoder, it ignores line breaks.
 fn without_base64(payload: &[u8]) -> Result<Vec<u8>, RecordError> {
     let text: Vec<u8> = payload.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     BASE64.decode(text).map_err(RecordError::Base64)
@@ -311,8 +311,8 @@ fn decompressed(bytes: &[u8], cap: usize) -> io::Take<Box<dyn Read + '_>> {
     json.take(cap as u64 + 1)
 }
 
-/// The record of which these are the bytes below base64, with the length of its manifest. The manifest is put into `room` if
-/// it has at most `keeps` bytes.
+/// Reads a record from its bytes below base64, and returns it with the length of its manifest. The manifest is put into
+/// `room` if it has at most `keeps` bytes.
 fn read(bytes: &[u8], cap: usize, keeps: usize, room: String) -> Result<(Record, usize), RecordError> {
     let mut json = decompressed(bytes, cap);
     let mut filter = RecordFilter::new(BufReader::new(&mut json), keeps, room);
@@ -326,7 +326,7 @@ fn read(bytes: &[u8], cap: usize, keeps: usize, room: String) -> Result<(Record,
     Ok((parsed?.into_record(parts)?, length))
 }
 
-/// The places that are read in the JSON of a release, and the objects on the way to them.
+/// The paths that are read in the JSON of a release, and their parent objects.
 const PLACES: [&str; 13] = [
     "name",
     "namespace",
@@ -346,15 +346,15 @@ const PLACES: [&str; 13] = [
 /// A release's JSON as Helm writes it, reduced to the fields of a record. `null` is absence, as in Go.
 #[derive(Default)]
 struct WireRelease {
-    /// By the places that were given: their texts, where they have some.
+    /// The paths that were found, with their strings if they have one.
     texts: HashMap<&'static str, Option<String>>,
     version: Option<u64>,
-    /// A field that was given in more than one way. No verdict depends on what `chart` holds: of it the last of duplicate
-    /// fields counts, as in Go.
+    /// A field that occurs more than once or in another case. Within `chart`, which no verdict depends on, the last
+    /// duplicate wins, as in Go.
     ambiguous: Option<&'static str>,
 }
 
-/// Reads the object at a place of a release's JSON, or `null`.
+/// Reads the object at a path of a release's JSON, or `null`.
 struct WireObject<'r> {
     place: &'static str,
     release: &'r mut WireRelease,
@@ -370,7 +370,7 @@ impl WireRelease {
     }
 
     fn into_record(mut self, parts: FilteredParts) -> Result<Record, RecordError> {
-        // The filter takes the manifest out wherever its key is spelled without escapes.
+        // The filter takes the manifest out only if its key is written without escapes.
         let is_spelled = self.text("manifest").is_some_and(|left| !left.is_empty());
         if let Some(field) = self.ambiguous.or(is_spelled.then_some("manifest")) {
             return Err(RecordError::Ambiguous { field });
@@ -471,7 +471,7 @@ impl<'de> Visitor<'de> for WireObject<'_> {
     }
 }
 
-/// The key as Go folds it to match it with a field: case folding by Unicode, in which the long s and the Kelvin sign fold to
+/// The key as Go folds it to match it with a field: by Unicode case folding, the long s and the Kelvin sign become
 /// ASCII letters.
 fn fold(key: &str) -> String {
     let folded = key.chars().map(|letter| match letter {
@@ -487,7 +487,7 @@ fn fold(key: &str) -> String {
 pub(super) fn json_error(error: serde_json::Error) -> RecordError {
     let what = match error.classify() {
         Category::Io => return RecordError::Decompress(error.into()),
-        Category::Data => "a value of another type than Helm writes",
+        Category::Data => "a value of an unexpected type",
         Category::Eof => "an unexpected end",
         Category::Syntax => "a syntax error",
     };

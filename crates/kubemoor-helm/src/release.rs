@@ -1,7 +1,7 @@
-//! One release, assembled from its records: [`latest`] and [`baseline`] select the records that count, [`assemble()`] makes a
-//! [`Release`] of them. Its declarations come from a record whose name, labels and payload agree; a record that contradicts
-//! itself only marks the release invalid. Of a record only its compressed manifest is kept, and a long manifest is in memory
-//! only while it is read.
+//! One release, assembled from its records: [`latest`] and [`baseline`] select the records, [`assemble()`] makes a
+//! [`Release`] of them. Its declarations come from a record whose name, labels and payload agree; a record that
+//! contradicts itself only marks the release invalid. A long manifest is kept compressed, and is in memory only while
+//! it is read.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -28,14 +28,14 @@ pub struct Release {
     pub id: ReleaseId,
     /// The namespace that holds its records.
     pub storage: String,
-    /// The latest record's metadata, for telling whether this is still true.
+    /// The latest record's metadata, to tell whether this is stale.
     pub latest: Arc<RecordHead>,
-    /// The baseline's metadata, where it is another record than the latest.
+    /// The baseline's metadata, if it is another record than the latest.
     pub baseline: Option<Arc<RecordHead>>,
-    /// Set while the latest record cannot be believed; then everything below comes from the last good one.
+    /// Set while the latest record is not valid; then everything below comes from the last valid one.
     pub invalid: Option<Invalid>,
     pub state: ReleaseState,
-    /// What the records declare. Shared: a release that turns invalid keeps it.
+    /// The declared objects. Shared, because a release that becomes invalid keeps them.
     pub objects: Arc<HashMap<Arc<ObjectId>, ObjectDeclarations>>,
     /// The approximate memory of this in bytes, without cached fields.
     pub weight: usize,
@@ -66,16 +66,16 @@ pub struct Invalid {
 
 #[derive(Clone, Debug, Default)]
 pub struct ObjectDeclarations {
-    /// In the latest record's manifest. Of several documents about the object it is the last one: Helm applies
-    /// each, and a server-side apply of the last one removes what only those before it set.
+    /// The declaration in the latest record's manifest. If several documents declare the object, this is the last one:
+    /// Helm applies each, and a server-side apply of the last one removes what only earlier ones set.
     pub latest: Option<Arc<DeclaredObject>>,
-    /// In the documents before that one, which Helm writes while its operation is under way.
+    /// The declarations in earlier documents, which Helm also writes during its operation.
     pub earlier: Vec<Arc<DeclaredObject>>,
-    /// In the baseline's, where that is another record.
+    /// The declaration in the baseline's manifest, if that is another record.
     pub baseline: Option<Arc<DeclaredObject>>,
 }
 
-/// The latest record: Helm knows only the highest revision.
+/// The latest record: as in Helm, the one with the highest revision.
 pub fn latest(heads: &[Arc<RecordHead>]) -> Option<&Arc<RecordHead>> {
     heads.iter().max_by_key(|head| head.revision)
 }
@@ -88,18 +88,18 @@ pub fn baseline(heads: &[Arc<RecordHead>]) -> Option<&Arc<RecordHead>> {
     (latest(heads)?.revision != chosen.revision).then_some(chosen)
 }
 
-/// SHA-256 of a manifest: what tells whether a revision still declares what it declared.
+/// SHA-256 of a manifest, to tell whether a revision still declares the same.
 pub fn digest(manifest: &str) -> [u8; 32] {
     Sha256::digest(manifest.as_bytes()).into()
 }
 
 impl Release {
-    /// The place of its records: their namespace, and its name.
+    /// The namespace of its records, with the release's name.
     pub fn stored(&self) -> ReleaseId {
         ReleaseId { namespace: self.storage.clone().into(), name: self.id.name.clone() }
     }
 
-    /// Leaves out what it declares, for this reason.
+    /// Drops its declarations and marks it invalid, for this reason.
     pub fn leave_out(&mut self, reason: String) {
         self.invalid = Some(Invalid { secret: self.latest.secret.clone(), reason });
         (self.objects, self.weight) = (Arc::default(), 0);
@@ -127,12 +127,12 @@ impl Release {
         Some(Self { latest: head, baseline: None, state, objects: Arc::new(objects), ..self.clone() })
     }
 
-    /// Whether its records lie there.
+    /// Whether its records are at `stored`.
     pub fn is_stored_as(&self, stored: &ReleaseId) -> bool {
         self.storage == stored.namespace && self.id.name == stored.name
     }
 
-    /// The object as the record in force declares it: the latest's manifest, else the baseline's.
+    /// The declaration of the object in the latest record, else in the baseline.
     pub fn declared(&self, object: &ObjectId) -> Option<&Arc<DeclaredObject>> {
         let declarations = self.objects.get(object)?;
         declarations.latest.as_ref().or(declarations.baseline.as_ref())
@@ -229,7 +229,7 @@ impl RecordHead {
 }
 
 impl RecordWriter {
-    /// The program with this field manager. Helm as a library goes by the name of the program that runs it.
+    /// The program with this field manager. Helm as a library uses the name of the program that embeds it.
     pub fn from_manager(manager: &str) -> Self {
         match manager {
             FLUX => Self::Flux,
@@ -250,7 +250,7 @@ pub struct Payload {
     pub packed: Option<PackedRecord>,
 }
 
-/// The longest manifest that is read beside others, in bytes.
+/// The longest manifest that is read concurrently with others, in bytes.
 const LIGHT: usize = 256 << 10;
 
 impl Payload {
@@ -259,7 +259,7 @@ impl Payload {
         self.packed.is_some() || self.record.as_ref().is_ok_and(|record| record.manifest.len() > LIGHT)
     }
 
-    /// A payload whose record is known whole.
+    /// A payload whose manifest is in memory.
     pub fn whole(record: Result<Record, RecordError>) -> Self {
         Self { record, packed: None }
     }
@@ -285,12 +285,12 @@ impl Payload {
 pub enum Disbelief {
     #[error("{0}")]
     Decode(String),
-    #[error("its {what} is {metadata} by its metadata and {payload} by its payload")]
+    #[error("its {what} is {metadata} in the metadata but {payload} in the payload")]
     Disagree { what: &'static str, metadata: String, payload: String },
 }
 
-/// The record at `stored`, if its name, its labels and its payload agree and
-/// `storage` trusts it for the namespace that its payload gives.
+/// The record at `stored`, if its name, its labels and its payload agree and `storage` trusts it for the namespace in
+/// its payload.
 pub fn believe<'p>(
     stored: &ReleaseId,
     head: &RecordHead,
@@ -298,7 +298,7 @@ pub fn believe<'p>(
     storage: &Storage,
 ) -> Result<&'p Record, Disbelief> {
     let record = payload.record.as_ref().map_err(|error| Disbelief::Decode(error.to_string()))?;
-    // A namespace that is trusted counts as the record's own.
+    // A trusted namespace counts as the record's own.
     let namespace = match storage.holds(&stored.namespace, &record.namespace) {
         true => record.namespace.as_str(),
         false => stored.namespace.as_str(),
@@ -339,17 +339,17 @@ impl AllowAnnotations {
     }
 }
 
-/// The annotations that opt an object out, with the value that does.
+/// The annotations that opt an object out of the guard, with their values.
 const OPT_OUTS: [(&str, &str); 2] =
     [("kubemoor.dev/guard", "disabled"), ("helm.toolkit.fluxcd.io/driftDetection", "disabled")];
 
 #[derive(Clone, Debug)]
 pub struct DeclaredObject {
-    /// The declared fields, cached or to be read.
+    /// The declared fields, in memory or packed.
     pub packed: PackedFields,
     /// The exception in the manifest's annotations; usually none.
     pub allow: Option<Box<AllowAnnotations>>,
-    /// The version in which the manifest spells the object.
+    /// The object's API version in the manifest.
     pub version: Arc<str>,
     /// The facts about its kind; `None` while the kind is unknown.
     pub facts: Option<Arc<KindFacts>>,
@@ -358,7 +358,7 @@ pub struct DeclaredObject {
     pub opted_out: bool,
     /// The approximate memory of its fields in the cache, in bytes.
     pub weight: u32,
-    /// The digest of this declaration; `None` where it nests too deep to be compared whole.
+    /// The digest of this declaration; `None` if it is nested too deep.
     pub digest: Option<Digest>,
 }
 
@@ -367,8 +367,8 @@ impl DeclaredObject {
         self.packed.fields()
     }
 
-    /// The version in which the API server reports the object: the manifest's, or the preferred one where
-    /// that is not served any more.
+    /// The version in which the API server returns the object: the manifest's, or the preferred one if that is no
+    /// longer served.
     pub fn served(&self) -> &str {
         self.facts.as_ref().and_then(|facts| facts.served(&self.version)).unwrap_or(&self.version)
     }
@@ -383,12 +383,12 @@ impl DeclaredObject {
         usize::try_from(self.weight).unwrap_or(usize::MAX)
     }
 
-    /// Where its `scale` subresource keeps the replicas.
+    /// The path of the replicas that its `scale` subresource sets.
     pub fn scale(&self) -> Option<&Path> {
         self.facts.as_ref().and_then(|facts| facts.scale_replicas_path.as_ref())
     }
 
-    /// Whether another declaration of the object demands the same, and the same agreement confirms both.
+    /// Whether another declaration of the object is equivalent, so that one comparison holds for both.
     pub fn is_alike(&self, other: &Self) -> bool {
         let is_typed_alike = self.digest.is_some() && self.packed.is_typed_as(&other.packed);
         self.version == other.version
@@ -402,8 +402,8 @@ impl DeclaredObject {
         size_of::<(Arc<ObjectId>, ObjectDeclarations, ObjectId)>() + size_of::<Self>() + self.packed.weight()
     }
 
-    /// The object that `document` declares; the digest is of the document as the manifest spells it, and `keep` says
-    /// whether an uninstallation leaves the object alone.
+    /// The object that `document` declares. The digest is of the document as the manifest has it; `keep` says whether
+    /// an uninstall keeps the object.
     fn new(
         (document, digest): (&Value, Option<Digest>),
         keep: bool,
@@ -429,7 +429,7 @@ impl DeclaredObject {
     }
 }
 
-/// The objects of a manifest as Helm sends them: in its order, owned by the release and placed in their namespaces.
+/// The objects of a manifest as Helm sends them: in its order, with Helm's metadata and their namespaces.
 pub fn documents(
     id: &ReleaseId,
     manifest: &str,
@@ -439,7 +439,7 @@ pub fn documents(
     (parsed.objects.into_iter().map(|object| placed(id, object, catalog)).collect(), parsed.skipped)
 }
 
-/// Of the objects of a manifest the last of that name, as Helm sends it: of several it applies the last one last.
+/// One object of a manifest as Helm sends it; of several documents the last one, which Helm applies last.
 pub fn document(id: &ReleaseId, manifest: &str, object: &ObjectId, catalog: &Catalog) -> Option<Value> {
     let mut found = None;
     manifest::each(manifest, |written| {
@@ -468,12 +468,12 @@ pub fn gvk(object: &Value) -> Gvk {
 
 pub const MAX_OBJECTS: usize = 10_000;
 
-/// The most memory that the declared fields of one release may take, in bytes.
+/// The maximum memory for the declared fields of one release, in bytes.
 pub const MAX_WEIGHT: usize = 12 << 20;
 
 pub struct Assembled {
     pub release: Release,
-    /// The documents of the latest manifest that are no objects.
+    /// The documents of the latest manifest that are not objects.
     pub skipped: Vec<SkippedDocument>,
 }
 
@@ -490,22 +490,22 @@ struct Believed<'a> {
     record: &'a Record,
 }
 
-/// The records of a release whose namespace is known by now.
+/// The records of a release whose id has been determined.
 struct Assembly<'a> {
     id: ReleaseId,
     records: StoredRecords<'a>,
-    /// The baseline, where it is believed.
+    /// The baseline, if it is valid.
     believed: Option<Believed<'a>>,
     catalog: &'a Catalog,
     cache: &'a Arc<FieldsCache>,
 }
 
-/// Why nothing is kept of a record that is believed.
+/// Why the declarations of a valid record are not kept.
 #[derive(Debug, thiserror::Error)]
 enum Unkept {
-    #[error("its manifest declares more than {MAX_OBJECTS} objects, so nothing of it is judged")]
+    #[error("its manifest declares more than {MAX_OBJECTS} objects, so it is not checked")]
     Objects,
-    #[error("its declared fields take more than {MAX_WEIGHT} bytes, so nothing of it is judged")]
+    #[error("its declared fields take more than {MAX_WEIGHT} bytes, so it is not checked")]
     Weight,
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -516,11 +516,11 @@ struct Found {
     skipped: Vec<SkippedDocument>,
 }
 
-/// Assembles records.
+/// Assembles a release from its records.
 ///
-/// They belong to a release with their own name, in the namespace of their payloads, if `storage` trusts them
-/// for it. If the latest record is not valid, the release keeps its `previous` declarations while these are
-/// trusted, else those of the baseline, and is marked invalid. Recently used fields go into `cache`.
+/// The release has the records' name and the namespace of their payloads, if `storage` trusts them for it. If the
+/// latest record is not valid, the release keeps its `previous` declarations while these are trusted, else those of the
+/// baseline, and is marked invalid. Recently used fields go into `cache`.
 pub fn assemble(
     records: StoredRecords<'_>,
     previous: Option<&Release>,
@@ -534,8 +534,8 @@ pub fn assemble(
         let record = believe(stored, head, payload, storage).ok()?;
         Some(Believed { head, payload, record })
     });
-    // Earlier declarations are dropped where these records no longer speak for their release, and unknown
-    // ones where there is a valid record.
+    // Previous declarations are dropped if these records are not trusted for that release, and unknown ones if the
+    // baseline is valid.
     let previous = previous.filter(|previous| {
         storage.holds(&stored.namespace, &previous.id.namespace)
             && (previous.state.is_known() || believed.is_none())
@@ -548,7 +548,7 @@ pub fn assemble(
         (Err(_), None, Some(Believed { record, .. })) => home(record),
         (Err(_), None, None) => stored.clone(),
     };
-    // One history is of one release.
+    // The records of one history are of one release.
     let believed = believed.filter(|Believed { record, .. }| record.namespace == id.namespace);
     let assembly = Assembly { id, records, believed, catalog, cache };
     match told {
@@ -581,7 +581,7 @@ impl Assembly<'_> {
         Assembled { release: self.release(state, objects, None), skipped: found.skipped }
     }
 
-    /// The release as it was known, or as its baseline says, where the latest record cannot be believed.
+    /// The release by its previous declarations, else by its baseline, if the latest record is not valid.
     fn by_earlier(&self, previous: Option<&Release>, disbelief: &str) -> Release {
         let invalid = Some(disbelief.to_owned());
         match (previous, &self.believed) {
@@ -610,7 +610,7 @@ impl Assembly<'_> {
             let (object, mut document) = placed(&self.id, written.value, self.catalog);
             let schema = self.catalog.schema(&gvk(&document));
             let digest = Digest::new(&document);
-            // A client-side Helm removes such entries when it upgrades.
+            // A client-side upgrade by Helm removes such entries.
             if method == ApplyMethod::ServerSide {
                 fill_null_entries(&mut document, schema.as_deref());
             }
@@ -628,7 +628,7 @@ impl Assembly<'_> {
         excess.map_or_else(|| Ok(Found { objects, skipped }), Err)
     }
 
-    /// The release with these objects; `invalid` says why its latest record does not count.
+    /// The release with these objects; `invalid` says why its latest record is not valid.
     fn release(
         &self,
         state: ReleaseState,
@@ -649,7 +649,7 @@ impl Assembly<'_> {
     }
 }
 
-/// The declarations of the record that a release is judged by.
+/// Groups the declarations of one record by object.
 fn by_object(found: Vec<(Arc<ObjectId>, Arc<DeclaredObject>)>) -> HashMap<Arc<ObjectId>, ObjectDeclarations> {
     let mut objects: HashMap<_, ObjectDeclarations> = HashMap::with_capacity(found.len());
     for (object, declared) in found {
@@ -659,7 +659,7 @@ fn by_object(found: Vec<(Arc<ObjectId>, Arc<DeclaredObject>)>) -> HashMap<Arc<Ob
     objects
 }
 
-/// About what declarations take in memory.
+/// The approximate memory of declarations in bytes.
 fn weight(objects: &HashMap<Arc<ObjectId>, ObjectDeclarations>) -> usize {
     objects.values().flat_map(ObjectDeclarations::all).map(|declared| declared.memory()).sum()
 }

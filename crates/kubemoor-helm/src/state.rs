@@ -1,6 +1,6 @@
-//! Who may write: what the state of a release's record authorises. Only the latest record counts; a stale pending one in the
-//! history authorises nothing. The state says which manifest is the declaration; a Helm operation passes because what it
-//! writes is that manifest, for every user.
+//! What the state of a release's latest record allows. Older records, such as a stale pending one, allow nothing. The
+//! state selects the manifests that a change may match, for every user; a Helm operation passes because it writes such
+//! a manifest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use super::record::ReleaseStatus;
 use super::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_declare::model::{ObjectId, RESOURCE_POLICY};
 
-/// For how long after a failed operation Helm may still delete what that
-/// operation created (`--cleanup-on-fail` runs after the record says failed).
+/// How long after a failed operation Helm may still delete the objects that it created (`--cleanup-on-fail` runs after
+/// the record says failed).
 pub const CLEANUP: SignedDuration = SignedDuration::from_mins(10);
 
-/// The claim of one release on one object right now.
+/// The current claim of one release on one object.
 #[derive(Clone, Debug)]
 pub struct ReleaseClaim<'r> {
     pub release: &'r Release,
-    /// The manifests that an edit may agree with: one is enough. Never empty.
+    /// The declarations that a change may match: one is enough. Never empty.
     pub alternatives: Vec<&'r Arc<DeclaredObject>>,
-    /// The deletions that Helm's own operation makes.
+    /// The deletions that Helm's own operation may make.
     pub deletion: Deletion,
     /// An operation is under way, so a valid Helm write may come at any time.
     pub pending: bool,
 }
 
-/// The deletions of the object that Helm's own operation makes.
+/// The deletions of the object that Helm's own operation may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
     Never,
     /// An upgrade or rollback drops it, unless the live object says `keep`.
     Dropped,
     Uninstalled,
-    /// The failed operation is cleaned up: objects created since this time.
+    /// The failed operation is being cleaned up: objects created since this time.
     CreatedSince(Timestamp),
 }
 
@@ -77,7 +77,7 @@ pub fn standing<'r>(
             // A locked uninstallation deletes no more objects, so a change may also match the manifest that
             // was deployed before.
             let others = baseline.filter(|_| locked);
-            // One document that Helm does not leave alone is enough to delete the object.
+            // Helm deletes the object if at least one of its documents lacks `keep`.
             let keep = written().all(|declared| declared.keep);
             let deletion = if keep { Deletion::Never } else { unless_locked(Deletion::Uninstalled) };
             (latest.into_iter().chain(latest.and(others)).collect(), deletion)
@@ -106,12 +106,12 @@ pub fn is_locked(release: &Release, operation_timeout: Duration, now: Timestamp)
 }
 
 impl Deletion {
-    /// Whether this covers the deletion of `live`, the object as it is.
+    /// Whether this allows the deletion of `live`, the live object.
     pub fn covers(self, live: &Value) -> bool {
         match self {
             Self::Never => false,
             Self::Uninstalled => true,
-            // Helm asks the live object here, and for exactly this word.
+            // Helm reads the annotation of the live object here, and accepts only this exact word.
             Self::Dropped => annotation(live, RESOURCE_POLICY) != Some("keep"),
             Self::CreatedSince(since) => live
                 .pointer("/metadata/creationTimestamp")

@@ -1,6 +1,6 @@
-//! Which namespaces may hold the records of releases in others. Helm keeps a release's records in the release's own
-//! namespace; Flux may keep them elsewhere (`storageNamespace`). What no policy names is not trusted, or a user who may write
-//! Secrets in one namespace would speak for the objects of all.
+//! The namespaces that may hold the records of releases in others. Helm keeps a release's records in the release's own
+//! namespace; Flux may keep them elsewhere (`storageNamespace`). Only namespaces that a policy names are trusted:
+//! otherwise a user who may write Secrets in one namespace could declare the objects of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,18 @@ use kubemoor_declare::model::ReleaseId;
 /// Namespaces that are trusted to hold records of releases in other ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Storage {
-    /// By the namespace of the releases: where their records may lie besides.
+    /// The other namespaces that may hold records, by the namespace of the releases.
     pairs: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Storage {
-    /// Whether records in the namespace `records` may speak for releases in the
-    /// namespace `releases`: in their own they always may.
+    /// Whether the namespace `records` may hold records of releases in the namespace `releases`: a release's own
+    /// namespace always may.
     pub fn holds(&self, records: &str, releases: &str) -> bool {
         records == releases || self.pairs.get(releases).is_some_and(|others| others.contains(records))
     }
 
-    /// The places where records of `release` may be, its own namespace first, each with its name.
+    /// Where records of `release` may be, each with its name: its own namespace first.
     pub fn places(&self, release: &ReleaseId) -> Vec<ReleaseId> {
         let place = |namespace: &str| ReleaseId { namespace: namespace.into(), name: release.name.clone() };
         let others = self.namespaces_for(&release.namespace);
@@ -43,7 +43,7 @@ impl Storage {
         self.namespaces_in(records).next().is_some()
     }
 
-    /// The pairs of which both namespaces are among `namespaces` (empty: all).
+    /// Keeps the pairs whose namespaces are both among `namespaces` (empty: all).
     #[must_use]
     pub fn within(mut self, namespaces: &[String]) -> Self {
         let is_among = |namespace: &String| namespaces.is_empty() || namespaces.contains(namespace);
@@ -54,7 +54,7 @@ impl Storage {
         self
     }
 
-    /// The namespaces that only one of the two trusts for records of others.
+    /// The namespaces that only one of the two trusts to hold records of others.
     pub fn changed(&self, other: &Self) -> BTreeSet<String> {
         let only = |one: &Self, other: &Self| -> Vec<String> {
             let pairs = one.pairs.iter().flat_map(|(releases, all)| all.iter().map(move |it| (releases, it)));

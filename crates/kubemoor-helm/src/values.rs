@@ -1,6 +1,6 @@
-//! Finds the chart value that probably sets a field. Nothing is rendered and nothing is certain: each candidate has its
-//! evidence and a score, and one below `THRESHOLD` is not named. Total and bounded on any record. Only the names of values
-//! leave this module, and texts from the caller.
+//! Finds the chart value that probably sets a field, without rendering the chart. Each candidate has its evidence and a
+//! score; those below `THRESHOLD` are not returned. Time and memory are bounded for any record. Only the names of
+//! values leave this module, and texts from the caller.
 
 use std::fmt;
 
@@ -19,22 +19,22 @@ mod template;
 
 const MOST: usize = 5;
 
-/// The score from which a candidate is named. By the charts of `tests/it/chart_values.rs` fewer than one in twenty that
-/// reach it are wrong.
+/// The minimum score of a returned candidate. In the charts of `tests/it/chart_values.rs`, fewer than one in twenty of
+/// these are wrong.
 const THRESHOLD: u8 = 60;
 
-/// The score for a template that names the value at the field's place.
+/// The score for a template that uses the value at the field's position.
 const OF_TEMPLATE: u8 = 60;
 
-/// The score for a subchart, whose templates no record holds, if the value is the only matching one among
-/// those of the subchart and the global ones.
+/// The score for a subchart, whose templates are not in the record, if the value is the only matching one among those
+/// of the subchart and the global ones.
 const OF_SUBCHART: u8 = 35;
 
 #[derive(Clone, Copy)]
 pub struct ValueQuestion<'a> {
     pub object: &'a ObjectId,
     pub path: &'a Path,
-    /// The place below it that counts, as a JSON Pointer from the object's root.
+    /// The part of the field in question, as a JSON Pointer from the object's root.
     pub place: Option<&'a str>,
     /// The requested value; `None` for an absent value.
     pub new: Option<&'a Value>,
@@ -44,46 +44,46 @@ pub struct ValueQuestion<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
-    /// The value, as `--set` takes it: `image.tag`.
+    /// The path of the value, as in `--set`: `image.tag`.
     pub value: String,
-    /// How sure it is, of 100.
+    /// The confidence, from 0 to 100.
     pub score: u8,
-    /// What speaks for it.
+    /// The evidence for it.
     pub evidence: Vec<ValueEvidence>,
-    /// Whether the field consists of this value and of others of which the same is true, and it is not known that one of
-    /// them alone sets it to the wanted value.
+    /// Whether the field is composed of this and other values, and no single one is known to give
+    /// the wanted value.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_part: bool,
-    /// Whether it is a list, of which a part sets the field.
+    /// Whether the value is a list, part of which sets the field.
     #[serde(skip)]
     pub is_list: bool,
-    /// The flag of `helm upgrade` and its argument that set it to the wanted value.
+    /// The flag of `helm upgrade`, and its argument, that give the wanted value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<(&'static str, String)>,
 }
 
-/// What speaks for a candidate.
+/// Evidence that a chart value sets a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 #[schemars(rename = "Evidence")]
 pub enum ValueEvidence {
-    /// The template that renders the object names it where the field stands.
+    /// The object's template uses the value at the field's position.
     Template {
         /// The file.
         file: String,
         /// The line, from 1.
         line: usize,
     },
-    /// It is the field's value, or a part of it.
+    /// The field's value equals or contains it.
     EqualValue,
-    /// Both changed from one revision to another.
+    /// Both changed between these revisions.
     ChangedTogether {
         /// The older revision.
         from: u64,
-        /// The newer one.
+        /// The newer revision.
         to: u64,
     },
-    /// It is called like the field.
+    /// Its name is similar to the field's.
     SimilarName,
 }
 
@@ -94,16 +94,16 @@ struct TemplateContext<'a> {
     place: &'a str,
 }
 
-/// Below which values a part of the chart finds its own.
+/// The paths below which a chart or subchart finds its values.
 struct Prefixes(Vec<Vec<String>>);
 
 struct RenderedField {
     written: Written,
-    /// The names of fields and the numbers of elements on the way to it, as in a JSON Pointer.
+    /// The field names and list indexes on the way to it, as in a JSON Pointer.
     steps: Vec<String>,
 }
 
-/// The values to name for a field: the likeliest of its candidates, with the other values that it consists of.
+/// The values to show for a field: its likeliest candidate, and the other values that the field consists of.
 pub fn likeliest(candidates: Vec<Candidate>) -> Vec<Candidate> {
     let Some(first) = candidates.first() else { return Vec::new() };
     let line =
@@ -113,7 +113,7 @@ pub fn likeliest(candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.into_iter().filter(belongs).collect()
 }
 
-/// The values that probably set a field, the likeliest first, by the latest revision and those before it, newest first.
+/// The values that probably set a field, the likeliest first; `sources` are the revisions, newest first.
 pub fn candidates(sources: &[ChartSource], question: ValueQuestion<'_>) -> Vec<Candidate> {
     let Some((latest, earlier)) = sources.split_first() else { return Vec::new() };
     let Some(field) = RenderedField::find(latest, &question) else { return Vec::new() };
@@ -185,7 +185,7 @@ fn found(
     printers.into_iter().map(weighed).collect()
 }
 
-/// A value with its evidence; `base` is the score of the template, seen or not.
+/// A candidate with its evidence and score; `base` is the score for the template, whether it is in the record or not.
 fn weighed(
     printer: Printer,
     (line, base): (Option<ValueEvidence>, u8),
@@ -202,7 +202,7 @@ fn weighed(
         Together::Changed { from, to } => {
             (score, _) = (score + 30, evidence.push(ValueEvidence::ChangedTogether { from, to }));
         }
-        // A part changes without the others.
+        // A part may change without the others.
         Together::Apart if !printer.is_list && !printer.is_part => score = score.saturating_sub(30),
         Together::Apart | Together::Unknown => {}
     }
@@ -222,7 +222,7 @@ fn weighed(
 }
 
 impl ChartSource {
-    /// The chart's defaults under the user's values.
+    /// The chart's defaults, overridden by the user's values.
     pub fn all_values(&self) -> Value {
         let (defaults, given) = self.values();
         merge(defaults, given, 0)
@@ -271,8 +271,8 @@ fn names(steps: &[String]) -> impl Iterator<Item = &str> {
 }
 
 impl Prefixes {
-    /// The values of this template's chart: a subchart's are below its name, or below its alias, which is
-    /// also the name of its folder.
+    /// The value paths of this template's chart: a subchart's are below its name, or below its alias, which is also the
+    /// name of its folder.
     fn new(source: &str) -> Self {
         let parts: Vec<&str> = source.split('/').collect();
         let names = parts.iter().zip(parts.iter().skip(1)).filter(|(folder, _)| **folder == "charts");
@@ -303,12 +303,12 @@ impl fmt::Display for ValueEvidence {
     }
 }
 
-/// The step that a segment of a path takes in a rendered object.
+/// The field name or list index that a path segment selects in a rendered object.
 fn step(segment: &Segment, value: &Value) -> Option<String> {
     let place = match (segment, value) {
         (Segment::Field(name), _) => return Some(name.clone()),
         (Segment::Key(keys), Value::Array(items)) => {
-            // A manifest may leave a key to its default.
+            // A manifest may omit a key that has a default.
             let is = |item: &Value| {
                 let mut known =
                     keys.iter().filter_map(|(key, wanted)| Some((item.get(key)?, wanted))).peekable();
@@ -327,14 +327,14 @@ fn step(segment: &Segment, value: &Value) -> Option<String> {
 struct Past<'a> {
     revision: u64,
     values: &'a serde_json::Value,
-    /// The field's value; none where the revision had no such field.
+    /// The field's value; `None` if the revision had no such field.
     field: Option<String>,
 }
 
-/// What the revisions say of a value and a field.
+/// How a value and the field changed between revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Together {
-    /// They changed from one revision to the other.
+    /// Both changed from one revision to the other.
     Changed { from: u64, to: u64 },
     /// One changed, and the other did not.
     Apart,
@@ -342,7 +342,7 @@ enum Together {
     Unknown,
 }
 
-/// What the revisions, newest first, say of the value at `path`.
+/// How the value at `path` and the field changed between revisions, newest first.
 fn together(past: &[Past<'_>], path: &[String]) -> Together {
     let mut found = Together::Unknown;
     for (newer, older) in past.iter().zip(past.iter().skip(1)) {
@@ -357,7 +357,7 @@ fn together(past: &[Past<'_>], path: &[String]) -> Together {
     found
 }
 
-/// The values that were the field's text before and after a change of it.
+/// The paths of values that were equal to the field before and after it changed.
 fn changed_with_field(past: &[Past<'_>]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (newer, older) in past.iter().zip(past.iter().skip(1)) {
@@ -375,10 +375,10 @@ fn changed_with_field(past: &[Past<'_>]) -> Vec<Vec<String>> {
     found
 }
 
-/// The fewest letters by which words are taken for the same.
+/// The minimum length of a word that is compared.
 const STEM: usize = 3;
 
-/// The values of a part of the chart that are the field's by value and name.
+/// The values of a chart or subchart that match the field by value and name.
 fn alike_printers(
     steps: &[String],
     (declared, new): (&str, Option<&str>),
@@ -393,8 +393,8 @@ fn alike_printers(
     }
     let mut alike: Vec<&ValueLeaf> =
         leaves.iter().filter(|leaf| leaf.text == declared && is_alike(steps, &leaf.path)).collect();
-    // Among several candidates, and for names that every chart has, the value must also carry the name of a
-    // field above.
+    // Among several candidates, and for names that every chart has, the value's parent must also be named like a field
+    // above.
     if alike.len() > 1 || context.place == "name" {
         let near: Vec<&ValueLeaf> = alike.iter().copied().filter(|leaf| is_near(steps, &leaf.path)).collect();
         alike = if near.len() == 1 { near } else { Vec::new() };
@@ -414,7 +414,7 @@ fn is_near(steps: &[String], path: &[String]) -> bool {
     names(steps).skip(1).take(3).any(|name| share(&words(name), &words(above)))
 }
 
-/// The tag of an image that consists of a repository and a tag; where another image is wanted, those of both that change.
+/// The tag of an image made of a repository and a tag; if another image is wanted, those of the two that change.
 fn of_image(leaves: &[ValueLeaf], (declared, new): (&str, Option<&str>)) -> Vec<Printer> {
     let Some((name, tag)) = declared.rsplit_once(':') else { return Vec::new() };
     let beside = |leaf: &ValueLeaf, sibling: &str| -> Option<&ValueLeaf> {
@@ -426,11 +426,11 @@ fn of_image(leaves: &[ValueLeaf], (declared, new): (&str, Option<&str>)) -> Vec<
     let images = leaves.iter().filter_map(|leaf| {
         let is_tag = leaf.path.last().is_some_and(|last| last == "tag") && leaf.text == tag;
         let repository = beside(leaf, "repository").filter(|_| is_tag)?;
-        // A registry may stand before it.
+        // A registry may precede it.
         let registry = name.strip_suffix(&*repository.text)?;
         (registry.is_empty() || registry.ends_with('/')).then_some((registry, repository, leaf))
     });
-    // Of several images with one tag nothing tells which one it is.
+    // Among several images with the same tag, the right one is unknown.
     let images: Vec<_> = images.collect();
     let [(registry, repository, leaf)] = images.as_slice() else { return Vec::new() };
     let Some(new) = new else { return vec![Printer::equal(leaf.path.clone(), None)] };
@@ -454,7 +454,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Whether one of these words begins with one of those.
+/// Whether a word of one list begins with a word of the other.
 fn share(some: &[String], others: &[String]) -> bool {
     let stem = |word: &String| word.trim_end_matches('s').to_owned();
     some.iter().map(stem).any(|a| others.iter().map(stem).any(|b| a.starts_with(&b) || b.starts_with(&a)))
@@ -467,8 +467,8 @@ fn set_path(path: &[String]) -> String {
     path.iter().map(|name| name.replace('.', r"\.")).collect::<Vec<_>>().join(".")
 }
 
-/// The flag and its argument that set the value at `path`, now `current`, so that it prints `text`. `None`
-/// where they would need more than letters, digits and the usual marks.
+/// The flag and its argument that set the value at `path`, now `current`, so that it prints `text`. `None` if they
+/// would need more than letters, digits and common punctuation.
 fn assignment(path: &[String], current: Option<&Value>, text: &str) -> Option<(&'static str, String)> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || " /-_.:@+%~*?&;!#$^<>|()=".contains(c);
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
@@ -499,7 +499,7 @@ struct ValueLeaf {
     text: String,
 }
 
-/// What the values hold at a path of maps.
+/// The value at a path of nested maps.
 fn value_at<'v>(values: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(values, |value, name| value.get(name))
 }
@@ -527,7 +527,7 @@ fn value_leaves(values: &Value, below: &[String]) -> Vec<ValueLeaf> {
         if let Value::Object(map) = value
             && path.len() < DEEPEST
         {
-            // The last is taken first.
+            // Reversed, because the last is visited first.
             open.extend(
                 map.iter()
                     .rev()
@@ -543,7 +543,7 @@ fn value_leaves(values: &Value, below: &[String]) -> Vec<ValueLeaf> {
     found
 }
 
-/// The defaults of a chart under the user's values, as Helm brings them together: a null takes a default away.
+/// Merges the user's values over a chart's defaults as Helm does: a null removes a default.
 fn merge(defaults: &Value, given: &Value, depth: usize) -> Value {
     match (defaults, given) {
         (Value::Object(defaults), Value::Object(given)) if depth < DEEPEST => {

@@ -36,32 +36,32 @@ pub enum YamlError {
     #[error("line {line}: {what}")]
     Syntax {
         line: usize,
-        /// The parser's words; at most one character of the document.
+        /// The parser's message; quotes at most one character of the document.
         what: String,
     },
     #[error("line {line}: a control character")]
     Character { line: usize },
-    #[error("line {line}: a `:` or `?` without a blank in a flow collection")]
+    #[error("line {line}: a `:` or `?` without a space in a flow collection")]
     Flow { line: usize },
-    #[error("line {line}: an anchor that is not made of letters, digits, `-` and `_`")]
+    #[error("line {line}: an anchor with other characters than letters, digits, `-` and `_`")]
     Anchor { line: usize },
-    #[error("line {line}: a value that is no {tag}")]
+    #[error("line {line}: a value that is not a {tag}")]
     Tag {
         line: usize,
         /// The tag, such as `!!int`.
         tag: &'static str,
     },
-    #[error("line {line}: a key that is neither text, a number nor a boolean")]
+    #[error("line {line}: a key that is not a string, number or boolean")]
     Key { line: usize },
     #[error("line {line}: a number that is not finite")]
     NotFinite { line: usize },
-    #[error("line {line}: a merge of what is no map")]
+    #[error("line {line}: a merge of a value that is not a map")]
     Merge { line: usize },
     #[error("line {line}: an alias that contains itself")]
     Cycle { line: usize },
     #[error("line {line}: nested deeper than {MAX_DEPTH} levels")]
     Depth { line: usize },
-    #[error("line {line}: the manifest's objects take more memory than one release may")]
+    #[error("line {line}: the manifest's objects exceed the memory limit of a release")]
     Memory { line: usize },
 }
 
@@ -130,8 +130,8 @@ fn build(text: &str, budget: &mut Budget) -> Result<Value, BuildFailure> {
     Ok(Value::Null)
 }
 
-/// Whether a scalar in a flow collection is one thing in YAML 1.2 and another
-/// in Go: `[?a]` is a map there, and `{a:}` has the key `a:`.
+/// Whether Go reads a scalar in a flow collection differently from YAML 1.2: there `[?a]` is a map, and `{a:}` has the
+/// key `a:`.
 fn reads_otherwise(event: &Event<'_>, span: &Span, text: &str) -> bool {
     let Event::Scalar(content, ScalarStyle::Plain, ..) = event else { return false };
     let after = span.byte_range().and_then(|range| text.get(range.end..)).unwrap_or_default();
@@ -163,7 +163,7 @@ fn is_allowed(letter: char) -> bool {
         '\t' | '\n' | '\r' | ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// `text` with the place changed at which the parser stopped; `None` when the parser is right to stop.
+/// `text`, corrected where the parser stopped; `None` if the parser is right to stop.
 fn rewrite(text: &str, error: &ScanError) -> Option<String> {
     let (before, after) = text.split_at_checked(error.marker().byte_offset()?)?;
     match error.kind() {

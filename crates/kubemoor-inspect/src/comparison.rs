@@ -1,5 +1,5 @@
-//! Compares the live objects of a release with their declarations, for `kubemoor diff`, `forecast` and the page; also what
-//! the next Helm upgrade meets and what earlier ones left behind. No report shows a Secret's values.
+//! Compares the live objects of a release with their declarations, for `kubemoor diff`, `forecast` and the page. Also
+//! finds the conflicts of the next Helm upgrade, and what earlier ones left behind. No report shows a Secret's values.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ const OBJECTS_AT_ONCE: usize = 8;
 
 const PATHS: usize = 5;
 
-/// One release.
+/// The comparison of one release.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseDiff {
@@ -50,90 +50,90 @@ pub struct ReleaseDiff {
     pub revision: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// Why the latest record does not count; an earlier one does then.
+    /// Why the latest record is invalid; the last valid one is used instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
     /// Why the release could not be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What the guard says of the release; none where it says nothing.
+    /// The status that the guard reports for the release; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard: Option<ReportedHealth>,
-    /// How the release stands by this comparison.
+    /// The state of the release by this comparison.
     #[serde(skip)]
     pub health: Option<ReleaseHealth>,
-    /// What could not be read and may spare some of what is reported, or declare otherwise.
+    /// Sources that could not be read and might allow some of the differences, or declare other values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_considered: Vec<String>,
     /// How many objects were compared.
     pub compared: usize,
     /// How many of them drifted.
     pub drifted: usize,
-    /// How the others stand.
+    /// The other objects, by state.
     pub counts: ObjectCounts,
-    /// Those of them that are not in sync, and those that could not be compared.
+    /// The objects that are not in sync, or could not be compared.
     pub objects: Vec<ObjectDiff>,
-    /// What earlier upgrades left behind.
+    /// The Secret keys that earlier upgrades left behind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_behind: Vec<LeftBehindKey>,
     /// The conflicts of the next upgrade, as `kubemoor forecast` lists them.
     #[serde(skip)]
     pub conflicts: Vec<ObjectConflict>,
-    /// Helm's own field manager; none where no object has one.
+    /// Helm's own field manager; omitted if no object has one.
     #[serde(skip)]
     pub manager: Option<String>,
 }
 
-/// One object.
+/// The comparison of one object.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectDiff {
     #[serde(flatten)]
     pub object: ObjectId,
     pub state: ObjectDiffState,
-    /// Why it could not be compared, or its doubt not be settled.
+    /// Why it could not be compared, or why a dry run gave no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why the guard does not repair it, in the guard's words.
+    /// Why the guard does not repair it, as the guard reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_repaired: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldDiff>,
-    /// What would make the live object as declared, as far as that is certain.
-    /// Left out for Secrets: it would show their values.
+    /// The patch from the live object to the declared one, as far as it is certain. Omitted for Secrets,
+    /// because it would show their values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<Patch>,
-    /// The same as hunks of a unified diff.
+    /// The same patch, as hunks of a unified diff.
     #[serde(skip)]
     pub hunks: Option<String>,
 }
 
-/// What is the matter with an object.
+/// The state of an object that is not in sync, or was not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub enum ObjectDiffState {
-    /// Some fields are not as declared.
+    /// Some fields differ from the manifest.
     Drifted,
     /// It does not exist.
     Missing,
-    /// Some fields may not be as declared.
+    /// Some fields may differ from the manifest.
     InDoubt,
-    /// Its fields match, and another field manager owns some of them.
+    /// Its fields match, but another field manager owns some of them.
     Ownership,
-    /// A Helm operation under way will make it.
+    /// A running Helm operation will create it.
     Awaited,
-    /// The operation that failed has not created it.
+    /// The failed Helm operation did not create it.
     NotCreated,
-    /// It does not exist, as an exception or its own time to live allows.
+    /// It does not exist, and an exception or its TTL allows that.
     Allowed,
-    /// It differs as an exception allows.
+    /// It differs, and an exception allows that.
     AllowedToDiffer,
     /// Another release owns it.
     Foreign,
-    /// The manifest opts it out.
+    /// The manifest excludes it from the guard.
     OptedOut,
     /// It is being deleted.
     BeingDeleted,
-    /// The API server serves no such kind.
+    /// The API server does not serve its kind.
     NotServed,
     /// It could not be read.
     Unread,
@@ -157,7 +157,7 @@ impl ObjectDiffState {
     }
 }
 
-/// One declared field that is not, or may not be, as declared.
+/// A declared field that differs, or may differ, from the manifest.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct FieldDiff {
     pub path: String,
@@ -166,34 +166,34 @@ pub struct FieldDiff {
     pub declared: Option<Shown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Shown>,
-    /// Where both first differ, of long or nested values.
+    /// For long or nested values, the first place where they differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Box<Difference>>,
     pub doubt: bool,
     /// The field managers that own it.
     #[serde(skip)]
     pub owners: Vec<String>,
-    /// What the next Helm upgrade does to it.
+    /// The effect of the next Helm upgrade on it.
     #[serde(skip)]
     pub next_upgrade: Effect,
-    /// The chart values that probably set it, where they were looked for.
+    /// The chart values that probably set it, if they were searched for.
     #[serde(skip)]
     pub chart_values: Vec<Candidate>,
 }
 
-/// What is the matter with a field.
+/// How a field differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum FieldDiffKind {
-    /// It has another value.
+    /// Its value differs.
     Changed,
     /// It is absent.
     Removed,
-    /// The list has no element of that key.
+    /// The list has no element with that key.
     ElementRemoved,
-    /// The element was given other keys.
+    /// The keys of the element were changed.
     ElementMoved,
-    /// The list has several elements of that key.
+    /// The list has several elements with that key.
     ElementRepeated,
 }
 
@@ -230,7 +230,7 @@ impl FieldDiff {
         self.difference.as_deref().filter(|_| self.what == FieldDiffKind::Changed)
     }
 
-    /// The declared and the live value as people read them; of long values what stands at the place.
+    /// The declared and the live value as text; for long values, only the part that differs.
     pub fn values(&self) -> [String; 2] {
         let shown =
             |value: &Option<Shown>| value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string);
@@ -254,7 +254,7 @@ pub struct ObjectConflict {
     pub conflict: FieldConflict,
 }
 
-/// A key that a chart dropped from a Secret's `stringData`, and that no upgrade removes.
+/// A key that the chart dropped from a Secret's `stringData`, and that no upgrade removes.
 #[derive(Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftBehindKey {
@@ -265,7 +265,7 @@ pub struct LeftBehindKey {
     pub revision: u64,
 }
 
-/// What all comparisons of a release share.
+/// The inputs that all comparisons of a release share.
 struct ReleaseObjects<'a> {
     reader: &'a ClusterReader,
     release: &'a Release,
@@ -279,7 +279,7 @@ struct ReleaseObjects<'a> {
     now: Timestamp,
 }
 
-/// Holds every object of a release against its declaration.
+/// Compares every object of a release with its declaration.
 pub async fn compare(
     reader: &ClusterReader,
     release: &Release,
@@ -293,7 +293,7 @@ pub async fn compare(
     let (guard, drifts) = match reader.pulses.status(&release.id).await {
         Ok(told) => told.unzip(),
         Err(error) => {
-            not_considered.push(format!("what the guard says of the release: {error}"));
+            not_considered.push(format!("the guard's status of the release: {error}"));
             (None, None)
         }
     };
@@ -366,8 +366,8 @@ pub async fn compare(
     }
 }
 
-/// Counts as drift what is in doubt here and what a dry run of the guard has shown to differ. The status names the first
-/// fields with their live values: a field that has another value since stays in doubt.
+/// Marks an uncertain field as drifted if a dry run of the guard has shown the difference. The status names the first
+/// fields with their live values: a field whose value has changed since then stays uncertain.
 fn settle_by_status(objects: &mut [ObjectDiff], drifts: &[DriftedObject], home: &str) {
     let changed = ObjectState::Changed.as_str();
     for object in objects.iter_mut().filter(|object| object.state == ObjectDiffState::InDoubt) {
@@ -403,10 +403,10 @@ fn add_reasons(objects: &mut [ObjectDiff], guard: &ReportedHealth, drifts: &[Dri
 
 struct ComparedObject {
     object: ObjectId,
-    /// `None` where it is in sync.
+    /// `None` if it is in sync.
     report: Option<ObjectDiff>,
     live: Option<Value>,
-    /// Its fields that differ, or may.
+    /// Its fields that differ or may differ.
     changes: Vec<FieldChange>,
 }
 
@@ -421,8 +421,7 @@ impl ComparedObject {
         Self { report: Some(report), ..Self::in_sync(object) }
     }
 
-    /// The report of the object, which says what the next upgrade does to each field, and the conflicts that the upgrade
-    /// meets in it.
+    /// The report of the object, with the effect of the next upgrade on each field, and the conflicts of that upgrade.
     fn report(
         self,
         release: &Release,
@@ -446,7 +445,7 @@ impl ComparedObject {
 }
 
 impl ReleaseObjects<'_> {
-    /// The facts about an object; `None` where it is not declared now.
+    /// Compares one object; `None` if it is not declared now.
     async fn object(&self, object: &ObjectId) -> Option<ComparedObject> {
         let report = |state, reason| ComparedObject::with_state(object, state, reason);
         let timeout = self.policy.operation_timeout;
@@ -515,7 +514,7 @@ impl ReleaseObjects<'_> {
         Some(ComparedObject { live: found, ..look })
     }
 
-    /// An object that matches its declaration, but for fields at which an allowance permits it to differ; another field
+    /// The result for an object that matches, except for fields where an exception permits a difference. Another field
     /// manager may own some of its fields.
     fn agreement(
         &self,
@@ -542,16 +541,16 @@ impl ReleaseObjects<'_> {
         ComparedObject { changes: permitted, ..look }
     }
 
-    /// The other release that owns a live object: its annotations name it, and it declares
-    /// the object. The guard holds the object to that one alone.
+    /// The other release that owns a live object: the object's annotations name it, and it declares the object. The
+    /// guard compares the object only with that release.
     async fn other_owner(&self, object: &ObjectId, live: Option<&Value>) -> Option<ReleaseId> {
         let owner = ObjectOwner::named_by(live?).release().filter(|owner| *owner != self.release.id)?;
         let other = self.reader.release(&owner).await.ok()?;
         other.declared(object).is_some().then_some(owner)
     }
 
-    /// The health of the object, with the API server's answer to doubts where it is to be asked; and the
-    /// error if it could not be asked.
+    /// The verdict on an object. With `settle`, a dry run resolves uncertain differences; if it fails, its error is
+    /// returned too.
     async fn settled<'r>(
         &self,
         subject: &drift::LiveSubject<'_, 'r>,
@@ -563,7 +562,7 @@ impl ReleaseObjects<'_> {
         match self.reader.canonical(self.release, subject.object, found).await {
             Ok(canonical) => (drift::compare(subject, live, DryRunEvidence::Canonical(&canonical)), None),
             Err(error) => {
-                // What the API server refuses to make of the object is not what it already is.
+                // If the API server rejects the declared object, the live object cannot already equal it.
                 let mut stands = match error.is_refusal() {
                     true => drift::compare(subject, live, DryRunEvidence::Unavailable),
                     false => stands,
@@ -579,8 +578,8 @@ impl ReleaseObjects<'_> {
     }
 }
 
-/// The object with its certain differences restored, and the JSON Patch for that; `None` where it changes
-/// nothing, or would show a secret.
+/// The live object with its certain differences reverted, and the JSON Patch for that; `None` if it changes nothing, or
+/// would show a secret.
 fn restored(
     subject: &drift::LiveSubject<'_, '_>,
     drift: &LiveDrift<'_>,
@@ -607,13 +606,13 @@ impl ReleaseDiff {
     }
 }
 
-/// The most fields of a release whose values are looked for, and the most time to spend on them.
+/// The limits of the search for chart values: the number of fields, and the time.
 const FIELDS: usize = 100;
 const BUDGET: Duration = Duration::from_millis(500);
 
-/// Adds to each field the likeliest chart values; to the report, if some were not looked for.
+/// Adds the likeliest chart values to each field, and a note to the report if some fields were skipped.
 pub async fn add_chart_values(reader: &ClusterReader, release: &Release, report: &mut ReleaseDiff) {
-    // Each field with its place in the report, and where a long value differs.
+    // Each field: its index in the report, and the path at which a long value differs.
     let mut asked = Vec::new();
     for (at, object) in report.objects.iter().enumerate() {
         for (place, field) in object.fields.iter().enumerate() {
@@ -628,7 +627,7 @@ pub async fn add_chart_values(reader: &ClusterReader, release: &Release, report:
     let is_all = asked.len() <= FIELDS;
     asked.truncate(FIELDS);
     let sources = reader.sources(release, &mut report.not_considered).await;
-    // A large manifest would hold up the answers to others.
+    // A large manifest would block an async worker thread.
     let looking = tokio::task::spawn_blocking(move || {
         let (began, mut found) = (Instant::now(), Vec::new());
         for (place, object, path, below) in asked {
@@ -649,17 +648,17 @@ pub async fn add_chart_values(reader: &ClusterReader, release: &Release, report:
     }
     if !(is_all && is_done) {
         let many =
-            "too many fields drift to look for the chart values of all: run kubemoor explain for an object";
+            "too many fields drift to find the chart values of all: run kubemoor explain for one object";
         report.not_considered.push(many.to_owned());
     }
 }
 
-/// The changes between two forms of an object as hunks of a unified diff; `None` where one of them cannot be written as
-/// YAML. The caller makes sure that nothing secret is in the object.
+/// The changes between two forms of an object as hunks of a unified diff; `None` if one of them cannot be written as
+/// YAML. The caller makes sure that the object holds no secrets.
 fn hunks_between(live: &Value, declared: &Value) -> Option<String> {
     let yaml = |object: &Value| {
         let mut object = object.clone();
-        // Users do not change these, and they are longer than the rest.
+        // Users do not edit `managedFields`, which are longer than the rest.
         if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
@@ -669,7 +668,7 @@ fn hunks_between(live: &Value, declared: &Value) -> Option<String> {
     Some(TextDiff::from_lines(&live, &declared).unified_diff().context_radius(3).to_string())
 }
 
-/// What upgrades left behind in these live objects. Earlier records are read only where a Secret holds a key that the
+/// What upgrades left behind in these live objects. Earlier records are read only if a Secret holds a key that the
 /// release does not declare.
 async fn left_behind(
     reader: &ClusterReader,

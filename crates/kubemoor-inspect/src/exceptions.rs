@@ -1,4 +1,4 @@
-//! Temporary exceptions (DriftAllowances): planned, made, ended and listed with the person's own rights.
+//! Temporary exceptions (DriftAllowances): planned, created, ended and listed with the person's own rights.
 
 use std::time::Duration;
 
@@ -27,13 +27,13 @@ pub struct ExceptionPlan {
     pub unchecked: Option<String>,
 }
 
-/// The allowance that there is now.
+/// The resulting allowance.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Allowed {
     pub namespace: String,
     pub name: String,
-    /// Whether it was made now, not by an equal request before.
+    /// Whether it was created now; false if an equal one already existed.
     pub made: bool,
     pub object: ObjectId,
     pub paths: Vec<String>,
@@ -137,15 +137,15 @@ pub async fn end_one(
     Err(gone(namespace, name, matches!(there, Ok(Some(_)))))
 }
 
-/// The sentence for an exception that is gone; `is_replaced`: another one has its name.
+/// The error for an exception that no longer exists; `is_replaced`: another one has its name.
 pub fn gone(namespace: &str, name: &str, is_replaced: bool) -> InspectError {
     InspectError::Named(match is_replaced {
         true => format!(
-            "another exception has the name {name} in namespace {namespace} now: the one that was shown is \
-             gone, and nothing was ended. Look at the exceptions again"
+            "another exception is now named {name} in namespace {namespace}: the one shown is gone, and no \
+             exception was ended. Check the list again"
         ),
         false => {
-            format!("there is no exception {name} in namespace {namespace} any more: it has ended already")
+            format!("there is no exception {name} in namespace {namespace} any more: it has already ended")
         }
     })
 }
@@ -174,8 +174,8 @@ pub async fn names(
     Ok(names)
 }
 
-/// Fails where the guard would not count another one in its namespace. Without the right to list them only
-/// the guard finds that out.
+/// Fails if the namespace already has the maximum number of open allowances. Without the right to list them, only the
+/// guard can detect that.
 async fn check_room(
     connection: &ClusterConnection,
     wanted: &DriftAllowance,
@@ -198,7 +198,7 @@ fn flaws_error(flaws: &[Flaw]) -> InspectError {
 }
 
 /// Refuses an exception for an object or a field that certainly does not exist: the API server reports the object as
-/// absent, or the types of its kind do not have the field. Gives what could not be checked.
+/// absent, or the schema of its kind does not have the field. Returns what could not be checked.
 async fn check_existence(
     connection: &ClusterConnection,
     kinds: &ServedKinds,
@@ -212,15 +212,15 @@ async fn check_existence(
     let note = match read {
         Ok(Some(_)) => None,
         Err(ClusterError::Refused { code: 403, message, .. }) => {
-            Some(format!("nobody can tell whether there is a {object}: {}", forbidden(&message)))
+            Some(format!("cannot check whether {object} exists: {}", forbidden(&message)))
         }
         Err(error) => return Err(failed(connection, "read the object", error)),
         // A user who may delete it may already have done so under an earlier exception.
-        Ok(None) if grant.deletes => Some(format!("there is no {object} now")),
+        Ok(None) if grant.deletes => Some(format!("{object} does not exist now")),
         Ok(None) => {
             let kind = object.kind.to_lowercase();
             return Err(InspectError::Named(format!(
-                "there is no {object}: `kubectl get {kind} -A` lists those that are there"
+                "there is no {object}: `kubectl get {kind} -A` lists the existing ones"
             )));
         }
     };
@@ -234,13 +234,13 @@ async fn check_existence(
     Ok(note)
 }
 
-/// One allowance in an answer.
+/// One allowance of a list.
 #[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedAllowance {
     pub namespace: String,
     pub name: String,
-    /// The uid, by which the page ends this one and no other of its name.
+    /// The uid, with which the page deletes this allowance and no later one of the same name.
     #[serde(skip)]
     pub uid: String,
     pub object: AllowedObject,
@@ -258,11 +258,11 @@ pub struct ListedAllowance {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub enum AllowanceState {
-    /// It counts now.
+    /// It is in force.
     Open,
-    /// It counts no more.
+    /// It has ended.
     Ended,
-    /// It never counts.
+    /// It is invalid and has no effect.
     Invalid,
     /// It was deleted while the list was watched.
     Deleted,
@@ -276,7 +276,7 @@ pub async fn read(
 ) -> Result<Vec<ListedAllowance>, InspectError> {
     let found = match allowances::list(&connection.client, namespace, labels).await {
         Ok(found) => found,
-        // Without the CustomResourceDefinition there are none.
+        // Without the CustomResourceDefinition there are no allowances.
         Err(error) => confirm_absence(&connection.client, &allowances::defined().plural, error)
             .await
             .map(|()| Vec::new())

@@ -1,5 +1,5 @@
-//! Explains the state of an object or a field, and how to change it, from the same records, policies and comparison as the
-//! guard's verdicts. Every command in the advice can be pasted.
+//! Explains the state of an object or a field, and how to change it, from the same records, policies and comparison as
+//! the guard's verdicts. Every command in the advice can be pasted.
 
 mod pasted;
 
@@ -37,7 +37,7 @@ use kubemoor_verdict::remedy::{self, LiveWriters, Upgrade, Upgrader};
 use kubemoor_verdict::sealed;
 use kubemoor_verdict::shown::{Difference, Shown};
 
-/// What may not be read where a right is missing.
+/// The guard's status, as messages name it if it cannot be read.
 pub const GUARD: &str = "the guard's status of the release";
 
 /// The states of an object that tests and advice ask for by name.
@@ -52,7 +52,7 @@ const SEALED: &str = "the release does not set this field, but the guard checks 
 const ADDED: &str =
     "the release does not set this field, and a policy seals it: the guard checks what is added there.";
 
-/// Explains an object, in `namespace` where the query names none.
+/// Explains an object, in `namespace` if the query names none.
 pub async fn explain(
     reader: &ClusterReader,
     query: ExplainQuery,
@@ -106,8 +106,8 @@ pub fn parse_path(text: &str) -> Result<String, String> {
     Pattern::parse(&pointer).map(|_| pointer.clone()).map_err(|error| error.to_string())
 }
 
-/// The first of these releases that declares the object. One that cannot be
-/// read does not count: annotations and denials can name anything.
+/// The first of these releases that declares the object. Unreadable releases are skipped: annotations and denials can
+/// name anything.
 async fn declaring(
     reader: &ClusterReader,
     releases: Vec<ReleaseId>,
@@ -122,7 +122,7 @@ async fn declaring(
     None
 }
 
-/// The answer.
+/// The explanation of an object.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -132,19 +132,19 @@ pub struct Explanation {
     pub release: Option<ReleaseFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyFacts>,
-    /// What the guard says of the release: its policies, its flags and the emergency
-    /// switch together; none where it says nothing.
+    /// The status that the guard reports for the release, with policies, flags and the emergency switch
+    /// taken into account; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard: Option<ReportedHealth>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exceptions: Vec<String>,
-    /// What is wrong with the manifest's own annotations, which then allow nothing.
+    /// What is wrong with the manifest's own annotations, which then have no effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flaws: Vec<String>,
     pub fields: Vec<ExplainedField>,
     /// What to do.
     pub advice: Vec<String>,
-    /// What could not be read, and may change the answer.
+    /// Sources that could not be read and might change the answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
 }
@@ -170,12 +170,12 @@ async fn explain_declared(
     let surroundings = reader.surroundings(release).await;
     let policy = reader.resolver.policy(&release.id);
     let declared = release.declared(&object);
-    // An element may be named by its place, as in a JSON Pointer.
+    // A list element may be named by its index, as in a JSON Pointer.
     let patterns = match declared {
         Some(declared) => Mask(patterns).placed(&declared.fields()).into_owned().0,
         None => patterns,
     };
-    // Read again, in the version in which it is declared.
+    // Read again in the declared version.
     let live = match (live, declared) {
         (Some(_), Some(declared)) => match reader.live(&object, &declared.version).await {
             FoundObject::Object(live) => Some(live),
@@ -233,7 +233,7 @@ async fn explain_declared(
     explanation
 }
 
-/// What is known of the release that declares the object.
+/// The release that declares the object.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseFacts {
@@ -243,20 +243,20 @@ pub struct ReleaseFacts {
     pub status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
-    /// The chart that the revision was made from.
+    /// The chart of the revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chart: Option<String>,
-    /// What its record's state means for edits.
+    /// How the state of its record affects changes.
     pub means: &'static str,
 }
 
-/// What policies say of the release.
+/// The effect of policies on the release.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyFacts {
     /// The policies that match.
     pub matched: Vec<String>,
-    /// `None`: the flag of the guard holds.
+    /// Null if no policy sets it; the guard's flag then applies.
     pub edits: Option<String>,
     pub drift: Option<String>,
 }
@@ -317,30 +317,30 @@ pub struct ExplainedField {
     pub declared: Option<Shown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Shown>,
-    /// Where both first differ, of long or nested values.
+    /// For long or nested values, the first place where they differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Box<Difference>>,
-    /// Who owns it by `managedFields`.
+    /// Its owners in `managedFields`.
     pub managers: Vec<FieldManager>,
-    /// The chart values that probably set it, the likeliest first.
+    /// The chart values that probably set it, most likely first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<values::Candidate>,
     /// The rules and allowances that cover it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spared_by: Vec<String>,
-    /// What the next Helm upgrade does to the field, where one of them covers it.
+    /// What the next Helm upgrade does to the field, if a rule or allowance covers it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_upgrade: Option<String>,
 }
 
-/// How a field stands to its declaration.
+/// The state of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub enum FieldState {
-    /// It is as declared.
+    /// It matches the manifest.
     AsDeclared,
-    /// It is not.
+    /// It differs from the manifest.
     Drifted,
-    /// It may not be.
+    /// It may differ from the manifest.
     InDoubt,
     /// There is no live object.
     Absent,
@@ -424,7 +424,7 @@ impl<'a> ExplainedObject<'a> {
         unchanged.collect()
     }
 
-    /// The chart values that probably set a field: to its live value, where that is another one.
+    /// The chart values that probably set a field; if it drifted, with the setting for its live value.
     fn candidates(
         &self,
         change: &FieldChange,
@@ -490,7 +490,7 @@ impl<'a> ExplainedObject<'a> {
         }
     }
 
-    /// All exceptions of the object, windows that are closed included.
+    /// All exceptions of the object, including closed windows.
     fn exceptions(&self) -> Vec<String> {
         let mut told: Vec<String> = self.ignored(None);
         let rules = self.subject.policy.rules(self.subject.object, self.declared);
@@ -502,7 +502,7 @@ impl<'a> ExplainedObject<'a> {
         told
     }
 
-    /// One exception; for ignored fields of policies only those that cover the path.
+    /// One exception in words; for fields that policies ignore, only those that cover the path.
     fn words_for(&self, source: ExceptionSource<'_>, path: Option<&Path>) -> Vec<String> {
         match source {
             ExceptionSource::Ignored(_) => self.ignored(path),
@@ -606,7 +606,7 @@ fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'static str {
 }
 
 impl Explanation {
-    /// Adds what to do; `sealed` holds the fields of the object that policies seal.
+    /// Sets the advice; `sealed` holds the fields of the object that policies seal.
     fn advise(
         &mut self,
         upgrade: &Upgrade,

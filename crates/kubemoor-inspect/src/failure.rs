@@ -10,7 +10,7 @@ use kubemoor_ledger::store::StoreError;
 pub enum InspectError {
     #[error("cannot {doing}: {}", reason(.url, .error))]
     Call {
-        /// What was tried; completes "cannot …".
+        /// The attempted action; completes "cannot …".
         doing: String,
         url: String,
         error: Box<ClusterError>,
@@ -25,7 +25,7 @@ pub enum InspectError {
     Ledger(Box<StoreError>),
     #[error("{0}")]
     Forbidden(String),
-    /// Something that was named does not exist, or cannot be meant.
+    /// Something that the user named does not exist or is not valid.
     #[error("{0}")]
     Named(String),
 }
@@ -69,17 +69,16 @@ pub fn spoken(release: &ReleaseId) -> String {
     format!("{} in namespace {}", release.name, release.namespace)
 }
 
-/// The failure for a release that has no records, as far as policies could be
-/// read; `unread` says why not.
+/// The error for a release without records; `unread` is the reason if the policies could not be read.
 pub(crate) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> InspectError {
     InspectError::Named(match unread {
         None => format!(
-            "there is no release {}: `helm list --all -n {}` names those that are there",
+            "there is no release {}: `helm list --all -n {}` lists the existing ones",
             spoken(release),
             release.namespace
         ),
         Some(unread) => format!(
-            "there is no release {} with records there, and where else they may lie is not known: {unread}",
+            "release {} has no records there, and where else they may be is not known: {unread}",
             spoken(release)
         ),
     })

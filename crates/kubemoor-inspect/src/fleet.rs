@@ -1,4 +1,4 @@
-//! How the releases of many clusters stand: from the ledger that their guards share, and one cluster at a glance.
+//! The states of the releases of many clusters, from the ledger that their guards share; and a summary of one cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use kubemoor_ledger::fleet::{ClusterView, FleetFilter, FleetSearch, StateCount};
 use kubemoor_ledger::store::Store;
 use kubemoor_verdict::health::STALE_AFTER;
 
-/// The state of every release with drift.
+/// The state under which every release with drift is counted.
 pub const DRIFTED: &str = "Drifted";
 
 type Fact = (&'static str, fn(&ReleaseRow) -> Option<String>);
 
-/// What one cluster has to say.
+/// The state of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterRow {
@@ -35,18 +35,18 @@ pub struct ClusterRow {
     pub oldest_drift: Option<Timestamp>,
     /// The version of the guard.
     pub version: Option<String>,
-    /// When the guard's certificate ends; only a ledger knows.
+    /// When the guard's certificate expires; known only from a ledger.
     pub certificate_until: Option<Timestamp>,
     pub last_heard: Option<Timestamp>,
-    /// Since when the guard is silent, where it is.
+    /// Since when the guard has not reported, if it is stale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_since: Option<Timestamp>,
-    /// Why a page could not read the cluster. A ledger asks none.
+    /// Why the page could not read the cluster; none if the data comes from a ledger.
     #[serde(skip)]
     pub error: Option<String>,
 }
 
-/// The clusters in the ledger, with their releases in one of `states`; without any, with all.
+/// The clusters in the ledger, with their releases in one of `states`; with all releases if it is empty.
 pub async fn clusters(
     store: &Store,
     filter: &FleetFilter,
@@ -56,7 +56,7 @@ pub async fn clusters(
     Ok(views.into_iter().filter_map(|view| ClusterRow::kept(view, states)).collect())
 }
 
-/// The releases in the ledger in one of `states`, by namespace, name and cluster; without any, all.
+/// The releases in the ledger in one of `states`, by namespace, name and cluster; all if it is empty.
 pub async fn kept(
     store: &Store,
     filter: &FleetFilter,
@@ -71,8 +71,8 @@ pub async fn kept(
     Ok(rows)
 }
 
-/// The releases in the ledger that `search` asks for in one of `states`, and how many there are. They are compared with
-/// none.
+/// The releases in the ledger that match `search` and one of `states`, and their total number. They are not compared
+/// between clusters.
 pub async fn search(
     store: &Store,
     search: FleetSearch,
@@ -84,7 +84,7 @@ pub async fn search(
     Ok((found.releases, found.total))
 }
 
-/// What one cluster says of itself, by the releases that were read of it.
+/// The summary of one cluster, from its releases and the Lease of its guard.
 pub async fn at_a_glance(
     cluster: &str,
     client: &kube::Client,
@@ -128,7 +128,7 @@ fn compare(rows: &mut [ReleaseRow]) {
     }
 }
 
-/// The data of the guard's leader, where the user may read it.
+/// The data of the guard's leader, if the user may read it.
 async fn guard(client: &kube::Client, namespace: Option<&str>) -> Option<LeaderInfo> {
     let place = guarded::lease(client, namespace).await.ok()??;
     lease::read_leader_info(client, &place).await.ok()?
@@ -139,7 +139,7 @@ impl ClusterRow {
         Self { cluster: cluster.to_owned(), error: Some(error), ..Self::default() }
     }
 
-    /// A cluster of the ledger; `None` where it has no release in a requested state.
+    /// A cluster of the ledger; `None` if it has no release in a requested state.
     fn kept(view: ClusterView, wanted: &[ReleaseFilter]) -> Option<Self> {
         let ClusterView { cluster, states, oldest_drift, .. } = view;
         let asked = |reason: &str, it: &StateCount| {
@@ -147,7 +147,7 @@ impl ClusterRow {
                 |drifted| wanted.iter().any(|state| state.is_of_reason(reason, drifted, view.is_stale));
             match () {
                 () if wanted.is_empty() || is_in(0) => it.clone(),
-                // Of those in another state the ones that drifted.
+                // Of the releases in another state, those with drift.
                 () if is_in(1) => StateCount { releases: it.drifted, drifted: it.drifted },
                 () => StateCount::default(),
             }
@@ -192,7 +192,7 @@ impl ClusterRow {
         Self { version, last_heard, stale_since: last_heard.filter(is_stale), ..row }.with_drifted()
     }
 
-    /// Counts each release with drift as drifted, also one whose repairs are paused, as lists of releases find them.
+    /// Counts each release with drift under [`DRIFTED`] too, whatever its state, as the filters of lists do.
     fn with_drifted(mut self) -> Self {
         if self.drifted > 0 {
             self.states.insert(DRIFTED.to_owned(), self.drifted);

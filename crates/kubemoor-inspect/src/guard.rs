@@ -1,5 +1,5 @@
-//! The guard of a cluster, as a person reaches it with nothing but a kubeconfig: through the API server, by its Lease, and
-//! by orders on a GuardedRelease, so that the API server authorizes the person and records their name.
+//! Access to the guard of a cluster with only a kubeconfig: forwarded through the API server, by its Lease, and by
+//! orders in a GuardedRelease, so that the API server authorizes the user and records their name.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -28,24 +28,24 @@ pub struct ForwardedGuard {
     /// The CA of its certificate, in place of the one that its Lease names.
     authority: Option<PathBuf>,
     access: ClusterAccess,
-    /// The connection, once it leads to all pods.
+    /// The cached connections, kept only if they reach all pods.
     replicas: Mutex<Option<Arc<Replicas>>>,
 }
 
-/// Connections to the pods whose ledgers together are the guard's.
+/// Connections to the pods that together hold the guard's ledger.
 struct Replicas {
     clients: Vec<(String, kube::Client)>,
-    /// The pods that cannot be reached: a sentence each.
+    /// A message about each pod that cannot be reached.
     lacking: Vec<String>,
 }
 
 type PodAnswer = Result<Vec<u8>, ClusterError>;
 
-/// The bodies of the pods that answered, and a sentence about each other one.
+/// The bodies of the pods that answered, and a message about each other pod.
 type PodAnswers = (Result<Vec<Vec<u8>>, ClusterError>, Vec<String>);
 
 impl ForwardedGuard {
-    /// The guard whose Lease lies at `place`. Nobody is asked yet.
+    /// The guard whose Lease is `place`. Sends no request.
     pub fn new(
         connection: ClusterConnection,
         place: LeaseReference,
@@ -59,21 +59,21 @@ impl ForwardedGuard {
         format!("the guard in namespace {}", self.place.namespace)
     }
 
-    /// The bodies of `path` and query, one of each pod that has a ledger of its own and answers; what the guard itself
-    /// refuses is the inner error.
+    /// The bodies of `path` with its query, one from each pod that has its own ledger and answers. If the guard rejects
+    /// the request, that is the inner error.
     pub(crate) async fn get(&self, path: &str, within: Duration) -> Result<PodAnswers, InspectError> {
         let (mut replicas, is_new) = self.replicas().await?;
         let mut answers = replicas.ask(path, within).await;
         let is_broken = |answer: &PodAnswer| {
             matches!(answer, Err(ClusterError::Unreachable { .. } | ClusterError::Untrusted { .. }))
         };
-        // A connection ends with the pod that it leads to.
+        // A cached connection breaks when its pod ends.
         if !is_new && answers.iter().any(is_broken) {
             *self.replicas.lock() = None;
             (replicas, _) = self.replicas().await?;
             answers = replicas.ask(path, within).await;
         }
-        // A connection that works is kept, and no other.
+        // Only working connections are cached.
         if answers.iter().any(|answer| is_broken(answer) || matches!(answer, Err(ClusterError::Late { .. })))
         {
             *self.replicas.lock() = None;
@@ -81,12 +81,13 @@ impl ForwardedGuard {
         Ok(replicas.gather(answers))
     }
 
-    /// The metrics of each pod that has a ledger of its own and answers, as text.
+    /// The metrics of each pod that has its own ledger and answers, as text.
     pub async fn metrics(&self) -> Result<Vec<String>, InspectError> {
-        let (answers, _) = self.get("/metrics", PATIENCE).await?;
+
+               let (answers, _) = self.get("/metrics", PATIENCE).await?;
         let bodies = answers.map_err(|error| match error.is_forbidden() {
             true => InspectError::Forbidden("you may not get the path /metrics (nonResourceURLs)".to_owned()),
-            false => InspectError::Named(format!("{} shows no metrics: {error}", self.name())),
+            false => InspectError::Named(format!("{} returns no metrics: {error}", self.name())),
         })?;
         Ok(bodies.iter().map(|body| String::from_utf8_lossy(body).into_owned()).collect())
     }
@@ -94,7 +95,7 @@ impl ForwardedGuard {
     async fn replicas(&self) -> Result<(Arc<Replicas>, bool), InspectError> {
         if self.access.user.is_some() {
             let why =
-                "a guard looks at your own token or certificate, not at whom you act as: leave --as out";
+                "a guard authenticates your own token or certificate and ignores impersonation: remove --as";
             return Err(InspectError::Named(why.to_owned()));
         }
         if let Some(replicas) = self.replicas.lock().clone() {
@@ -106,7 +107,7 @@ impl ForwardedGuard {
         Ok((replicas, true))
     }
 
-    /// Connects to all pods that have to be asked, of which at least one answers.
+    /// Connects to all pods that have to be asked; fails if none of them can be reached.
     async fn connect(&self) -> Result<Replicas, ForwardError> {
         let Self { connection, place, authority, access, .. } = self;
         let guard = forward::find(connection, place, authority.as_deref()).await?;
@@ -132,7 +133,7 @@ impl Replicas {
         join_all(self.clients.iter().map(|(_, client)| call::read(client, path, within))).await
     }
 
-    /// The bodies of those that answered. A refusal of the user counts for all of them.
+    /// The bodies of the pods that answered. If one pod refuses the user, all would.
     fn gather(&self, answers: Vec<PodAnswer>) -> PodAnswers {
         let (mut bodies, mut failed) = (Vec::new(), Vec::new());
         for ((pod, _), answer) in self.clients.iter().zip(answers) {
@@ -154,7 +155,7 @@ impl Replicas {
     }
 }
 
-/// What the guard whose Lease lies at `place` tells everybody.
+/// The data that the leader publishes in the Lease `place`.
 pub async fn info(
     connection: &ClusterConnection,
     place: &LeaseReference,
@@ -170,12 +171,12 @@ fn unshown(pod: &str, reason: &dyn Display) -> String {
     format!("rows that pod {pod} keeps in its own ledger are not shown: {reason}")
 }
 
-/// The sentence for a guard that is not there; `otherwise` names further ways.
+/// The error for a guard that does not exist; `otherwise` names alternatives.
 fn absent(place: &LeaseReference, otherwise: &str) -> InspectError {
     let LeaseReference { namespace, name } = place;
     InspectError::Named(format!(
-        "there is no guard in namespace {namespace}, which has no Lease {name}: name the guard's namespace with \
-         --guard-namespace{otherwise}"
+        "there is no guard in namespace {namespace}, which has no Lease {name}: set the guard's namespace \
+         with --guard-namespace{otherwise}"
     ))
 }
 
@@ -184,9 +185,9 @@ fn unread(connection: &ClusterConnection, place: &LeaseReference, error: Cluster
     let doing = format!("read the Lease {} in namespace {}", place.name, place.namespace);
     let failure = failed(connection, &doing, error);
     match is_forbidden {
-        // What the API server says as well where there is no such namespace.
+        // The API server answers the same if the namespace does not exist.
         true => {
-            InspectError::Forbidden(format!("{failure}, or name another namespace with --guard-namespace"))
+            InspectError::Forbidden(format!("{failure}, or set another namespace with --guard-namespace"))
         }
         false => failure,
     }
@@ -219,7 +220,7 @@ fn unreached(connection: &ClusterConnection, error: ForwardError) -> InspectErro
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long to wait for the answer to an order, and the pause between looks.
+/// How long to wait for the answer to an order, and the polling interval.
 const WAIT: Duration = Duration::from_secs(15);
 pub const LOOK: Duration = Duration::from_millis(250);
 
@@ -228,16 +229,16 @@ pub struct GivenOrder {
     pub warnings: Vec<String>,
 }
 
-/// What the guard made of an order.
+/// The guard's response to an order.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OrderOutcome {
-    /// It answered.
+    /// The guard answered.
     #[serde(rename = "answer")]
     Given(OrderAnswer),
-    /// No guard runs.
+    /// No guard is running.
     Stale { message: String },
-    /// It has not answered yet.
+    /// The guard has not answered yet.
     Outstanding { why: String },
 }
 
@@ -267,13 +268,13 @@ pub async fn reconcile(
 ) -> Result<GivenOrder, InspectError> {
     let at = Timestamp::now().to_string();
     let setting = UserSetting::Reconcile(at.clone());
-    let warnings = set(connection, release, &setting, "have the release reconciled").await?;
+    let warnings = set(connection, release, &setting, "reconcile the release").await?;
     let answered = answer(connection, pulses, release, &at).await;
     Ok(GivenOrder { answered, warnings })
 }
 
-/// Waits for the guard's answer to the order of `at`; of one that has to wait for
-/// something else no longer than its first answer.
+/// Waits at most [`WAIT`] for the guard's answer to the order of `at`. If the order itself still waits by then, returns
+/// that answer.
 async fn answer(
     connection: &ClusterConnection,
     pulses: &Pulses,
@@ -310,12 +311,12 @@ async fn answer(
 }
 
 impl OrderOutcome {
-    /// Whether the guard has accepted the order, and skips no object.
+    /// Whether the guard has accepted the order and skips no object.
     pub fn is_taken(&self) -> bool {
         matches!(self, Self::Given(OrderAnswer { result, .. }) if *result != OrderResult::Refused)
     }
 
-    /// Whether nothing will come of the order: the guard has refused it, or none runs.
+    /// Whether the guard has refused the order or skips an object, or no guard runs.
     pub fn is_refused(&self) -> bool {
         match self {
             Self::Given(OrderAnswer { result, .. }) => *result == OrderResult::Refused,
@@ -329,10 +330,11 @@ impl OrderOutcome {
         match self {
             Self::Given(OrderAnswer { message, .. }) => format!("release {name}: {message}"),
             Self::Stale { message } => {
-                format!("the order for release {name} waits for a guard that runs: {message}")
+                format!("the order for release {name} waits for a running guard: {message}")
             }
             Self::Outstanding { why } => format!(
-                "the order for release {name} is given, and {why}: `kubemoor get releases -n {namespace}` shows how the release stands"
+                "the order for release {name} was given, but {why}: `kubemoor get releases -n {namespace}` \
+                 shows its state"
             ),
         }
     }

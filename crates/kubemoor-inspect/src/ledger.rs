@@ -1,5 +1,5 @@
-//! The ledger rows that a person may read, from a database or from a guard, which is asked with the person's own
-//! credentials and returns no row that they may not see; and rows as cells of text.
+//! The ledger rows that a person may read, from a database or from a guard, which receives the person's own credentials
+//! and returns only rows that they may see. Also formats rows as cells of text.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -31,8 +31,7 @@ impl LedgerSource {
         Ok(Self::Database(Store::read(url).await?))
     }
 
-    /// With the credentials of the kubeconfig, which are sent only to a guard whose certificate `authority`
-    /// has signed.
+    /// Uses the credentials of the kubeconfig, which are sent only to a guard whose certificate `authority` has signed.
     pub async fn guard(
         server: &http::Uri,
         authority: Option<&Path>,
@@ -42,8 +41,8 @@ impl LedgerSource {
         Ok(Self::Guard { name: format!("the guard at {server}"), client })
     }
 
-    /// Passes all rows to `take`, newest first, page by page; the next page is read while one is taken. Gives sentences about
-    /// replicas whose rows are missing.
+    /// Passes all rows to `take`, newest first, page by page; the next page is read while one is taken. Returns
+    /// messages about replicas whose rows are missing.
     pub async fn each_page(
         &self,
         mut filter: Filter,
@@ -69,7 +68,7 @@ impl LedgerSource {
             Self::Database(store) => return Ok(store.page(filter).await?),
             Self::Guard { name, client } => {
                 let answer = call::read(client, &path(filter), PATIENCE).await;
-                let otherwise = "leave --server out to reach a guard through the API server";
+                let otherwise = "remove --server to reach a guard through the API server";
                 (name.clone(), otherwise, answer.map(|body| vec![body]), Vec::new())
             }
             Self::Forwarded(guard) => {
@@ -80,8 +79,9 @@ impl LedgerSource {
         };
         let bodies = answers.map_err(|error| guard_error(&name, otherwise, &error))?;
         let read = |body: &Vec<u8>| {
-            serde_json::from_slice::<EntryPage>(body).map_err(|error| {
-                InspectError::Named(format!("{name} is no guard: its answer is no ledger's: {error}"))
+
+                       serde_json::from_slice::<EntryPage>(body).map_err(|error| {
+                InspectError::Named(format!("{name} is not a guard: its answer is not from a ledger: {error}"))
             })
         };
         let pages: Vec<_> = bodies.iter().map(read).collect::<Result<_, _>>()?;
@@ -89,7 +89,7 @@ impl LedgerSource {
     }
 }
 
-/// The newest rows that `keep` takes, newest first, as one page; a next one is named where there may be more.
+/// The newest rows that `keep` accepts, newest first, as one page; it has a `next` if there may be more.
 pub async fn rows(
     source: &LedgerSource,
     filter: &Filter,
@@ -120,7 +120,7 @@ pub fn add_new(sentences: &mut Vec<String>, more: Vec<String>) {
 }
 
 pub fn place(next: &str) -> Result<i64, InspectError> {
-    let unknown = "the ledger's answer names no next page; use a program of its version";
+    let unknown = "the ledger's answer has no next page; use a program of its version";
     next.parse().map_err(|_| InspectError::Named(unknown.to_owned()))
 }
 
@@ -165,30 +165,31 @@ fn guard_error(guard: &str, otherwise: &str, error: &ClusterError) -> InspectErr
     InspectError::Named(match error {
         ClusterError::Refused { code: 403, .. } => {
             return InspectError::Forbidden(
-                "you may not read this part of the ledger: it takes the right to list guardedreleases.kubemoor.dev \
-                 in the namespace, and in all namespaces with -A"
+                "you may not read this part of the ledger: this requires the right to list \
+                 guardedreleases.kubemoor.dev in the namespace, and in all namespaces with -A"
                     .to_owned(),
             );
         }
         ClusterError::Refused { code: 401, .. } => format!(
-            "{guard} does not know you: it takes a token that the API server takes, or a client certificate of the \
-             cluster; choose others with --context, or name a database with --ledger"
+            "{guard} does not accept your credentials: it needs a token that the API server accepts, or a \
+             client certificate of the cluster; choose others with --context, or set a database with \
+             --ledger"
         ),
         ClusterError::Refused { code: 400 | 503, message, .. } => {
             format!("{guard} does not answer: {message}")
         }
-        ClusterError::Refused { code, .. } => format!("{guard} is none of this version: it answers {code}"),
+        ClusterError::Refused { code, .. } => format!("{guard} has another version: it answers {code}"),
         ClusterError::Untrusted { reason } => format!(
             "{guard} cannot be trusted ({reason}): name the CA of its certificate with --certificate-authority"
         ),
         ClusterError::Unreachable { .. } | ClusterError::Late { .. } => {
             format!("{guard} does not answer: try again, or {otherwise}")
         }
-        other => format!("{guard} gives no usable answer: {other}"),
+        other => format!("{guard} gives an unusable answer: {other}"),
     })
 }
 
-/// The columns of a spreadsheet. They stay as they are: others may only be added behind them.
+/// The columns of the CSV export. They are stable: new ones may only be appended.
 #[rustfmt::skip]
 pub const COLUMNS: [&str; 21] = [
     "time", "kind", "verdict", "reason", "cluster", "namespace", "release", "revision", "objectGroup",
@@ -227,10 +228,10 @@ pub fn columns(entry: &LedgerEntry) -> [String; 21] {
 /// The first fields, with old and new values.
 pub fn changes(entry: &LedgerEntry, most: usize) -> Vec<String> {
     let value = |value: &Option<String>| value.as_deref().map_or_else(|| "absent".to_owned(), plain);
-    // Only a change has an old and a new value; the loop finds one value.
+    // Only an edit has an old and a new value; the reconcile loop finds one value.
     let is_edit = entry.kind == "verdict";
     let field = |field: &EntryField| {
-        // Of long values the place at which they differ.
+        // For long values, the place at which they differ.
         let EntryField { path, declared, old, new, line, .. } = field.difference.as_deref().unwrap_or(field);
         let place = line.map_or_else(|| plain(path), |line| format!("{} line {line}", plain(path)));
         match (old, new, declared) {
@@ -246,12 +247,12 @@ pub fn changes(entry: &LedgerEntry, most: usize) -> Vec<String> {
     entry.fields.iter().take(most).map(field).collect()
 }
 
-/// Whatever an editor wrote, it moves no cursor and colours no terminal.
+/// Text without control characters, so that it cannot move the cursor or colour the terminal.
 pub fn plain(text: &str) -> String {
     one_line(text).into_owned()
 }
 
-/// An API server that asks about one change twice does so within that time.
+/// If an API server sends two reviews of one change, it does so within this time.
 const TWICE: SignedDuration = SignedDuration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -260,7 +261,7 @@ pub(crate) struct RepeatFilter(VecDeque<(Timestamp, ChangeKey)>);
 type ChangeKey = (EntryObject, String, Option<String>, String, Vec<EntryField>);
 
 impl RepeatFilter {
-    /// Notes a change. Gives whether it is another one than those just before.
+    /// Records a change. Returns whether it differs from those just before it.
     pub(crate) fn note_first(&mut self, entry: &LedgerEntry) -> bool {
         let is_over = |(time, _): &(Timestamp, ChangeKey)| time.duration_since(entry.time) > TWICE;
         while self.0.front().is_some_and(is_over) {

@@ -1,7 +1,7 @@
 //! A person's view of a cluster, and the actions that their own rights allow: shared by the commands and the page.
 //!
-//! It needs no guard and no right of its own: the API server authorizes the person. No answer holds a Secret's values, and
-//! every failure is one sentence.
+//! It needs no running guard and no rights of its own: the API server authorizes the person. No result holds a Secret's
+//! values, and every failure is one sentence.
 
 pub mod comparison;
 pub mod exceptions;

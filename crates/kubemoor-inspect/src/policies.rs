@@ -1,4 +1,4 @@
-//! The policies of a cluster, and whether they are in force: only if the guard's status says so for the current generation.
+//! The policies of a cluster. A policy is in force only if the guard has accepted its current generation.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -23,23 +23,23 @@ pub struct ListedPolicy {
     pub priority: i64,
     pub edits: Option<String>,
     pub drift: Option<String>,
-    /// `True`, `False`, or `Unknown` where the guard has not judged this generation.
+    /// `True`, `False`, or `Unknown` if the guard has not checked this generation yet.
     pub accepted: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// What is wrong with it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What the guard says of it, whether or not anything is wrong.
+    /// The message of its Accepted condition, even if nothing is wrong.
     #[serde(skip)]
     pub told: String,
-    /// The globs of the releases that it is for; empty for all.
+    /// Globs of the releases that it applies to; empty for all.
     pub releases: Vec<String>,
-    /// The globs of their namespaces; empty for all.
+    /// Globs of the namespaces of these releases; empty for all.
     pub namespaces: Vec<String>,
 }
 
-/// The policies that have these labels, the first to count first.
+/// The policies with these labels, in order of precedence.
 pub async fn read(
     connection: &ClusterConnection,
     labels: Option<&str>,
@@ -50,8 +50,7 @@ pub async fn read(
     Ok(rows)
 }
 
-/// The rules without effect in the accepted policies; also checked against the releases, where these are
-/// known.
+/// The rules without effect in the accepted policies; also checked against the releases, if these are known.
 pub async fn findings(
     connection: &ClusterConnection,
     releases: Option<&[ReleaseId]>,
@@ -67,14 +66,14 @@ pub async fn findings(
     Ok(findings)
 }
 
-/// All namespaces with their labels, by which policies select them.
+/// All namespaces with their labels, which policies select by.
 pub async fn namespaces(client: &kube::Client) -> Result<Vec<(String, Labels)>, ClusterError> {
     let resource = ApiResource::new("", "v1", "Namespace", "namespaces");
     let found = Pages::metadata(client, &resource, None)?.all().await?;
     Ok(found.into_iter().map(|it| (it.metadata.name, it.metadata.labels.unwrap_or_default())).collect())
 }
 
-/// The policies as the API server has them.
+/// The policies as the API server stores them.
 pub async fn documents(
     connection: &ClusterConnection,
     labels: Option<&str>,
@@ -82,7 +81,8 @@ pub async fn documents(
     match guarded::list_policies(&connection.client, labels).await {
         Ok(found) => Ok(found),
         Err(error) if error.is_not_found() => {
-            let undefined = "there is no definition of DriftPolicy: `kubemoor manifests crds` prints it";
+            let undefined = "the cluster has no CustomResourceDefinition of DriftPolicy: `kubemoor manifests \
+                             crds` prints it";
             Err(InspectError::Named(undefined.to_owned()))
         }
         Err(error) => Err(failed(connection, "list the policies", error)),
@@ -90,7 +90,7 @@ pub async fn documents(
 }
 
 impl ListedPolicy {
-    /// A policy that was deleted; this it was last.
+    /// A deleted policy, with its last known content.
     pub fn deleted(policy: &Value) -> Self {
         let told = "the policy was deleted and has no effect".to_owned();
         let (accepted, reason) = ("False".to_owned(), "Deleted".to_owned());

@@ -1,5 +1,5 @@
-//! Reads a cluster with a person's own rights: kinds, policies, releases by their records, live objects, and the guard's
-//! statuses. Reads only, except for a dry run that settles a doubt; needs no guard, only a kubeconfig.
+//! Reads a cluster with a person's own rights: kinds, policies, releases by their records, live objects, and the
+//! guard's statuses. Writes nothing; a dry run settles uncertain differences. Needs no guard, only a kubeconfig.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 const AT_ONCE: usize = 8;
 
-/// The revisions of which charts and values are read.
+/// How many revisions are read for their charts and values.
 const SOURCES: usize = 5;
 
 pub struct ClusterReader {
@@ -57,10 +57,9 @@ pub struct ClusterReader {
     arbiter: Arbiter,
     /// The policies of the cluster; the guard's own flags are not known here.
     pub resolver: PolicyResolver,
-    /// Why the policies could not be read, and with them where records may lie.
+    /// Why the policies could not be read, which also name the trusted namespaces of records.
     unread: Option<String>,
-    /// By the namespaces of releases and of records that are trusted for them
-    /// and may not be read: why.
+    /// Why records cannot be read, by the namespace of the releases and the trusted namespace of the records.
     closed: parking_lot::Mutex<BTreeMap<(String, String), String>>,
     namespaces: Mutex<HashMap<String, Arc<NamespaceInputs>>>,
     /// Whether guards still maintain their statuses.
@@ -84,13 +83,12 @@ pub enum FoundObject {
     Object(Value),
     Absent,
     NotServed,
-    /// It may not be read, or the API server failed: why.
+    /// The user may not read it, or the API server failed, for this reason.
     Unread(String),
 }
 
 impl ClusterReader {
-    /// Learns which kinds the cluster serves and which policies are in force
-    /// where clusters have the labels `cluster`.
+    /// Reads the kinds that the cluster serves, and the policies that apply to a cluster with the labels `cluster`.
     pub async fn new(
         connection: ClusterConnection,
         driver: RecordDriver,
@@ -100,7 +98,7 @@ impl ClusterReader {
         Ok(Self::of_kinds(connection, kinds, driver, cluster).await)
     }
 
-    /// The same where it is known which kinds the cluster serves.
+    /// The same with kinds that are already known.
     pub async fn of_kinds(
         connection: ClusterConnection,
         kinds: Arc<ServedKinds>,
@@ -114,7 +112,7 @@ impl ClusterReader {
         let mut unread = None;
         let policies = policies::read_policies(&connection.client).await.unwrap_or_else(|error| {
             unread = Some(format!(
-                "policies cannot be read, those that trust records in another namespace included: {error}"
+                "policies cannot be read, including those that trust records in another namespace: {error}"
             ));
             Vec::new()
         });
@@ -154,7 +152,7 @@ impl ClusterReader {
         self.find(id).await?.ok_or_else(|| unknown_release(id, self.unread.as_deref()))
     }
 
-    /// These releases as their records say, several at once.
+    /// Reads these releases from their records, several at once.
     pub async fn all(&self, ids: &[ReleaseId]) -> Vec<Result<Arc<Release>, InspectError>> {
         futures::stream::iter(ids.iter().map(|id| self.release(id))).buffered(AT_ONCE).collect().await
     }
@@ -167,7 +165,7 @@ impl ClusterReader {
         self.unread.iter().chain(here.map(|(_, why)| why)).cloned().collect()
     }
 
-    /// A live object, in `version` when that is served.
+    /// A live object, in `version` if that is served.
     pub async fn live(&self, object: &ObjectId, version: &str) -> FoundObject {
         let Some(target) = self.kinds.target(object, version) else { return FoundObject::NotServed };
         match self.objects.get(&target).await {
@@ -218,8 +216,8 @@ impl ClusterReader {
         }
     }
 
-    /// The other inputs for judging a release's objects; also tells the resolver the labels of its namespace.
-    /// An input that cannot be read is left out, and named in `unread`.
+    /// The other inputs for judging a release's objects. Also sets the labels of its namespace in the resolver. An
+    /// input that cannot be read is left out, and named in `unread`.
     pub(crate) async fn surroundings(&self, release: &Release) -> ReleaseInputs {
         let namespace = &release.id.namespace;
         let place = self.place(namespace).await;
@@ -248,11 +246,11 @@ impl ClusterReader {
                         }
                         Err(error) => Some(format!("{error}")),
                     },
-                    None if own.by_keda => Some("KEDA made it, and it names no release".to_owned()),
+                    None if own.by_keda => Some("KEDA created it, and it names no release".to_owned()),
                     None => None,
                 };
                 notes.extend(doubt.map(|why| {
-                    format!("whether a release declares {id}, which scales {target}, is not known: {why}")
+                    format!("cannot tell whether a release declares {id}, which scales {target}: {why}")
                 }));
             }
         }
@@ -272,10 +270,10 @@ impl ClusterReader {
         };
         self.note_closed(&id.namespace, &read.closed);
         match (read.found, read.closed.into_iter().next()) {
-            // It may well be there.
+            // The release may exist in the namespace that cannot be read.
             (None, Some(Closed { records, reason })) => {
                 let what =
-                    format!("the records of release {}, which may lie in namespace {records}", spoken(id));
+                    format!("the records of release {}, which may be in namespace {records}", spoken(id));
                 Err(failed(&what, reason))
             }
             (found, _) => Ok(found),
@@ -286,7 +284,8 @@ impl ClusterReader {
         let mut known = self.closed.lock();
         for Closed { records, reason } in closed {
             let why = format!(
-                "records in namespace {records} that may be those of releases in {releases} cannot be read: {reason}"
+                "records in namespace {records} that may belong to releases in {releases} cannot be read: \
+                 {reason}"
             );
             known.insert((releases.to_owned(), records.clone()), why);
         }
@@ -321,8 +320,7 @@ impl ClusterReader {
 }
 
 impl ReleaseInputs {
-    /// The circumstances of an object of `release` for its policy. Only the guard remembers autoscalers that
-    /// were deleted.
+    /// The circumstances of an object of `release` for its policy. Only the guard remembers deleted autoscalers.
     pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let releases = || std::iter::once(release).chain(self.others.iter().map(Arc::as_ref));
         let scaling = self.place.autoscalers.iter().filter(|it| it.scales.target == *object);
@@ -342,7 +340,7 @@ pub async fn kinds(connection: &ClusterConnection) -> Result<Arc<ServedKinds>, I
     read.map_err(|error| failed(connection, "list the API's kinds", error))
 }
 
-/// Whether the guard repairs drift of a release. The guard's own flags count too, and only its status shows them.
+/// Whether the guard repairs drift of a release. The guard's own flags matter too, and only its status shows them.
 pub(crate) fn is_repaired(guard: Option<&ReportedHealth>, policy: &Policy) -> bool {
     let repair = format!("{:?}", DriftMode::Repair);
     guard.map_or(policy.drift == DriftMode::Repair, |guard| guard.drift == repair)
@@ -363,7 +361,7 @@ impl Pulses {
         Self { client, known: Mutex::default() }
     }
 
-    /// The guard's status of the release and the objects that it names as drifting; `None` without one.
+    /// The guard's status of the release, and the drifted objects in it; `None` if there is no status.
     pub async fn status(
         &self,
         release: &ReleaseId,
@@ -382,13 +380,14 @@ impl Pulses {
         ReportedHealth::new(status, &pulse, Timestamp::now())
     }
 
-    /// The Leases that could not be read: a sentence each.
+    /// A message about each Lease that could not be read.
     pub(crate) async fn notes(&self) -> Vec<String> {
         let known = self.known.lock().await;
         let failed = known.iter().filter_map(|((namespace, name), read)| {
             let why = read.as_ref().err()?;
             Some(format!(
-                "whether a guard still keeps the statuses is not known: the Lease {name} in namespace {namespace} cannot be read: {why}"
+                "cannot tell whether a guard still updates the statuses: the Lease {name} in namespace \
+                 {namespace} cannot be read: {why}"
             ))
         });
         failed.collect()
@@ -405,10 +404,10 @@ impl Pulses {
     }
 }
 
-/// A group whose kinds are all served in others as well, and only there today.
+/// A legacy API group: other groups serve all of its kinds.
 const LEGACY: &str = "extensions";
 
-/// The object with this name; `namespace` applies where its kind is namespaced.
+/// The object with this name; `namespace` applies if its kind is namespaced.
 pub(crate) async fn resolve_object(
     named: &NamedObject,
     connection: &ClusterConnection,

@@ -1,5 +1,5 @@
-//! The states of a cluster's releases, and which are not guarded and why: by the guard's statuses, by Helm's records, and
-//! by objects that name a release without a record (Helm's SQL driver, Argo CD, `helm template`).
+//! The states of a cluster's releases, and which are not guarded and why: by the guard's statuses, by Helm's records,
+//! and by objects that name a release without a record (Helm's SQL driver, Argo CD, `helm template`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,24 +16,24 @@ use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts, Suspension};
 use kubemoor_verdict::health::{HealthReason, ReportedHealth};
 
-/// Releases whose records are read at once, where no guard speaks of them.
+/// How many releases without a GuardedRelease are read at one time.
 const READ_AT_ONCE: usize = 8;
 
 /// The reason of a release whose status no guard maintains any more.
 const STALE: &str = "Stale";
 
-/// The reason of a release that the guard has not looked at yet, or of which the guard's word cannot be read.
+/// The reason of a release that the guard has not looked at yet, or whose GuardedRelease cannot be read.
 pub const UNKNOWN: &str = "Unknown";
 
-/// The reason of a release that no guard speaks of.
+/// The state of a release without a GuardedRelease.
 pub const NOT_GUARDED: &str = "NotGuarded";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseFilter {
     NotGuarded,
-    /// No guard keeps it any more.
+    /// No guard maintains its status any more.
     Stale,
-    /// The guard has not looked at it yet, or its word cannot be read.
+    /// The guard has not looked at it yet, or its GuardedRelease cannot be read.
     Unknown,
     Reason(HealthReason),
 }
@@ -45,36 +45,36 @@ pub struct ListedRelease {
     pub namespace: String,
     pub name: String,
     pub guarded: bool,
-    /// `True`, `False`, `Unknown`; none for releases that are not guarded.
+    /// `True`, `False` or `Unknown`; null for releases that are not guarded.
     pub ready: Option<String>,
     pub reason: Option<String>,
     pub revision: Option<u64>,
     pub declared: Option<u64>,
     pub drifted: Option<u64>,
-    /// Since when the oldest drift lasts that the guard names.
+    /// The time of the oldest drift that the guard reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_drift: Option<Timestamp>,
-    /// How the other objects stand.
+    /// The other objects, by state.
     pub counts: Option<ObjectCounts>,
     pub edits: Option<String>,
     pub drift: Option<String>,
-    /// That a person has suspended repairs.
+    /// Set if a user has suspended repairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) suspended: Option<ActiveSuspension>,
-    /// Since when no guard keeps this, where it is stale.
+    /// Since when no guard has updated the status, if it is stale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_since: Option<Timestamp>,
-    /// What the guard says, or why the release is not guarded.
+    /// The guard's message, or why the release is not guarded.
     pub message: String,
 }
 
 /// A suspension that has not ended.
 #[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct ActiveSuspension {
-    /// When it ends; none where a person ends it.
+    /// When it ends; omitted if a user has to end it.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
-    /// Why.
+    /// The reason.
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
 }
@@ -104,7 +104,7 @@ pub async fn read(
     releases.retain(|release, _| !all.contains(release));
     all.extend(releases.keys().cloned());
     if let Some(labels) = labels {
-        // A release without a record has none of its labels.
+        // A release without a record has none of these labels.
         all = reader.labelled(namespace, labels).await?;
     }
     let rows = all.into_iter().map(|release| {
@@ -129,13 +129,14 @@ pub async fn why_not(reader: &ClusterReader, release: &ReleaseId, is_defined: bo
     match reader.release(release).await {
         Err(error) => format!("its records cannot be read: {error}"),
         Ok(read) => match &read.invalid {
-            Some(invalid) => format!("its record {} cannot be believed: {}", invalid.secret, invalid.reason),
+            Some(invalid) => format!("its record {} is not accepted: {}", invalid.secret, invalid.reason),
             None if read.state.status == ReleaseStatus::Uninstalled => {
                 "it is uninstalled; its history was kept".to_owned()
             }
-            None if is_defined => "no guard that runs covers its namespace".to_owned(),
+            None if is_defined => "no running guard covers its namespace".to_owned(),
             None => {
-                "there is no definition of GuardedRelease: `kubemoor manifests crds` prints it".to_owned()
+                "the cluster has no CustomResourceDefinition of GuardedRelease: `kubemoor manifests crds` \
+                 prints it".to_owned()
             }
         },
     }
@@ -196,7 +197,7 @@ impl ListedRelease {
 }
 
 impl ReleaseFilter {
-    /// The word of a state that is one; `None` where releases in several states are meant.
+    /// The reason that the filter selects; `None` if it selects releases with several reasons.
     pub(crate) fn reason(self) -> Option<&'static str> {
         match self {
             Self::NotGuarded => Some(NOT_GUARDED),
@@ -215,20 +216,20 @@ impl ReleaseFilter {
         self.is_of_reason(row.state(), row.drifted.unwrap_or_default(), is_stale)
     }
 
-    /// The state of a release with the reason `reason` and `drifted` drifted objects.
+    /// Whether the filter selects a release with this reason and number of drifted objects.
     pub(crate) fn is_of_reason(self, reason: &str, drifted: u64, is_stale: bool) -> bool {
         match self {
             Self::NotGuarded => reason == NOT_GUARDED,
             Self::Stale => is_stale,
             Self::Unknown => reason == UNKNOWN,
-            // However its drift is dealt with.
+            // Whether or not the drift is repaired.
             Self::Reason(HealthReason::Drifted) => drifted > 0,
             Self::Reason(wanted) => reason == wanted.as_str(),
         }
     }
 }
 
-/// A state as people write it: `in-sync` and `InSync` are the same.
+/// Parses a state; `in-sync` and `InSync` are the same.
 pub fn parse_state(text: &str) -> Result<ReleaseFilter, String> {
     let plain = |text: &str| text.replace('-', "").to_lowercase();
     let states = HealthReason::ALL.iter().map(|reason| (reason.as_str(), ReleaseFilter::Reason(*reason)));
@@ -240,11 +241,11 @@ pub fn parse_state(text: &str) -> Result<ReleaseFilter, String> {
     let mut known = states.chain(others);
     known.find(|(name, _)| plain(name) == plain(text)).map(|(_, state)| state).ok_or_else(|| {
         let names: Vec<_> = HealthReason::ALL.iter().map(|reason| reason.as_str()).collect();
-        format!("there is no state {text:?}: use some of {}, NotGuarded, Stale, Unknown", names.join(", "))
+        format!("unknown state {text:?}: use some of {}, NotGuarded, Stale, Unknown", names.join(", "))
     })
 }
 
-/// The kinds of which most releases have an object: group, preferred version, kind.
+/// Most releases have an object of one of these kinds: group, preferred version, kind.
 const KINDS: [(&str, &str, &str); 5] = [
     ("apps", "v1", "Deployment"),
     ("apps", "v1", "StatefulSet"),
@@ -257,11 +258,11 @@ const KINDS: [(&str, &str, &str); 5] = [
 pub struct Unrecorded {
     /// All releases that objects name, also those with records.
     pub releases: BTreeMap<ReleaseId, LabelOrigin>,
-    /// The places that were not searched, with the reason: a sentence each.
+    /// A message about each place that was not searched.
     pub notes: Vec<String>,
 }
 
-/// Looks at objects with Helm's label in `namespace`, or in all.
+/// Searches objects with Helm's label, in `namespace` or in all.
 pub async fn find_unrecorded(reader: &ClusterReader, namespace: Option<&str>) -> Unrecorded {
     let kinds = KINDS.map(|(group, version, kind)| Gvk {
         group: group.to_owned(),
@@ -281,7 +282,7 @@ pub async fn find_unrecorded(reader: &ClusterReader, namespace: Option<&str>) ->
                     cut.push(plural);
                 }
                 for (release, origin) in named.releases {
-                    // An object can name a release of any namespace: those that were not asked for are not shown.
+                    // An object can name a release of any namespace; only the requested namespace is shown.
                     if namespace.is_none_or(|namespace| release.namespace == namespace) {
                         let known = found.releases.entry(release).or_insert(origin);
                         *known = origin.min(*known);
@@ -291,19 +292,19 @@ pub async fn find_unrecorded(reader: &ClusterReader, namespace: Option<&str>) ->
             Err(error) if error.is_forbidden() => forbidden.push(plural),
             Err(error) => found
                 .notes
-                .push(format!("releases without records are not looked for among {plural}: {error}")),
+                .push(format!("cannot look for releases without records among {plural}: {error}")),
         }
     }
     let place = namespace.map_or("all namespaces".to_owned(), |namespace| format!("namespace {namespace}"));
     if !forbidden.is_empty() {
         found.notes.push(format!(
-            "releases without records are not looked for among {}: you may not list them in {place}",
+            "cannot look for releases without records among {}: you may not list them in {place}",
             forbidden.join(", ")
         ));
     }
     if !cut.is_empty() {
         found.notes.push(format!(
-            "releases without records may be missing: there are too many {} in {place} to look at all of them",
+            "releases without records may be missing: there are too many {} in {place} to check all of them",
             cut.join(", ")
         ));
     }

@@ -1,7 +1,7 @@
-//! Recorded changes, judged again by other policies, for the command and the page: rows newest first become a [`ReplayReport`].
+//! Judges recorded changes by other policies: turns rows, newest first, into a [`ReplayReport`].
 //!
-//! The verdicts are those of [`kubemoor_verdict::replay`]. A change that it cannot judge is counted and never shown as a
-//! verdict.
+//! The verdicts are those of [`kubemoor_verdict::replay`]. A change that it cannot judge is counted and never shown as
+//! a verdict.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use kubemoor_verdict::edit::{EditOutcome, VerdictReason};
 use kubemoor_verdict::records::Falsified;
 use kubemoor_verdict::replay::{PastEdit, RecordedFacts, Replay, Replayed};
 
-/// The maximum number of different changes of verdicts that are listed.
+/// Maximum number of different changed verdicts that are listed.
 const MOST: usize = 10_000;
 
 /// The verdicts under which an edit does not pass as it was sent.
@@ -46,50 +46,50 @@ const WHY: [(&str, &str); 11] = [
     ("whole", "judged as a whole: too large, too late, or a deletion that takes others along"),
     ("cut", "too long to be kept whole"),
     ("unknown", "recorded in a form that this version does not know"),
-    ("value", "a rule looks into a value that was not kept"),
+    ("value", "a rule needs a value that was not kept"),
     ("place", "a rule names a list element by its place"),
-    ("metadata", "a rule looks at labels or annotations that were not kept"),
+    ("metadata", "a rule needs labels or annotations that were not kept"),
     ("groups", "a rule names a group, and not all groups of the user were kept"),
-    ("seal", "a policy seals what nobody looked at then"),
+    ("seal", "a policy seals fields that were not checked then"),
     ("unsettled", "only a dry run could tell whether a value is as declared"),
-    ("unheard", "another release or revision would have had to be asked"),
+    ("unheard", "another release or revision has to be checked"),
 ];
 
-/// What a replay has found.
+/// The result of a replay.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplayReport {
     pub since: Timestamp,
-    /// Changes that were recorded.
+    /// The number of recorded changes.
     pub edits: u64,
-    /// Further rows about one change: an API server may ask about it twice.
+    /// The number of further rows about the same change: an API server may send it twice.
     pub repeats: u64,
     pub replayed: u64,
-    /// How many could not be judged, by why.
+    /// The number of changes that could not be judged, by reason.
     pub not_replayable: BTreeMap<&'static str, u64>,
-    /// How many passed and would be refused.
+    /// The number of changes that passed and would be denied.
     pub refused: u64,
-    /// How many were refused and would pass.
+    /// The number of changes that were denied and would pass.
     pub permitted: u64,
     /// The verdicts that would change, the most frequent first.
     pub changes: Vec<ChangedVerdict>,
-    /// Changed verdicts that are not among them.
+    /// The number of changed verdicts that are not listed.
     pub more_changes: u64,
 }
 
-/// Changes of one user that would be judged otherwise.
+/// Changes by one user that would get a different verdict.
 #[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedVerdict {
     #[serde(flatten)]
     pub key: VerdictKey,
-    /// How many.
+    /// The number of changes.
     pub edits: u64,
     pub first: Timestamp,
     pub last: Timestamp,
 }
 
-/// What makes changed verdicts one.
+/// The key by which changed verdicts are grouped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VerdictKey {
@@ -99,13 +99,13 @@ pub struct VerdictKey {
     pub user: String,
     /// The object's kind.
     pub kind: String,
-    /// The field; empty where it is about the object as a whole.
+    /// The field; empty if the verdict is about the whole object.
     pub field: String,
-    /// The verdict that was.
+    /// The recorded verdict.
     pub was: String,
-    /// The verdict that would be.
+    /// The verdict with the replayed policies.
     pub now: &'static str,
-    /// The rule by which.
+    /// The rule that decides.
     pub rule: String,
 }
 
@@ -120,7 +120,7 @@ struct ReplayTally {
 }
 
 impl ReplayRun {
-    /// A replay of rows since some time; `defaults` apply where no policy sets a value.
+    /// A replay of rows since a time; `defaults` apply if no policy sets a value.
     pub fn new(defaults: Policy, accepted: Vec<Arc<Compiled>>, since: Timestamp) -> Self {
         let report = ReplayReport { since, ..ReplayReport::default() };
         let (replay, changes, repeats) =
@@ -128,7 +128,7 @@ impl ReplayRun {
         Self(Arc::new(Mutex::new(ReplayTally { replay, report, changes, repeats })))
     }
 
-    /// Judges rows that are older than those before.
+    /// Judges rows, which must be older than those before.
     pub async fn add(&self, rows: Vec<LedgerEntry>) -> Result<(), InspectError> {
         let tally = Arc::clone(&self.0);
         let judged = spawn_blocking(move || tally.lock().add(&rows)).await;
@@ -146,7 +146,7 @@ impl ReplayRun {
 }
 
 impl ReplayTally {
-    /// Takes rows that are older than those before.
+    /// Adds rows, which must be older than those before.
     fn add(&mut self, rows: &[LedgerEntry]) {
         for row in rows.iter().filter(|row| row.kind == "verdict") {
             let was_refused = REFUSED.contains(&row.verdict.as_str());
@@ -170,7 +170,7 @@ impl ReplayTally {
 
     fn add_changes(&mut self, row: &LedgerEntry, object: &ObjectId, replayed: &Replayed) {
         let outcome = replayed.verdict.outcome;
-        // A revert that would leave nothing of the change is a denial.
+        // A revert that would leave nothing of the change is recorded as a denial.
         let is_denied_revert = REFUSED.contains(&row.verdict.as_str()) && outcome == EditOutcome::Revert;
         if outcome.as_str() == row.verdict || is_denied_revert {
             return;

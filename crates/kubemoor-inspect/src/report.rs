@@ -1,5 +1,5 @@
-//! Reports: what the rows of a period tell, a chart of days as SVG, and sheets as CSV by RFC 4180. No input becomes markup or
-//! a formula in any of them.
+//! Reports: a summary of the rows of a period, a chart of days as SVG, and tables as CSV (RFC 4180). No input can
+//! become markup or a formula in them.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -20,10 +20,10 @@ pub const VERDICTS: [&str; 12] = [
     "Failed", "Reported", "Ended",
 ];
 
-/// Why an edit that drifts passes by an exception: an open one, or one for its user.
+/// The reasons by which an edit with drift passes: an open exception, or an exempt user.
 const EXCEPTIONS: [&str; 2] = ["allowed", "exempt"];
 
-/// Exceptions that are kept; a report is for reading.
+/// Maximum number of exceptions in a report.
 const MOST_EXCEPTIONS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl LedgerReport {
         Self { period, namespace, release, ..Self::default() }
     }
 
-    /// Takes a row that is older than those before.
+    /// Adds a row, which must be older than those before.
     pub fn add(&mut self, entry: &LedgerEntry) {
         self.add_drift(entry);
         match entry.kind.as_str() {
@@ -148,7 +148,7 @@ impl LedgerReport {
         }
     }
 
-    /// One stay for each release that has any, the longest first.
+    /// The time in drift of each release that had any, the longest first.
     pub fn drift(&self) -> Vec<Stay> {
         let mut stays = self.stays.clone();
         for ((release, _), open) in &self.open {
@@ -228,7 +228,7 @@ fn release_of(entry: &LedgerEntry) -> String {
     }
 }
 
-/// Seconds, as people read them: `1d 2h`, `3m 20s`.
+/// Seconds as `1d 2h` or `3m 20s`.
 pub fn lasting(seconds: u64) -> String {
     let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
     let first = units.iter().position(|(_, size)| seconds >= *size).unwrap_or(3);
@@ -241,7 +241,7 @@ pub fn lasting(seconds: u64) -> String {
     parts.iter().map(|(_, (count, unit))| format!("{count}{unit}")).collect::<Vec<_>>().join(" ")
 }
 
-/// The most labels below the days.
+/// Maximum number of labels below the chart.
 const DAY_LABELS: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,8 +251,8 @@ pub struct DayCounts {
     pub better: u64,
 }
 
-/// A red bar above the line for what gets worse on each day, and a green one below it for what gets better, as SVG; `None`
-/// where there is nothing to draw.
+/// A chart as SVG: for each day a red bar above the line for `worse`, and a green one below it for `better`; `None` if
+/// there is nothing to draw.
 pub fn days(days: &[DayCounts]) -> Option<String> {
     let highest = |count: fn(&DayCounts) -> u64| days.iter().map(count).max().unwrap_or_default();
     let (worse, better) = (highest(|day| day.worse), highest(|day| day.better));
@@ -294,8 +294,7 @@ const FORMULA: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
 pub struct Sheet(csv::Writer<Vec<u8>>);
 
 impl Sheet {
-    /// A table without rows. Every cell is quoted, so that a cell does not end where a spreadsheet
-    /// takes another character for the separator.
+    /// An empty table. Every cell is quoted, so that a spreadsheet with another separator does not split it.
     #[allow(clippy::new_without_default, reason = "an empty sheet is no default of anything")]
     pub fn new() -> Self {
         let mut form = WriterBuilder::new();
@@ -322,7 +321,7 @@ fn unwritten(error: &dyn std::error::Error) -> InspectError {
 /// recommends, and a space replaces each unprintable character.
 fn safe(cell: &str) -> Cow<'_, str> {
     let plain = one_line(cell);
-    // Some drop the spaces before a cell.
+    // Some spreadsheets drop the spaces before a cell.
     if plain.trim_start().starts_with(FORMULA) { Cow::Owned(format!("'{plain}")) } else { plain }
 }
 

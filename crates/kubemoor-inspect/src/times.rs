@@ -1,5 +1,5 @@
-//! Times as people write them: `30d`, `2h`, `1h 30m`, or a moment. A day has 24 hours, a week seven days; months and years,
-//! whose length depends on when, are refused.
+//! Parses times such as `30d`, `2h`, `1h 30m`, or a timestamp. A day has 24 hours, a week seven days; months and years,
+//! whose length varies, are rejected.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl FromStr for AgeOrTime {
 }
 
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let form = "a duration is a positive time such as 1h, 90m or 30d";
+    let form = "a duration must be a positive time such as 1h, 90m or 30d";
     positive(text).map_err(|error| format!("{form}: {error}"))?.ok_or_else(|| form.to_owned())
 }
 

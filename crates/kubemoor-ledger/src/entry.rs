@@ -1,5 +1,5 @@
-//! A row as it is kept, shown and sent: text, sealed and bounded. No entry is larger than its caps allow, whatever
-//! an editor wrote, and none holds a character that a database refuses.
+//! The form in which a row is stored, shown and sent: bounded text, with values of Secrets hashed or masked. The caps
+//! hold for any input, and no entry contains a character that a database refuses.
 
 use super::id;
 use super::row::{LedgerRow, RowChange, RowChanges, RowKind};
@@ -9,19 +9,19 @@ use kubemoor_verdict::edit::{EditOutcome, VerdictReason};
 use kubemoor_verdict::shown::{Difference, SealingKey, Shown};
 use serde::{Deserialize, Serialize};
 
-/// The most bytes of the fields of one entry, as JSON.
+/// The approximate maximum size of an entry's fields, in bytes.
 const FIELDS_CAP: usize = 4 << 10;
 
-/// The most bytes of the groups of one entry.
+/// The maximum size of an entry's groups, in bytes.
 const GROUPS_CAP: usize = 2 << 10;
 
-/// What begins the mark of groups that are not kept.
+/// The prefix of the last group of an entry if groups were left out.
 const MORE: &str = "… ";
 
-/// The most characters of any other text.
+/// The maximum length of any other text, in characters.
 const TEXT_CAP: usize = 600;
 
-/// Why edits are refused under `Deny`. Other reasons let an edit pass in every mode.
+/// The reasons for which `Deny` refuses an edit. With other reasons, an edit passes in every mode.
 const REFUSED: [VerdictReason; 7] = [
     VerdictReason::Request,
     VerdictReason::Drift,
@@ -37,7 +37,7 @@ const REFUSED: [VerdictReason; 7] = [
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Entry")]
 pub struct LedgerEntry {
-    /// The id, which orders rows by time; a text, because JSON numbers cannot hold it exactly.
+    /// The id, which orders rows by time; a string, because JSON numbers cannot hold it exactly.
     #[serde(with = "id_text")]
     #[schemars(with = "String")]
     pub id: i64,
@@ -68,19 +68,19 @@ pub struct LedgerEntry {
     pub reason: String,
     /// Details, as a sentence; may be empty.
     pub detail: String,
-    /// The declared fields that decided.
+    /// The declared fields that decided the verdict.
     pub fields: Vec<EntryField>,
-    /// The number of fields that are not kept.
+    /// The number of further fields, which are not stored.
     pub more_fields: i64,
-    /// How many equal refusals within the minute after this one have no row of their own.
+    /// The number of equal denials in the following minute, which have no row of their own.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub repeats: i64,
-    /// The data of a change by which other policies can judge it; only if the request asks for it.
+    /// The data with which other policies can judge the change; only if the request asks for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub facts: Option<String>,
     /// The uid of the admission review; may be empty.
     pub uid: String,
-    /// Set where every guard of a cluster sees the same, which is kept once.
+    /// Set if every guard of a cluster sees the same event, which is stored once.
     /// Not shown.
     #[serde(skip)]
     pub(super) same: Option<i64>,
@@ -94,7 +94,7 @@ pub struct EntryObject {
     pub group: String,
     /// The kind.
     pub kind: String,
-    /// The namespace; none for cluster-scoped objects.
+    /// The namespace; null for cluster-scoped objects.
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
@@ -124,8 +124,8 @@ pub struct EntryField {
 }
 
 impl LedgerEntry {
-    /// `row` as it is kept under this id in the name of `cluster`. Without a
-    /// key, values of Secrets show as nothing but masked.
+    /// Converts `row` for storage under this id and cluster. Without a key, values of Secrets are masked instead of
+    /// hashed.
     pub(super) fn seal(row: LedgerRow, id: i64, cluster: &str, key: Option<&SealingKey>) -> Self {
         let LedgerRow { release, object, actor, .. } = row;
         let RowChanges { listed, more: beyond } = row.fields;
@@ -156,7 +156,7 @@ impl LedgerEntry {
             fields,
             more_fields: i64::try_from(more_fields.saturating_add(beyond)).unwrap_or(i64::MAX),
             repeats: 0,
-            // A NUL stands there as six letters.
+            // Facts are JSON, in which a NUL is escaped.
             facts: row.facts,
             uid: cut(&row.uid),
             same: row.same.as_deref().map(id::number_of_same),
@@ -172,7 +172,7 @@ impl LedgerEntry {
     pub fn would_be_denied(&self) -> bool {
         let is = |outcomes: &[EditOutcome]| outcomes.iter().any(|outcome| outcome.as_str() == self.verdict);
         let because = |reasons: &[VerdictReason]| reasons.iter().any(|reason| reason.as_str() == self.reason);
-        // Nobody is warned of an edit that passes in every mode, unless it stays in doubt.
+        // An edit that passes in every mode gets no warning, unless its reason is `Unsettled`.
         self.kind == RowKind::Verdict.as_str()
             && (is(&[EditOutcome::Warn]) && !because(&[VerdictReason::Unsettled])
                 || is(&[EditOutcome::Record, EditOutcome::Revert]) && because(&REFUSED))
@@ -180,7 +180,7 @@ impl LedgerEntry {
 }
 
 impl EntryField {
-    /// About what it takes, in bytes.
+    /// The approximate size in bytes.
     fn length(&self) -> usize {
         let texts = [&self.declared, &self.old, &self.new].into_iter().flatten();
         let below = self.difference.as_ref().map_or(0, |difference| difference.length());
@@ -195,7 +195,7 @@ impl EntryObject {
     }
 }
 
-/// PostgreSQL keeps no NUL in a text.
+/// Shortens a text and replaces NULs, which PostgreSQL cannot store.
 pub(super) fn cut(text: &str) -> String {
     shortened(text, TEXT_CAP).replace('\0', "\u{fffd}")
 }
@@ -233,7 +233,7 @@ fn seal_fields(changes: &[RowChange], key: Option<&SealingKey>) -> (Vec<EntryFie
     (fields, more)
 }
 
-/// As many groups as the cap allows; the last one tells of others.
+/// As many groups as the cap allows; if some are left out, the last element says how many.
 fn some(groups: &[String]) -> Vec<String> {
     let mut size = 0;
     let mut kept: Vec<String> = groups

@@ -1,6 +1,6 @@
 //! The states of releases in many clusters, as the guards store them in a shared PostgreSQL database: one row per
-//! cluster and release. Times are the database's own, so that clocks of clusters need not agree. Of the users' values
-//! only a keyed hash is stored.
+//! cluster and release. Times are the database's own, so that clocks of clusters need not agree. Of the user-supplied
+//! chart values, only a keyed hash is stored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,8 +15,7 @@ use crate::store::{ClusterNumber, DatabasePool, LONGEST, Store, StoreError};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_verdict::shown::SealingKey;
 
-/// A cluster whose guard has not reported for that long is shown as stale. The view `fleet` uses the same
-/// value.
+/// A cluster whose guard has not reported for this long is shown as stale. The view `fleet` uses the same value.
 pub const STALE_AFTER: Duration = Duration::from_secs(120);
 
 /// The state of one release in its guard's status.
@@ -26,15 +25,15 @@ pub struct FleetReleaseState {
     pub revision: u64,
     pub declared: u64,
     pub drifted: u64,
-    /// Since when the oldest drift lasts.
+    /// The start of the oldest drift.
     pub oldest_drift: Option<Timestamp>,
     /// `True`, `False` or `Unknown`.
     pub ready: &'static str,
     pub reason: &'static str,
     pub status: &'static str,
-    /// Its chart, with the version.
+    /// The chart with its version.
     pub chart: Option<String>,
-    /// SHA-256 of the values that the user gave; it is kept under the ledger's key alone.
+    /// SHA-256 of the user-supplied values; the database gets only its hash under the ledger's key.
     pub values: Option<[u8; 32]>,
     pub edits: String,
     pub drift: String,
@@ -55,20 +54,19 @@ pub struct FleetFilter {
     pub release: Option<String>,
 }
 
-/// What releases are looked for, and in which order. What is empty or false does not matter.
+/// A search for releases. Fields that are empty or false do not restrict it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetSearch {
     pub filter: FleetFilter,
-    /// In one of these states, by their words, or in one of the two below.
+    /// Releases with one of these reasons, or that match one of the next two fields.
     pub reasons: Vec<String>,
-    /// With drift, in whichever state.
+    /// Releases with drift, whatever their reason.
     pub drifted: bool,
-    /// Of a guard that is silent, in whichever state.
+    /// Releases of stale clusters, whatever their reason.
     pub stale: bool,
-    /// Each of them is part of the namespace, the name, the chart or the message.
+    /// Each must occur in the namespace, name, chart or message.
     pub words: Vec<String>,
     pub order: FleetOrder,
-    /// Whether it is the other way round.
     pub is_reversed: bool,
     pub offset: u32,
     pub limit: u32,
@@ -79,7 +77,7 @@ pub enum FleetOrder {
     #[default]
     Name,
     Cluster,
-    /// By state: as these words come, then others, and `InSync` last.
+    /// By reason: first these in this order, then others, `InSync` last.
     State(Vec<&'static str>),
     Drifted,
     Revision,
@@ -88,23 +86,23 @@ pub enum FleetOrder {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetFound {
     pub releases: Vec<ReleaseRow>,
-    /// How many there are, up to [`COUNTED`] and one.
+    /// The number of matches, counted up to [`COUNTED`] + 1.
     pub total: u64,
 }
 
-/// Up to so many releases that were found are counted.
+/// Matches beyond this number are not counted.
 pub const COUNTED: u64 = 10_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
     pub cluster: String,
     pub states: BTreeMap<String, StateCount>,
-    /// Since when the oldest drift lasts.
+    /// The start of the oldest drift.
     pub oldest_drift: Option<Timestamp>,
     pub version: String,
-    /// When the certificate of its guard ends.
+    /// When the guard's certificate expires.
     pub certificate_until: Option<Timestamp>,
-    /// When its guard was heard of last.
+    /// When the guard last reported.
     pub heard: Timestamp,
     pub is_stale: bool,
 }
@@ -128,7 +126,7 @@ pub struct ReleaseRow {
     pub reason: String,
     pub revision: Option<u64>,
     pub chart: Option<String>,
-    /// Tells the values that the user gave from those of other clusters in the same answer.
+    /// Identifies the user-supplied values: equal in two clusters of the answer if their values are.
     pub values: Option<String>,
     pub drifted: u64,
     pub oldest_drift: Option<Timestamp>,
@@ -137,14 +135,14 @@ pub struct ReleaseRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_since: Option<Timestamp>,
     pub message: String,
-    /// In what the release is not the same in all clusters of the answer that have it.
+    /// The columns in which the release differs between the clusters of the answer.
     pub differs: Vec<&'static str>,
     /// Since when it is in this state.
     #[serde(skip)]
     pub since: Timestamp,
 }
 
-/// A row that says the same already is left alone.
+/// Unchanged rows are not written.
 const PUT: &str = "INSERT INTO releases AS old (namespace, name, revision, declared, drifted, oldest_drift, ready, \
      reason, status, chart, values_hash, edits, drift, message, cluster, since) \
      SELECT new.namespace, new.name, new.revision, new.declared, new.drifted, to_timestamp(new.oldest), new.ready, \
@@ -180,7 +178,7 @@ const STATES: &str = "SELECT cluster, reason, count(*) AS releases, count(*) FIL
      floor(extract(epoch FROM min(oldest_drift)))::int8 AS oldest FROM releases \
      WHERE ($1::text IS NULL OR namespace = $1) GROUP BY cluster, reason";
 
-/// What is read of a release; between the parts comes the time after which a guard is silent.
+/// The columns of a release; [`STALE_AFTER`] goes between the two parts.
 const RELEASES: [&str; 2] = [
     "SELECT clusters.name AS cluster, releases.namespace, releases.name, revision, drifted, \
      floor(extract(epoch FROM oldest_drift))::int8 AS oldest, floor(extract(epoch FROM since))::int8 AS since, ready, \
@@ -191,7 +189,7 @@ const RELEASES: [&str; 2] = [
 const FROM: &str = " FROM releases JOIN clusters ON clusters.id = releases.cluster \
      JOIN guards ON guards.cluster = releases.cluster WHERE true";
 
-/// Another text as soon as a release, or the silence of a guard, has changed.
+/// A text that changes with any release, the staleness of a cluster, and new entries of the last 10 minutes.
 const MARK: &str = "SELECT concat_ws(' ', count(*), sum(revision), sum(drifted), sum(hashtext(reason || message)::int8), \
      max(since), (SELECT concat_ws(' ', count(*), count(*) FILTER (WHERE heard < now() - make_interval(secs => $1))) \
      FROM guards), (SELECT string_agg(concat(clusters.id, ':', newest.id), ' ' ORDER BY clusters.id) FROM clusters \
@@ -205,7 +203,7 @@ pub struct ClusterFleet {
     pub(crate) store: Store,
     pub(crate) cluster: ClusterNumber,
     pub(crate) key: SealingKey,
-    /// Clusters that were silent for longer are forgotten.
+    /// Clusters that were silent for longer are deleted.
     pub(crate) age: Duration,
 }
 
@@ -221,7 +219,7 @@ impl ClusterFleet {
             .collect())
     }
 
-    /// Writes how some releases stand, and that others are gone: all or nothing.
+    /// Writes the states of some releases and deletes others, in one transaction.
     pub async fn write(&self, states: &[FleetReleaseState], gone: &[ReleaseId]) -> Result<(), StoreError> {
         if states.is_empty() && gone.is_empty() {
             return Ok(());
@@ -243,7 +241,7 @@ impl ClusterFleet {
         written.await.map_err(self.store.failed("written"))
     }
 
-    /// Says that the guard is there. Forgets clusters that were silent for too long.
+    /// Records a heartbeat of the guard. Deletes clusters that were silent for too long.
     pub async fn beat(&self, guard: &GuardState) -> Result<(), StoreError> {
         let pool = self.store.shared()?;
         let written = async {
@@ -268,7 +266,7 @@ impl ClusterFleet {
 }
 
 impl Store {
-    /// The clusters that `filter` asks for, by name.
+    /// The clusters that match `filter`, sorted by name.
     pub async fn fleet(&self, filter: &FleetFilter) -> Result<Vec<ClusterView>, StoreError> {
         let pool = self.shared()?;
         let read = async {
@@ -292,7 +290,7 @@ impl Store {
         read.await.map_err(self.failed("read"))
     }
 
-    /// The releases that `filter` asks for, by namespace, name and cluster.
+    /// The releases that match `filter`, sorted by namespace, name and cluster.
     pub async fn fleet_releases(&self, filter: &FleetFilter) -> Result<Vec<ReleaseRow>, StoreError> {
         let search = FleetSearch { filter: filter.clone(), ..FleetSearch::default() };
         let mut query = releases(&search);
@@ -302,7 +300,7 @@ impl Store {
         views.map_err(self.failed("read"))
     }
 
-    /// Some of the releases that `search` asks for, in its order, and how many there are.
+    /// One page of the releases that match `search`, and their number.
     pub async fn fleet_search(&self, search: &FleetSearch) -> Result<FleetFound, StoreError> {
         let pool = self.shared()?;
         let read = async {
@@ -323,8 +321,8 @@ impl Store {
         read.await.map_err(self.failed("read"))
     }
 
-    /// A text that is another one as soon as what is kept of the clusters has changed, but for their signs of life, or
-    /// there are new rows of the last minutes.
+    /// A text that changes when the stored state of a cluster changes, except for heartbeats, or when there are new
+    /// entries of the last 10 minutes.
     pub async fn fleet_mark(&self) -> Result<String, StoreError> {
         let mark = sqlx::query_scalar(MARK).bind(STALE_AFTER.as_secs_f64()).fetch_one(self.shared()?).await;
         mark.map_err(self.failed("read"))
@@ -470,7 +468,7 @@ fn view(row: &PgRow) -> Result<ReleaseRow, sqlx::Error> {
     })
 }
 
-/// A count, which nobody keeps below zero.
+/// A count, which is never stored below zero.
 fn number(row: &PgRow, column: &str) -> Result<u64, sqlx::Error> {
     Ok(u64::try_from(row.try_get::<i64, _>(column)?).unwrap_or_default())
 }

@@ -1,7 +1,6 @@
-//! The ids of rows: unique times. An id is microseconds since 2020, shifted left by [`TAG_BITS`], plus a tag that
-//! each writer draws at random. So ids order rows by time, a row keeps its id through every attempt to write it, and
-//! replicas need no coordination. Each replica gives the same id to an event that all replicas see, so that
-//! it is stored once.
+//! Row ids. An id is the microseconds since 2020, shifted left by [`TAG_BITS`], plus a random tag of the writer. So ids
+//! order rows by time, a row keeps its id through every attempt to write it, and replicas need no coordination. Each
+//! replica gives the same id to an event that all replicas see, so that it is stored once.
 
 use super::row::LedgerRow;
 use jiff::tz::TimeZone;
@@ -9,17 +8,16 @@ use jiff::{SignedDuration, Span, Timestamp};
 use kubemoor_runtime::callers::{RandomError, random};
 use sha2::{Digest, Sha256};
 
-/// The low bits of an id, which tell writers apart.
+/// The number of low bits of an id, which identify the writer.
 const TAG_BITS: u32 = 12;
 
-/// Threads that record at once hand in rows a little out of order, in
-/// microseconds.
+/// How far rows of concurrent threads may be out of order, in microseconds; more means that the clock was set back.
 const SLACK: i64 = 1_000_000;
 
 /// 2020-01-01T00:00:00Z in microseconds. The migrations use the same value.
 const EPOCH: i64 = 1_577_836_800_000_000;
 
-/// Gives ids; one per writer.
+/// Generates ids; one per writer.
 pub(super) struct Ids {
     tag: i64,
     last: i64,
@@ -31,7 +29,7 @@ impl Ids {
         Ok(Self { tag: i64::from(u16::from_be_bytes([high, low])) & ((1 << TAG_BITS) - 1), last: 0 })
     }
 
-    /// The id of a row: of one that every guard writes, the same to each.
+    /// The id of a row. Every guard gives the same id to a row that all guards write.
     pub(super) fn next_for(&mut self, row: &LedgerRow) -> i64 {
         match &row.same {
             Some(same) => shared(row.time, same),
@@ -39,8 +37,7 @@ impl Ids {
         }
     }
 
-    /// The id of a row of that time: later than the one before, unless the
-    /// clock was set back.
+    /// The id of a row at `time`: higher than the previous id, unless the clock was set back.
     fn next(&mut self, time: Timestamp) -> i64 {
         let time = time.as_microsecond().saturating_sub(EPOCH).max(0);
         let is_set_back = time.saturating_add(SLACK) < self.last;
@@ -72,7 +69,7 @@ pub(super) fn cutoff(now: Timestamp, age: std::time::Duration) -> i64 {
     first(now.checked_sub(age).unwrap_or(Timestamp::MIN))
 }
 
-/// The first id of the month that is so many months after the one of `time`, in UTC.
+/// The first id of the month that is `months` months after that of `time`, in UTC.
 pub(super) fn month(time: Timestamp, months: i32) -> i64 {
     let day = time.to_zoned(TimeZone::UTC).date().first_of_month();
     let later = Span::new().try_months(months).and_then(|span| day.checked_add(span));
@@ -80,7 +77,7 @@ pub(super) fn month(time: Timestamp, months: i32) -> i64 {
     first(begin.map_or(Timestamp::MAX, |begin| begin.timestamp()))
 }
 
-/// An id of the second of `time`; where in it, `same` alone says.
+/// An id within the second of `time`; `same` alone determines its position in that second.
 fn shared(time: Timestamp, same: &str) -> i64 {
     let digest: [u8; 32] = Sha256::digest(same.as_bytes()).into();
     let [a, b, c, d, e, f, ..] = digest;

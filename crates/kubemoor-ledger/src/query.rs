@@ -1,4 +1,4 @@
-//! Queries of the ledger, and the words that they are made of.
+//! Ledger queries: filters, pages, and the names of operations, outcomes and kinds.
 
 use super::entry::LedgerEntry;
 use super::row::{Act, ExceptionEvent, Repaired};
@@ -9,7 +9,7 @@ use kubemoor_verdict::edit::EditOutcome;
 use serde::{Deserialize, Serialize};
 use strum::VariantNames as _;
 
-/// The most rows of one page.
+/// The maximum number of rows on a page.
 pub const PAGE: u32 = 1000;
 
 /// The filter on rows. `None` or an empty field matches all rows.
@@ -20,7 +20,7 @@ pub struct Filter {
     pub namespace: Option<String>,
     pub release: Option<String>,
     pub user: Option<String>,
-    /// The outcomes, such as `Deny`: one of them.
+    /// Only rows with one of these outcomes, such as `Deny`.
     pub verdicts: Vec<String>,
     pub operations: Vec<Operation>,
     pub object: Option<NamedObject>,
@@ -28,9 +28,9 @@ pub struct Filter {
     pub since: Option<Timestamp>,
     /// Only rows before this time.
     pub until: Option<Timestamp>,
-    /// Only rows before this one: the last one of the page before.
+    /// Only rows with a lower id than this: the last id of the previous page.
     pub before: Option<i64>,
-    /// With what a replay judges changes by.
+    /// Whether to read the data that a replay needs.
     pub facts: bool,
     /// The maximum number of rows, at most [`PAGE`]; `None` means [`PAGE`].
     pub limit: Option<u32>,
@@ -40,7 +40,7 @@ pub struct Filter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryPage {
     pub items: Vec<LedgerEntry>,
-    /// The start of the next page; `None` after the last one.
+    /// The start of the next page; `None` on the last page.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none", default)]
     pub next: Option<String>,
     /// Sentences about ledgers whose rows are missing.
@@ -49,8 +49,7 @@ pub struct EntryPage {
 }
 
 impl EntryPage {
-    /// One page of several ledgers, each of which was asked by the same filter. A row that is in several of them is shown
-    /// once.
+    /// Merges the pages that several ledgers returned for one filter. A row that several of them have appears once.
     #[must_use]
     pub fn merge(mut pages: Vec<Self>, filter: &Filter) -> Self {
         if pages.len() == 1 {
@@ -58,7 +57,7 @@ impl EntryPage {
         }
         let mut more = pages.iter().any(|page| page.next.is_some());
         let mut items: Vec<_> = pages.into_iter().flat_map(|page| page.items).collect();
-        // Ids order rows by time, and every guard gives the same one to what all of them see. One may know the user.
+        // Ids order rows by time. All guards give the same id to an event that all see; the row with the user is kept.
         items.sort_by_key(|entry| (std::cmp::Reverse(entry.id), entry.user.is_empty()));
         items.dedup_by_key(|entry| entry.id);
         let size = usize::try_from(filter.size()).unwrap_or(usize::MAX);
@@ -75,16 +74,16 @@ impl Filter {
     }
 }
 
-/// An operation by its name, in any case.
+/// The operation of this name, ignoring case.
 pub fn parse_operation(text: &str) -> Result<Operation, String> {
     let is_meant = |operation: &Operation| operation.as_str().eq_ignore_ascii_case(text);
     Operation::ALL
         .into_iter()
         .find(is_meant)
-        .ok_or_else(|| format!("there is no operation {text:?}: use CREATE, UPDATE or DELETE"))
+        .ok_or_else(|| format!("unknown operation {text:?}: use CREATE, UPDATE or DELETE"))
 }
 
-/// Of edits; `Error` where the webhook's `failurePolicy` decided.
+/// The outcomes of edits; `Error` if the webhook's `failurePolicy` decided.
 pub const EDITS: [&str; 6] = [
     EditOutcome::Deny.as_str(),
     EditOutcome::Revert.as_str(),
@@ -100,7 +99,7 @@ pub fn verdicts() -> impl Iterator<Item = &'static str> {
     EDITS.into_iter().chain(others.into_iter().flatten().copied()).chain(["record-invalid", "gone"])
 }
 
-/// The outcome of this name, in any case unless two names differ by it alone.
+/// The outcome of this name. Case matters only if two names differ in nothing else.
 pub fn parse_verdict(text: &str) -> Result<&'static str, String> {
     let exact = verdicts().find(|verdict| *verdict == text);
     let alike: Vec<_> = verdicts().filter(|verdict| verdict.eq_ignore_ascii_case(text)).collect();
@@ -109,7 +108,7 @@ pub fn parse_verdict(text: &str) -> Result<&'static str, String> {
         (None, [verdict]) => Ok(*verdict),
         (None, _) => {
             let known: Vec<_> = verdicts().collect();
-            Err(format!("there is no verdict {text:?}: use some of {}", known.join(", ")))
+            Err(format!("unknown verdict {text:?}: use some of {}", known.join(", ")))
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Deletes old rows: few at a time with a pause between, so that writers never wait long; by one replica at a time per
-//! cluster. Nothing is deleted by age within an hour after the clock was set. Where there are too many rows, the
-//! namespaces with the most rows lose some first, so that a tenant who fills the ledger pushes out no rows of others.
+//! Deletes old rows in small batches with pauses, so that writers never wait long; one replica at a time per cluster.
+//! Nothing is deleted by age within an hour after the clock was set. If there are too many rows, the namespaces with
+//! the most rows lose theirs first, so that a tenant who fills the ledger cannot push out the rows of others.
 //!
-//! PostgreSQL has a partition for each month, one for everything before them and one for everything after: without a
-//! gap, so that every row has a place and rows are read in the order of time. A month is dropped only when no cluster
-//! keeps a row of it. One guard at a time changes partitions, by the clock of the database.
+//! PostgreSQL has one partition per month, one for all earlier rows and one for all later rows, without gaps, so that
+//! every row has a partition and rows are read in order of time. A month is dropped only when no cluster keeps a row of
+//! it. One guard at a time changes partitions, by the clock of the database.
 
 use std::time::Duration;
 
@@ -23,18 +23,17 @@ const EVERY: Duration = Duration::from_secs(10 * 60);
 /// The pause between two deletions, for writers.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a clock must go evenly after it was set.
+/// How long the clock must run steadily after it was set before rows are deleted by age.
 const STEADY: Duration = Duration::from_secs(3600);
 
-/// How far a clock that goes evenly may move between two looks.
+/// How far a steady clock may deviate between two checks.
 const TOLERANCE: SignedDuration = SignedDuration::from_mins(1);
 
-/// Rows that one transaction deletes: few enough that a writer who waits for
-/// it hardly notices.
+/// Rows that one transaction deletes: so few that a waiting writer is hardly delayed.
 const TRIM: i64 = 1000;
 
-/// The statement that deletes the oldest rows of a table: by the last id of them, so that each partition is read by a
-/// range of its index, and those of later rows not at all.
+/// The statement that deletes the oldest rows of a table, up to the last of their ids, so that PostgreSQL reads an
+/// index range of each partition and skips partitions with later rows.
 macro_rules! delete_oldest {
     ($table:literal, $which:literal) => {
         concat!(
@@ -55,14 +54,13 @@ const OLDEST: &str = delete_oldest!("entries", "cluster = $1");
 const OLDEST_OF_NAMESPACE: &str = delete_oldest!("entries", "cluster = $1 AND namespace = $4");
 const OLDEST_MARKS: &str = delete_oldest!("entry_marks", "cluster = $1");
 
-/// The advisory lock under which one replica trims a cluster's rows; the second
-/// half is the cluster's number.
+/// The advisory lock under which one replica trims a cluster's rows; its second half is the cluster's number.
 const TRIMMING: i32 = 0x6b6d_7472;
 
 /// The advisory lock under which one guard changes partitions.
 const CHANGING: i32 = 0x6b6d_6d6f;
 
-/// Months that are there before they begin.
+/// How many months in advance partitions are created.
 const AHEAD: i32 = 2;
 
 const PARTITIONS: &str = "SELECT child.oid::regclass::text, substring(range FROM 'FROM \\(''?([0-9]+)')::int8 AS first, \
@@ -70,13 +68,13 @@ const PARTITIONS: &str = "SELECT child.oid::regclass::text, substring(range FROM
      ON child.oid = inhrelid CROSS JOIN LATERAL pg_get_expr(child.relpartbound, child.oid) AS range \
      WHERE inhparent = 'entries'::regclass ORDER BY first NULLS FIRST";
 
-/// What each cluster keeps. One whose guard has not looked for old rows yet has none.
+/// What each cluster keeps, without clusters whose guard has not trimmed its rows yet.
 const KEPT: &str = "SELECT keeps, age FROM clusters WHERE keeps IS NOT NULL AND age IS NOT NULL";
 
-/// A long query of somebody else must not keep all writers waiting behind this.
+/// While this waits behind a long query of another client, all writers wait too.
 const BRIEFLY: &str = "SET LOCAL lock_timeout = '3s'";
 
-/// Trims the rows of `cluster` for as long as it is polled.
+/// Trims the rows of `cluster` until it is dropped.
 pub(super) async fn run(store: Store, cluster: ClusterNumber, retention: Retention, metrics: LedgerMetrics) {
     let mut trimmer = Trimmer { store, cluster, retention, clock: None };
     loop {
@@ -84,9 +82,9 @@ pub(super) async fn run(store: Store, cluster: ClusterNumber, retention: Retenti
             Ok(0) => {}
             Ok(deleted) => {
                 metrics.deleted(deleted);
-                tracing::info!(deleted, "old rows are deleted from the ledger");
+                tracing::info!(deleted, "deleted old rows from the ledger");
             }
-            Err(error) => tracing::warn!(%error, "old rows cannot be deleted from the ledger"),
+            Err(error) => tracing::warn!(%error, "failed to delete old rows from the ledger"),
         }
         tokio::time::sleep(EVERY).await;
     }
@@ -96,12 +94,12 @@ struct Trimmer {
     store: Store,
     cluster: ClusterNumber,
     retention: Retention,
-    /// None before the first look.
+    /// `None` before the first pass.
     clock: Option<Clock>,
 }
 
 impl Trimmer {
-    /// Deletes the rows that are too old by the clock, if that is believed, or too many. Returns their number.
+    /// Deletes rows that are too old, if the clock is trusted, and surplus rows. Returns their number.
     async fn pass(&mut self) -> Result<u64, StoreError> {
         let (now, age) = ((Instant::now(), Timestamp::now()), self.retention.age);
         if self.clock.is_none() {
@@ -113,25 +111,25 @@ impl Trimmer {
         let mut deleted = self.trim_surplus().await?;
         if let DatabasePool::Postgres(pool) = &self.store.pool {
             if let Err(error) = self.change_months(pool, before).await {
-                tracing::warn!(%error, "the months of the ledger cannot be brought up to date");
+                tracing::warn!(%error, "failed to update the monthly partitions of the ledger");
             }
             deleted += self.trim(OLDEST, self.cluster, None, before).await?;
             self.trim(OLDEST_MARKS, self.cluster, None, before).await?;
         } else {
-            // There rows are their own marks.
+            // SQLite has no table of marks: a unique index on the rows replaces it.
             deleted += self.trim(OLDEST, self.cluster, None, before).await?;
         }
         Ok(deleted)
     }
 
-    /// Deletes the rows that are too many, the oldest of the namespaces with the most. Returns their number.
+    /// Deletes surplus rows: the oldest rows of the namespaces with the most. Returns their number.
     async fn trim_surplus(&self) -> Result<u64, StoreError> {
         let rows = self.retention.rows;
         let mut deleted = 0;
         if self.surplus(None, rows).await?.is_none() {
             return Ok(deleted);
         }
-        // Counted in the index.
+        // The index alone answers this.
         let select = "SELECT namespace, count(*) FROM entries WHERE cluster = $1 GROUP BY namespace";
         let found: Result<Vec<(String, i64)>, _> = on_pool!(self.store, reading, |pool| {
             sqlx::query_as(select).bind(self.cluster.0).fetch_all(pool).await
@@ -146,8 +144,8 @@ impl Trimmer {
         Ok(deleted)
     }
 
-    /// The id below which rows of the cluster, or of one namespace of it, are more than the newest `rows`;
-    /// none while there are not that many.
+    /// The id below which rows of the cluster, or of one of its namespaces, are surplus: that of the oldest of the
+    /// newest `rows` rows. `None` if there are fewer rows.
     async fn surplus(&self, namespace: Option<&str>, rows: u64) -> Result<Option<i64>, StoreError> {
         let select = match namespace {
             None => "SELECT id FROM entries WHERE cluster = $1 ORDER BY id DESC LIMIT 1 OFFSET $2",
@@ -164,8 +162,8 @@ impl Trimmer {
         found.map_err(self.store.failed("trimmed"))
     }
 
-    /// Deletes rows whose id is below `before` by one of the statements above, unless another replica is at it. Says how
-    /// many.
+    /// Runs `delete`, one of the statements above, for rows with an id below `before`, unless another replica is
+    /// trimming. Returns how many rows it deleted.
     async fn trim(
         &self,
         delete: &'static str,
@@ -211,12 +209,12 @@ impl Trimmer {
         }
     }
 
-    /// Makes the months that come, and drops those that no cluster keeps. `before` is the lowest id that this cluster
-    /// keeps.
+    /// Creates partitions for the next months, and drops those that no cluster keeps. `before` is the lowest id that
+    /// this cluster keeps.
     async fn change_months(&self, pool: &PgPool, before: i64) -> Result<(), StoreError> {
         let made = async {
-            // Each transaction is committed, and at once: one that is only dropped ends at some time later, and keeps its
-            // lock until then.
+            // Each transaction is committed at once: a transaction that is only dropped ends later, and holds its lock
+            // until then.
             loop {
                 let mut transaction = pool.begin().await?;
                 let is_made = make_month(&mut transaction).await?;
@@ -248,8 +246,8 @@ impl Trimmer {
     }
 }
 
-/// The most rows that each namespace may keep so that all together keep no more than `rows`, where they have `counts`; at
-/// least one. `None` if they keep no more anyway.
+/// How many rows each namespace may keep, at least one, so that namespaces with `counts` rows keep at most `rows`
+/// together. `None` if they have no more than that.
 fn share(mut counts: Vec<u64>, rows: u64) -> Option<u64> {
     counts.sort_unstable();
     let (mut left, mut namespaces) = (rows, u64::try_from(counts.len()).unwrap_or(u64::MAX));
@@ -264,22 +262,22 @@ fn share(mut counts: Vec<u64>, rows: u64) -> Option<u64> {
     None
 }
 
-/// The clock as it was seen.
+/// Compares the wall clock with the monotonic clock, to detect that it was set.
 struct Clock {
     last: (Instant, Timestamp),
-    /// When it was last found to be set, or not to fit the rows.
+    /// When the clock was last found to have been set, or not to match the rows.
     doubted: Option<Instant>,
 }
 
 impl Clock {
-    /// The clock at a start; `newest` is the time of the newest row, and `age` that at which rows are deleted.
+    /// Starts at `now`; `newest` is the time of the newest row, `age` the age at which rows are deleted.
     fn start(now: (Instant, Timestamp), newest: Option<Timestamp>, age: Duration) -> Self {
         let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
         let fits = newest.is_none_or(|newest| now.1.duration_since(newest) <= age);
         Self { last: now, doubted: (!fits).then_some(now.0) }
     }
 
-    /// Looks at the clock again. Returns whether rows may be deleted by it.
+    /// Checks the clock again. Returns whether rows may be deleted by age.
     fn look(&mut self, now: (Instant, Timestamp)) -> bool {
         let passed = SignedDuration::try_from(now.0.saturating_duration_since(self.last.0));
         let shown = now.1.duration_since(self.last.1);
@@ -299,7 +297,7 @@ struct Partition {
     beyond: Option<i64>,
 }
 
-/// Makes the partition of the first month without one, if it is time for it, unless another guard is at it.
+/// Creates the partition of the first month without one, if it is due and no other guard changes partitions.
 async fn make_month(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     if !try_lock(connection, CHANGING, 0).await? {
         return Ok(false);
@@ -314,7 +312,7 @@ async fn make_month(connection: &mut PgConnection) -> Result<bool, sqlx::Error> 
     }
     let (begin, next) = (id::time(*first), id::month(id::time(*first), 1));
     let month = format!("entries_{}", begin.strftime("%Y_%m"));
-    // Rows of clocks that are ahead move into the month.
+    // Rows from clocks that run ahead move into the new partition.
     let statements = format!(
         "{BRIEFLY}; LOCK TABLE entries IN ACCESS EXCLUSIVE MODE; ALTER TABLE entries DETACH PARTITION {ahead}; \
          CREATE TABLE {month} PARTITION OF entries FOR VALUES FROM ({first}) TO ({next}); \
@@ -326,8 +324,8 @@ async fn make_month(connection: &mut PgConnection) -> Result<bool, sqlx::Error> 
     Ok(true)
 }
 
-/// Drops the partitions whose rows no cluster keeps, unless another guard is at it. Returns the id below which there are
-/// no rows now.
+/// Drops the partitions whose rows no cluster keeps, unless another guard changes partitions. Returns the id below
+/// which there are no rows now.
 async fn drop_months(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {
     if !try_lock(connection, CHANGING, 0).await? {
         return Ok(None);
@@ -354,31 +352,31 @@ async fn drop_months(connection: &mut PgConnection) -> Result<Option<i64>, sqlx:
         }
     } else {
         let names = old.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
-        // What comes late and is older than that has its place in the partition of everything before.
+        // Late rows that are older than the remaining months go to the partition of earlier rows.
         let statements = format!(
             "{BRIEFLY}; LOCK TABLE entries IN ACCESS EXCLUSIVE MODE; \
              ALTER TABLE entries DETACH PARTITION {before}; TRUNCATE {before}; DROP TABLE {names}; \
              ALTER TABLE entries ATTACH PARTITION {before} FOR VALUES FROM (MINVALUE) TO ({until})"
         );
         raw_sql(AssertSqlSafe(statements)).execute(&mut *connection).await?;
-        tracing::info!(partitions = names, "months that no cluster keeps are dropped from the ledger");
+        tracing::info!(partitions = names, "dropped expired monthly partitions from the ledger");
     }
     Ok(Some(until))
 }
 
-/// The lowest id that a cluster keeps, by what its guard said last. A guard that is silent since then would keep
-/// rows no longer than before.
+/// The lowest id that a cluster keeps, from the values that its guard stored last. The age applies even if that guard
+/// is silent since.
 fn lowest(now: Timestamp, (keeps, age): (i64, i64)) -> i64 {
     keeps.max(id::cutoff(now, Duration::from_secs(age.try_into().unwrap_or_default())))
 }
 
-/// Takes an advisory lock until the transaction ends, unless another one has it.
+/// Takes an advisory lock until the transaction ends, unless another session holds it.
 async fn try_lock(connection: &mut PgConnection, lock: i32, of: i32) -> Result<bool, sqlx::Error> {
     let select = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1, $2)");
     select.bind(lock).bind(of).fetch_one(connection).await
 }
 
-/// The database's time, and the owner of the rows.
+/// The database's time, and the owner of the table `entries`.
 async fn now(connection: &mut PgConnection) -> Result<(Timestamp, String), sqlx::Error> {
     let select = "SELECT floor(extract(epoch FROM now()))::int8, quote_ident(pg_get_userbyid(relowner)) \
                   FROM pg_class WHERE oid = 'entries'::regclass";

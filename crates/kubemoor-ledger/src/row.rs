@@ -19,20 +19,19 @@ pub enum RowKind {
     Verdict,
     /// A release's latest record reached another status or revision.
     Record,
-    /// The loop wrote to an object, or tried to.
+    /// The loop repaired an object, tried to, or reported its drift.
     Repair,
     /// An allowance was opened or closed.
     Allowance,
-    /// A user gave the guard an order.
+    /// An [`Act`]: a user's command to the guard, or an action of the guard on itself.
     Act,
 }
 
-/// An edit, as the review of it tells.
+/// An edit, from its admission review or from a watch event.
 #[derive(Clone, Debug)]
 pub struct ReviewedEdit {
     pub object: ObjectId,
     pub operation: Option<Operation>,
-    /// By whom.
     pub actor: Actor,
     /// The uid of the admission request; may be empty.
     pub uid: String,
@@ -42,15 +41,15 @@ pub struct ReviewedEdit {
 pub enum Repaired {
     /// A missing object was created again.
     Recreated,
-    /// Fields were set back to what is declared.
+    /// Fields were reverted to their declared values.
     Restored,
-    /// An object was removed again, since its release dropped it meanwhile.
+    /// A re-created object was deleted again, because its release no longer declares it.
     TakenBack,
     /// The API server refused, or did not answer.
     Failed,
-    /// It may not be repaired, and was reported.
+    /// The object may not be repaired; its drift was reported.
     Reported,
-    /// It drifts no more, and the guard did not repair it.
+    /// The drift ended without a repair by the guard.
     Ended,
 }
 
@@ -58,7 +57,7 @@ pub enum Repaired {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
 pub enum ExceptionEvent {
     Opened,
-    /// It ran out, or was taken back.
+    /// It expired, was deleted or was changed.
     Closed,
 }
 
@@ -67,25 +66,25 @@ pub enum ExceptionEvent {
 pub struct LedgerRow {
     pub time: Timestamp,
     pub kind: RowKind,
-    /// The release concerned; none where the request was not read that far.
+    /// `None` if the request was not read far enough to know its release.
     pub release: Option<(ReleaseId, u64)>,
     pub object: ObjectId,
     pub operation: Option<Operation>,
-    /// By whom; nobody for events without a user.
+    /// The user; empty for events without a user.
     pub actor: Actor,
-    /// The outcome in one word: of an edit `Record`, `Warn`, `Revert` or `Deny`, or
-    /// `Error` where `failurePolicy` decided; of a record its status, of repairs, allowances and acts theirs.
+    /// The outcome in one word: of an edit `Allow`, `Record`, `Warn`, `Revert` or `Deny`, or `Error` if `failurePolicy`
+    /// decided; of a record its status; of repairs, allowances and acts their own.
     pub verdict: &'static str,
     pub reason: &'static str,
     /// A sentence for a person; may be empty.
     pub detail: String,
-    /// The declared fields that it hung on.
+    /// The declared fields that decided the outcome.
     pub fields: RowChanges,
     /// The changes of an edit, in the form of [`replay::text`], so that other policies can judge them.
     pub facts: Option<String>,
     /// The uid of the admission request; may be empty.
     pub uid: String,
-    /// Set where every guard of a cluster sees the same: what makes it the same.
+    /// For an event that every guard of a cluster sees: a key under which it is stored only once.
     pub same: Option<String>,
     /// Whether it may use only half of the queue, because such rows can come in large numbers: requests that
     /// were not read, and edits that pass.
@@ -93,14 +92,14 @@ pub struct LedgerRow {
 }
 
 impl ReviewedEdit {
-    /// An edit that a watch reported, and no review: only the API server's audit log knows its user.
+    /// An edit that only a watch event reported: its user is known only to the API server's audit log.
     pub fn watched(object: ObjectId, operation: Option<Operation>) -> Self {
         Self { object, operation, actor: Actor::default(), uid: String::new() }
     }
 }
 
 impl LedgerRow {
-    /// A row about an object, of which nothing else is known.
+    /// A row about an object, with nothing else filled in.
     fn about(time: Timestamp, kind: RowKind, object: ObjectId) -> Self {
         Self {
             time,
@@ -150,7 +149,7 @@ impl LedgerRow {
         Self { release, verdict: "Error", reason, ..Self::about_edit(time, RowKind::Verdict, edit) }
     }
 
-    /// A release whose latest record says something new, or that has no record any more (`gone`).
+    /// A release whose latest record has a new status or revision, or that has no record any more (`gone`).
     ///
     /// Its time is that of the record's last write, by the API server's clock; for a deleted record, `now`.
     pub fn transition(now: Timestamp, release: &Release, gone: bool) -> Self {
@@ -160,7 +159,7 @@ impl LedgerRow {
             (false, Some(_)) => "record-invalid",
             (false, None) => release.latest.status.as_str(),
         };
-        // The record of Helm's is the object, whatever driver keeps it.
+        // The object is Helm's record, whatever the storage driver.
         let object = ObjectId::namespaced("", "Record", &release.storage, &release.latest.secret);
         Self {
             release: Some((release.id.clone(), release.latest.revision)),
@@ -171,7 +170,7 @@ impl LedgerRow {
         }
     }
 
-    /// The loop's action on an object. `detail` is the reason of a failure and must quote no value.
+    /// The loop's action on an object. `detail` is the reason of a failure and must not quote values.
     pub fn repair(
         time: Timestamp,
         (release, revision): (&ReleaseId, u64),
@@ -201,8 +200,8 @@ impl LedgerRow {
         Self { release, verdict: act.as_str(), ..Self::about_edit(time, RowKind::Act, edit) }
     }
 
-    /// An allowance for `object` that opened, or that is over by `now`: it ran
-    /// out, was taken back, or was put in other words. By the user who asked for it.
+    /// An allowance for `object` that opened, or that ended by `now` because it expired, was deleted or was changed.
+    /// The actor is the user who requested it.
     pub fn allowance(
         now: Timestamp,
         release: Option<(ReleaseId, u64)>,
@@ -214,10 +213,10 @@ impl LedgerRow {
         let ran_out = *until <= now;
         let verdict: &'static str = permitted.into();
         let (time, how) = match permitted {
-            // Another generation came at some later time that nothing tells.
+            // The time of a later generation is not known.
             ExceptionEvent::Opened => (created.filter(|_| *generation <= 1).unwrap_or(now), "until"),
-            ExceptionEvent::Closed if ran_out => (*until, "ran out at"),
-            ExceptionEvent::Closed => (now, "taken back or changed before"),
+            ExceptionEvent::Closed if ran_out => (*until, "expired at"),
+            ExceptionEvent::Closed => (now, "revoked or changed before"),
         };
         let mut words = vec![format!("{how} {until}")];
         words.extend((!reason.is_empty()).then(|| reason.clone()));
@@ -240,46 +239,44 @@ impl RowKind {
     }
 }
 
-/// An order to the guard, or an action of the guard on itself.
+/// A user's command to the guard, a user's change that affects it, or an action of the guard on itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
 pub enum Act {
     Reconcile,
-    /// To repair a release no more.
+    /// Repairs of a release are suspended.
     Suspend,
-    /// To repair a release again.
+    /// Repairs of a release are resumed.
     Resume,
-    /// To judge and repair nothing.
+    /// Enforcement is disabled (emergency).
     Open,
-    /// To judge and repair again.
+    /// Enforcement is enabled again.
     Close,
     CreatePolicy,
-    /// To follow a policy that says something else.
     ChangePolicy,
-    /// To follow a policy no more.
     DeletePolicy,
-    /// No order: another user changed the webhook configuration that the guard maintains.
+    /// Another user changed a webhook configuration that the guard maintains.
     ChangeWebhooks,
-    /// No order: another user deleted it.
+    /// Another user deleted a webhook configuration that the guard maintains.
     DeleteWebhooks,
-    /// Nothing: the guard serves another certificate, or makes the one that its replicas share.
+    /// The guard serves another certificate, or creates the one that its replicas share.
     RenewCertificate,
-    /// To judge other policies in a namespace, by its labels.
+    /// New labels of a namespace may select other policies.
     LabelNamespace,
-    /// To let an autoscaler set the replicas of a declared workload.
+    /// An autoscaler starts to set the replicas of a declared workload.
     StartAutoscaling,
-    /// To let it set them in another range.
+    /// The autoscaler's range changes.
     ChangeAutoscaling,
-    /// To guard the replicas again that an autoscaler has set.
+    /// The autoscaler no longer sets the replicas, so they are guarded again.
     StopAutoscaling,
-    /// Nothing: a guard started, with these settings.
+    /// A guard started, with these settings.
     Start,
-    /// Nothing: a guard was told to stop, or cannot go on.
+    /// A guard was told to stop, or cannot continue.
     Stop,
-    /// Nothing: so much drifts that the guard stopped repairs.
+    /// The guard stopped repairs, because too many objects drift.
     EngageBrake,
-    /// To repair again what the guard had stopped repairing.
+    /// A user resumed the repairs that the brake had stopped.
     ReleaseBrake,
-    /// Nothing: the guard puts repairs of a release on hold.
+    /// The guard puts repairs of a release on hold.
     HoldRepairs,
 }
 
@@ -290,8 +287,7 @@ impl Act {
     }
 }
 
-/// The most fields of a verdict that are kept; a queue of rows must not be a
-/// way to fill the memory.
+/// The maximum number of fields in a verdict's row, so that queued rows cannot fill the memory.
 const FIELDS: usize = 100;
 
 /// The first fields of a row, and how many more there are.
@@ -304,7 +300,7 @@ pub struct RowChanges {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowChange {
     pub path: String,
-    /// Its declared value; `None` where the manifest has none.
+    /// The declared value; `None` if the manifest has none.
     pub declared: Option<Shown>,
     pub old: Option<Shown>,
     pub new: Option<Shown>,

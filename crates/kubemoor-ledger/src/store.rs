@@ -1,5 +1,5 @@
-//! The database: SQLite or PostgreSQL, with the same tables and the same words. A row that is written twice is there
-//! once. A reader changes nothing, not even an old schema. No error quotes a password of the URL.
+//! The ledger's database: SQLite or PostgreSQL, with the same columns. A row that is written twice is stored once. A
+//! reader changes nothing, not even an old schema. No error quotes the URL's password.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -27,36 +27,36 @@ use kubemoor_runtime::callers::{RandomError, random};
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::shown::SealingKey;
 
-/// How long a connection may take, or another program's lock on an SQLite file.
+/// The maximum wait for a connection, or for another program's lock on an SQLite file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connections: to PostgreSQL one writes, one trims, the rest read; to an SQLite
 /// file all of them read.
 const CONNECTIONS: u32 = 6;
 
-/// Connections that write to an SQLite file: there is no more than one at a time
-/// anyway, and what one writes empties the page caches of all others.
+/// Connections that write to an SQLite file: SQLite allows one writer at a time anyway, and its writes invalidate the
+/// page caches of all other connections.
 const WRITING: u32 = 1;
 
 /// The database of a ledger. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) pool: DatabasePool,
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(crate) place: String,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum DatabasePool {
     Sqlite {
-        /// Where nothing is written, the same as `reading`.
+        /// If the store is read-only, the same as `reading`.
         writing: SqlitePool,
         reading: SqlitePool,
     },
     Postgres(PgPool),
 }
 
-/// The same on the connections of whichever database; of a file on those that read or those that write.
+/// Runs an expression on the pool of either database; `$access` selects the reading or writing pool of SQLite.
 macro_rules! on_pool {
     ($store:expr, $access:ident, |$pool:ident| $asked:expr) => {
         match &$store.pool {
@@ -67,8 +67,8 @@ macro_rules! on_pool {
 }
 pub(crate) use on_pool;
 
-/// The statement that writes rows, for a database. A row that is there already, from an attempt before or from another
-/// guard, stays as it is.
+/// Builds the statement that inserts rows. An existing row, from an earlier attempt or from another guard, stays
+/// unchanged.
 macro_rules! insertion {
     ($database:ty, $insert:literal, $cluster:expr, $entries:expr) => {{
         let mut query = QueryBuilder::<$database>::new(concat!(
@@ -106,8 +106,8 @@ macro_rules! insertion {
     }};
 }
 
-/// The statement for a page, for a database: by the indexes the newest ids of each cluster and of these the newest of all,
-/// then the rows of these ids.
+/// Builds the query of a page: from the indexes, the newest ids of each cluster, and of these the newest overall; then
+/// their rows.
 macro_rules! selection {
     ($database:ty, $filter:expr, [$each:literal, $clusters:literal, $end:literal]) => {{
         let filter: &Filter = $filter;
@@ -158,7 +158,7 @@ macro_rules! selection {
 }
 
 impl Store {
-    /// Opens the database to read from it.
+    /// Opens the database for reading.
     pub async fn read(url: &LedgerUrl) -> Result<Self, StoreError> {
         let store = Self::connect(url, true).await?;
         store.check_version().await?;
@@ -175,7 +175,7 @@ impl Store {
         }
     }
 
-    /// The key of this ledger, made when it is asked for the first time.
+    /// The key of this ledger, created on first use.
     pub async fn key(&self) -> Result<SealingKey, StoreError> {
         let fresh: [u8; 32] = random()?;
         let insert = "INSERT INTO sealing_key (id, bytes) VALUES (1, $1) ON CONFLICT (id) DO NOTHING";
@@ -190,7 +190,7 @@ impl Store {
         let key: [u8; 32] = bytes.as_slice().try_into().map_err(|_| StoreError::Statement {
             place: self.place.clone(),
             action: "read",
-            reason: "its key has not 32 bytes".to_owned(),
+            reason: "its key does not have 32 bytes".to_owned(),
         })?;
         Ok(SealingKey::new(key))
     }
@@ -199,7 +199,7 @@ impl Store {
         move |error| StoreError::Statement { place: self.place.clone(), action, reason: said(&error) }
     }
 
-    /// Connects to the database; to write to it, makes the file where it is absent. The tables may be older, or absent.
+    /// Connects to the database. A writer creates a missing file. The tables may be older, or missing.
     pub(crate) async fn connect(url: &LedgerUrl, reads: bool) -> Result<Self, StoreError> {
         let place = url.to_string();
         let failed = |error: sqlx::Error| StoreError::Connect { place: place.clone(), reason: said(&error) };
@@ -211,7 +211,7 @@ impl Store {
                 let options = SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE);
                 let pool = SqlitePoolOptions::new().acquire_timeout(PATIENCE);
                 let reading = pool.clone().max_connections(CONNECTIONS);
-                // The thread that reads the file hands a page over without waiting in between.
+                // The thread that reads the file returns a whole page without waiting in between.
                 let page = usize::try_from(PAGE).unwrap_or(usize::MAX).saturating_add(1);
                 let reader = options.clone().read_only(true).row_buffer_size(page);
                 let reading = reading.connect_lazy_with(reader);
@@ -220,8 +220,8 @@ impl Store {
                     DatabasePool::Sqlite { writing: reading.clone(), reading }
                 } else {
                     make(path).map_err(sqlx::Error::Io).map_err(&failed)?;
-                    // A commit does not wait for the disk; the file survives a crash of the program,
-                    // and a loss of power may cost its last rows.
+                    // A commit does not wait for the disk: the file survives a crash of the program; a power loss may
+                    // lose the last rows.
                     let options = options
                         .create_if_missing(true)
                         .journal_mode(SqliteJournalMode::Wal)
@@ -249,7 +249,7 @@ impl Store {
         Ok(Self { pool, place })
     }
 
-    /// Makes the tables, or brings them up to date. One guard does so at a time.
+    /// Creates or upgrades the tables. One guard does so at a time.
     pub(crate) async fn migrate(&self) -> Result<(), StoreError> {
         self.found_version().await?;
         let migrator = migrator(self.scripts());
@@ -277,7 +277,7 @@ impl Store {
         }
     }
 
-    /// The version of the tables; 0 without tables. Tables that were made by another script of the same version are an
+    /// The version of the tables; 0 without tables. Tables that another script of the same version created are an
     /// error.
     async fn found_version(&self) -> Result<i64, StoreError> {
         let select = "SELECT version, checksum FROM kubemoor_migrations ORDER BY version";
@@ -298,9 +298,9 @@ impl Store {
         }
     }
 
-    /// The number that stands for a cluster's name in the rows; a new one for a new name.
+    /// The number of a cluster in the rows; a new name gets a new number.
     pub(crate) async fn cluster(&self, name: &str) -> Result<ClusterNumber, StoreError> {
-        // An attempt that conflicts uses a number up, and replicas start often.
+        // An INSERT that conflicts uses up a number, and replicas start often.
         let insert = "INSERT INTO clusters (name) SELECT $1 WHERE NOT EXISTS \
                       (SELECT 1 FROM clusters WHERE name = $1) ON CONFLICT (name) DO NOTHING";
         let select = "SELECT id FROM clusters WHERE name = $1";
@@ -313,8 +313,8 @@ impl Store {
         number.await.map(ClusterNumber).map_err(self.failed("written"))
     }
 
-    /// Whether the database accepts writes: writes the cluster's row unchanged. False if the tables, or the row of the
-    /// cluster of that number and name, are not there.
+    /// Checks that the database accepts writes, by writing the cluster's row unchanged. Returns `false` if the tables,
+    /// or a row with this number and name, do not exist.
     pub(crate) async fn probe(&self, cluster: ClusterNumber, name: &str) -> Result<bool, StoreError> {
         let update = "UPDATE clusters SET name = name WHERE id = $1 AND name = $2";
         let updated = on_pool!(self, writing, |pool| {
@@ -339,7 +339,7 @@ impl Store {
         }
     }
 
-    /// Writes rows and counts repeats of rows, all or none.
+    /// Writes rows and repeat counts in one transaction.
     pub(crate) async fn insert(&self, cluster: ClusterNumber, batch: &Batch<'_>) -> Result<(), StoreError> {
         let written = async {
             match &self.pool {
@@ -347,8 +347,8 @@ impl Store {
                     let mut connection = writing.acquire().await?;
                     let written = write_to_sqlite(&mut connection, cluster, batch).await;
                     if written.is_err() {
-                        // SQLite has ended the transaction by itself, and the driver does not know: it would take
-                        // the next one for a part of it, whose rows nobody ever sees.
+                        // SQLite has rolled back the transaction, and the driver does not know: it would nest the next
+                        // transaction in it, and its rows would never be committed.
                         connection.close_on_drop();
                     }
                     written
@@ -361,7 +361,7 @@ impl Store {
         written.await.map_err(self.failed("written"))
     }
 
-    /// The rows that `filter` asks for, newest first.
+    /// The rows that match `filter`, newest first.
     pub async fn page(&self, filter: &Filter) -> Result<EntryPage, StoreError> {
         let read = async {
             match &self.pool {
@@ -397,7 +397,7 @@ impl Store {
         };
         let mut items = read.await.map_err(self.failed("read"))?;
         let size = usize::try_from(filter.size()).unwrap_or(usize::MAX);
-        // One more than the page tells whether there is another one.
+        // One row more than the page holds shows that there is another page.
         let more = items.len() > size;
         items.truncate(size);
         let next = items.last().filter(|_| more).map(|entry| entry.id.to_string());
@@ -405,7 +405,7 @@ impl Store {
     }
 }
 
-/// Whether that can be the URL of a database. Nobody is asked.
+/// Checks the form of the URL, without connecting.
 pub(crate) fn check(url: &LedgerUrl) -> Result<(), StoreError> {
     match url {
         LedgerUrl::Sqlite(_) => Ok(()),
@@ -420,26 +420,26 @@ fn postgres(text: &str, url: &LedgerUrl) -> Result<PgConnectOptions, StoreError>
     Ok(options.application_name("kubemoor"))
 }
 
-/// Makes an SQLite file that nobody else may read: it names people, and holds
-/// the key. SQLite gives the files beside it the same mode.
+/// Creates an SQLite file that only its owner may read: it names users and holds the key. SQLite gives the files beside
+/// it the same mode.
 fn make(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path).map(drop)
 }
 
-/// One script for each version of the tables. A script of a release never changes. All that a ledger lacks must run within
-/// the writer's `PATIENCE`: nothing here may read all rows.
+/// One script per version of the tables. A released script never changes. All missing scripts together must finish
+/// within the writer's `PATIENCE`: none may read all rows.
 const SQLITE: &[&str] = &[include_str!("migrations/sqlite.1.sql")];
 const POSTGRES: &[&str] = &[include_str!("migrations/postgres.1.sql")];
 
-/// In a database of others the name says whose it is.
+/// The name shows the owner in a database that other programs share.
 const TABLE: &str = "kubemoor_migrations";
 
-/// A cluster, as the rows of one ledger name it.
+/// The number of a cluster in the rows of one ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterNumber(pub(crate) i16);
 
-/// The longest age that is handed to PostgreSQL, which cannot count further back.
+/// The longest age that is passed to PostgreSQL, whose range of times is limited.
 pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86400);
 
 fn migrator(scripts: &[&'static str]) -> Migrator {
@@ -457,19 +457,19 @@ fn is_absent_table(error: &sqlx::Error) -> bool {
     error.code().as_deref() == Some("42P01") || error.message().starts_with("no such table")
 }
 
-/// Rows of one statement: less than 32,766 values, which SQLite takes, and PostgreSQL takes more.
+/// Rows of one statement: fewer than SQLite's limit of 32,766 values; PostgreSQL allows more.
 const ROWS: usize = 1000;
 
-/// Counts repeats on the row that they repeat, if it is still there. The same again changes nothing.
+/// Sets the repeat count of a row, if it still exists. Running it again changes nothing.
 const REPEAT: &str = "UPDATE entries SET repeats = $3 WHERE cluster = $1 AND id = $2 AND repeats < $3";
 
-/// Which events that every guard sees have no row yet. In their order: guards that write the same ones wait for each
-/// other, and not in a circle.
+/// Returns the events seen by every guard that have no row yet. They are sorted, so that guards that write the same
+/// ones cannot deadlock.
 const MARK: &str = "INSERT INTO entry_marks (cluster, same, id) SELECT $1, same, id \
                     FROM unnest($2::int8[], $3::int8[]) AS new (same, id) ORDER BY same \
                     ON CONFLICT DO NOTHING RETURNING same, id";
 
-/// What is read of a row; the facts are long, and are read only where they are asked for.
+/// The columns of a row, without the facts, which are long and read only on request.
 const COLUMNS: &str = "entries.id, kind, namespace, release, revision, object_group, object_kind, object_namespace, \
                        object_name, operation, user_name, user_groups, verdict, reason, detail, fields, more_fields, \
                        repeats, uid";
@@ -481,7 +481,7 @@ async fn write_to_sqlite(
 ) -> Result<(), sqlx::Error> {
     let mut transaction = connection.begin().await?;
     for rows in batch.rows.chunks(ROWS) {
-        // A statement that can fail half-way would have SQLite copy each page that it changes: with OR IGNORE none can.
+        // SQLite copies each page that a statement changes if it can fail half-way: with OR IGNORE, it cannot.
         let mut query = insertion!(Sqlite, "INSERT OR IGNORE", cluster, rows);
         query.build().persistent(false).execute(&mut *transaction).await?;
     }
@@ -491,7 +491,7 @@ async fn write_to_sqlite(
     transaction.commit().await
 }
 
-/// Of rows with the same mark one is written, whoever writes them: no index over partitions by id can say that.
+/// Writes one row per mark across all guards: with partitions by id, `entries` allows no unique index on marks.
 async fn write_to_postgres(
     connection: &mut PgConnection,
     cluster: ClusterNumber,
@@ -518,12 +518,12 @@ async fn write_to_postgres(
     transaction.commit().await
 }
 
-/// Lists of texts and fields always have a JSON form.
+/// Serializing lists of texts and fields cannot fail.
 fn json<T: serde::Serialize>(list: &T) -> String {
     serde_json::to_string(list).unwrap_or_else(|_| "[]".to_owned())
 }
 
-/// A row of the table, of whichever database.
+/// Reads a row of either database.
 fn entry<R>(row: &R) -> Result<LedgerEntry, sqlx::Error>
 where
     R: Row,
@@ -551,7 +551,7 @@ where
         },
         operation: row.try_get("operation")?,
         user: text("user_name")?,
-        // What somebody else wrote into these columns is no reason to show nothing of the row.
+        // Invalid JSON in these columns must not hide the row.
         groups: serde_json::from_str(&text("user_groups")?).unwrap_or_default(),
         verdict: text("verdict")?,
         reason: text("reason")?,
@@ -569,15 +569,15 @@ where
 pub enum StoreError {
     #[error("the ledger {place} cannot be used: {reason}")]
     Url { place: String, reason: String },
-    #[error("there is no ledger at {place}: name the file that the guard's --ledger names")]
+    #[error("there is no ledger at {place}: use the same file as the guard's --ledger")]
     Absent { place: String },
     #[error("the ledger {place} cannot be opened: {reason}")]
     Connect { place: String, reason: String },
-    #[error("the tables of the ledger {place} cannot be made or brought up to date: {reason}")]
+    #[error("the tables of the ledger {place} cannot be created or migrated: {reason}")]
     Migrate { place: String, reason: String },
     #[error(
-        "the ledger {place} has version {found} of the tables and this program reads version {wanted}: \
-         let a guard of this version write to it once"
+        "the ledger {place} has schema version {found}, but this program reads version {wanted}: run a guard \
+         of this version on it once"
     )]
     Older {
         place: String,
@@ -586,25 +586,26 @@ pub enum StoreError {
         wanted: i64,
     },
     #[error(
-        "the ledger {place} has version {found} of the tables and this program knows version {wanted}: \
-         use a program as new as the guard that writes to it"
+        "the ledger {place} has schema version {found}, but this program knows only version {wanted}: use a \
+         program as new as the guard that writes to it"
     )]
     Newer { place: String, found: i64, wanted: i64 },
     #[error(
-        "the ledger {place} has the tables of a development build, which this program does not know: name an empty \
-         database or a new file; the program that wrote it exports its rows with `kubemoor audit -A -o json`"
+        "the ledger {place} has the tables of a development build, which this program does not know: use an \
+         empty database or a new file; the program that wrote it exports its rows with `kubemoor audit -A -o \
+         json`"
     )]
     Unreleased { place: String },
-    /// A file, which no cluster shares with others.
+    /// SQLite, which clusters cannot share.
     #[error(
-        "the ledger {place} is a file of one guard, which keeps no states of many clusters: name the PostgreSQL that \
-         the guards share"
+        "the ledger {place} is the file of a single guard and has no states of other clusters: use the \
+         PostgreSQL that the guards share"
     )]
     Unshared { place: String },
     #[error("the ledger {place} cannot be {action}: {reason}")]
     Statement {
         place: String,
-        /// What was tried: `read`, `written`, `trimmed`.
+        /// What was tried, such as `read` or `written`.
         action: &'static str,
         reason: String,
     },
@@ -612,8 +613,7 @@ pub enum StoreError {
     Random(#[from] RandomError),
 }
 
-/// What the driver says, on one line. A database's own message may quote the
-/// row at fault only in its detail, which is left out.
+/// The driver's error on one line, without the database's detail, which alone may quote the row at fault.
 pub(crate) fn said(error: &sqlx::Error) -> String {
     let text = match error {
         sqlx::Error::Database(fault) => fault.message().to_owned(),
@@ -624,11 +624,11 @@ pub(crate) fn said(error: &sqlx::Error) -> String {
     text.lines().collect::<Vec<_>>().join(" ")
 }
 
-/// Why the certificate of the database is not trusted, if that is the fault.
+/// Why the certificate of the database is not trusted, if that is the cause.
 fn distrust(fault: &io::Error) -> Option<&'static str> {
     let Some(TlsError::InvalidCertificate(fault)) = fault.get_ref()?.downcast_ref() else { return None };
     Some(match fault {
-        // The latter if a trusted CA has the name of the one that signed it.
+        // `BadSignature` if a trusted CA has the same name as the one that signed it.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "the certificate of the database is not signed by a trusted CA: name the file of its CA as `sslrootcert` in \
              the URL"
@@ -647,7 +647,7 @@ fn distrust(fault: &io::Error) -> Option<&'static str> {
 const PARAMETERS: [&str; 7] =
     ["sslrootcert", "ssl-root-cert", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"];
 
-/// The file because of which the connection failed with this error, and what to do. The driver does not name it.
+/// Names the file that made the connection fail with this error, and what to do. The driver does not name it.
 pub(crate) async fn fault_of_file(url: &str, error: &sqlx::Error) -> Option<String> {
     let sqlx::Error::Io(error) = error else { return None };
     let (_, query) = url.split_once('?')?;
@@ -667,7 +667,7 @@ pub(crate) async fn fault_of_file(url: &str, error: &sqlx::Error) -> Option<Stri
 }
 
 fn sentence(parameter: &str, file: &str, kind: ErrorKind) -> Option<String> {
-    // Behind a mistyped `?` may be any other parameter.
+    // A mistyped `?` may be followed by any other parameter.
     let file = file.split_once('?').map_or_else(|| file.to_owned(), |(file, _)| format!("{file}?..."));
     Some(match kind {
         ErrorKind::NotFound => format!(

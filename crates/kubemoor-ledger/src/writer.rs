@@ -1,7 +1,7 @@
-//! Carries rows from the recording parts to the database, without making them wait: a bounded queue, batches,
-//! the database. Rows for which the queue has no room, or the database fails, go to standard output. A database that
-//! fails is tried again with growing pauses; its loss and its return are logged once, and an empty one in its place gets
-//! its tables. The writer has a thread of its own, so that preparing a batch cannot delay a webhook's answer.
+//! Writes rows to the database in batches, from a bounded queue, so that recording never waits. Rows for which the
+//! queue has no room, or that the database does not take, go to standard output. A failing database is retried with
+//! growing pauses; its loss and its return are logged once, and an empty database in its place gets its tables. The
+//! writer has a thread of its own, so that preparing a batch cannot delay a webhook's answer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -79,8 +79,7 @@ impl LedgerHandle {
         ))
     }
 
-    /// Records a row. Never waits: a row that finds no room goes to standard
-    /// output.
+    /// Records a row. Never waits: if the queue has no room, the row goes to standard output.
     pub fn record(&self, row: LedgerRow) {
         let sent = match row.yields && self.queue.capacity() <= QUEUE / 2 {
             true => Err(row),
@@ -105,7 +104,7 @@ impl LedgerHandle {
         self.shared.is_shared
     }
 
-    /// The rows of this cluster's releases; `None` before the database was opened, or where it stores none.
+    /// The rows of this cluster's releases; `None` before the database was opened, or if it stores none.
     pub fn fleet(&self) -> Option<ClusterFleet> {
         let (store, cluster) = self.shared.store.lock().clone().filter(|_| self.shared.is_shared)?;
         let key = self.shared.key.read().clone()?;
@@ -120,14 +119,14 @@ impl LedgerHandle {
 
 const BATCH: usize = 2000;
 
-/// How long rows gather for one transaction: then an index page is written once for many rows, and nobody who records a
-/// row has to wake the writer.
+/// How long rows are collected for one transaction, so that an index page is written once for many rows, and recording
+/// a row does not have to wake the writer.
 const GATHERING: Duration = Duration::from_millis(50);
 
-/// The pause before old rows are deleted again, after that broke down.
+/// The pause before the trimming task is restarted after a panic.
 const TRIM_AGAIN: Duration = Duration::from_secs(5);
 
-/// How long shutting down waits for the database.
+/// How long shutdown waits for the database.
 const DRAIN: Duration = Duration::from_secs(10);
 
 pub struct LedgerWriter {
@@ -145,11 +144,11 @@ struct WriterState {
     ids: Mutex<Ids>,
     /// Known once the API server has answered.
     cluster: OnceLock<String>,
-    /// Known once the database was open.
+    /// Known once the database was opened.
     key: RwLock<Option<SealingKey>>,
     /// The database, for readers, and the number of the cluster in it.
     store: Mutex<Option<(Store, ClusterNumber)>>,
-    /// Whether it is one that clusters may share.
+    /// Whether several clusters can share the database.
     is_shared: bool,
     age: Duration,
     spill: Spill,
@@ -214,10 +213,10 @@ impl LedgerWriter {
         self.shared.spill.finish().await;
     }
 
-    /// Deletes old rows again after a pause.
+    /// Restarts the trimming task after a pause.
     fn trim_again(&mut self) {
         let Some(OpenDatabase { store, cluster, trimming }) = &mut self.open else { return };
-        tracing::warn!("the deletion of old rows from the ledger broke down, starting it again");
+        tracing::warn!("the task that deletes old ledger rows failed; restarting it");
         let trim = retention::run(store.clone(), *cluster, self.retention, self.shared.metrics.clone());
         *trimming = AbortOnDropHandle::new(tokio::spawn(async move {
             sleep(TRIM_AGAIN).await;
@@ -287,7 +286,7 @@ impl LedgerWriter {
         within(store.insert(*cluster, batch)).await
     }
 
-    /// Tries a database that fails again, so that it is known when it is back though nothing is written.
+    /// Probes a failing database, so that its return is noticed even if there is nothing to write.
     async fn attempt(&mut self) {
         let Some(probed) = self.probe().await else { return self.attempt_to_open().await };
         match probed {
@@ -302,9 +301,9 @@ impl LedgerWriter {
         matches!(self.probe().await, Some(Ok(false)))
     }
 
-    /// Opens a database that has taken the place of the one before.
+    /// Opens a database that has replaced the previous one.
     async fn open_again(&mut self) {
-        tracing::warn!(ledger = %self.url, "the ledger's database is another one; its tables are brought up to date");
+        tracing::warn!(ledger = %self.url, "the ledger database was replaced; migrating its tables");
         self.shared.store.lock().take();
         self.refusals.forget();
         self.open = None;
@@ -337,7 +336,7 @@ impl LedgerWriter {
         if self.failing.is_none() {
             tracing::warn!(
                 ledger = %self.url, reason,
-                "the ledger takes no rows; they go to standard output as lines of JSON until it does"
+                "the ledger is unavailable; rows go to standard output as JSON lines until it recovers"
             );
         }
         let (shortest, longest) = RETRY;
@@ -348,7 +347,7 @@ impl LedgerWriter {
 
     fn recovered(&mut self) {
         if self.failing.take().is_some() {
-            tracing::info!(ledger = %self.url, "the ledger takes rows again");
+            tracing::info!(ledger = %self.url, "the ledger is available again");
         }
         self.shared.metrics.available(true);
     }
@@ -379,7 +378,7 @@ impl WriterState {
     }
 }
 
-/// Waits until the deletion of old rows ends, which it does only by breaking down.
+/// Waits for the end of the trimming task, which ends only by a panic.
 async fn trimmed(open: Option<&mut OpenDatabase>) {
     match open {
         Some(open) => drop((&mut open.trimming).await),
@@ -387,7 +386,7 @@ async fn trimmed(open: Option<&mut OpenDatabase>) {
     }
 }
 
-/// The pauses between attempts at a database that fails.
+/// The shortest and the longest pause between attempts to reach a failing database.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// How long the database may take for one transaction, or for an answer.
@@ -399,8 +398,7 @@ struct OpenDatabase {
     trimming: AbortOnDropHandle<()>,
 }
 
-/// Opens the database, and brings its tables up to date: gives the key of its ledger, and the number of the cluster of this
-/// name in it.
+/// Opens the database and upgrades its tables. Returns the ledger's key, and the number of the cluster of this name.
 async fn open(url: &LedgerUrl, name: &str) -> Result<(Store, SealingKey, ClusterNumber), String> {
     let store = within(Store::connect(url, false)).await?;
     within(store.migrate()).await?;
@@ -409,7 +407,7 @@ async fn open(url: &LedgerUrl, name: &str) -> Result<(Store, SealingKey, Cluster
     Ok((store, key, cluster))
 }
 
-/// What the database answers; a sentence when it fails, or takes too long.
+/// The database's answer; a message if it fails or takes longer than [`PATIENCE`].
 async fn within<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
     match timeout(PATIENCE, asked).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
@@ -417,31 +415,31 @@ async fn within<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result
     }
 }
 
-/// For how long equal refusals are counted on the first of them.
+/// How long equal denials are counted on the first of them.
 const REPEAT_SPAN: SignedDuration = SignedDuration::from_mins(1);
 
-/// The most refusals that are remembered; then all are forgotten, and the next equal ones have a row again.
+/// The maximum number of remembered denials; beyond it all are forgotten, and the next equal one gets a row again.
 const MOST_REFUSALS: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'e> {
     pub(crate) rows: Vec<&'e LedgerEntry>,
-    /// How often rows have been repeated by now, by their ids: rows of this batch and of those before. A batch whose
-    /// first writing may have been stored is written again.
+    /// The repeat counts so far, by id, of rows of this and earlier batches. They are totals, because a batch that may
+    /// already be stored is written again.
     pub(crate) repeats: BTreeMap<i64, i64>,
 }
 
-/// The refusals of the last minute: of equal ones, such as those of a program that tries again and again, the first is a
-/// row, and the others are counted on it.
+/// The denials of the last minute: of equal ones, such as those of a program that retries, only the first gets a row,
+/// and the others are counted on it.
 #[derive(Default)]
 struct Refusals {
     hasher: RandomState,
-    /// The time and the id of the first one, and how many followed, by what makes refusals equal.
+    /// The time and id of the first one and how many followed, by a hash of what makes denials equal.
     first: HashMap<u64, (Timestamp, i64, i64)>,
 }
 
 impl Refusals {
-    /// Takes the repeats out of these rows.
+    /// Separates repeats from the rows to insert.
     fn fold<'e>(&mut self, entries: &'e [LedgerEntry]) -> Batch<'e> {
         let mut batch = Batch::default();
         for entry in entries {
@@ -453,12 +451,12 @@ impl Refusals {
         batch
     }
 
-    /// Remembers nothing any more: what was noted last is not in the database.
+    /// Forgets all denials, because the last noted rows are not in the database.
     fn forget(&mut self) {
         self.first.clear();
     }
 
-    /// The id of the row that `entry` repeats, and how many have by now; `None` for one that is a row of its own.
+    /// The id of the row that `entry` repeats, and the count so far; `None` if `entry` gets a row of its own.
     fn note(&mut self, entry: &LedgerEntry) -> Option<(i64, i64)> {
         if entry.kind != RowKind::Verdict.as_str() || entry.verdict != EditOutcome::Deny.as_str() {
             return None;
@@ -470,7 +468,7 @@ impl Refusals {
         let whose = (namespace, release, revision, user, groups);
         let what = (object, operation, reason, detail, &entry.fields, entry.more_fields);
         let key = self.hasher.hash_one((whose, what));
-        // A clock that was set back begins anew.
+        // After the clock was set back, counting starts again.
         if let Some((at, id, count)) = self.first.get_mut(&key)
             && entry.time.duration_since(*at).abs() <= REPEAT_SPAN
         {
@@ -485,14 +483,14 @@ impl Refusals {
     }
 }
 
-/// Lines that wait for standard output.
+/// The maximum number of lines that wait for standard output.
 const SPILL_ROOM: usize = 4096;
 
-/// How long the end of the program waits for standard output.
+/// How long shutdown waits for standard output.
 const SPILL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Standard output, where rows go that the database does not take. Lines are written in a thread of their own, so that
-/// nobody waits, not even for a reader who has stopped reading; what then finds no room is lost, and counted so.
+/// Standard output, for rows that the database does not take. A separate thread writes the lines, so that callers never
+/// wait, even if the reader has stopped reading; lines that find no room are lost, and counted as lost.
 struct Spill {
     lines: Mutex<Option<SyncSender<String>>>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
@@ -502,17 +500,17 @@ impl Spill {
     fn new<W: io::Write + Send + 'static>(out: W) -> Self {
         let (lines, waiting) = sync_channel(SPILL_ROOM);
         let thread = thread::Builder::new().name("ledger-spill".to_owned());
-        // Without a thread every line is lost, and counted so.
+        // Without a thread, every line is lost, and counted as lost.
         let thread = thread.spawn(move || write_lines(&waiting, out)).ok();
         Self { lines: Mutex::new(thread.is_some().then_some(lines)), thread: Mutex::new(thread) }
     }
 
-    /// Has a line written. Says whether there was room.
+    /// Queues a line. Returns whether there was room.
     fn line(&self, line: String) -> bool {
         self.lines.lock().as_ref().is_some_and(|lines| lines.try_send(line).is_ok())
     }
 
-    /// Waits until all is written, for a while.
+    /// Waits until all lines are written, at most [`SPILL_PATIENCE`].
     async fn finish(&self) {
         self.lines.lock().take();
         let Some(thread) = self.thread.lock().take() else { return };
@@ -524,7 +522,7 @@ impl Spill {
 fn write_lines<W: io::Write>(lines: &Receiver<String>, mut out: W) {
     while let Ok(mut line) = lines.recv() {
         line.push('\n');
-        // There is no other place. A closed standard output is treated like one without a reader.
+        // There is nowhere else to write. A closed standard output is treated like one without a reader.
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     }
 }

@@ -1,7 +1,7 @@
 //! Delivers to one receiver, in order and one request at a time.
 //!
-//! A request is tried again with growing pauses and jitter, or after the pause that the receiver asks for, as long as
-//! that may help; then it is given up and counted. A receiver that is down is logged once. No text that leaves this
+//! A request is retried with exponential backoff and jitter, not earlier than the receiver's `Retry-After`, as long as
+//! a retry may help; then it is dropped and counted. A receiver that is down is logged once. No text that leaves this
 //! file holds the URL or another credential of the receiver.
 
 use super::file::{Notifier, NotifierError};
@@ -18,20 +18,20 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// The first pause, and the longest.
+/// The first and the longest pause between attempts.
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The longest pause that a receiver may ask for.
+/// The longest `Retry-After` that is respected.
 const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
-/// Attempts after the first: about ten minutes.
+/// Retries: about ten minutes in total.
 const ATTEMPTS: usize = 14;
 
 /// Time limit for sending the remaining messages when the process ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The most bytes of an answer that are read, and characters that are shown.
+/// How many bytes of an answer are read, and how many characters are shown.
 const READ: usize = 2048;
 const SHOWN: usize = 200;
 
@@ -67,9 +67,9 @@ impl Delivery {
         Ok(Self { client, notifier, source: source.to_owned(), metrics, failures: FailureLog::default() })
     }
 
-    /// Delivers until `stop`; what waits then is tried for a moment.
+    /// Delivers until `stop`, then spends [`FAREWELL`] on the waiting messages.
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Arc<Notification>>, stop: CancellationToken) {
-        // One for all that waits.
+        // One deadline for all waiting messages.
         let mut farewell = pin!(async {
             stop.cancelled().await;
             tokio::time::sleep(FAREWELL).await;
@@ -98,10 +98,10 @@ impl Delivery {
         }
     }
 
-    /// Sends one message once. Gives the status code and the first part of the answer, or why there is no answer.
+    /// Sends one message once. Returns the status code and the start of the answer, or why there is no answer.
     pub(super) async fn test(&self, message: Notification) -> Result<(u16, String), String> {
         let Some(body) = self.notifier.format.body(&message, &self.source)? else {
-            return Err("its template prints nothing for a test".to_owned());
+            return Err("its template is empty for a test message".to_owned());
         };
         let answer = self.request(body).send().await.map_err(|error| reason(&error))?;
         let code = answer.status().as_u16();
@@ -171,7 +171,7 @@ impl Delivery {
 
     fn complain(&mut self, why: &str) {
         if self.failures.note_failure() {
-            tracing::warn!(notifier = self.notifier.name, "a notifier does not take what it is told: {why}");
+            tracing::warn!(notifier = self.notifier.name, "failed to notify a receiver: {why}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The file that names the notifiers. A notifier is whole and usable, or nothing starts. What may be a credential (URL,
-//! headers, keys, templates) is never shown.
+//! Reads the file that configures the notifiers. One invalid notifier rejects the whole file. Text that may be a
+//! credential (URL, headers, keys, templates) is never shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use serde::de::IgnoredAny;
 
 use crate::format::{Format, FormatName};
 
-/// The most bytes of a file, and of one that holds a value.
+/// The maximum size of this file, and of a file that holds a value, in bytes.
 const SIZE: u64 = 1 << 20;
 
-/// The time limit for one attempt, and the longest that a notifier may have.
+/// The default and the maximum time limit of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(60);
 
 const ALERTS: &str = "/api/v2/alerts";
 
-/// PagerDuty's address for events, unless the file names another one.
+/// PagerDuty's address for events, unless the file sets another one.
 const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
 
-/// The minimum length of a possible credential.
+/// The minimum length of text that is redacted as a possible credential.
 const SECRET: usize = 6;
 
-/// Fields of earlier versions, and what replaces them.
+/// The errors for fields of earlier versions.
 const DENIAL_WINDOW: &str = "`denialWindow` is no longer supported: a receiver gets one message for each user and release in ten minutes, and grouping belongs to Alertmanager (`group_by`)";
 const ROUTES: &str = "`routes` is no longer supported: a DriftPolicy names the receivers of its releases in `spec.notify`, and routing by event belongs to Alertmanager (`route`)";
 const QUIET_HOURS: &str =
@@ -45,10 +45,13 @@ pub struct Notifier {
 
 #[derive(Debug, thiserror::Error)]
 pub enum NotifierError {
-    #[error("the file {} of notifiers cannot be read: {reason}", .path.display())]
+    #[error("the notifiers file {} cannot be read: {reason}", .path.display())]
     Read { path: PathBuf, reason: String },
-    /// It is not what it should be.
-    #[error("the file {} of notifiers is not a list `notifiers` with fields that docs/notifications.md names: {reason}", .path.display())]
+    /// The content is invalid.
+    #[error(
+        "the notifiers file {} is not a valid list of `notifiers` (docs/notifications.md): {reason}",
+        .path.display()
+    )]
     Form {
         path: PathBuf,
         /// The place and the reason.
@@ -74,7 +77,7 @@ struct NotifierEntry {
     #[serde(default)]
     format: FormatName,
     url: Option<String>,
-    /// A file that holds the URL, which is a credential where a chat made it.
+    /// A file that holds the URL. The webhook URL of a chat is a credential.
     url_file: Option<PathBuf>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
@@ -92,7 +95,7 @@ struct NotifierEntry {
 pub fn read(path: &Path) -> Result<Vec<Notifier>, NotifierError> {
     let form = |reason: String| NotifierError::Form { path: path.to_owned(), reason };
     let text = content(path).map_err(|reason| NotifierError::Read { path: path.to_owned(), reason })?;
-    // The parser's own words quote the file, which may hold credentials.
+    // The parser's message quotes the file, which may hold credentials.
     let file: NotifiersFile = serde_saphyr::from_str(&text).map_err(|error| {
         let place = error.location().map(|place| format!("line {}, column {}", place.line(), place.column()));
         form(place.unwrap_or_else(|| "at its start".to_owned()))
@@ -104,7 +107,7 @@ pub fn read(path: &Path) -> Result<Vec<Notifier>, NotifierError> {
     let notifiers = file.notifiers.into_iter().map(|entry| {
         let name = entry.name.clone();
         if !names.insert(name.clone()) {
-            return Err(NotifierError::Notifier { name, reason: "its name is there twice".to_owned() });
+            return Err(NotifierError::Notifier { name, reason: "its name is used twice".to_owned() });
         }
         entry.notifier().map_err(|reason| NotifierError::Notifier { name, reason })
     });
@@ -140,7 +143,7 @@ impl NotifierEntry {
             return Err(QUIET_HOURS.to_owned());
         }
         if self.name.is_empty() || self.name.len() > 63 {
-            return Err("its name has 1 to 63 letters".to_owned());
+            return Err("its name must have 1 to 63 characters".to_owned());
         }
         let template = one("template", self.template, self.template_file)?;
         Ok(Notifier {
@@ -161,7 +164,7 @@ fn content(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(said)
 }
 
-/// A value that is written in the file, or in a file of its own.
+/// A value that is given inline or in a file.
 fn one(field: &str, value: Option<String>, file: Option<PathBuf>) -> Result<Option<String>, String> {
     match (value, file) {
         (Some(_), Some(_)) => Err(format!("it has both {field} and {field}File")),
@@ -225,10 +228,10 @@ fn format(
     template: Option<String>,
 ) -> Result<Format, String> {
     if routing_key_file.is_some() && form != FormatName::PagerDuty {
-        return Err("routingKeyFile belongs to the format pagerduty".to_owned());
+        return Err("routingKeyFile is only for the format pagerduty".to_owned());
     }
     if template.is_some() && form != FormatName::Template {
-        return Err("template and templateFile belong to the format template".to_owned());
+        return Err("template and templateFile are only for the format template".to_owned());
     }
     match form {
         FormatName::PagerDuty => {

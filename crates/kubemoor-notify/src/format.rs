@@ -1,9 +1,9 @@
-//! The body of a request: a message in the form that its receiver takes.
+//! Renders a message as the body of a request, in the format of its receiver.
 //!
-//! Each format is a template: one of `templates/`, or the user's own. Every value that it prints is written as JSON, so
-//! that no text from the cluster can end a string. Sentences for people come first from `templates/words.j2`, whose
-//! values are disarmed, so that no chat reads them as markup, links or mentions. Bodies are JSON of a bounded size,
-//! and rendering takes a bounded number of steps.
+//! Each format is a template: one of `templates/`, or the user's own. Every printed value is encoded as JSON, so that
+//! no text from the cluster can end a string. The sentences for people are rendered first, from `templates/words.j2`,
+//! with values escaped so that no chat reads them as markup, links or mentions. Bodies are JSON of a bounded size, and
+//! rendering takes a bounded number of steps.
 
 use std::{fmt, thread};
 
@@ -20,30 +20,30 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::shown::Shown;
 
-/// The most bytes of a template, and of what it makes.
+/// The maximum size of a template, and of its output, in bytes.
 const SOURCE: usize = 16 << 10;
 const RESULT: usize = 256 << 10;
 
-/// The stack on which a template is parsed, in bytes: minijinja's parser and compiler call themselves for each operator and
-/// each `elif`.
+/// The stack size for parsing a template, in bytes: minijinja's parser and compiler recurse for each operator and each
+/// `elif`.
 const STACK: usize = 256 << 20;
 
-/// The steps that a template may take.
+/// The maximum number of steps that a template may take.
 const FUEL: u64 = 200_000;
 
 const NAME: &str = "notification";
 
-/// The most characters of one text from the cluster in a sentence.
+/// The maximum number of characters of one text from the cluster in a sentence.
 const LONG: usize = 200;
 
-/// The most characters of all sentences: Mattermost and Rocket.Chat take about 4,000.
+/// The maximum number of characters of all sentences: Mattermost and Rocket.Chat accept about 4,000.
 const TEXT: usize = 3500;
 
-/// The most fields in the facts of a message, and the most characters of each text there.
+/// The maximum number of fields in the facts of a message, and of characters of each text there.
 const FIELDS: usize = 20;
 const FACT: usize = 1000;
 
-/// How long an alert of Alertmanager lasts whose end is never told.
+/// How long an alert of Alertmanager lasts if no message ends it.
 const LASTING: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// The name of a format in the file of notifiers.
@@ -72,7 +72,7 @@ struct Sentences {
     lines: Vec<String>,
 }
 
-/// Takes a bounded number of bytes.
+/// A buffer of at most [`RESULT`] bytes.
 struct Bounded(Vec<u8>);
 
 impl FormatName {
@@ -83,12 +83,12 @@ impl FormatName {
             Self::Teams => include_str!("templates/teams.json.j2"),
             Self::Alertmanager => include_str!("templates/alertmanager.json.j2"),
             Self::PagerDuty => include_str!("templates/pagerduty.json.j2"),
-            // The user's own.
+            // The user's own template.
             Self::Template => "",
         }
     }
 
-    /// How text from the cluster is written in sentences. Alertmanager forwards annotations to chats unchanged.
+    /// How text from the cluster is escaped in sentences. Alertmanager forwards annotations to chats unchanged.
     fn disarm(self) -> fn(&str) -> String {
         match self {
             Self::Slack => code_span,
@@ -99,12 +99,12 @@ impl FormatName {
 }
 
 impl Format {
-    /// The format of a template that is shipped with the program; PagerDuty's needs a key.
+    /// The format of a built-in template; PagerDuty's needs a routing key.
     pub(crate) fn shipped(form: FormatName, routing_key: Option<SecretString>) -> Result<Self, String> {
         Self::new(form, form.source().to_owned(), routing_key)
     }
 
-    /// The format of a user's template, tried with a message of each kind.
+    /// The format of a user's template, tested with messages of each kind.
     pub fn template(source: String) -> Result<Self, String> {
         if source.len() > SOURCE {
             return Err(format!("its template has more than {SOURCE} bytes"));
@@ -152,7 +152,7 @@ impl Format {
         }
     }
 
-    /// The body of a request with this message; `None` where the template prints nothing. `source` names the cluster.
+    /// The body of a request with this message; `None` if the template prints nothing. `source` names the cluster.
     pub fn body(&self, message: &Notification, source: &str) -> Result<Option<Vec<u8>>, String> {
         let data = data(message);
         let mut known = known(message, source, &data);
@@ -191,7 +191,7 @@ impl Format {
         match serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
             Ok(_) => Ok(Some(bytes)),
             Err(error) => {
-                Err(format!("what it makes is not JSON (line {}, column {})", error.line(), error.column()))
+                Err(format!("its output is not JSON (line {}, column {})", error.line(), error.column()))
             }
         }
     }
@@ -209,7 +209,7 @@ impl Format {
         let title = given.next().unwrap_or_default().to_owned();
         let (mut size, mut lines) = (title.chars().count(), Vec::new());
         for line in given {
-            // Each line may get a sign of a list. One is left out whole: a cut one could lose the end of a code span.
+            // Plus 4 for a list marker. A line is dropped whole: cutting it could lose the end of a code span.
             size += line.chars().count() + 4;
             if size > TEXT {
                 lines.push("…".to_owned());
@@ -235,7 +235,7 @@ impl std::io::Write for Bounded {
     }
 }
 
-/// An environment with one template, which reaches nothing outside and prints values as `print` writes them.
+/// An environment with one template, without access to anything outside, that prints values with `print`.
 fn environment<E: fmt::Display>(
     source: String,
     print: impl Fn(&Value) -> Result<String, E> + Send + Sync + 'static,
@@ -262,8 +262,8 @@ fn environment<E: fmt::Display>(
     Ok(environment)
 }
 
-/// The facts of a message by the names of docs/notifications.md. All are there: a template may use a field that a
-/// message does not have.
+/// The facts of a message by the names of docs/notifications.md. Missing facts are null, so that a template may use any
+/// field.
 fn known(
     message: &Notification,
     source: &str,
@@ -295,7 +295,7 @@ fn known(
 
 fn data(message: &Notification) -> Map<String, serde_json::Value> {
     let Notification { release, revision, object, drift, fields, by, since, detail, .. } = message;
-    // Of long values the front: an event is for people.
+    // The start of long values: an event is for people.
     let brief = |value: &Option<Shown>| value.as_ref().map(ToString::to_string);
     let release = release.as_ref().map(
         |ReleaseId { namespace, name }| json!({"namespace": namespace, "name": name, "revision": revision}),
@@ -327,7 +327,7 @@ fn data(message: &Notification) -> Map<String, serde_json::Value> {
     facts.into_iter().chain(more).map(|(name, value)| (name.to_owned(), cut(value))).collect()
 }
 
-/// The same with the front of each long text, so that no message is too long to be sent.
+/// Shortens each long text, so that no message is too long to be sent.
 fn cut(value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match value {
@@ -351,7 +351,7 @@ fn subject(message: &Notification) -> String {
     }
 }
 
-/// When an alert ends; never before it starts, which Alertmanager would reject. `None`: soon.
+/// When an alert ends; never before it starts, which Alertmanager would reject. `None`: after `resolve_timeout`.
 fn ends(message: &Notification) -> Option<Timestamp> {
     let ends = match message.subject.phase() {
         ConditionPhase::Ends => message.at,
@@ -372,8 +372,8 @@ fn code_span(text: &str) -> String {
     format!("`{}`", text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 
-/// No `@` in it begins a mention: a zero-width space follows it, because Rocket.Chat looks for mentions in code too. An
-/// address of mail stays as it is.
+/// Inserts a zero-width space after each `@` that could begin a mention; Rocket.Chat looks for mentions in code too.
+/// Mail addresses stay as they are.
 fn unmentioned(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut before = ' ';
@@ -392,11 +392,11 @@ fn unmentioned(text: &str) -> String {
 fn place(error: &minijinja::Error) -> String {
     let what = match error.kind() {
         ErrorKind::OutOfFuel => "it takes too many steps",
-        ErrorKind::UndefinedError => "it names a value that is not there",
-        ErrorKind::SyntaxError => "it is not a template",
-        ErrorKind::UnknownFilter => "it names a filter that is not there",
-        ErrorKind::WriteFailure => "it makes too much text",
-        _ => "it cannot be carried out",
+        ErrorKind::UndefinedError => "it uses an undefined value",
+        ErrorKind::SyntaxError => "its syntax is invalid",
+        ErrorKind::UnknownFilter => "it uses an unknown filter",
+        ErrorKind::WriteFailure => "its output is too long",
+        _ => "it cannot be rendered",
     };
     error.line().map_or_else(|| what.to_owned(), |line| format!("{what} (line {line})"))
 }

@@ -29,7 +29,7 @@ const WAITING: usize = 4096;
 /// The time within which a receiver does not get the same message again.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// Messages that are remembered for that.
+/// Maximum number of messages that are remembered for this.
 const REMEMBERED: u64 = 4096;
 
 /// Accepts messages for receivers. Cheap to clone.
@@ -38,7 +38,7 @@ pub struct Notifiers(Arc<NotifiersState>);
 
 struct NotifiersState {
     receivers: Vec<Receiver>,
-    /// Which message was sent to which receiver, by its number.
+    /// The sent messages: the receiver's index, and the message's fingerprint.
     recent: Cache<(usize, u64), ()>,
     leads: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     metrics: NoticeMetrics,
@@ -79,8 +79,8 @@ impl Notifiers {
         !self.0.receivers.is_empty()
     }
 
-    /// Tells the receivers `names`, or all if none is named. Never waits. Each replica tells of the changes that it
-    /// denies; all replicas see everything else, so only the leader tells of it.
+    /// Queues the message for the receivers `names`, or for all if none is named; never waits. Each replica sends its
+    /// own denials. Everything else is seen by all replicas, so only the leader sends it.
     pub fn send(&self, names: &[String], message: Notification) {
         let NotifiersState { receivers, recent, leads, metrics } = &*self.0;
         if receivers.is_empty()
@@ -104,9 +104,9 @@ impl Notifiers {
 }
 
 impl Worker {
-    /// Starts to deliver until `stop`; then the waiting messages have a moment left. `source` names this
-    /// cluster, and `leads` says whether this replica reports what all replicas see. The returned future ends
-    /// after that, or as soon as the delivery to a receiver has ended or broken down.
+    /// Delivers until `stop`, then spends a moment on the waiting messages. `source` names this cluster; `leads`
+    /// returns whether this replica sends what all replicas see. The returned future completes after that, or as soon
+    /// as the delivery to a receiver has ended or panicked.
     pub fn start(
         self,
         source: &str,
@@ -124,7 +124,7 @@ impl Worker {
     }
 }
 
-/// Waits for `stop` and then for all tasks. A task that ends sooner ends the waiting.
+/// Waits for `stop`, then for all tasks. Returns early if a task ends.
 async fn supervise(mut tasks: JoinSet<()>, stop: CancellationToken) -> Result<(), JoinError> {
     tokio::select! {
         biased;
@@ -137,7 +137,7 @@ async fn supervise(mut tasks: JoinSet<()>, stop: CancellationToken) -> Result<()
     Ok(())
 }
 
-/// Sends one receiver a test message; gives the code and the front of its answer.
+/// Sends one receiver a test message; returns the status code and the start of the answer.
 pub async fn test(notifier: Notifier, source: &str) -> Result<(u16, String), String> {
     let delivery =
         Delivery::new(notifier, source, NoticeMetrics::default()).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The messages that receivers get. Of values a message holds only findings, which redact.
+//! The messages to receivers. They hold values only as findings, which are redacted.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,11 +10,11 @@ use sha2::{Digest, Sha256};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_verdict::edit::FieldFinding;
 
-/// The subjects of messages: each with the type of its CloudEvent below `dev.kubemoor.` (also its name in templates), its
-/// topic, and whether a condition begins or ends.
+/// The subjects of messages: each with the type of its CloudEvent below `dev.kubemoor.` (also its name in templates),
+/// its topic, and whether a condition begins or ends.
 macro_rules! subjects {
     ($($(#[$doc:meta])* $subject:ident => $name:literal, $topic:ident, $phase:ident;)*) => {
-        /// What a message says.
+        /// What a message is about.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub enum NotificationSubject { $($(#[$doc])* $subject,)* }
 
@@ -41,7 +41,7 @@ subjects! {
     Drifted => "drift.detected", Drift, Begins;
     Repaired => "drift.repaired", Drift, Ends;
     NotRepaired => "drift.not-repaired", Drift, Begins;
-    /// It matches again, and the guard did not repair it.
+    /// The object matches again without a repair by the guard.
     DriftEnded => "drift.ended", Drift, Ends;
     /// Somebody changes an object back each time it is repaired.
     Contested => "contest.detected", Contest, Begins;
@@ -55,11 +55,11 @@ subjects! {
     ExceptionEnding => "exception.ending", Exception, Begins;
     ExceptionClosed => "exception.closed", Exception, Ends;
     Denied => "changes.denied", Denial, Once;
-    /// An operation of Helm does not come to its end.
+    /// A Helm operation does not finish.
     OperationStuck => "operation.stuck", Operation, Begins;
-    /// It did, or another one began.
+    /// The stuck operation finished, or another one began.
     OperationEnded => "operation.ended", Operation, Ends;
-    /// A person tries a receiver.
+    /// A user tests a receiver.
     #[default]
     Test => "test", Test, Once;
 }
@@ -103,19 +103,19 @@ pub struct Notification {
     /// The revision that the object should match.
     pub revision: Option<u64>,
     pub object: Option<ObjectId>,
-    /// The namespace, where one is concerned and no release.
+    /// The namespace of a message about a namespace without a release.
     pub namespace: Option<String>,
     /// What is wrong with the object, in one word.
     pub drift: Option<&'static str>,
-    /// Its fields that are not as declared.
+    /// The object's fields that are not as declared.
     pub fields: Vec<FieldFinding>,
     /// The field manager or user that did it.
     pub by: Option<String>,
-    /// Until when it lasts, where that is known.
+    /// When the condition ends, if known.
     pub until: Option<Timestamp>,
-    /// Why, or more about it.
+    /// The reason, or further details.
     pub detail: Option<String>,
-    /// Tells one thing from another where release and object are the same.
+    /// Distinguishes conditions that have the same release and object.
     pub key: String,
     /// How many conditions of the same topic and release still last.
     pub remaining: usize,
@@ -137,21 +137,21 @@ impl Notification {
         Self { subject, at, since: at, ..Self::default() }
     }
 
-    /// The namespace of the message; `None` where it is about the cluster.
+    /// The namespace of the message; `None` if it is about the cluster.
     pub(crate) fn concerned(&self) -> Option<&str> {
         self.release.as_ref().map(|release| release.namespace.as_str()).or(self.namespace.as_deref())
     }
 
     /// One key for all conditions of the same topic and release, by which PagerDuty resolves an alert. Alerts that an
-    /// earlier version opened have the same.
+    /// earlier version opened have the same key.
     pub(crate) fn dedup_key(&self, source: &str) -> String {
         let release = self.release.as_ref().map(ToString::to_string);
         let no_key: Option<&str> = None;
         digest(&json!([source, self.subject.topic(), release, self.namespace, no_key]).to_string())
     }
 
-    /// Tells messages apart. Each drift is known from a time of its own: one that comes back after a repair is
-    /// another. Denials are the same for one user and release, whatever is tried.
+    /// Equal for repeated messages. A drift that comes back after a repair has another `since`. Denials of one user and
+    /// release are equal, whatever the change.
     pub(crate) fn fingerprint(&self) -> u64 {
         let Self { subject, release, revision, object, drift, fields, since, detail, .. } = self;
         let Self { namespace, until, key, at: _, by: _, remaining: _, .. } = self;

@@ -1,7 +1,7 @@
-//! What was seen of live objects, as marks under the guard's key: the last agreement of an object with its
-//! declaration, by which repairs are confirmed, and the values that a dry run has settled as the API server's form of
-//! a declared one. No value can be read from a mark, and nobody without the key can make one. A field that was
-//! allowed to differ was not seen; it stays open.
+//! What the guard has seen of live objects, stored as marks (HMACs with the guard's key): when an object last matched
+//! its declaration, which a repair needs as confirmation, and the settled values, which a dry run confirmed as the API
+//! server's form of declared values. A mark reveals no value and cannot be made without the key. A field that was
+//! allowed to differ is not confirmed: its path is open.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -17,19 +17,18 @@ use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
 
-/// The most open paths of one object, and the most characters of one path; beyond that, their common parents are
-/// open.
+/// The most open paths of one object, and the most bytes of one path; beyond that, their parents are open instead.
 const OPEN: usize = 20;
 const OPEN_CHARS: usize = 200;
 
-/// No open paths, which all agreements without any share: there is one for each object.
+/// The empty list, shared by all agreements without open paths: there is an agreement for each object.
 static NONE: LazyLock<Arc<Vec<String>>> = LazyLock::new(Arc::default);
 
 /// The last seen agreement of a live object with its declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastAgreement {
     seal: StatementMark,
-    /// The paths at which the object has not been seen to agree; almost always [`NONE`].
+    /// The paths at which the object was not seen to match; almost always [`NONE`].
     open: Arc<Vec<String>>,
 }
 
@@ -38,13 +37,13 @@ pub struct LastAgreement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StatementMark([u8; 16]);
 
-/// An object that was seen alive with its release's annotations.
+/// A live object that the guard has seen with its release's annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenAlive {
     pub object: Arc<ObjectId>,
     /// Its last seen agreement; `None` if there never was one.
     pub agreement: Option<LastAgreement>,
-    /// Its values that dry runs have settled.
+    /// Its values that dry runs have confirmed.
     pub settled: Option<Arc<Settled>>,
 }
 
@@ -60,8 +59,8 @@ impl LastAgreement {
         Some(Self { seal: StatementMark::read(seal)?, open: shared(open.to_vec()) })
     }
 
-    /// The agreement of an object that was seen as declared except at the `spared` paths, after an agreement
-    /// `before`. `is_same` tells at which paths the earlier declaration has the same values.
+    /// The agreement of an object that was seen as declared except at the `spared` paths. A spared path is open, unless
+    /// `before` confirmed it for the same declared value; `is_same` compares the value at a path with the earlier one.
     pub fn after(
         before: Option<&Self>,
         key: &SigningKey,
@@ -82,23 +81,23 @@ impl LastAgreement {
         self.seal == StatementMark::on_agreement(key, declaration, self.open())
     }
 
-    /// Whether values of its declaration may be written at these paths.
+    /// Whether the declared values at these paths may be written.
     pub fn confirms<'p>(&self, mut paths: impl Iterator<Item = &'p Path>) -> bool {
         !paths.any(|path| self.is_open(&path.to_string()))
     }
 
-    /// Whether all of its declaration may be written, except for the value at `but`.
+    /// Whether all declared values may be written, except for the one at `but`.
     pub fn confirms_all(&self, but: Option<&Path>) -> bool {
         let but = but.map(ToString::to_string);
         self.open().iter().all(|path| but.as_ref() == Some(path))
     }
 
-    /// The text by which [`Self::read`] knows it, with the open paths.
+    /// The mark as text; [`Self::read`] restores the agreement from it and the open paths.
     pub fn seal(&self) -> String {
         self.seal.text()
     }
 
-    /// The paths at which the object has not been seen to agree.
+    /// The paths at which the object was not seen to match.
     pub fn open(&self) -> &[String] {
         &self.open
     }
@@ -113,13 +112,13 @@ impl LastAgreement {
 }
 
 impl StatementMark {
-    /// On the agreement with a declaration except at the `open` paths.
+    /// Marks the agreement with a declaration, except at the `open` paths.
     fn on_agreement(key: &SigningKey, declaration: &Declaration<'_>, open: &[String]) -> Self {
         let open: Vec<&[u8]> = open.iter().map(|path| path.as_bytes()).collect();
         Self(declaration.mark(key, "agreement", &open))
     }
 
-    /// On a settled value; on the declaration alone without a path and a value.
+    /// Marks a settled value, or only the declaration if there is no path and no value.
     fn on_settled(key: &SigningKey, of: &Declaration<'_>, path: &str, value: Option<&Digest>) -> Self {
         let parts = [path.as_bytes(), value.map(Digest::as_bytes).unwrap_or_default()];
         Self(of.mark(key, "settled", &parts))
@@ -138,7 +137,7 @@ fn shared(open: Vec<String>) -> Arc<Vec<String>> {
     if open.is_empty() { Arc::clone(&NONE) } else { Arc::new(open) }
 }
 
-/// These paths, or their parents if they are many or long.
+/// Replaces paths by their parents while there are too many of them or they are too long.
 fn few(mut paths: Vec<String>) -> Vec<String> {
     let parent = |path: &str| path.rfind('/').and_then(|end| path.get(..end)).unwrap_or_default().to_owned();
     for path in &mut paths {
@@ -161,11 +160,11 @@ fn few(mut paths: Vec<String>) -> Vec<String> {
     paths
 }
 
-/// The most values that are kept of one object, and the most characters of a path. Dry runs are repeated for others.
+/// The most settled values of one object, and the most bytes of a path. For other values, the dry run is repeated.
 const VALUES: usize = 20;
 const PATH_CHARS: usize = 300;
 
-/// The values of one object that a dry run has settled.
+/// The values of one object that a dry run confirmed as the API server's form of declared values.
 #[derive(Clone)]
 pub struct Settled {
     key: SigningKey,
@@ -176,7 +175,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// Marks these values of a declaration, without those that are nested too deeply.
+    /// Marks these values of a declaration; skips those that are nested too deeply.
     pub fn mark<'v>(
         key: &SigningKey,
         declaration: &Declaration<'_>,
@@ -198,7 +197,7 @@ impl Settled {
         settled
     }
 
-    /// Reads the texts for an object of this release; invalid texts have no effect.
+    /// Reads the marks of an object of this release from text; skips invalid values.
     pub fn read<'t>(
         key: &SigningKey,
         release: &ReleaseId,
@@ -215,7 +214,7 @@ impl Settled {
         &self.release
     }
 
-    /// Whether a dry run has settled that this value is the declared one.
+    /// Whether a dry run confirmed this value as the API server's form of the declared one.
     pub fn holds(&self, declaration: &Declaration<'_>, path: &Path, value: Option<&Value>) -> bool {
         if self.release != *declaration.release || self.values.is_empty() {
             return false;
@@ -228,7 +227,7 @@ impl Settled {
         StatementMark::on_settled(&self.key, declaration, &path, Some(&value)) == *known
     }
 
-    /// The texts of the declaration, and of each value with its path, which [`Self::read`] reads.
+    /// The marks as text, of the declaration and of each value with its path, for [`Self::read`].
     pub fn texts(&self) -> (String, Vec<(String, String)>) {
         let values = self.values.iter().map(|(path, value)| (path.clone(), value.text()));
         (self.declaration.text(), values.collect())
@@ -261,11 +260,11 @@ impl fmt::Debug for Settled {
     }
 }
 
-/// The values of all objects that dry runs have settled.
+/// The settled values of all objects.
 #[derive(Debug, Default)]
 pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
 
-/// The same, shared by all code that judges.
+/// [`Settlements`], shared by all code that judges changes.
 pub type SettledValues = RwLock<Settlements>;
 
 impl Settlements {
@@ -273,7 +272,7 @@ impl Settlements {
         self.0.get(object).cloned()
     }
 
-    /// Records values that a dry run has settled, here or in an earlier guard. Returns whether they are new.
+    /// Records values that a dry run of this or an earlier process confirmed; returns whether any of them is new.
     pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
         if settled.values.is_empty() {
             return false;
@@ -286,7 +285,7 @@ impl Settlements {
         before.is_none_or(|before| *before != settled)
     }
 
-    /// Forgets the values of an object that a release has ceased to declare.
+    /// Forgets the values of an object that the release no longer declares.
     pub fn forget(&mut self, release: &ReleaseId, object: &ObjectId) {
         if self.0.get(object).is_some_and(|settled| settled.release == *release) {
             self.0.remove(object);

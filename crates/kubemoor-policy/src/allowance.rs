@@ -1,7 +1,7 @@
-//! Allowances: changes that are permitted although a release declares otherwise. A [`Grant`] says which; an
-//! [`Allowance`] is a temporary one for one object, from a `DriftAllowance`, a [`RequestedAllowance`] asks for it by
-//! annotations, and a [`StandingAllowance`] one comes from a policy or a chart, with a [`Schedule`] of windows. A
-//! text with a flaw allows nothing, not even in part.
+//! Allowances: permitted changes to fields that a release manages. A [`Grant`] lists the fields. An [`Allowance`] is
+//! a temporary exception for one object, from a `DriftAllowance`; a [`RequestedAllowance`] is a request for one, from
+//! annotations. A [`StandingAllowance`] comes from a policy or a chart, and may have a [`Schedule`]. An allowance with
+//! a flaw permits nothing, not even in part.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,18 +22,18 @@ use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
 use kubemoor_helm::release::{AllowAnnotations, DeclaredObject};
 
-/// The word that grants the deletion.
+/// Permits the deletion of the object, in a list of paths.
 pub const DELETE: &str = "delete";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grant {
     pub mask: Mask,
-    /// Whether the object may be deleted, and is not re-created.
+    /// Whether the object may be deleted; the guard then does not re-create it.
     pub deletes: bool,
 }
 
 impl Grant {
-    /// Reads paths, with `delete` among them where that can be granted.
+    /// Reads a list of paths, which may contain `delete`.
     pub(crate) fn read<'t>(
         texts: impl Iterator<Item = &'t str>,
         at: impl Fn(usize) -> String,
@@ -72,7 +72,7 @@ pub const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
 /// The longest reason, in bytes.
 const MAX_REASON: usize = 1024;
 
-/// An allowance that was checked.
+/// A validated `DriftAllowance`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allowance {
     pub name: String,
@@ -84,31 +84,31 @@ pub struct Allowance {
     pub until: Timestamp,
     /// The reason; empty if none was given.
     pub reason: String,
-    /// The user who requested it; unknown if the user name is empty.
+    /// The user who requested it; an empty name if unknown.
     pub by: Actor,
     /// The resource's uid and generation, which distinguish one allowance from another and from its earlier state.
     /// Empty before the API server has stored it.
     pub version: (String, i64),
-    /// The creation time of the resource; `None` before that.
+    /// The creation time of the resource; `None` before it is created.
     pub created: Option<Timestamp>,
 }
 
 impl Allowance {
-    /// Checks an allowance.
+    /// Validates an allowance.
     ///
     /// # Errors
-    /// Everything that is wrong with it; then it allows nothing.
+    /// All flaws of the allowance, which then has no effect.
     pub fn compile(resource: &DriftAllowance) -> Result<Self, Vec<Flaw>> {
         let DriftAllowanceSpec { object, paths, until, reason, requested_by } = &resource.spec;
         let mut flaws = Flaws::default();
         let namespace = resource.metadata.namespace.clone().unwrap_or_default();
         if object.namespace.as_ref().is_some_and(|other| *other != namespace) {
-            let message = format!("an allowance is for objects in its own namespace, {namespace}");
+            let message = format!("an allowance only covers objects in its own namespace, {namespace}");
             flaws.add("spec.object.namespace", FlawReason::ForeignNamespace, message);
         }
         for (field, text) in [("spec.object.kind", &object.kind), ("spec.object.name", &object.name)] {
             if text.is_empty() {
-                flaws.add(field, FlawReason::Missing, "an allowance names one object by kind and name");
+                flaws.add(field, FlawReason::Missing, "an allowance needs the kind and name of one object");
             }
         }
         let grant = granted(paths.iter().map(String::as_str), paths.len(), "spec.paths", &mut flaws);
@@ -137,7 +137,7 @@ impl Allowance {
         })
     }
 
-    /// What is wrong with its paths that no object of its kind has, where the kind is one of Kubernetes.
+    /// A message for each path that objects of its kind cannot have; only for built-in kinds.
     pub fn unknown_fields(&self) -> Vec<String> {
         let schema = spelling::schemas(Some(&self.object.group), &self.object.kind).into_iter().next();
         schema.map(|schema| self.grant.mask.unknown_fields(&schema)).unwrap_or_default()
@@ -147,8 +147,8 @@ impl Allowance {
         now < self.until
     }
 
-    /// Whether the allowance applies to this object, which this release declares: an object in its namespace, or a
-    /// cluster-scoped one of a release there.
+    /// Whether the allowance applies to this object of this release: an object in the allowance's namespace, or a
+    /// cluster-scoped object of a release in that namespace.
     pub fn is_for(&self, object: &ObjectId, release: &ReleaseId) -> bool {
         let same = self.object.group == object.group
             && self.object.kind == object.kind
@@ -159,7 +159,7 @@ impl Allowance {
         }
     }
 
-    /// The objects that the allowance may apply to; it is indexed by these.
+    /// The objects that the allowance may apply to, for an index of allowances by object.
     pub fn objects(&self) -> Vec<ObjectId> {
         let inside = ObjectId { namespace: Some(self.namespace.clone().into()), ..self.object.clone() };
         match self.object.namespace {
@@ -182,7 +182,7 @@ fn granted<'t>(paths: impl Iterator<Item = &'t str>, count: usize, at: &str, fla
 fn time(text: &str, at: &str, from: Option<Timestamp>, flaws: &mut Flaws) -> Option<Timestamp> {
     let time = text
         .parse::<Timestamp>()
-        .map_err(|_| format!("{text:?} is no time: write one as RFC 3339, such as 2026-12-24T18:00:00Z"));
+        .map_err(|_| format!("{text:?} is not a valid time: use RFC 3339, such as 2026-12-24T18:00:00Z"));
     let time = flaws.take(at, FlawReason::InvalidTime, time)?;
     match from {
         Some(from) => flaws.take(at, FlawReason::TooFar, bounded(time, from)),
@@ -195,10 +195,10 @@ fn bounded(until: Timestamp, from: Timestamp) -> Result<Timestamp, String> {
         return Ok(until);
     }
     let days = LONGEST.as_hours() / 24;
-    Err(format!("{until} is more than {days} days off: ask for less, and again when that is over"))
+    Err(format!("{until} is more than {days} days away: request a shorter time and renew it later"))
 }
 
-/// The request in annotations.
+/// A request for an allowance, in annotations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestedAllowance {
     pub grant: Grant,
@@ -210,7 +210,7 @@ impl RequestedAllowance {
     /// Reads the texts of the three annotations.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All flaws of the annotations.
     pub fn read(allow: &str, until: Option<&str>, reason: Option<&str>) -> Result<Self, Vec<Flaw>> {
         let mut flaws = Flaws::default();
         let paths: Vec<&str> = split(allow).into_iter().map(str::trim).filter(|it| !it.is_empty()).collect();
@@ -223,24 +223,24 @@ impl RequestedAllowance {
         flaws.or(Self { grant, until, reason: reason.map(str::to_owned) })
     }
 
-    /// The end of an allowance that a person requests at `now`.
+    /// The end of an allowance that is requested at `now`.
     ///
     /// # Errors
-    /// It does not say so, or what it says is past or too far off.
+    /// The end is missing, in the past or too far in the future.
     pub fn until_from(&self, now: Timestamp) -> Result<Timestamp, Flaw> {
         let flaw = |reason, message: String| Flaw { field: ALLOW_UNTIL.to_owned(), reason, message };
         let until = self.until.ok_or_else(|| {
-            let message = "say until when, such as 2026-12-24T18:00:00Z".to_owned();
+            let message = "set an end time, such as 2026-12-24T18:00:00Z".to_owned();
             flaw(FlawReason::Missing, message)
         })?;
         if until <= now {
-            return Err(flaw(FlawReason::InvalidTime, format!("{until} is past already")));
+            return Err(flaw(FlawReason::InvalidTime, format!("{until} is in the past")));
         }
         bounded(until, now).map_err(|message| flaw(FlawReason::TooFar, message))
     }
 }
 
-/// The parts between commas outside of brackets: `[a=1,b=2]` is one segment.
+/// Splits at commas outside brackets: `[a=1,b=2]` is one segment.
 fn split(text: &str) -> Vec<&str> {
     let (mut bracketed, mut quoted, mut escaped, mut before) = (false, false, false, ' ');
     text.split(|c: char| {
@@ -285,8 +285,8 @@ pub enum AllowanceOrigin {
 }
 
 impl StandingAllowance {
-    /// Whether the allowance is open at `now`. The loop checks nothing else, because it does not know which user
-    /// changed a field.
+    /// Whether the allowance is in effect at `now`. The reconcile loop checks nothing else, because it does not know
+    /// which user changed a field.
     pub fn open(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
             && self.schedule.as_ref().is_none_or(|schedule| schedule.open(now))
@@ -296,8 +296,8 @@ impl StandingAllowance {
         self.subjects.is_empty() || self.subjects.iter().any(|subject| subject.is(actor))
     }
 
-    /// The time at which [`StandingAllowance::open`] next changes its answer, or at which to ask again; `None` if it
-    /// never does.
+    /// The next time at which the result of [`StandingAllowance::open`] changes, or at which to check again; `None` if
+    /// it never changes.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         if self.until.is_some_and(|until| until <= now) {
             return None;
@@ -319,10 +319,10 @@ impl fmt::Display for AllowanceOrigin {
     }
 }
 
-/// The allowance of a manifest's own annotations; `None` without such annotations.
+/// The allowance in the annotations of an object's manifest; `None` without such annotations.
 ///
 /// # Errors
-/// What is wrong with them; then they allow nothing.
+/// All flaws of the annotations, which then have no effect.
 pub fn of_manifest(declared: &DeclaredObject) -> Result<Option<Arc<StandingAllowance>>, Vec<Flaw>> {
     let Some(AllowAnnotations { allow: Some(allow), until, reason }) = declared.allow.as_deref() else {
         return Ok(None);
@@ -333,39 +333,39 @@ pub fn of_manifest(declared: &DeclaredObject) -> Result<Option<Arc<StandingAllow
     Ok(Some(Arc::new(StandingAllowance { origin, grant, schedule: None, until, subjects: Vec::new() })))
 }
 
-/// The allowance for one object, with keys in place of the positions of list elements.
+/// The allowance for one object: positions of list elements are replaced by their keys.
 pub(crate) fn placed(standing: &Arc<StandingAllowance>, fields: &DeclaredFields) -> Arc<StandingAllowance> {
     let Cow::Owned(mask) = standing.grant.mask.placed(fields) else { return Arc::clone(standing) };
     let grant = Grant { mask, deletes: standing.grant.deletes };
     Arc::new(StandingAllowance { grant, ..StandingAllowance::clone(standing) })
 }
 
-/// After this number of starts of adjoining windows, the search returns the last end that it knows.
+/// The search for the end of adjoining windows computes at most this many starts, then returns the last end it found.
 const MAX_CHAIN: usize = 1000;
 
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// Windows of time. Cheap to clone.
+/// Recurring time windows. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Schedule(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     text: String,
-    /// One for each fixed time of the day, or one for all.
+    /// One cron for each fixed time of day, or one for the whole expression.
     crons: Vec<Cron>,
     length: SignedDuration,
     zone: TimeZone,
 }
 
 impl Schedule {
-    /// Whether a window is open at `now`. It includes its start and excludes its end.
+    /// Whether a window is open at `now`. A window includes its start and excludes its end.
     pub fn open(&self, now: Timestamp) -> bool {
         self.end(now).is_some_and(|end| now < end)
     }
 
-    /// The time at which [`Schedule::open`] next changes its answer; for windows that adjoin endlessly, a time at
-    /// which to ask again. `None` if nothing changes any more.
+    /// The next time at which the result of [`Schedule::open`] changes; if windows adjoin without end, a time at which
+    /// to check again. `None` if it never changes again.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let Some(mut end) = self.end(now).filter(|end| now < *end) else { return self.next(now) };
         let mut start = now;
@@ -384,17 +384,17 @@ impl Schedule {
     pub(crate) fn compile(spec: &ScheduleSpec, at: &str, flaws: &mut Flaws) -> Option<Self> {
         let ScheduleSpec { cron, duration, time_zone } = spec;
         let crons = flaws.take(&format!("{at}.cron"), FlawReason::InvalidSchedule, crons(cron));
-        // They differ in the time of the day alone, and every day has every time in UTC.
+        // The crons differ only in the time of day, and in UTC every day has every time: the first stands for all.
         if let Some(first) = crons.as_ref().and_then(|crons| crons.first())
             && !comes(first)
         {
-            let message = format!("{cron:?} never comes: no year has such a day");
+            let message = format!("{cron:?} never matches: no year has such a day");
             flaws.add(&format!("{at}.cron"), FlawReason::NeverFires, message);
         }
         let length = flaws.take(&format!("{at}.duration"), FlawReason::InvalidSchedule, length(duration));
         let name = time_zone.as_deref().unwrap_or("UTC");
         let zone = ZONES.get(name).map_err(|_| {
-            format!("{name:?} is no time zone of the IANA database: write one such as Europe/Berlin or UTC")
+            format!("{name:?} is not an IANA time zone: use one such as Europe/Berlin or UTC")
         });
         let zone = flaws.take(&format!("{at}.timeZone"), FlawReason::UnknownTimeZone, zone);
         let text = format!("{cron} for {duration} ({name})");
@@ -403,7 +403,7 @@ impl Schedule {
 
     /// The end of the window that opened last.
     fn end(&self, now: Timestamp) -> Option<Timestamp> {
-        // Crons count in seconds.
+        // Cron occurrences are whole seconds.
         let now = Zoned::new(now, self.0.zone.clone()).round(floor()).ok()?;
         let starts = self.0.crons.iter().filter_map(|cron| cron.find_previous_occurrence(&now, true).ok());
         starts.map(|start| start.timestamp()).max()?.checked_add(self.0.length).ok()
@@ -433,18 +433,22 @@ fn floor() -> ZonedRound {
     ZonedRound::new().smallest(Unit::Second).mode(RoundMode::Trunc)
 }
 
-/// The most crons of fixed times into which one expression is split.
+/// The most crons with a fixed time into which one expression is split.
 const MAX_TIMES: usize = 48;
 
-/// Reads a cron of five fields. If hour and minute are lists of numbers, each time becomes a cron of its own: only
-/// such a cron is made up for when the clocks skip it.
+/// Reads a cron expression of five fields. If hour and minute are lists of numbers, each time becomes a separate cron:
+/// only a cron with a fixed time is run late if daylight saving time skips it.
 fn crons(text: &str) -> Result<Vec<Cron>, String> {
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     let [minute, hour, days @ ..] = fields.as_slice() else {
-        return Err(format!("{text:?} is no cron: write minute, hour, day of month, month and day of week"));
+        return Err(format!(
+            "{text:?} is not a cron expression: use minute, hour, day of month, month and day of week"
+        ));
     };
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    let parse = |text: &str| parser.parse(text).map_err(|error| format!("{text:?} is no cron: {error}"));
+    let parse = |text: &str| {
+        parser.parse(text).map_err(|error| format!("{text:?} is not a cron expression: {error}"))
+    };
     let whole = parse(text)?;
     let numbers = |field: &str| {
         let numbers: Vec<String> = field.split(',').map(str::to_owned).collect();
@@ -459,8 +463,8 @@ fn crons(text: &str) -> Result<Vec<Cron>, String> {
     }
 }
 
-/// Whether a cron ever matches, unlike the 30th of February. [`croner`] searches until the year 5000: 40 years have all
-/// combinations of leap years and weekdays.
+/// Whether a cron ever matches; one for February 30 does not. [`croner`] searches until the year 5000, and the 40 years
+/// before contain all combinations of leap years and weekdays.
 fn comes(cron: &Cron) -> bool {
     let start = Date::constant(4960, 1, 1).to_zoned(TimeZone::UTC);
     start.is_ok_and(|start| cron.find_next_occurrence(&start, true).is_ok())
@@ -468,7 +472,7 @@ fn comes(cron: &Cron) -> bool {
 
 fn length(text: &str) -> Result<SignedDuration, String> {
     let length: SignedDuration =
-        text.parse().map_err(|_| format!("{text:?} is no length of time: write one such as 10h or 1h30m"))?;
+        text.parse().map_err(|_| format!("{text:?} is not a duration: use one such as 10h or 1h30m"))?;
     if length <= SignedDuration::ZERO || length > LONGEST {
         return Err(format!("{text:?} is not between one second and {} hours", LONGEST.as_hours()));
     }

@@ -1,5 +1,5 @@
-//! Reads policies from text and compiles them. Everything that can be decided once is decided here, so that a verdict
-//! compiles nothing; a policy with a flaw is not compiled at all, and does not affect others.
+//! Reads policies from text, validates them and compiles them, so that a verdict parses and compiles nothing. A policy
+//! with a flaw is rejected as a whole and does not affect other policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,22 +22,22 @@ use crate::spelling;
 use kubemoor_declare::model::{ReleaseId, is_dns_label};
 use kubemoor_helm::manifest;
 
-/// A policy that was checked.
+/// A validated policy.
 #[derive(Debug)]
 pub struct Compiled {
     pub name: String,
     pub spec: DriftPolicySpec,
-    /// SHA-256 of its `spec`, by which two states of a policy are told apart.
+    /// SHA-256 of its `spec`, to detect changes.
     pub digest: [u8; 32],
     pub exempt: Vec<SubjectSpec>,
     pub operators: Vec<SubjectSpec>,
-    /// The namespaces that may hold records of others: pairs of both.
+    /// Pairs of a namespace and another one whose releases may have their records in the first.
     pub storage: Vec<(String, String)>,
-    /// Kinds that do not exist while similar ones do: where they stand, and what is wrong.
+    /// Probably misspelled kinds: the field and a message.
     pub misspelled: Vec<(String, String)>,
-    /// Paths that no object of their built-in kind has, likewise.
+    /// Paths that objects of their built-in kind cannot have: the field and a message.
     pub unknown_fields: Vec<(String, String)>,
-    /// The paths that name Helm's own label or annotations, which no rule covers.
+    /// The paths that name Helm's own label or annotations, to which no rule applies.
     pub ineffective: Vec<String>,
     pub(crate) ignore: Vec<(RuleTarget, Mask)>,
     pub(crate) allow: Vec<(RuleTarget, Arc<StandingAllowance>)>,
@@ -48,17 +48,17 @@ pub struct Compiled {
     cluster_selector: Selector,
 }
 
-/// Checks a policy.
+/// Validates a policy.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All flaws of the policy.
 pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     let spec = &policy.spec;
     let mut flaws = Flaws::default();
     let flaws_of = &mut flaws;
     let name = policy.metadata.name.clone().unwrap_or_default();
     if name.is_empty() {
-        flaws_of.add("metadata.name", FlawReason::Missing, "a policy has a name");
+        flaws_of.add("metadata.name", FlawReason::Missing, "a policy needs a name");
     }
     if !is_within_bounds(spec, flaws_of) {
         return flaws.or(()).and(Err(Vec::new()));
@@ -66,7 +66,7 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     let releases = spec.releases.clone().unwrap_or_default();
     let mut regexes = Regexes::default();
     let mut compiled = Compiled {
-        // A spec always has a JSON form.
+        // A spec can always be serialized.
         digest: Sha256::digest(serde_json::to_vec(spec).unwrap_or_default()).into(),
         ineffective: Vec::new(),
         misspelled: spelling::misspelled(spec),
@@ -96,7 +96,7 @@ fn selector(spec: Option<&LabelSelector>, at: &str, flaws: &mut Flaws) -> Select
     spec.map(|spec| Selector::compile(spec, at, flaws)).unwrap_or_default()
 }
 
-/// Whether lists and texts are within the limits. Nothing is compiled or compared before that is known.
+/// Whether lists and texts are within the limits; checked before anything is compiled or compared.
 fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     let lists = [
         ("spec.ignore", spec.ignore.len()),
@@ -135,7 +135,7 @@ fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     {
         if count > limit {
             let message =
-                format!("the policy has {count} {what}, and at most {limit} are taken: split it up");
+                format!("the policy has {count} {what}, but at most {limit} are allowed: split it up");
             flaws.add("spec", FlawReason::TooMany, message);
             is_within = false;
         }
@@ -144,23 +144,23 @@ fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
 }
 
 impl Compiled {
-    /// Whether the policy is for this release; `labels` are its namespace's.
+    /// Whether the policy applies to this release; `labels` are those of its namespace.
     pub fn is_for(&self, release: &ReleaseId, labels: &BTreeMap<String, String>) -> bool {
         self.names.matches(&release.name) && self.is_for_namespace(&release.namespace, labels)
     }
 
-    /// Whether it may hold for releases of a namespace with these labels.
+    /// Whether it may apply to releases in a namespace with these labels.
     pub(crate) fn is_for_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         self.namespaces.matches(name)
             && self.namespace_selector.matches(|key| labels.get(key).map(|value| value.as_str().into()))
     }
 
-    /// Whether it has rules for single objects.
+    /// Whether it has rules that apply to objects.
     pub(crate) fn has_object_rules(&self) -> bool {
         !(self.ignore.is_empty() && self.allow.is_empty() && self.seal.is_empty())
     }
 
-    /// Whether a path names an element by its position in a manifest's list.
+    /// Whether a path may name a list element by its position in the manifest.
     pub(crate) fn has_places(&self) -> bool {
         let masks = self.ignore.iter().chain(&self.seal).map(|(_, mask)| mask);
         let masks = masks.chain(self.allow.iter().map(|(_, standing)| &standing.grant.mask));
@@ -172,7 +172,7 @@ impl Compiled {
         masked.chain(self.allow.iter().map(|(target, _)| target))
     }
 
-    /// Whether the policy is in force in a cluster of these labels.
+    /// Whether the policy is in force in a cluster with these labels.
     pub fn is_in(&self, cluster: &BTreeMap<String, String>) -> bool {
         self.cluster_selector.matches(|key| cluster.get(key).map(|value| value.as_str().into()))
     }
@@ -212,7 +212,7 @@ fn stored(pairs: &[StoragePair], flaws: &mut Flaws) -> Vec<(String, String)> {
 fn is_namespace(name: &str, at: &str, flaws: &mut Flaws) -> bool {
     let is_name = is_dns_label(name);
     if !is_name {
-        let what = "this is no name of a namespace: write the whole name, without * or ?";
+        let what = "not a valid namespace name: use the full name, without * or ?";
         flaws.add(at, FlawReason::InvalidValue, what);
     }
     is_name
@@ -239,7 +239,7 @@ fn sealed(rules: &[SealRule], regexes: &mut Regexes, flaws: &mut Flaws) -> Vec<(
     compiled
 }
 
-/// A rule that is about paths of objects.
+/// Compiles the target and the paths of a rule.
 fn masked(
     target: Option<&TargetSpec>,
     paths: &[String],
@@ -287,7 +287,7 @@ fn allowed(
 
 fn is_list(paths: &[String], at: &str, flaws: &mut Flaws) -> bool {
     if paths.is_empty() {
-        flaws.add(at, FlawReason::Missing, "a rule names at least one path, or * for everything");
+        flaws.add(at, FlawReason::Missing, "a rule needs at least one path, or * for everything");
     }
     flaws.within(at, paths.len(), MAX_PATHS)
 }
@@ -302,13 +302,13 @@ const API_VERSION: &str = "kubemoor.dev/v1alpha1";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFlaw {
     pub file: String,
-    /// The policy's name, or which document of the file it is, from 1.
+    /// The policy's name, or the number of its document in the file, from 1.
     pub policy: String,
     pub flaw: Flaw,
 }
 
-/// Reads files, given as names and texts, each with any number of policies. Where two have one name the first file's
-/// counts.
+/// Reads files, given as names and texts, each with any number of policies. If two policies have the same name, the
+/// first one is used.
 pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc<Compiled>>, Vec<FileFlaw>) {
     let mut accepted: BTreeMap<String, (Arc<Compiled>, String)> = BTreeMap::new();
     let mut flawed = Vec::new();
@@ -325,7 +325,8 @@ pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc
                 Err(flaws) => flaws.into_iter().for_each(|flaw| note(name.clone(), flaw)),
                 Ok(compiled) => match accepted.get(&compiled.name) {
                     Some((_, first)) => {
-                        let message = format!("{first} has a policy of this name: rename one of them");
+                        let message =
+                            format!("{first} already has a policy with this name: rename one of them");
                         let field = "metadata.name".to_owned();
                         note(name, Flaw { field, reason: FlawReason::DuplicateName, message });
                     }
@@ -339,8 +340,8 @@ pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc
     (accepted.into_values().map(|(compiled, _)| compiled).collect(), flawed)
 }
 
-/// The objects of a YAML text, read as kubectl reads it, and the invalid documents: their numbers, from 1, and the
-/// flaws.
+/// Parses a YAML text as kubectl does. Returns the objects, and the number (from 1) and the flaw of each invalid
+/// document.
 pub fn documents(text: &str) -> (Vec<Value>, Vec<(String, Flaw)>) {
     let flaw = |message| Flaw { field: String::new(), reason: FlawReason::Unreadable, message };
     if text.len() > MAX_FILE {
@@ -353,24 +354,24 @@ pub fn documents(text: &str) -> (Vec<Value>, Vec<(String, Flaw)>) {
     (parsed.objects, skipped.collect())
 }
 
-/// One policy from one document.
+/// Compiles the policy in a document.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All flaws of the policy.
 pub fn policy(document: Value) -> Result<Compiled, Vec<Flaw>> {
     for (field, expected) in [("apiVersion", API_VERSION), ("kind", "DriftPolicy")] {
         if document.get(field).and_then(Value::as_str) != Some(expected) {
-            let message = format!("a policy has {field}: {expected}");
+            let message = format!("a policy needs {field}: {expected}");
             return Err(vec![Flaw { field: field.to_owned(), reason: FlawReason::InvalidValue, message }]);
         }
     }
     compile(&typed::<DriftPolicy>(document).map_err(|flaw| vec![flaw])?)
 }
 
-/// A document as its type, or which field does not fit.
+/// Deserializes a document.
 ///
 /// # Errors
-/// The first field that does not fit.
+/// The first field that does not fit the type.
 pub fn typed<T: DeserializeOwned>(document: Value) -> Result<T, Flaw> {
     serde_path_to_error::deserialize(document).map_err(|error| {
         let path = error.path().to_string();

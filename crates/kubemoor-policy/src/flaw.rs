@@ -1,18 +1,17 @@
-//! Errors in a policy, an allowance or an annotation, for the person who wrote it: the field, a reason from a closed
-//! set and the correct form. A text with a flaw takes no effect.
+//! Errors in a policy, an allowance or an annotation, for the user who wrote it: the field, a reason from a closed set
+//! and the correct form. A policy, allowance or annotation with a flaw has no effect.
 
 use std::fmt;
 
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};
 
-/// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Flaw {
     /// Where: `spec.ignore[0].paths[1]`, or the name of an annotation.
     pub field: String,
     pub reason: FlawReason,
-    /// One clause for a person: what is wrong and what to write.
+    /// One clause for the user: what is wrong and what to write.
     pub message: String,
 }
 
@@ -39,7 +38,7 @@ pub enum FlawReason {
     /// A cron expression that never matches.
     NeverFires,
     InvalidTime,
-    /// A time that is further away than an allowance may last.
+    /// A time further in the future than an allowance may last.
     TooFar,
     /// An object in another namespace than its allowance.
     ForeignNamespace,
@@ -63,13 +62,12 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// All of them, in one line.
+/// All flaws on one line.
 pub fn join(flaws: &[Flaw]) -> String {
     flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The flaws of one text while it is read: reading continues after the first flaw, so that a person sees all of them
-/// at once.
+/// Collects the flaws of one text: reading continues after the first flaw, so that the user sees all of them at once.
 #[derive(Debug, Default)]
 pub(crate) struct Flaws(Vec<Flaw>);
 
@@ -92,18 +90,19 @@ impl Flaws {
         result.map_err(|error| self.add(field, reason, error)).ok()
     }
 
-    /// Records a list that is longer than the limit; returns whether it is within the limit.
+    /// Adds a flaw if a list is longer than the limit; returns whether it is within the limit.
     pub(crate) fn within(&mut self, field: &str, count: usize, limit: usize) -> bool {
         if count > limit {
-            self.add(field, FlawReason::TooMany, format_args!("{count} entries, at most {limit} are taken"));
+            let message = format_args!("{count} entries, but at most {limit} are allowed");
+            self.add(field, FlawReason::TooMany, message);
         }
         count <= limit
     }
 
-    /// Records a text that is longer than the limit; returns whether it is within the limit.
+    /// Adds a flaw if a text is longer than the limit; returns whether it is within the limit.
     pub(crate) fn limit_length(&mut self, field: &str, reason: FlawReason, text: &str, limit: usize) -> bool {
         if text.len() > limit {
-            self.add(field, reason, format_args!("{} bytes, at most {limit} are taken", text.len()));
+            self.add(field, reason, format_args!("{} bytes, but at most {limit} are allowed", text.len()));
         }
         text.len() <= limit
     }

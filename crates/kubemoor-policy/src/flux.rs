@@ -1,5 +1,5 @@
-//! Converts the fields that Flux ignores for a HelmRelease (`spec.driftDetection.ignore`) to a DriftPolicy, which
-//! ignores exactly these; parts that a policy cannot express are left out and named.
+//! Converts the fields that Flux ignores for a HelmRelease (`spec.driftDetection.ignore`) to a DriftPolicy that
+//! ignores the same fields. Parts that a policy cannot express are left out and reported.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,16 +17,16 @@ use crate::signing::hex;
 pub const GROUP: &str = "helm.toolkit.fluxcd.io";
 pub const KIND: &str = "HelmRelease";
 
-/// The longest name of a release, and how much of a longer one stays.
+/// The longest release name, and the number of characters that Flux keeps of a longer one.
 const NAME: usize = 53;
 const KEPT: usize = 40;
 
-/// The result of the import of a HelmRelease.
+/// The result of importing a HelmRelease.
 #[derive(Debug, Default)]
 pub struct Imported {
     /// The policy to apply; `None` if nothing is ignored.
     pub policy: Option<Value>,
-    /// The parts that it does not cover, and why.
+    /// The parts that the policy does not cover, and why.
     pub lost: Vec<Lost>,
 }
 
@@ -46,7 +46,7 @@ struct Rule {
     target: Option<TargetSpec>,
 }
 
-/// The policy that ignores what Flux ignores of a HelmRelease.
+/// Converts the ignore rules of a HelmRelease to a policy.
 pub fn import(helm_release: &Value) -> Imported {
     let mut imported = Imported::default();
     let rules = helm_release.pointer("/spec/driftDetection/ignore").and_then(Value::as_array);
@@ -96,7 +96,7 @@ impl Imported {
         let mut kept = Vec::new();
         for (index, path) in paths.into_iter().enumerate() {
             let field = format!("{at}.paths[{index}]");
-            // The root: Flux ignores the object completely, even its absence.
+            // The root: Flux ignores the object completely, even if it is missing.
             if path.is_empty() {
                 let (name, target) = (format!("flux-{}", spec.allow.len()), target.clone());
                 let rule = AllowRule {
@@ -145,7 +145,7 @@ fn release(helm_release: &Value) -> (String, String) {
     (target.unwrap_or(own).to_owned(), shortened(whole))
 }
 
-/// A name as Flux shortens it.
+/// Shortens a name as Flux does.
 fn shortened(name: String) -> String {
     if name.len() <= NAME {
         return name;
@@ -155,14 +155,14 @@ fn shortened(name: String) -> String {
     format!("{kept}-{}", sum.chars().take(NAME - KEPT - 1).collect::<String>())
 }
 
-/// The field by which a policy cannot select the same objects as Flux, and the reason.
+/// The field of a target that a policy cannot express, and the reason.
 fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)> {
     let target = target?;
     for (field, text) in target.regexes() {
-        // Inside of brackets, these have another meaning than in the regular expressions of Flux.
+        // Inside brackets, these have a different meaning here than in the regular expressions of Flux.
         if text.contains('[') && ["&&", "--", "~~"].iter().any(|set| text.contains(set)) || has_nested(text) {
             let reason =
-                format!("the class of letters in {text:?} has another meaning here: write it otherwise");
+                format!("the character class in {text:?} has a different meaning here: rewrite it");
             return Some((field, reason));
         }
     }
@@ -172,14 +172,14 @@ fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)>
     Some((field.unwrap_or("name"), flaw.message))
 }
 
-/// The reason why a policy cannot express a path of Flux: there, each segment is a whole name or index.
+/// The reason why a policy cannot express a path from Flux, in which each segment is a literal name or index.
 fn refused_path(path: &str) -> Option<String> {
     let is_pattern = |segment: &str| segment == "*" || segment.starts_with('[');
     let is_from_end = |segment: &str| {
         segment.strip_prefix('-').is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
     };
     if let Some(segment) = path.split('/').skip(1).find(|segment| is_pattern(segment)) {
-        return Some(format!("Flux looks for a field that is called {segment:?}, and here it is a pattern"));
+        return Some(format!("Flux reads {segment:?} as a field name, but here it is a pattern"));
     }
     if let Some(segment) = path.split('/').skip(1).find(|segment| is_from_end(segment)) {
         return Some(format!(
@@ -189,7 +189,7 @@ fn refused_path(path: &str) -> Option<String> {
     flaw_of(IgnoreRule { target: None, paths: vec![path.to_owned()] }).map(|flaw| flaw.message)
 }
 
-/// Whether a class of letters begins in another one. `[[:alpha:]]` does not.
+/// Whether a character class contains another one; `[[:alpha:]]` does not.
 fn has_nested(text: &str) -> bool {
     let mut inside = false;
     let mut letters = text.chars().peekable();

@@ -1,6 +1,5 @@
-//! The resource type `GuardedRelease` (`kubemoor.dev/v1alpha1`): the guard's status of a release,
-//! and the little that users write there, such as a suspension of repairs. Values of objects stand in
-//! it only as a person may see them.
+//! The resource type `GuardedRelease` (`kubemoor.dev/v1alpha1`): the guard's status of a release, and the few fields
+//! that users set, such as a suspension of repairs. It contains object values only in the form that users may see.
 #![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
 
 use std::collections::HashMap;
@@ -16,14 +15,14 @@ use crate::resource::StatusCondition;
 use crate::signing::SigningKey;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 
-/// What people say of a guarded release.
+/// The user's settings for the release.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "kubemoor.dev",
     version = "v1alpha1",
     kind = "GuardedRelease",
     plural = "guardedreleases",
-    doc = "What the guard knows of the Helm release of the same name and namespace. Made and removed by the guard.",
+    doc = "The state of the Helm release with the same name and namespace. The guard creates and deletes it.",
     namespaced,
     shortname = "gr",
     category = "kubemoor",
@@ -58,14 +57,14 @@ pub struct GuardedReleaseSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub suspend_reason: Option<String>,
-    /// A new time (RFC 3339) orders a repair now, whatever the policy says, and
-    /// releases the brake.
+    /// A new time (RFC 3339) orders a repair now, whatever the policy says, and resumes repairs
+    /// that stopped because too many objects drifted at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub reconcile_at: Option<String>,
 }
 
-/// What the guard says of a release.
+/// The state of the release, written by the guard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuardedReleaseStatus {
@@ -93,26 +92,25 @@ pub struct GuardedReleaseStatus {
     /// The number of objects that the revision declares.
     #[serde(default)]
     pub declared: u64,
-    /// The number of objects that the guard saw in the cluster as they are declared.
-    /// Repairs write only values that it saw.
+    /// The number of objects that the guard has seen in the cluster as declared. Repairs write
+    /// only values that it has seen.
     #[serde(default)]
     pub confirmed: u64,
-    /// The field manager with which Helm writes the objects, as they showed it last. Repairs
-    /// write as this manager.
+    /// Helm's field manager, as last seen on the objects. Repairs write as this manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub field_manager: Option<String>,
-    /// The number of objects that do not match, or of which another field manager than
-    /// Helm's owns fields.
+    /// The number of objects that do not match, or that have fields owned by a field manager
+    /// other than Helm's.
     #[serde(default)]
     pub drifted: u64,
     /// The other objects, by state.
     #[serde(default)]
     pub counts: ObjectCounts,
-    /// How changes that cause drift are answered.
+    /// The mode in effect for changes that cause drift.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub edits: String,
-    /// How drift is treated.
+    /// The mode in effect for drift in the cluster.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub drift: String,
     /// The last spec.reconcileAt that the guard carried out.
@@ -121,7 +119,7 @@ pub struct GuardedReleaseStatus {
     /// The answer to the last order that was carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderAnswer>,
-    /// The Lease that the guard renews while it keeps this status. If it is not renewed, the
+    /// The Lease that the guard renews while it maintains this status. If it is not renewed, the
     /// status is stale. Absent if the guard has no Lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseReference>,
@@ -139,29 +137,29 @@ pub struct GuardedReleaseStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectCounts {
-    /// They match.
+    /// Objects that match.
     #[serde(default)]
     pub matching: u64,
-    /// Of those that drifted: they match, but another field manager owns some of their
-    /// fields, so Helm's next upgrade may fail with a conflict.
+    /// Drifted objects that match, but have fields owned by another field manager, so Helm's next
+    /// upgrade may fail with a conflict.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ownership: u64,
-    /// They may not match; only a dry run could tell.
+    /// Objects that may not match; only a dry run could tell.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub in_doubt: u64,
-    /// They differ or are missing, and an exception allows it.
+    /// Objects that an exception allows to differ or to be missing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub allowed: u64,
-    /// They are being deleted.
+    /// Objects that are being deleted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deleting: u64,
-    /// The operation that failed has not created them.
+    /// Objects that the failed Helm operation did not create.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub not_created: u64,
-    /// The manifest opts them out, or another release owns them.
+    /// Objects that the manifest opts out, or that another release owns.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unjudged: u64,
-    /// The guard has no right to read them.
+    /// Objects that the guard has no permission to read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unwatched: u64,
 }
@@ -215,8 +213,8 @@ pub struct SeenObject {
     /// The paths at which it did not match that declaration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
-    /// The paths at which its values differ from the manifest, although a dry run showed that
-    /// the API server makes these values of the manifest.
+    /// The paths whose values differ from the manifest only because the API server changes them,
+    /// as a dry run showed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledFields>,
 }
@@ -272,10 +270,10 @@ pub struct DriftedObject {
 pub struct DriftedField {
     /// The field.
     pub path: String,
-    /// Its declared value, as JSON; none where nothing is declared.
+    /// Its declared value, as JSON; absent if nothing is declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<String>,
-    /// Its live value, as JSON; none where it is absent.
+    /// Its live value, as JSON; absent if the object does not have the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
 }
@@ -289,11 +287,10 @@ pub struct ObjectReference {
     pub group: String,
     /// The kind.
     pub kind: String,
-    /// The namespace; absent where it is the release's own, and for
-    /// cluster-scoped objects.
+    /// The namespace; absent if it is the release's own, and for cluster-scoped objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Whether the object has no namespace.
+    /// Whether the object is cluster-scoped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cluster_scoped: bool,
     /// The name.
@@ -301,7 +298,6 @@ pub struct ObjectReference {
 }
 
 impl GuardedRelease {
-    /// The release that this is about.
     pub fn release(&self) -> Option<ReleaseId> {
         Some(ReleaseId {
             namespace: self.metadata.namespace.clone()?.into(),
@@ -310,8 +306,8 @@ impl GuardedRelease {
     }
 }
 
-/// The digest of a manifest as a status holds it, from the plain one; or the plain one, from that of a status. The
-/// revision and the uid of its record are part of the mask, so equal manifests do not show as equal.
+/// Converts the plain digest of a manifest to the one in the status, and back. The revision and the uid of its record
+/// are part of the mask, so that equal manifests have different digests in the status.
 pub fn hidden_digest(
     key: &SigningKey,
     release: &ReleaseId,
@@ -325,7 +321,7 @@ pub fn hidden_digest(
 }
 
 impl ObjectReference {
-    /// `object` as a release of the namespace `home` names it.
+    /// The reference to `object` from a release in the namespace `home`.
     pub fn new(object: &ObjectId, home: &str) -> Self {
         Self {
             group: object.group.to_string(),
@@ -336,7 +332,7 @@ impl ObjectReference {
         }
     }
 
-    /// The object that a release of the namespace `home` names like this.
+    /// The object that this refers to, for a release in the namespace `home`.
     pub fn id(&self, home: &str) -> ObjectId {
         let namespace = self.namespace.clone().unwrap_or_else(|| home.to_owned());
         ObjectId {
@@ -349,7 +345,7 @@ impl ObjectReference {
 }
 
 impl SeenObject {
-    /// What is kept of an object of a release of the namespace `home`.
+    /// The stored form of `seen`, for a release in the namespace `home`.
     pub fn new(seen: &SeenAlive, home: &str) -> Self {
         let agreement = seen.agreement.as_ref();
         Self {
@@ -364,14 +360,14 @@ impl SeenObject {
         }
     }
 
-    /// The part of that which a dry run has settled.
+    /// The values that a dry run confirmed.
     pub fn settled(&self, key: &SigningKey, release: &ReleaseId) -> Option<Settled> {
         let SettledFields { declaration, fields } = self.settled.as_ref()?;
         let values = fields.iter().map(|field| (field.path.as_str(), field.mark.as_str()));
         Settled::read(key, release, declaration, values)
     }
 
-    /// What a guard with this key has kept of an object of this release.
+    /// Restores what a guard with this key stored of an object of this release.
     pub fn seen(&self, key: &SigningKey, release: &ReleaseId) -> SeenAlive {
         let settled = self.settled(key, release).map(Arc::new);
         let agreement = self.agreed.as_deref().and_then(|seal| LastAgreement::read(seal, &self.unseen));
@@ -387,27 +383,27 @@ fn is_zero(number: &u64) -> bool {
 /// The longest reason, in characters.
 pub const MAX_REASON: usize = 1024;
 
-/// The releases whose repairs are suspended, including those whose suspension has ended.
+/// The suspension of each release that has one, including expired suspensions.
 pub type SuspendedReleases = HashMap<ReleaseId, Suspension>;
 
 /// A suspension of the repairs of one release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suspension {
-    /// Its end; `None` if a person has to end it.
+    /// Its end; `None` if a user has to end it.
     pub until: Option<Timestamp>,
     /// The reason; empty if none was given.
     pub reason: String,
 }
 
 impl Suspension {
-    /// The suspension in a GuardedRelease, even after its end.
+    /// The suspension in a GuardedRelease, even if it has expired.
     pub fn from_spec(spec: &GuardedReleaseSpec) -> Option<Self> {
         let until = spec.suspend_until.as_deref().and_then(|until| until.parse().ok());
         let reason = spec.suspend_reason.clone().unwrap_or_default();
         spec.suspend.then_some(Self { until, reason })
     }
 
-    /// Until when and why repairs are suspended, as the ledger has it; empty if neither is set.
+    /// The end and the reason of a suspension, as recorded in the ledger; empty if neither is set.
     pub fn words(spec: &GuardedReleaseSpec) -> String {
         let until = spec.suspend_until.as_deref().map(|until| format!("until {until}"));
         let parts = [until.as_deref(), spec.suspend_reason.as_deref()];

@@ -1,8 +1,8 @@
-//! Policies for edits and drift, the fields that they ignore, and the changes that are allowed locally.
+//! Policies for edits and drift: the modes of a release, the fields to ignore, and the changes that are allowed.
 //!
-//! [`compile::read`] reads policies from text, [`resolver::PolicyResolver`] gives the [`Policy`] of a release,
-//! [`Policy::rules`] its rules for an object; [`allowance::Allowance`] is a temporary exception. Plain values, each
-//! checked before it takes effect.
+//! [`compile::read`] reads policies from text, [`resolver::PolicyResolver`] returns the [`Policy`] of a release, and
+//! [`Policy::rules`] its rules for one object. An [`allowance::Allowance`] is a temporary exception. Every policy and
+//! allowance is validated before it takes effect.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod agreement;
@@ -38,18 +38,18 @@ use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_declare::path::Path;
 use kubemoor_helm::release::DeclaredObject;
 
-/// The number of kept rules above which those of dropped declarations are removed.
+/// The number of cached rules above which those of dropped declarations are removed.
 const MANY: usize = 64;
 
-/// The policy that holds for a release, resolved from all that match it.
+/// The effective policy of a release, resolved from all policies that match it.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub edits: EditsMode,
     pub drift: DriftMode,
-    /// The policies that set them; `None` where the flags of the guard do.
+    /// The policies that set `edits` and `drift`; `None` if they come from the guard's flags.
     pub edits_by: Option<String>,
     pub drift_by: Option<String>,
-    /// The time without a change after which a Helm operation's record counts as dead and loses its rights.
+    /// A Helm operation is considered dead, and may no longer make changes, if its record is unchanged for this long.
     pub operation_timeout: Duration,
     pub repair: RepairRights,
     /// The autoscalers that may change replicas, if a policy sets them.
@@ -65,9 +65,9 @@ pub struct Policy {
 /// Objects that repairs may write in addition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepairRights {
-    /// Roles, bindings, webhook configurations and definitions.
+    /// Roles, role bindings, webhook configurations and CustomResourceDefinitions.
     pub rbac: bool,
-    /// Objects without a namespace, and in other namespaces than the release's.
+    /// Cluster-scoped objects, and objects in namespaces other than the release's.
     pub cluster_scoped: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct ObjectRules {
     pub ignored: Mask,
     /// The standing allowances: the allowed changes, times and users.
     pub standing: Vec<Arc<StandingAllowance>>,
-    /// The places where additions are drift too.
+    /// The paths below which additions are drift too.
     pub sealed: Seal,
     /// The flaws of the manifest's own annotations, which then have no effect.
     pub flaws: Vec<Flaw>,
@@ -86,16 +86,15 @@ pub struct ObjectRules {
     trie: PatternTrie,
 }
 
-/// Rules, and the declaration that they are for.
 type RulesOf = (Weak<DeclaredObject>, Arc<ObjectRules>);
 
-/// The rules of a policy for objects, each kept for one declaration, by its identity, and dropped with it. A copy
-/// starts empty.
+/// Caches the rules of a policy for each declaration, by its address, until the declaration is dropped. A clone starts
+/// empty.
 #[derive(Debug, Default)]
 struct RuleCache {
     kept: RwLock<HashMap<usize, RulesOf>>,
-    /// Those of all objects that the same targets select, by the numbers of these targets: a policy with many paths and
-    /// no target costs no more for many objects.
+    /// The rules of all objects that the same targets select, by the indexes of these targets. So a policy with many
+    /// paths and no target is stored once, not for each object.
     shared: RwLock<HashMap<Vec<usize>, Arc<ObjectRules>>>,
     /// The rules of objects that no rule selects.
     empty: Arc<ObjectRules>,
@@ -120,7 +119,7 @@ impl Policy {
         }
     }
 
-    /// The rules for one object of the release, by its declaration. Computed once for each declaration.
+    /// The rules for one object of the release, computed once for each declaration.
     pub fn rules(&self, object: &ObjectId, declared: &Arc<DeclaredObject>) -> Arc<ObjectRules> {
         let may_have_rules =
             declared.allow.is_some() || self.matched.iter().any(|policy| policy.has_object_rules());
@@ -140,7 +139,7 @@ impl Policy {
         self.matched.iter().any(|policy| policy.targets().any(RuleTarget::reads_metadata))
     }
 
-    /// The fields of one object that each of these policies ignores, with the policy's name.
+    /// The name of each matching policy that ignores fields of the object, with these fields.
     pub fn ignoring<'p>(
         &'p self,
         object: &ObjectId,
@@ -156,7 +155,8 @@ impl Policy {
         masks.into_iter().filter(|(_, mask)| !mask.is_empty())
     }
 
-    /// The same rules as those of other objects, unless they hang on more than the targets that select the object.
+    /// Shares the rules with the other objects that the same targets select, unless they also depend on the object's
+    /// declaration (its annotations, or positions in its lists).
     fn shared_rules(&self, object: &ObjectId, declared: &DeclaredObject) -> Arc<ObjectRules> {
         let targets = self.matched.iter().flat_map(|policy| policy.targets()).enumerate();
         let selecting: Vec<usize> = targets
@@ -170,7 +170,7 @@ impl Policy {
         if let Some(rules) = self.rules.shared.read().get(&selecting) {
             return Arc::clone(rules);
         }
-        // Without the lock, so that no verdict waits for it.
+        // Resolved without the lock, so that no verdict waits for it.
         let rules = Arc::new(self.resolve(object, declared));
         Arc::clone(self.rules.shared.write().entry(selecting).or_insert(rules))
     }
@@ -200,13 +200,12 @@ impl Policy {
 }
 
 impl ObjectRules {
-    /// A text that identifies the rules under which an object was seen without additions; `None` if additions are not
-    /// searched.
+    /// A text that identifies the rules under which an object was seen without additions; `None` if nothing is sealed.
     pub fn seal(&self) -> Option<String> {
         self.sealed.text(&self.ignored)
     }
 
-    /// The rules about the field at `path` or below it; they have the same effect there as all rules.
+    /// The rules that may apply to the field at `path` or below it. No other rule has an effect there.
     pub fn about(&self, path: &Path) -> (Mask, Vec<&Arc<StandingAllowance>>) {
         let (mut ignored, mut standing) = (Mask::default(), Vec::new());
         for rule in self.trie.at(path) {

@@ -1,6 +1,6 @@
-//! Finds parts of policies that have no effect, or another one than it seems: from the policies alone ([`lint`]), by
-//! the releases that exist ([`unmatched`]) and by their objects ([`aimless`]). A finding is certain for what it was
-//! given.
+//! Finds parts of policies that have no effect, or a different one than they seem to have: from the policies alone
+//! ([`lint`]), with the existing releases ([`unmatched`]), and with their objects ([`aimless`]). Every finding is
+//! certain for the given input.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::spelling::{misspelled, rules, unknown_fields};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_helm::release::Release;
 
-/// Something in a policy that a person should look at.
+/// A part of a policy that a user should check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LintFinding {
     pub policy: String,
@@ -38,27 +38,26 @@ pub enum Check {
     Overridden,
     /// Another rule always decides before this one.
     Shadowed,
-    /// The field has no effect where it stands.
+    /// The field has no effect.
     Ineffective,
     /// A target names a kind that does not exist.
     UnknownKind,
     /// A path names a field that the kind does not have.
     UnknownField,
-    /// No release matches, or no object.
+    /// No release or no object matches.
     MatchesNothing,
-    /// There is too much to compare each part with each other one.
+    /// There are too many policies, paths or globs to compare them with each other.
     TooMany,
 }
 
-/// The groups that include every user, with their descriptions.
+/// The built-in groups that are too wide for an exemption, with their descriptions.
 const EVERYBODY: [(&str, &str); 3] = [
     ("system:authenticated", "every user and every service account"),
-    ("system:unauthenticated", "everybody who is not logged in"),
+    ("system:unauthenticated", "every unauthenticated user"),
     ("system:serviceaccounts", "every service account of the cluster"),
 ];
 
-/// What all policies together may have, so that each can be compared with each other one: many times what a cluster
-/// needs.
+/// The limits for all policies together, since each is compared with every other one: many times what a cluster needs.
 const MAX_POLICIES: usize = 1000;
 const MAX_COMPARED_PATHS: usize = 5000;
 const MAX_GLOB_BYTES: usize = 20_000;
@@ -69,7 +68,7 @@ impl Check {
     }
 }
 
-/// The parts of these accepted policies that have no effect, in order.
+/// The findings about these accepted policies, in the order of the policies.
 pub fn lint(policies: &[DriftPolicy]) -> Vec<LintFinding> {
     let mut ranked: Vec<&DriftPolicy> = policies.iter().collect();
     ranked.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| name(a).cmp(name(b))));
@@ -94,7 +93,7 @@ pub fn lint(policies: &[DriftPolicy]) -> Vec<LintFinding> {
     findings
 }
 
-/// The finding that these policies are not compared with each other, of the largest one.
+/// A finding about the largest policy if there are too many policies to compare them with each other.
 fn too_many(policies: &[DriftPolicy]) -> Option<LintFinding> {
     let paths = |policy: &&DriftPolicy| rules(&policy.spec).map(|(.., paths)| paths.len()).sum::<usize>();
     let globs = |policy: &&DriftPolicy| {
@@ -109,7 +108,7 @@ fn too_many(policies: &[DriftPolicy]) -> Option<LintFinding> {
     ];
     let (what, count, limit) = counts.into_iter().find(|(_, count, limit)| count > limit)?;
     let message = format!(
-        "there are {count} {what} together, and at most {limit} are compared with each other: check fewer policies at once"
+        "there are {count} {what} in total, but at most {limit} can be compared: check fewer policies at once"
     );
     Some(finding(largest, "spec".to_owned(), Check::TooMany, message))
 }
@@ -131,7 +130,7 @@ pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<LintFi
                 }
                 let of = if list == "names" { "the name" } else { "the namespace" };
                 let message =
-                    format!("{glob:?} matches {of} of no release that is guarded now: correct or remove it");
+                    format!("{glob:?} does not match {of} of any guarded release: correct or remove it");
                 findings.push(finding(
                     policy,
                     format!("spec.releases.{list}[{index}]"),
@@ -158,12 +157,13 @@ fn exempt(policy: &DriftPolicy, findings: &mut Vec<LintFinding>) {
         let group = EVERYBODY.iter().find(|(group, _)| *kind == SubjectKind::Group && group == name);
         if let Some((_, who)) = group {
             let message = format!(
-                "the group {name:?} is {who}, so the guard judges none of their changes: name a smaller group, or set `edits: Allow`"
+                "the group {name:?} is {who}, so the guard checks none of their changes: use a smaller \
+                 group, or set `edits: Allow`"
             );
             findings.push(finding(policy, field, Check::Everybody, message));
         } else if name.contains('*') {
             let message =
-                format!("{name:?} exempts nobody: names are compared whole, so write the whole name");
+                format!("{name:?} matches nobody: wildcards are not supported here, so use the full name");
             findings.push(finding(policy, field, Check::Nobody, message));
         }
     }
@@ -216,7 +216,8 @@ fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
     wide.0.len() <= narrow.0.len() && wide.0.iter().zip(&*narrow.0).all(takes)
 }
 
-/// Whether globs match every name that the others match: as a text, where only `*` matches a `*`.
+/// Whether the `wide` globs match every name that the `narrow` ones match: they are matched with the text of the narrow
+/// globs, in which only `*` matches a `*`.
 fn globs(wide: &[String], narrow: &[String]) -> bool {
     let is_all = |globs: &[String]| globs.is_empty() || globs.iter().any(|glob| glob == "*");
     is_all(wide)
@@ -224,7 +225,7 @@ fn globs(wide: &[String], narrow: &[String]) -> bool {
             && Globs::parse(wide).is_some_and(|wide| narrow.iter().all(|it| wide.matches(it)))
 }
 
-/// A policy in its order of precedence, and the paths of its rules.
+/// A policy in a list by precedence, with the paths of its rules.
 struct RankedPolicy<'p> {
     policy: &'p DriftPolicy,
     ignore: Vec<RulePath<'p>>,
@@ -241,9 +242,9 @@ struct RulePath<'p> {
     /// `spec.ignore[0].paths[1]`.
     field: String,
     path: &'p str,
-    /// None for `delete`.
+    /// `None` for `delete`.
     pattern: Option<Pattern>,
-    /// The place of the rule, and of the path in it.
+    /// The index of the rule, and of the path in it.
     at: (usize, usize),
     /// Whether the rule applies to every user and at all times.
     is_unconditional: bool,
@@ -263,7 +264,8 @@ fn check_rules(place: usize, ranked: &[RankedPolicy<'_>], findings: &mut Vec<Lin
     let ignoring = || others.iter().flat_map(|other| &other.ignore);
     for path in ignore {
         if path.pattern.as_ref().is_some_and(Pattern::is_helms) {
-            let message = "no rule covers Helm's own label and annotations: remove the path".to_owned();
+            let message =
+                "rules do not apply to Helm's own label and annotations: remove the path".to_owned();
             findings.push(finding(policy, path.field.clone(), Check::Ineffective, message));
             continue;
         }
@@ -282,7 +284,7 @@ fn check_rules(place: usize, ranked: &[RankedPolicy<'_>], findings: &mut Vec<Lin
         let own = allow.iter().filter(|it| it.stays_beside(path));
         let mut standing = standing.chain(own).filter(|it| it.is_unconditional);
         if let Some(other) = standing.find(|other| other.decides(path)) {
-            let what = "allows the same to everybody at all times: remove one of the two";
+            let what = "already allows this to everybody at all times: remove one of the two";
             findings.push(path.shadowed(other, what));
         }
     }
@@ -294,8 +296,8 @@ fn check_rules(place: usize, ranked: &[RankedPolicy<'_>], findings: &mut Vec<Lin
     }
 }
 
-/// The other policies whose rules are in force wherever those of the policy at `own` are. Of two policies with the same
-/// releases, only the one with lower precedence is compared with the other.
+/// The other policies that apply wherever the policy at `own` applies. Of two policies for the same releases, only the
+/// one with lower precedence is compared with the other.
 fn others<'r, 'p>(own: usize, ranked: &'r [RankedPolicy<'p>]) -> Vec<&'r RankedPolicy<'p>> {
     let Some(RankedPolicy { policy, .. }) = ranked.get(own) else { return Vec::new() };
     let is_beside = |(place, other): &(usize, &RankedPolicy<'_>)| {
@@ -307,7 +309,7 @@ fn others<'r, 'p>(own: usize, ranked: &'r [RankedPolicy<'p>]) -> Vec<&'r RankedP
 }
 
 impl RulePath<'_> {
-    /// Whether this place decides everything that the other one covers.
+    /// Whether this path, on the objects of its target, covers everything that the other one covers.
     fn decides(&self, other: &RulePath<'_>) -> bool {
         let is_covered = match (&self.pattern, &other.pattern) {
             (Some(wide), Some(narrow)) => covers(wide, narrow),
@@ -316,7 +318,8 @@ impl RulePath<'_> {
         is_covered && takes_in(self.target, other.target)
     }
 
-    /// Whether it is another place of the policy, and not the redundant one of two equal places, which is the later.
+    /// Whether it is another path of the policy that can make `other` redundant: of two equal paths, only the later one
+    /// is redundant.
     fn stays_beside(&self, other: &RulePath<'_>) -> bool {
         let is_equal = || other.is_unconditional && other.decides(self);
         self.at < other.at || self.at > other.at && !is_equal()
@@ -356,7 +359,7 @@ fn paths_of<'p>(policy: &'p DriftPolicy, list: &str) -> Vec<RulePath<'p>> {
     found
 }
 
-/// Of these releases those whose objects the targets of policies may select.
+/// Those of the releases whose objects the targets of policies may select.
 pub fn targeted(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<ReleaseId> {
     let has_target = |policy: &&DriftPolicy| rules(&policy.spec).any(|(_, target, _)| target.is_some());
     let policies: Vec<_> = policies.iter().filter(has_target).collect();
@@ -371,7 +374,7 @@ pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Rele
     for policy in policies {
         let here =
             releases.iter().filter(|(id, _)| may_match(policy, id)).map(|(_, release)| release.as_ref());
-        // Without releases there is another finding, and what was not read may hold the object.
+        // No release is a different finding, and a release that could not be read may contain the object.
         let Some(here) = here.collect::<Option<Vec<_>>>().filter(|here| !here.is_empty()) else { continue };
         let unknown: Vec<_> = misspelled(&policy.spec).into_iter().map(|(field, _)| field).collect();
         let mut regexes = Regexes::default();
@@ -387,7 +390,7 @@ pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Rele
                 parts.filter(|part| !selects(&only(target, part), &here, &mut regexes)).collect();
             let mut told = |field: String, what: &str| {
                 let message = format!(
-                    "{what} no object that a release of this policy declares now: correct or remove it"
+                    "{what} no object that releases of this policy declare: correct or remove it"
                 );
                 findings.push(finding(policy, field, Check::MatchesNothing, message));
             };
@@ -395,14 +398,14 @@ pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Rele
                 told(format!("{rule}.target.{part}"), &format!("the {part} matches"));
             }
             if wrong.is_empty() {
-                told(format!("{rule}.target"), "each part matches an object, but all of them together match");
+                told(format!("{rule}.target"), "each part matches an object, but together they match");
             }
         }
     }
     findings
 }
 
-/// A target with nothing but one of its parts.
+/// A target with only one of its parts.
 fn only(target: &TargetSpec, part: &str) -> TargetSpec {
     let kept = |name: &str, text: &Option<String>| text.clone().filter(|_| name == part);
     TargetSpec {
@@ -416,14 +419,14 @@ fn only(target: &TargetSpec, part: &str) -> TargetSpec {
     }
 }
 
-/// Whether a policy may be for a release: the labels of its namespace are not known.
+/// Whether a policy may apply to a release; the labels of its namespace are not known.
 fn may_match(policy: &DriftPolicy, release: &ReleaseId) -> bool {
     let Some(selector) = &policy.spec.releases else { return true };
     let is_one = |globs: &[String], name: &str| Globs::parse(globs).is_some_and(|globs| globs.matches(name));
     is_one(&selector.names, &release.name) && is_one(&selector.namespaces, &release.namespace)
 }
 
-/// Whether a target selects an object of these releases. One that is not valid has another finding.
+/// Whether a target selects an object of these releases; `true` if it is invalid, which is a different finding.
 fn selects(target: &TargetSpec, releases: &[&Arc<Release>], regexes: &mut Regexes) -> bool {
     let mut flaws = Flaws::default();
     let compiled = RuleTarget::compile(Some(target), "target", regexes, &mut flaws);

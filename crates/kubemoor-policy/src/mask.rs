@@ -1,5 +1,5 @@
 //! Masks: the fields of an object that the guard leaves alone ([`Mask::covers`] for verdicts, [`Mask::carry`] for
-//! repairs and reverts), and seals: the places below which additions are drift. Nothing outside a mask is changed. No
+//! repairs and reverts), and seals: the paths below which additions are drift. Nothing outside a mask is changed. No
 //! mask covers Helm's own label and annotations, because they identify an object's release. List elements without an
 //! identity are matched by their positions, and left alone if one was added or removed.
 
@@ -25,8 +25,8 @@ enum Lacking {
     Leave,
 }
 
-/// The keys that identify elements of a list without a schema: the first of these that every element has, with no two
-/// alike.
+/// The keys that identify elements of a list without a schema: the first of these that every element has, each with
+/// different values.
 const IDENTITIES: &[&[&str]] = &[
     &["name"],
     &["containerPort", "protocol"],
@@ -46,7 +46,7 @@ const IDENTITIES: &[&[&str]] = &[
 ];
 
 impl Mask {
-    /// The patterns that name Helm's label or one of its annotations and nothing else: they have no effect.
+    /// The patterns that match only Helm's label or one of its annotations, and so have no effect.
     pub fn names_helms(&self) -> impl Iterator<Item = &Pattern> {
         self.0.iter().filter(|pattern| pattern.is_helms())
     }
@@ -60,13 +60,13 @@ impl Mask {
         self.0.iter().any(|pattern| pattern.covers(path)) && !is_helms(path)
     }
 
-    /// Whether something strictly below `path` is masked: then the value at `path` is compared only after
+    /// Whether a field strictly below `path` is masked: then the value at `path` is compared only after
     /// [`Mask::carry_at`].
     pub fn reaches_below(&self, path: &Path) -> bool {
         self.0.iter().any(|pattern| pattern.reaches_below(path))
     }
 
-    /// The mask for one object, in which keys replace the positions of elements in the manifest's lists.
+    /// The mask for one object: positions of elements in the manifest's lists are replaced by their keys.
     pub fn placed(&self, fields: &DeclaredFields) -> Cow<'_, Self> {
         if !self.0.iter().any(Pattern::has_places) {
             return Cow::Borrowed(self);
@@ -81,7 +81,7 @@ impl Mask {
         self.carry_by(from, into, Lacking::Add);
     }
 
-    /// The same for the fields that `into` has: masked fields of `from` that it lacks are not added.
+    /// The same as [`Mask::carry`], but without adding masked fields that `into` does not have.
     pub fn carry_present(&self, from: &Value, into: &mut Value) {
         self.carry_by(from, into, Lacking::Leave);
     }
@@ -119,7 +119,7 @@ impl Mask {
 }
 
 impl Pattern {
-    /// Whether it names Helm's label or one of its annotations and nothing else.
+    /// Whether it matches only Helm's label or one of its annotations.
     pub(crate) fn is_helms(&self) -> bool {
         is_mark(self.0.iter().map(|step| match step {
             PatternStep::Only(segment) => Some(segment),
@@ -186,7 +186,7 @@ fn carry(steps: &[PatternStep], from: Option<&Value>, into: &mut Value, lacking:
     }
 }
 
-/// Copies a masked value, of a map the entries that `into` has.
+/// Copies a masked value; of a map, only the entries that `into` has.
 fn carry_whole(from: &Value, into: &mut Value) {
     match (from.as_object(), into) {
         (Some(from), Value::Object(into)) => {
@@ -246,7 +246,7 @@ fn carry_elements(
     }
     let own: Vec<&Value> = into.iter().filter(|item| selects(step, item)).collect();
     let Some(keys) = identity(&own, &source) else {
-        // An editor who makes elements alike must not have them carried whole.
+        // Whole elements are never carried: otherwise a user could get them ignored by making them alike.
         if own.len() == source.len() {
             let own = into.iter_mut().filter(|item| selects(step, item));
             own.zip(source).for_each(|(item, source)| carry(rest, Some(source), item, lacking));
@@ -262,7 +262,7 @@ fn carry_elements(
     }
 }
 
-/// Puts these elements in the place of the first selected one, and removes the other selected ones.
+/// Replaces the selected elements by these, at the position of the first selected one.
 fn replace(step: &PatternStep, source: &[&Value], into: &mut Vec<Value>) {
     let place = into.iter().position(|item| selects(step, item)).unwrap_or(into.len());
     into.retain(|item| !selects(step, item));
@@ -321,19 +321,19 @@ fn spelled(item: &Value, keys: &[&str]) -> String {
 /// The metadata of an object that can be sealed.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
-/// The fields that only the API server sets.
+/// The top-level fields that cannot be sealed.
 const SERVERS: [&str; 3] = ["apiVersion", "kind", "status"];
 
-/// The places of one object below which additions are drift too.
+/// The paths of one object below which additions are drift too.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seal {
     /// With keys in place of the positions of list elements.
     placed: Vec<Pattern>,
-    /// As the policies have them.
+    /// As written in the policies.
     written: Vec<Pattern>,
 }
 
-/// The part of a seal that remains at one place of an object.
+/// The steps of a seal's patterns that remain below one path of an object.
 #[derive(Clone, Debug)]
 pub struct SealScope<'s>(Vec<&'s [PatternStep]>);
 
@@ -351,13 +351,13 @@ impl Seal {
         SealScope(self.placed.iter().map(|pattern| &*pattern.0).collect())
     }
 
-    /// A text that differs for another seal, or if other places below it are `ignored`; `None` if nothing is sealed.
+    /// A text that identifies the seal and the `ignored` paths; `None` if nothing is sealed.
     pub fn text(&self, ignored: &Mask) -> Option<String> {
         let but = if ignored.is_empty() { String::new() } else { format!("\nbut\n{}", texts(&ignored.0)) };
         (!self.is_empty()).then(|| texts(&self.placed) + &but)
     }
 
-    /// The seal as the policies have it, as one text; `None` if nothing is sealed. Seals with equal texts are equal
+    /// The seal as written in the policies, as one text; `None` if nothing is sealed. Seals with equal texts are equal
     /// for one declaration, whether its fields are known or not.
     pub fn written(&self) -> Option<String> {
         (!self.is_empty()).then(|| texts(&self.written))
@@ -386,7 +386,7 @@ impl AdditionScope for SealScope<'_> {
     }
 }
 
-/// Whether anything at the pattern can be sealed.
+/// Whether any field that the pattern matches can be sealed.
 pub(crate) fn can_hold(pattern: &Pattern) -> bool {
     let name = |index: usize| match pattern.0.get(index) {
         Some(PatternStep::Only(Segment::Field(name))) => Some(name.as_str()),
@@ -399,15 +399,15 @@ pub(crate) fn can_hold(pattern: &Pattern) -> bool {
     }
 }
 
-/// The reason why nothing at the pattern can be sealed.
+/// The message that the pattern cannot be sealed.
 pub(crate) fn refusal(pattern: &Pattern) -> String {
     format!(
-        "{pattern} cannot be sealed: the API server and controllers write there. Of the metadata, \
-         seal /metadata/labels or /metadata/annotations"
+        "{pattern} cannot be sealed: the API server and controllers write there. In the metadata, seal only \
+         /metadata/labels or /metadata/annotations"
     )
 }
 
-/// The patterns as one text, whatever their order.
+/// The patterns as one text that does not depend on their order.
 fn texts(patterns: &[Pattern]) -> String {
     let mut texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
     texts.sort_unstable();

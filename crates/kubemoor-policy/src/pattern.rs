@@ -1,5 +1,5 @@
 //! Patterns of paths: JSON Pointers (RFC 6901) whose segments may also be `[key=value]` or `*`; and a trie that finds
-//! the patterns about one path among many. What a pattern displays parses back to an equal pattern.
+//! the patterns that may match a path. The text of a pattern parses back to an equal pattern.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,22 +32,20 @@ pub(crate) enum PatternStep {
 pub enum PatternError {
     #[error(transparent)]
     Path(#[from] PathError),
-    /// It names nothing, as `/spec//image` and `/spec/` do.
+    /// It has an empty segment, such as `/spec//image` and `/spec/`.
     #[error(
         "the path {0:?} has an empty segment: write a pointer such as /spec/replicas, or * for everything"
     )]
     Empty(String),
-    /// It is longer than any path.
     #[error("the path is longer than {MAX_LENGTH} bytes or {MAX_SEGMENTS} segments")]
     TooLong,
 }
 
 impl Pattern {
-    /// Reads a pattern. A field that is itself called `*` cannot be named
-    /// alone.
+    /// Parses a pattern. A field with the name `*` cannot be matched alone.
     ///
     /// # Errors
-    /// Says what is wrong with the text.
+    /// The text is not a valid pattern.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text.len() > MAX_LENGTH {
             return Err(PatternError::TooLong);
@@ -80,18 +78,18 @@ impl Pattern {
         self.below(path).is_some_and(<[PatternStep]>::is_empty)
     }
 
-    /// Whether this pattern matches something strictly below `path`.
+    /// Whether the pattern may match a path strictly below `path`.
     pub fn reaches_below(&self, path: &Path) -> bool {
         self.below(path).is_some_and(|rest| !rest.is_empty())
     }
 
-    /// Whether a step may be the position of an element.
+    /// Whether a step may be the position of a list element.
     pub(crate) fn has_places(&self) -> bool {
         self.0.iter().any(|step| step.index().is_some())
     }
 
-    /// Whether it would match `path`, a parent or something below it if its positions are those of the path's
-    /// elements.
+    /// Whether it would match `path`, a parent or a path below it if its positions were those of the list elements in
+    /// `path`.
     pub fn meets_by_place(&self, path: &Path) -> bool {
         let mut by_place = false;
         for (step, segment) in self.0.iter().zip(path.0.iter()) {
@@ -104,7 +102,7 @@ impl Pattern {
         by_place
     }
 
-    /// The pattern with keys in place of positions in the manifest's lists, as in `/containers/0/image`.
+    /// The pattern with keys in place of positions (as in `/containers/0/image`) in the manifest's lists.
     pub(crate) fn placed(&self, fields: &DeclaredFields) -> Self {
         if !self.has_places() {
             return self.clone();
@@ -122,7 +120,7 @@ impl Pattern {
         Self(steps.collect())
     }
 
-    /// The steps that remain at `path`; empty if it is covered.
+    /// The steps that remain below `path`; empty if the pattern covers it, `None` if it does not match.
     pub(crate) fn below(&self, path: &Path) -> Option<&[PatternStep]> {
         let mut steps = &*self.0;
         for segment in path.0.iter() {
@@ -147,7 +145,6 @@ impl PatternStep {
         }
     }
 
-    /// Whether a path's segment is one of those that this step names.
     pub(crate) fn matches(&self, segment: &Segment) -> bool {
         match (self, segment) {
             (Self::Any, _) => true,
@@ -172,21 +169,20 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Patterns by their steps, each under the number of its rule: users may make many exceptions for an object with many
-/// fields.
+/// A trie of patterns with the indexes of their rules: it keeps lookups fast for many exceptions and many fields.
 #[derive(Clone, Debug, Default)]
 pub struct PatternTrie {
-    /// The patterns that go on with a named step.
+    /// The patterns that continue with a named step.
     named: HashMap<String, Self>,
     any: Option<Box<Self>>,
     /// Rules of patterns that end here.
     end: Vec<usize>,
-    /// Rules of patterns that pass through or end here.
+    /// Rules of patterns that continue or end here.
     pass: Vec<usize>,
 }
 
 impl PatternTrie {
-    /// The rules that may apply to `path`, in order.
+    /// The rules whose patterns may match `path`, a parent or a path below it, in order.
     pub fn at<'t>(&'t self, path: &Path) -> Vec<usize> {
         let mut found = Vec::new();
         let mut places = Vec::from_iter((!self.pass.is_empty()).then_some(self));
@@ -232,8 +228,8 @@ impl<'p> FromIterator<(usize, &'p Pattern)> for PatternTrie {
     }
 }
 
-/// The texts by which places are found for a segment: a field's name, an element's value, or each of its keys. Values are
-/// spelled as text, since `80` and `"80"` may name the same.
+/// The trie keys of a segment: a field's name, an element's value, or each of its keys. Values are written as text,
+/// since `80` and `"80"` may be equal.
 fn names(segment: &Segment) -> Vec<String> {
     match segment {
         Segment::Field(name) => vec![name.clone()],

@@ -1,6 +1,6 @@
-//! The policies in force, by release ([`PolicyResolver::policy`] remembers the answers), and where policies that match
-//! one release disagree. Of two values, the one of the higher priority counts, then of the first by name; lists are
-//! unions.
+//! Resolves the policy of a release ([`PolicyResolver::policy`] caches the results) and finds conflicts between the
+//! policies that match it. A single value comes from the policy with the highest priority, then from the first by name;
+//! lists are merged.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -21,8 +21,7 @@ use kubemoor_helm::storage::Storage;
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;
 
-/// The number of remembered answers above which those that nobody holds any more are dropped: their releases are
-/// gone.
+/// The number of cached policies above which those that nothing else references are dropped: their releases are gone.
 const MANY: usize = 1000;
 
 /// All accepted policies that are in force in this cluster, in order of precedence, and the defaults.
@@ -34,11 +33,11 @@ pub struct Policies {
     cluster: Labels,
 }
 
-/// What holds for each release. Shared by those who ask and those who learn of new policies.
+/// Resolves the policy of each release. Shared by its readers and the code that updates the policies.
 #[derive(Debug)]
 pub struct PolicyResolver {
     defaults: Arc<Policy>,
-    /// The policy of every release while the emergency switch is off.
+    /// The policy of every release while enforcement is disabled (emergency).
     open: Arc<Policy>,
     current: RwLock<Current>,
 }
@@ -48,14 +47,14 @@ struct Current {
     policies: Arc<Policies>,
     namespaces: HashMap<String, Labels>,
     resolved: HashMap<ReleaseId, Arc<Policy>>,
-    /// Of answers that nobody holds.
+    /// When to drop cached policies that nothing else references.
     sweep: Sweep,
-    /// The emergency switch is off.
+    /// Whether enforcement is disabled (emergency).
     is_open: bool,
 }
 
 impl Policies {
-    /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, by which policies may
+    /// `defaults` apply where no policy sets a value; `cluster` are the labels of this cluster, which policies can
     /// select.
     pub fn new(
         defaults: Policy,
@@ -98,7 +97,7 @@ impl Policies {
         policy
     }
 
-    /// The names of the policies that may hold for releases of a namespace with these labels.
+    /// The names of the policies that may apply to releases in a namespace with these labels.
     pub fn of_namespace(&self, name: &str, labels: &Labels) -> Vec<&str> {
         let matching = self.ranked.iter().filter(|policy| policy.is_for_namespace(name, labels));
         matching.map(|policy| policy.name.as_str()).collect()
@@ -118,12 +117,12 @@ impl Policies {
         &self.cluster
     }
 
-    /// Which namespaces may hold the records of releases in others, by any of the policies in force.
+    /// The namespaces that may hold the records of releases in other namespaces, from all policies in force.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// Whether any policy reverts edits: only then the reverting webhook is registered.
+    /// Whether any policy reverts edits: the reverting webhook is registered only then.
     pub fn reverts(&self) -> bool {
         let modes = self.ranked.iter().filter_map(|policy| policy.spec.edits);
         modes.chain([self.defaults.edits]).any(|mode| mode == EditsMode::Revert)
@@ -136,7 +135,7 @@ impl PolicyResolver {
         Self::of_policies(Policies::new(defaults, &Labels::new(), []))
     }
 
-    /// A resolver of policies, with no namespace known.
+    /// A resolver of these policies that knows no namespace labels yet.
     pub fn of_policies(policies: Policies) -> Self {
         let defaults = Arc::new(policies.defaults.clone());
         let (namespaces, resolved) = (HashMap::new(), HashMap::new());
@@ -169,8 +168,7 @@ impl PolicyResolver {
                 return Arc::clone(policy);
             }
         }
-        // Resolved under the lock of the cache, so that no answer outlives the policies that it
-        // came from.
+        // Resolved under the lock of the cache, so that no cached result outlives the policies that it came from.
         let mut current = self.current.write();
         let none = Labels::new();
         let labels = current.namespaces.get(&*release.namespace).unwrap_or(&none);
@@ -184,8 +182,8 @@ impl PolicyResolver {
         policy
     }
 
-    /// Turns the emergency switch: while everything is open, no policy applies, no edit is denied and nothing is
-    /// repaired.
+    /// Disables or enables enforcement (emergency): while it is disabled, no policy applies, no edit is denied and
+    /// nothing is repaired.
     pub fn set_open(&self, is_open: bool) {
         self.current.write().is_open = is_open;
     }
@@ -198,14 +196,14 @@ impl PolicyResolver {
         Arc::clone(&self.current.read().policies)
     }
 
-    /// Replaces the policies. The defaults stay those that the resolver was created with.
+    /// Replaces the policies. The resolver keeps the defaults that it was created with.
     pub fn set_policies(&self, policies: Policies) {
         let mut current = self.current.write();
         current.policies = Arc::new(policies);
         current.resolved.clear();
     }
 
-    /// Sets the labels of a namespace; `None` when it is gone. Returns whether an earlier answer may change by that.
+    /// Sets the labels of a namespace; `None` if it was deleted. Returns whether a policy in use may have changed.
     pub fn set_namespace(&self, name: &str, labels: Option<Labels>) -> bool {
         let mut current = self.current.write();
         if current.namespaces.get(name) == labels.as_ref() {
@@ -224,7 +222,7 @@ impl PolicyResolver {
         is_news
     }
 
-    /// The labels of a namespace that is known.
+    /// The labels of a namespace; `None` if they are unknown.
     pub fn known_labels(&self, namespace: &str) -> Option<Labels> {
         self.current.read().namespaces.get(namespace).cloned()
     }
@@ -242,31 +240,31 @@ fn extend<T: Clone + PartialEq>(list: &mut Vec<T>, more: &[T]) {
     }
 }
 
-/// Two policies that say different things about the same release.
+/// Two policies that contradict each other for the same release.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyConflict {
-    /// What they disagree about: `spec.edits`.
+    /// The field that they set differently, such as `spec.edits`.
     pub field: &'static str,
-    /// The policy that counts, and what it says.
+    /// The policy that takes precedence, and its value.
     pub policy: String,
     pub says: String,
-    /// The policy that does not.
+    /// The policy that is overridden, and its value.
     pub over: String,
     pub otherwise: String,
     pub why: Why,
 }
 
-/// Why one of two policies counts.
+/// Why one of two policies takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// It has the higher priority; both are named, its own first.
+    /// It has the higher priority: its own, then the other policy's.
     Priority(i32, i32),
     /// Both have this priority, and its name comes first.
     Name(i32),
     Ignored,
 }
 
-/// A single value of a policy, and how it is written.
+/// The path of a single value in a policy, and a function that formats the value.
 type WrittenValue = (&'static str, fn(&DriftPolicySpec) -> Option<String>);
 
 pub(crate) const VALUES: [WrittenValue; 5] = [
@@ -280,7 +278,7 @@ pub(crate) const VALUES: [WrittenValue; 5] = [
 impl fmt::Display for PolicyConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, policy, over, why, .. } = self;
-        write!(f, "{field} of policy {policy} counts, not that of policy {over}: {why}")
+        write!(f, "{field} of policy {policy} takes precedence over that of policy {over}: {why}")
     }
 }
 
@@ -290,14 +288,15 @@ impl fmt::Display for Why {
             Self::Priority(own, other) => write!(f, "priority {own} against {other}"),
             Self::Name(priority) => write!(f, "both have priority {priority}, and its name comes first"),
             Self::Ignored => f.write_str(
-                "an ignored field is never compared, whatever the priorities; this is so for objects that both rules select",
+                "an ignored field is never compared, whatever the priorities; this applies to objects that \
+                 both rules select",
             ),
         }
     }
 }
 
 impl Policy {
-    /// Those of its policies with equal priority and different values, of which the first is in force.
+    /// The conflicts that the value in force wins only by its policy's name, since the priorities are equal.
     pub fn ties(&self) -> Vec<PolicyConflict> {
         let mut found = Vec::new();
         for value in &VALUES {
@@ -309,7 +308,7 @@ impl Policy {
         found
     }
 
-    /// The conflicts of each two of its policies.
+    /// The conflicts between each two of its policies.
     pub fn conflicts(&self) -> Vec<PolicyConflict> {
         let mut found = Vec::new();
         for (place, first) in self.matched.iter().enumerate() {
@@ -323,7 +322,7 @@ impl Policy {
     }
 }
 
-/// The disagreement about a single value, of which that of `first` counts.
+/// The conflict about a single value, in which `first` takes precedence.
 fn value_conflict(
     &(field, says): &WrittenValue,
     first: &Compiled,
@@ -344,7 +343,7 @@ fn value_conflict(
     })
 }
 
-/// What `sealing` seals and `ignoring` ignores, one conflict for each sealed path.
+/// One conflict for each path that `sealing` seals and `ignoring` ignores.
 fn seal_conflicts<'p>(
     ignoring: &'p Compiled,
     sealing: &'p Compiled,
@@ -363,13 +362,13 @@ fn seal_conflicts<'p>(
     })
 }
 
-/// The first path that is ignored at, above or below a path, of objects that the target may select.
+/// The first ignored path at, above or below `path`, for objects that the target may select.
 fn ignored<'p>(rules: &'p [(RuleTarget, Mask)], target: &RuleTarget, path: &Pattern) -> Option<&'p Pattern> {
     let rules = rules.iter().filter(|(other, _)| other.may_meet(target));
     rules.flat_map(|(_, mask)| &mask.0).find(|other| meet(other, path))
 }
 
-/// Whether one pattern may match a path at, above or below what the other one matches.
+/// Whether one pattern may match a path at, above or below a path that the other one matches.
 fn meet(one: &Pattern, other: &Pattern) -> bool {
     one.0.iter().zip(&*other.0).all(|steps| match steps {
         (PatternStep::Any, _) | (_, PatternStep::Any) => true,

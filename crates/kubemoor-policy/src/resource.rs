@@ -1,6 +1,5 @@
-//! The resource types `DriftPolicy` and `DriftAllowance` (`kubemoor.dev/v1alpha1`), as people write
-//! them. Their schemas are what `kubemoor manifests crds` prints; `compile` and `allowance` check
-//! the rest.
+//! The resource types `DriftPolicy` and `DriftAllowance` (`kubemoor.dev/v1alpha1`). `kubemoor manifests crds` prints
+//! their schemas; `compile` and `allowance` check the rest.
 #![allow(clippy::duplicated_attributes, reason = "each printed column has a type and a path of its own")]
 
 use std::collections::BTreeMap;
@@ -18,7 +17,7 @@ pub const MAX_RULES: usize = 100;
 /// The most paths of one rule.
 pub const MAX_PATHS: usize = 64;
 
-/// The most paths of all rules of one policy. They are compared with each other, and kept for each object.
+/// The most paths of all rules of one policy. They are compared with each other, and stored for each object.
 pub const MAX_ALL_PATHS: usize = 1000;
 
 /// The most different regular expressions of one policy: each takes a quarter of a MiB, and milliseconds to compile.
@@ -30,16 +29,16 @@ pub const MAX_REGEX: usize = 256;
 pub const MAX_SELECTOR: usize = 4096;
 pub const MAX_CRON: usize = 256;
 
-/// What a path of a rule looks like, as far as a schema can say.
+/// A regular expression for the paths of rules, as far as a schema can check them.
 const PATH: &str = r"^(\*|(/[^/]+)+)$";
 
-/// The same where the deletion may be named as well.
+/// The same for paths that include `delete`.
 const GRANTED_PATH: &str = r"^(\*|delete|(/[^/]+)+)$";
 
-/// What the name of a namespace looks like.
+/// A regular expression for the names of namespaces.
 const NAMESPACE: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
-/// What a glob of a release or a namespace looks like.
+/// A regular expression for the globs of releases and namespaces.
 const GLOB: &str = r"^[-a-z0-9.*?]+$";
 
 /// Rules for changes to, and drift of, the releases that the policy matches.
@@ -77,8 +76,8 @@ pub struct DriftPolicySpec {
     /// The releases that this policy applies to; all releases if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub releases: Option<ReleaseSelector>,
-    /// The clusters in which this policy is in force, by the labels that the guard
-    /// gets with --cluster-label.
+    /// The clusters in which this policy is in force, by the labels that are set with
+    /// --cluster-label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<LabelSelector>,
     /// How to answer a change that causes drift.
@@ -87,7 +86,7 @@ pub struct DriftPolicySpec {
     /// How to treat drift in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftMode>,
-    /// Objects that repairs may write in addition.
+    /// Additional objects that repairs may write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<RepairSpec>,
     /// The autoscalers that may change the number of replicas.
@@ -109,8 +108,7 @@ pub struct DriftPolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub exempt: Vec<SubjectSpec>,
-    /// Users who may write the records of the release; everyone with the right in
-    /// RBAC if empty.
+    /// Users who may write the records of the release; if empty, everyone whom RBAC permits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub operators: Vec<SubjectSpec>,
@@ -143,7 +141,7 @@ pub struct ReleaseSelector {
     pub namespace_selector: Option<LabelSelector>,
 }
 
-/// A label selector, as everywhere in Kubernetes.
+/// A Kubernetes label selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
@@ -180,7 +178,7 @@ pub enum SelectorOperator {
     DoesNotExist,
 }
 
-/// Objects that repairs may write in addition.
+/// Additional objects that repairs may write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RepairSpec {
@@ -255,14 +253,14 @@ pub struct TargetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = MAX_SELECTOR))]
     pub label_selector: Option<String>,
-    /// A selector over the annotations of the manifest, written in the same way.
+    /// A selector over the annotations of the manifest, in the same syntax.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = MAX_SELECTOR))]
     pub annotation_selector: Option<String>,
 }
 
 impl TargetSpec {
-    /// Its regular expressions by the names of their fields; empty where it has none.
+    /// Its regular expressions by field name; empty if a field is not set.
     pub(crate) fn regexes(&self) -> [(&'static str, &str); 5] {
         [
             ("group", &self.group),
@@ -274,7 +272,7 @@ impl TargetSpec {
         .map(|(field, text)| (field, text.as_deref().unwrap_or_default()))
     }
 
-    /// Its selectors in the same way.
+    /// Its selectors by field name, in the same way.
     pub(crate) fn selectors(&self) -> [(&'static str, &str); 2] {
         [("labelSelector", &self.label_selector), ("annotationSelector", &self.annotation_selector)]
             .map(|(field, text)| (field, text.as_deref().unwrap_or_default()))
@@ -301,13 +299,13 @@ pub struct AllowRule {
     /// When the exception applies; always if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
-    /// Users who may make the changes; everyone with the right in RBAC if empty.
+    /// Users who may make the changes; if empty, everyone whom RBAC permits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_RULES))]
     pub subjects: Vec<SubjectSpec>,
 }
 
-/// Recurring windows of time.
+/// Recurring time windows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScheduleSpec {
@@ -342,7 +340,7 @@ pub struct SubjectSpec {
     pub namespace: Option<String>,
 }
 
-/// The kinds of a subject.
+/// The kind of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "the words of the Kubernetes API")]
 pub enum SubjectKind {
@@ -351,19 +349,19 @@ pub enum SubjectKind {
     ServiceAccount,
 }
 
-/// Records in one namespace that speak for releases in others.
+/// A namespace that may hold the records of releases in other namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StoragePair {
     /// The namespace that holds the records.
     #[schemars(length(min = 1, max = 63), regex(pattern = NAMESPACE))]
     pub records: String,
-    /// The namespaces of the releases, by their full names.
+    /// The namespaces of the releases, as full names.
     #[schemars(length(min = 1, max = MAX_RULES), inner(length(min = 1, max = 63), regex(pattern = NAMESPACE)))]
     pub releases: Vec<String>,
 }
 
-/// The status that the guard gives to a policy.
+/// The state of the policy, written by the guard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftPolicyStatus {
@@ -376,7 +374,7 @@ pub struct DriftPolicyStatus {
     pub conditions: Vec<StatusCondition>,
 }
 
-/// A condition, as everywhere in Kubernetes.
+/// A Kubernetes condition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusCondition {
@@ -386,7 +384,7 @@ pub struct StatusCondition {
     pub status: String,
     /// The reason, as one word.
     pub reason: String,
-    /// The reason, as a sentence for people.
+    /// The reason, as a sentence.
     pub message: String,
     /// When the status last changed.
     #[schemars(with = "String", extend("format" = "date-time"))]
@@ -403,7 +401,7 @@ pub struct StatusCondition {
     version = "v1alpha1",
     kind = "DriftAllowance",
     plural = "driftallowances",
-    doc = "Lets named fields of one object of a Helm release be changed until a time.",
+    doc = "Allows changes to named fields of one object of a Helm release until a given time.",
     namespaced,
     shortname = "da",
     category = "kubemoor",
@@ -440,7 +438,7 @@ pub struct DriftAllowanceSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AllowedObject {
     /// The API group; empty for the core group.
-    // No default in the schema: Kubernetes 1.20 takes an empty text for null.
+    // No default in the schema: Kubernetes 1.20 treats an empty string as null.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 253))]
     pub group: String,

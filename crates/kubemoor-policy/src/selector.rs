@@ -1,6 +1,6 @@
-//! What rules select: releases by globs of names, namespaces and clusters by labels, objects by Flux's targets, and
-//! users. The meaning is that of the API server and of Flux. Regular expressions match whole names, in time linear in
-//! the name. Objects are selected by their manifest only: the editor controls the labels of the live object.
+//! Selectors: releases by globs, namespaces and clusters by labels, objects by targets as in Flux, and users. They have
+//! the semantics of the API server and of Flux. Regular expressions match whole names, in time linear in the name.
+//! Objects are selected by their manifest only, because whoever edits the live object controls its labels.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,28 +26,28 @@ pub struct Selector(Vec<Requirement>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// A key that is not a qualified name.
-    #[error("{0:?} is no key of a label: write [prefix/]name of letters, digits, `-`, `_` and `.`")]
+    #[error("{0:?} is not a label key: use [prefix/]name with letters, digits, `-`, `_` and `.`")]
     Key(String),
     /// An operator without its value.
     #[error(
-        "{0:?} is no requirement: write key, !key, key=value, key!=value, key in (a,b) or key notin (a,b)"
+        "{0:?} is not a requirement: use key, !key, key=value, key!=value, key in (a,b) or key notin (a,b)"
     )]
     Requirement(String),
     /// `>` or `<` without a number.
-    #[error("{0:?} is no whole number, and > and < compare with one")]
+    #[error("{0:?} is not an integer, which > and < need")]
     Number(String),
     /// Values where none are allowed, or no values where some are required.
-    #[error("In and NotIn take at least one value, Exists and DoesNotExist take none")]
+    #[error("In and NotIn need at least one value, Exists and DoesNotExist allow none")]
     Values,
     #[error("more than {MAX_REQUIREMENTS} requirements")]
     TooMany,
 }
 
 impl Selector {
-    /// Reads an expression; the empty one matches everything.
+    /// Parses an expression; an empty one matches everything.
     ///
     /// # Errors
-    /// Says which requirement cannot be read.
+    /// The first invalid requirement, or too many of them.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -207,7 +207,7 @@ fn number(text: &str) -> Result<i64, SelectorError> {
     text.trim().parse().map_err(|_| SelectorError::Number(text.trim().to_owned()))
 }
 
-/// Names of which one must match.
+/// Globs, one of which must match; without globs, every name matches.
 #[derive(Clone, Debug, Default)]
 pub struct Globs(Vec<String>);
 
@@ -232,8 +232,9 @@ impl Globs {
         for (index, text) in texts.iter().enumerate() {
             let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.*?".contains(c);
             if text.is_empty() || text.len() > 253 || !text.chars().all(letter) {
-                let message =
-                    format!("{text:?} matches no name: write small letters, digits, `-`, `.`, and * or ?");
+                let message = format!(
+                    "{text:?} is not a name pattern: use lower-case letters, digits, `-`, `.`, and * or ?"
+                );
                 flaws.add(&format!("{at}[{index}]"), FlawReason::InvalidGlob, message);
             } else {
                 globs.push(text.clone());
@@ -243,11 +244,11 @@ impl Globs {
     }
 }
 
-/// Whether a glob matches a whole name, in which `?` takes no `*`. Only what follows the last `*` is ever tried again,
-/// so this takes no more steps than the product of both lengths.
+/// Whether a glob matches a whole name; `?` does not match `*`. Only the part after the last `*` is retried, so the
+/// number of steps is at most the product of both lengths.
 fn glob_matches(glob: &[u8], name: &[char]) -> bool {
     let (mut at, mut place) = (0, 0);
-    // Where the glob goes on after its last `*`, and where in the name that is tried.
+    // The position in the glob after its last `*`, and the position in the name from which it was tried.
     let mut retry: Option<(usize, usize)> = None;
     while let Some(letter) = name.get(place) {
         match glob.get(at) {
@@ -269,10 +270,10 @@ fn glob_matches(glob: &[u8], name: &[char]) -> bool {
     glob.iter().skip(at).all(|rest| *rest == b'*')
 }
 
-/// The objects that a rule applies to; by default all of a release.
+/// The objects that a rule applies to; by default all objects of a release.
 #[derive(Clone, Debug, Default)]
 pub struct RuleTarget {
-    /// Of its group, version, kind, namespace and name.
+    /// For group, version, kind, namespace and name.
     names: [Matcher; 5],
     labels: Selector,
     annotations: Selector,
@@ -291,7 +292,7 @@ impl RuleTarget {
             && self.annotations.matches(entry("annotations"))
     }
 
-    /// Whether an object may be selected by both. "No" is certain.
+    /// Whether both may select the same object; `false` is certain.
     pub(crate) fn may_meet(&self, other: &Self) -> bool {
         self.names.iter().zip(&other.names).all(|(own, other)| own.may_meet(other))
     }
@@ -324,7 +325,7 @@ impl RuleTarget {
     }
 }
 
-/// Labels and annotations are text; the API server would refuse unquoted values of other types.
+/// Labels and annotations are strings; the API server would reject unquoted values of other types.
 fn text(value: Value) -> Option<Cow<'static, str>> {
     match value {
         Value::String(text) => Some(Cow::Owned(text)),
@@ -357,7 +358,7 @@ impl Matcher {
         }
     }
 
-    /// Whether a text may match both. "No" is certain.
+    /// Whether both may match the same text; `false` is certain.
     fn may_meet(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Exactly(name), matcher) | (matcher, Self::Exactly(name)) => matcher.matches(name),
@@ -381,7 +382,7 @@ impl Regexes {
         if let Some(regex) = self.0.get(text) {
             return Ok(Matcher::Regex(regex.clone()));
         }
-        // The text alone first: `)(` must not become valid by the added parentheses.
+        // Compiles the text alone first: the added parentheses must not make `)(` valid.
         let build = |text: &str| {
             RegexBuilder::new(text)
                 .size_limit(REGEX_MEMORY)
@@ -397,12 +398,12 @@ impl Regexes {
     }
 }
 
-/// Whether a part of a target matches itself alone.
+/// Whether a regular expression matches only its own text.
 pub(crate) fn is_plain_text(text: &str) -> bool {
     !text.contains(['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$'])
 }
 
-/// The last line of the parser's message; the others draw the position.
+/// The last line of the parser's message; the others show the position.
 fn last_line(error: &regex::Error) -> String {
     let text = error.to_string();
     let line = text.lines().last().unwrap_or_default();
@@ -432,13 +433,13 @@ impl SubjectSpec {
     }
 }
 
-/// The valid subjects. An empty namespace counts as none.
+/// The valid subjects. An empty namespace is treated as absent.
 pub(crate) fn compile_subjects(specs: &[SubjectSpec], at: &str, flaws: &mut Flaws) -> Vec<SubjectSpec> {
     let mut subjects = Vec::with_capacity(specs.len());
     for (index, SubjectSpec { kind, name, namespace }) in specs.iter().enumerate() {
         let at = format!("{at}[{index}]");
         if name.is_empty() {
-            flaws.add(&at, FlawReason::InvalidSubject, "the subject has no name: write the whole name");
+            flaws.add(&at, FlawReason::InvalidSubject, "the subject has no name: use the full name");
             continue;
         }
         let namespace = namespace.clone().filter(|namespace| !namespace.is_empty());
@@ -449,12 +450,12 @@ pub(crate) fn compile_subjects(specs: &[SubjectSpec], at: &str, flaws: &mut Flaw
             (SubjectKind::ServiceAccount, false) => flaws.add(
                 &at,
                 FlawReason::InvalidSubject,
-                "a ServiceAccount is named by namespace and name: write its namespace",
+                "a ServiceAccount needs a namespace",
             ),
             (SubjectKind::User | SubjectKind::Group, true) => flaws.add(
                 &at,
                 FlawReason::InvalidSubject,
-                "users and groups have no namespace: leave it out, or name a ServiceAccount",
+                "users and groups have no namespace: leave it out, or use kind ServiceAccount",
             ),
         }
     }

@@ -1,6 +1,6 @@
-//! The guard's key, and what it signs: marks on data that it stores where others may write, on statements about one
-//! declaration of one object, and tickets with the objects that the user who orders a repair may write themself.
-//! Marks for one purpose count for no other; the key is in no output.
+//! The guard's key, and the marks (HMACs) that it makes: of data that the guard stores where others can write, of
+//! statements about one declaration of one object, and of tickets, which list the objects that the user who orders a
+//! repair may write themselves. A mark is valid for one purpose only. The key appears in no output.
 
 use std::sync::Arc;
 
@@ -21,35 +21,35 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 pub struct SigningKey(Arc<SecretBox<[u8; 32]>>);
 
 impl SigningKey {
-    /// The key of these bytes, which must be random.
+    /// The bytes must be random.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Arc::new(SecretBox::new(Box::new(bytes))))
     }
 
-    /// The key itself, for its storage.
+    /// The secret bytes, only for storing the key.
     pub fn as_bytes(&self) -> &[u8; 32] {
         self.0.expose_secret()
     }
 
-    /// Returns the mark on these parts for a purpose.
+    /// The mark (an HMAC) of these parts for a purpose.
     pub fn mark(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
         self.over(purpose, parts).map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
     }
 
-    /// Whether this is the right mark, checked in constant time.
+    /// Whether `mark` is the mark of these parts, checked in constant time.
     pub fn is_mark(&self, mark: &[u8], purpose: &str, parts: &[&[u8]]) -> bool {
         self.over(purpose, parts).is_some_and(|mac| mac.verify_slice(mark).is_ok())
     }
 
-    /// `value`, readable only with the key; a second call restores it. Only one value may be hidden for each purpose
-    /// and parts: with two, their difference would show.
+    /// Encrypts `value` with the key; a second call decrypts it. Hide only one value for each purpose and parts: two
+    /// would reveal their difference.
     pub fn hide(&self, purpose: &str, parts: &[&[u8]], value: [u8; 32]) -> [u8; 32] {
         let mut hidden = self.mark(purpose, parts);
         hidden.iter_mut().zip(value).for_each(|(byte, own)| *byte ^= own);
         hidden
     }
 
-    /// Includes the length of each part, so that no two lists of parts give the same text. HMAC accepts keys of any
+    /// Includes the length of each part, so that no two lists of parts give the same input. HMAC accepts keys of any
     /// length.
     fn over(&self, purpose: &str, parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.as_bytes()).ok()?;
@@ -68,7 +68,7 @@ pub struct Declaration<'a> {
     pub object: &'a ObjectId,
     /// The digest of the declared values.
     pub digest: &'a Digest,
-    /// The text of the seal under which the object has no additions; `None` where the statement does not cover this.
+    /// The text of the seal under which the object has no additions; `None` if the statement does not cover additions.
     pub seal: Option<&'a str>,
 }
 
@@ -81,7 +81,7 @@ impl Declaration<'_> {
         let texts = [&release.namespace, &release.name, group, kind, namespace, name];
         let mut parts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
         parts.extend([scope, digest.as_bytes()]);
-        // No other part begins like this.
+        // No other part starts with `sealed `.
         let seal = seal.map(|seal| format!("sealed {seal}"));
         parts.extend(seal.iter().map(|seal| seal.as_bytes()));
         parts.extend(said);
@@ -94,12 +94,12 @@ impl Declaration<'_> {
 /// The annotation of a GuardedRelease that holds the ticket of its last order.
 pub const CONFIRMED_BY: &str = "kubemoor.dev/confirmed-by";
 
-/// How long a ticket is valid: an order is carried out at once, or by the next leader.
+/// How long a ticket is valid: an order is carried out immediately, or by the next leader.
 pub const LIFETIME: SignedDuration = SignedDuration::from_mins(5);
 
 const PURPOSE: &str = "order";
 
-/// What a person may do to an object.
+/// What the user may do to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
@@ -117,13 +117,13 @@ pub struct TicketOrder<'a> {
     pub at: &'a str,
 }
 
-/// The objects that the user who ordered a repair may write themself.
+/// The objects that the user who ordered a repair may write themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
-    /// The user who ordered it, by the API server's name.
+    /// The user who ordered it, as authenticated by the API server.
     pub user: String,
-    /// When the API server was asked.
+    /// When the API server was asked for the user's permissions.
     pub issued: Timestamp,
     /// The revision that the objects were compared with.
     pub revision: u64,
@@ -151,29 +151,29 @@ struct Signed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
-    #[error("it is no ticket")]
+    #[error("it is not a ticket")]
     Unreadable,
     /// It was made for another order, or with another key.
-    #[error("the guard has not made it for this order")]
+    #[error("the guard did not issue it for this order")]
     Foreign,
     #[error("it is older than {LIFETIME:#}")]
     Expired,
 }
 
 impl Ticket {
-    /// The text of the ticket for an order.
+    /// The signed ticket for an order, as JSON.
     ///
     /// # Errors
-    /// When it cannot be written as JSON.
+    /// The ticket cannot be serialized.
     pub fn sign(self, key: &SigningKey, order: &TicketOrder<'_>) -> Result<String, serde_json::Error> {
         let mark = URL_SAFE_NO_PAD.encode(key.mark(PURPOSE, &parts(order, &serde_json::to_vec(&self)?)));
         serde_json::to_string(&Signed { ticket: self, mark })
     }
 
-    /// The ticket in this text, if it is valid for an order now.
+    /// The ticket in this text, if it is valid for the order at `now`.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why it is not valid.
     pub fn read(
         text: &str,
         key: &SigningKey,
@@ -186,7 +186,7 @@ impl Ticket {
         if !key.is_mark(&mark, PURPOSE, &parts(order, &content)) {
             return Err(TicketError::Foreign);
         }
-        // Clocks of replicas differ by less.
+        // The clocks of replicas differ by less.
         if now.duration_since(ticket.issued).abs() > LIFETIME {
             return Err(TicketError::Expired);
         }
@@ -208,7 +208,6 @@ impl OrderGrant {
     }
 }
 
-/// Bytes in hexadecimal digits.
 pub fn hex<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
     bytes.into_iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,5 +1,5 @@
-//! Names that do not exist while a similar one does: fields and kinds in policies. A field is unknown only if the
-//! schema lists all fields; a custom kind and its fields are never reported.
+//! Finds misspelled kinds and unknown fields in policies. A field is unknown only if the schema lists all fields; a
+//! custom kind and its fields are never reported.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,12 +17,12 @@ use kubemoor_declare::schema::{KindSchema, Shape};
 /// A field that no object of a kind has.
 struct UnknownField {
     message: String,
-    /// Whether it is clear what was intended.
+    /// Whether the correction is clear.
     is_slip: bool,
 }
 
 impl Mask {
-    /// The paths whose fields objects of the kind cannot have, each as a clause.
+    /// A message for each path that objects of the kind cannot have.
     pub fn unknown_fields(&self, schema: &KindSchema) -> Vec<String> {
         self.0.iter().filter_map(|path| path.unknown_field(schema)).map(|unknown| unknown.message).collect()
     }
@@ -56,7 +56,8 @@ impl Pattern {
                 (Shape::List { .. }, PatternStep::Only(Segment::Field(name)))
                     if !name.bytes().all(|byte| byte.is_ascii_digit()) =>
                 {
-                    let advice = "a list is above it, so name an element, such as [name=app], or * for each";
+                    let advice =
+                        "it is inside a list: select an element, such as [name=app], or use * for all";
                     return unknown(Some(advice.to_owned()));
                 }
                 (Shape::List { item, .. }, _) => *item,
@@ -68,7 +69,7 @@ impl Pattern {
 
 static CORE: LazyLock<Catalog> = LazyLock::new(Catalog::with_core);
 
-/// The kinds of Kubernetes with this name, of one group or of any.
+/// The schemas of the built-in kinds with this name, of one group or of any.
 pub(crate) fn schemas(group: Option<&str>, kind: &str) -> Vec<Arc<KindSchema>> {
     let is_meant = |facts: &&KindFacts| facts.kind == kind && group.is_none_or(|group| facts.group == group);
     let gvk = |facts: &KindFacts| Gvk {
@@ -80,7 +81,7 @@ pub(crate) fn schemas(group: Option<&str>, kind: &str) -> Vec<Arc<KindSchema>> {
 }
 
 /// The name that is most similar to `wanted`, if at most a third of the letters differ. Names whose lengths differ by
-/// more are not compared, so that a long text costs no more than a name.
+/// more are not compared, so that a long text costs no more than a short one.
 fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let wanted = wanted.to_lowercase();
     let letters = wanted.chars().count();
@@ -90,8 +91,8 @@ fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option
     scored.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
 }
 
-/// The Kubernetes kind that an unknown name probably means: with different capital letters, as a plural, or with one
-/// typing error in a long name. Custom kinds are not known here.
+/// The built-in kind that an unknown name probably means: the same with different capitalization, its plural, or a long
+/// name with one typo. Custom kinds are not known here.
 fn similar_kind(wanted: &str) -> Option<String> {
     let is = |it: &&str| it.eq_ignore_ascii_case(wanted);
     if CORE.kinds().any(|facts| facts.kind == wanted) {
@@ -108,15 +109,15 @@ fn similar_kind(wanted: &str) -> Option<String> {
     meant.or_else(slipped).map(|facts| facts.kind.clone())
 }
 
-/// The kinds of a policy's targets that do not exist while a similar one does: where they stand, and what is wrong.
-/// Regular expressions are not checked, except for their alternatives.
+/// The probably misspelled kinds in a policy's targets: the field and a message. Of regular expressions, only the
+/// alternatives are checked.
 pub(crate) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (rule, target, _) in rules(spec) {
         let Some(TargetSpec { kind: Some(kinds), .. }) = target else { continue };
         for kind in kinds.trim_start_matches('(').trim_end_matches(')').split('|') {
             if let Some(meant) = similar_kind(kind) {
-                let message = format!("{kind:?} is no kind of Kubernetes: did you mean {meant}?");
+                let message = format!("{kind:?} is not a Kubernetes kind: did you mean {meant}?");
                 found.push((format!("{rule}.target.kind"), message));
             }
         }
@@ -124,8 +125,8 @@ pub(crate) fn misspelled(spec: &DriftPolicySpec) -> Vec<(String, String)> {
     found
 }
 
-/// The paths of rules for one built-in kind that no object of the kind has: where they stand, and what is wrong. A
-/// custom kind may have the same name, so without a group only slips of known names are found.
+/// The paths of rules for one built-in kind that no object of the kind can have: the field and a message. A custom kind
+/// may have the same name, so without a group only paths with a clear correction are reported.
 pub(crate) fn unknown_fields(spec: &DriftPolicySpec) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (rule, target, paths) in rules(spec) {
@@ -145,7 +146,7 @@ pub(crate) fn unknown_fields(spec: &DriftPolicySpec) -> Vec<(String, String)> {
     found
 }
 
-/// Every rule with objects and paths: where it stands, and both.
+/// Every `ignore`, `allow` and `seal` rule: its field, its target and its paths.
 pub(crate) fn rules(
     spec: &DriftPolicySpec,
 ) -> impl Iterator<Item = (String, Option<&TargetSpec>, &[String])> {

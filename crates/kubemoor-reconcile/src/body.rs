@@ -1,5 +1,5 @@
-//! The request bodies that restore an object. No body changes a masked path, and a body for an existing object holds the
-//! version that it was made for.
+//! The request bodies that restore an object. No body changes a masked path, and a body for an existing object holds
+//! the `resourceVersion` that it was made for.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_verdict::{additions, sealed};
 
-/// What a merge patch restores: the declared values of the `changes`, and the places of what was `moved`.
+/// What a merge patch restores: the declared values of `changes`, and the places of `moved` elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Restoration<'a> {
     pub(crate) object: &'a ObjectId,
@@ -22,9 +22,9 @@ pub(crate) struct Restoration<'a> {
 }
 
 impl Restoration<'_> {
-    /// The merge patch that makes room for an apply: moved elements have their keys again, and declared fields stand in
-    /// the place of those that excluded them. An apply alone would leave these beside what it adds, and the API server
-    /// refuses the two together. `None` if nothing was moved.
+    /// The merge patch that prepares an apply: it restores the keys of moved elements, and replaces undeclared fields
+    /// that exclude declared ones. An apply alone would keep these beside the fields that it adds, and the API server
+    /// rejects both together. `None` if nothing was moved.
     pub(crate) fn making_room(
         &self,
         live: &Value,
@@ -38,8 +38,8 @@ impl Restoration<'_> {
         Restoration { changes: &changes, ..*self }.merged(live, canonical, masked)
     }
 
-    /// The merge patch that restores them in `live`, in the spelling of `canonical` where the API server was asked.
-    /// `None` if that changes nothing.
+    /// The merge patch that restores all of this in `live`, with the values of `canonical` if a dry run returned it.
+    /// `None` if nothing would change.
     pub(crate) fn merged(&self, live: &Value, canonical: Option<&Value>, masked: &Mask) -> Option<Value> {
         let Self { object, fields, changes, moved } = *self;
         let mut restored = live.clone();
@@ -57,11 +57,11 @@ impl Restoration<'_> {
     }
 }
 
-/// The document as it is applied to `live`: masked fields that it declares have their live values, and the write
-/// fails if the object has changed meanwhile. Other masked fields are not in it: Helm's manager would own them from then
-/// on, and whoever applies them would meet a conflict. Two kinds of them stay in it, because the API server would remove
-/// them: parts of values that server-side apply replaces as a whole, and fields that Helm's manager owns, which
-/// `abandons` asks of a body.
+/// The document as it is applied to `live`: masked fields that it declares have their live values, and the write fails
+/// if the object has changed since. Other masked fields are left out, because Helm's manager would own them and other
+/// appliers would get conflicts. Two kinds are included, because the API server would remove them otherwise: parts of
+/// values that server-side apply replaces as a whole, and fields that Helm's manager owns (`abandons` tells whether a
+/// body lacks such fields).
 pub(crate) fn applied(
     (document, fields): (&Value, &DeclaredFields),
     live: &Value,
@@ -84,7 +84,7 @@ pub(crate) fn applied(
     body
 }
 
-/// A Secret without the texts of masked keys: the API server writes a text over the live bytes.
+/// A Secret without the `stringData` of masked keys, which would overwrite the live `data`.
 fn without_masked_texts(document: &Value, masked: &Mask) -> Value {
     let mut document = document.clone();
     let is_masked = |name: &str| masked.covers(&Path::from_names(["data", name]));
@@ -104,7 +104,7 @@ pub(crate) fn unsealed(object: &ObjectId, changes: &[FieldChange], live: &Value)
     Some(patch)
 }
 
-/// The `changes` that the API server refused, found by the fields that it names.
+/// The paths of the `changes` that the API server rejected, by the fields that its causes name.
 pub(crate) fn immutable(changes: &[FieldChange], causes: &[Cause]) -> Vec<Path> {
     let refused = |change: &&FieldChange| causes.iter().any(|cause| refuses(cause, &change.path));
     changes.iter().filter(refused).map(|change| change.path.clone()).collect()
@@ -135,8 +135,7 @@ fn set_metadata(body: &mut Value, key: &str, value: Value) {
 }
 
 fn take_away(object: &ObjectId, changes: &[FieldChange], from: &Value) -> Value {
-    // A change within an addition stays: without it, the addition of a webhook may not even be
-    // valid.
+    // A change within an addition stays: without it, a webhook's addition might be invalid.
     let is_taken = |change: &&FieldChange| match change.agreement {
         FieldAgreement::Added => true,
         FieldAgreement::Within => false,

@@ -1,8 +1,8 @@
-//! Stops repairs while so many objects drift at once that a person is probably changing more than one object, or the
-//! guard is wrong. If one namespace alone has too many, only repairs of its releases stop, otherwise all.
+//! Stops repairs while too many objects drift at once: probably a user is changing many objects on purpose, or the
+//! guard is wrong. If only one namespace has too much drift, only repairs of its releases stop, otherwise all.
 //!
-//! Once on, it stays on until a person orders a repair while fewer objects drift, as long as this replica leads and the
-//! namespace has releases. A short peak, such as before the news of an uninstallation arrives, does not turn it on.
+//! Once on, the brake stays on until a user orders a repair while fewer objects drift, this replica loses leadership,
+//! or the namespace has no releases. A short peak, such as during an uninstall, does not turn it on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const MOST: usize = 10;
 /// The share of all declared objects, as a divisor: a tenth.
 const SHARE: usize = 10;
 
-/// How long there must be too much drift. Nothing is repaired meanwhile.
+/// How long there must be too much drift until repairs stop. Nothing is repaired in that time.
 const LASTING: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub struct Drifting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pull {
     Free,
-    /// There is too much drift, perhaps for a moment only: look again soon.
+    /// There is too much drift, perhaps only for a moment: check again soon.
     Slipping,
     /// Repairs stop now, in this namespace or (`None`) everywhere.
     Sets(Option<String>),
@@ -51,7 +51,7 @@ pub(crate) enum Pull {
 }
 
 impl Brake {
-    /// The state of the brake; called before each repair of a release in `namespace`.
+    /// Updates and returns the state of the brake; called before each repair of a release in `namespace`.
     pub(crate) fn pull(&mut self, namespace: &str, drifting: &Drifting, now: Timestamp) -> Pull {
         if self.is_on(namespace) {
             return Pull::On;
@@ -66,7 +66,7 @@ impl Brake {
         if alone.is_some_and(|(other, _)| other != namespace) {
             return Pull::Free;
         }
-        // While too much drifts, the brake is pulled every second.
+        // While there is too much drift, this is called every second.
         let before = self.slipping.filter(|before| elapsed(before.last, now) < LASTING);
         let since = before.map_or(now, |before| before.since);
         if elapsed(since, now) < LASTING {
@@ -79,8 +79,8 @@ impl Brake {
         Pull::Sets(place)
     }
 
-    /// A person asks for repairs in `namespace`, and besides what they ask for this is `drifting`. Gives where the
-    /// brake goes off by that: there, and (`None`) everywhere.
+    /// Releases the brake for a user's repair order in `namespace` unless there is too much drift outside of the
+    /// ordered release (`drifting`). Returns where it was released: in the namespace, and (`None`) everywhere.
     pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> Vec<Option<String>> {
         let own = Some(namespace.to_owned());
         let mut eased = Vec::new();
@@ -96,8 +96,8 @@ impl Brake {
         eased
     }
 
-    /// This replica leads no more: another one stops its own repairs, and this one stops them anew if there is still
-    /// reason to when it leads again. Returns the namespaces where they were stopped; `None` for everywhere.
+    /// Releases the brake everywhere, because this replica lost leadership: each leader decides anew. Returns the
+    /// namespaces where repairs were stopped; `None` for everywhere.
     pub(crate) fn release_all(&mut self) -> Vec<Option<String>> {
         std::mem::take(self).stopped.into_iter().collect()
     }
@@ -115,7 +115,7 @@ impl Brake {
     }
 
     /// The drift outside of stopped namespaces, and the namespace that has most of it. The drift of a stopped namespace
-    /// is no evidence about the others.
+    /// says nothing about the others.
     fn unbraked<'d>(&self, drifting: &'d Drifting) -> (usize, Option<(&'d str, usize)>) {
         let counts = || drifting.by_namespace.iter().filter(|(name, _)| !self.is_on_in(name));
         let largest = counts().max_by_key(|(_, count)| **count);
@@ -168,7 +168,7 @@ impl DriftTally {
         self.oldest.first().map(|(at, _)| *at)
     }
 
-    /// The drift of all releases, of so many declared objects, without that of `besides`.
+    /// The drift of all releases except `besides`, and the number of all declared objects.
     pub(crate) fn drifting(&self, declared: usize, besides: Option<&ReleaseId>) -> Drifting {
         let mut by_namespace = BTreeMap::new();
         for (release, share) in self.shares.iter().filter(|(release, _)| Some(*release) != besides) {

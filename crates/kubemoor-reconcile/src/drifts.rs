@@ -1,9 +1,9 @@
-//! The knowledge about declared objects: which ones were seen alive, and as they are declared, which ones have to be
-//! read, and how they differ.
+//! The state of declared objects: which ones were seen alive, which ones with their declared values, which ones have to
+//! be read, and how they differ.
 //!
 //! Holds identities, manager names, seals and redacted findings, never an object. An object that was seen alive is
-//! remembered until its release drops it. An agreement comes only from the live object itself, or from an earlier guard
-//! that saw it.
+//! remembered until its release drops it. An agreement (the object was seen with its declared values) comes only from
+//! the live object, or from an earlier process that saw it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU64;
@@ -43,11 +43,11 @@ pub(crate) struct Drifts {
 struct ReleaseDrifts {
     suspects: HashMap<Arc<ObjectId>, Suspect>,
     drifting: HashMap<Arc<ObjectId>, Box<ObjectDrift>>,
-    /// The first seen manifest of its revision: a user who rewrites the manifest of a record gains no repairs.
+    /// The first seen manifest of its revision: nothing is repaired towards a manifest that was rewritten later.
     first: Option<First>,
     /// The release as its objects were last compared with it.
     held: Option<Arc<Release>>,
-    /// Whether there was a Helm operation since then, by which objects may have been judged.
+    /// Whether a Helm operation ran since then: objects may have been compared with its manifest.
     operated: bool,
     /// The field manager with which Helm writes its objects, as it was last seen.
     manager: Option<SmolStr>,
@@ -76,7 +76,7 @@ pub struct ObjectDrift {
     pub findings: Vec<FieldFinding>,
     /// The field manager that wrote the changes, as far as the object records it.
     pub by: Option<String>,
-    /// Only the arbiter can tell whether this is drift, and it has not been asked yet.
+    /// Only a dry run can tell whether this is drift, and none has done so yet.
     pub doubt: bool,
     pub allowed: bool,
     /// Whether it was reported, and whether it was counted.
@@ -92,7 +92,7 @@ pub struct ObjectDrift {
     pub unconfirmed: bool,
     /// The number of attempts in which nothing could be done.
     pub tries: u32,
-    /// The person who ordered the repair and so confirmed the written values.
+    /// The user who ordered the repair and so confirmed the written values.
     pub confirmed_by: Option<String>,
 }
 
@@ -121,10 +121,10 @@ impl ObjectDrift {
     pub(crate) fn held(&self) -> Option<String> {
         let finalizers = self.findings.iter().find(|it| claims::is_of_finalizers(&self.object, &it.path))?;
         let names = finalizers.new.as_ref().map(ToString::to_string).unwrap_or_default();
-        Some(format!("it is being deleted, and held by the finalizers {names}"))
+        Some(format!("it is being deleted, but blocked by the finalizers {names}"))
     }
 
-    /// Counts an attempt that could do nothing about it, and returns the wait before the next: `first`, then longer
+    /// Counts an attempt in which nothing could be done, and returns the wait before the next: `first`, then longer
     /// each time.
     pub(crate) fn lengthen_wait(&mut self, name: &str, first: Duration) -> Duration {
         let wait = growing(first, self.tries, LONGEST_WAIT, name);
@@ -132,7 +132,7 @@ impl ObjectDrift {
         wait
     }
 
-    /// Whether it is drift beyond doubt: not allowed, and not an object that is being deleted.
+    /// Whether it is certainly drift: not allowed, and not an object that is being deleted.
     pub(crate) fn is_certain(&self) -> bool {
         !self.doubt && !self.allowed && self.kind != DriftKind::Terminating
     }
@@ -143,13 +143,13 @@ pub(crate) struct LastSeen {
     pub(crate) release: ReleaseId,
     pub(crate) vouched: bool,
     pub(crate) alive: bool,
-    /// The last `metadata.resourceVersion` of a watch, or of an answer after it.
+    /// The last `metadata.resourceVersion` of a watch event, or of a later response.
     pub(crate) version: ResourceVersion,
     pub(crate) managers: Arc<Vec<HelmManager>>,
     /// The digest of the manifest that it last matched.
     pub(crate) judged: Option<[u8; 32]>,
     pub(crate) allowed: bool,
-    /// Its last agreement. Only such values are ever written to it.
+    /// Its last agreement. Only such values are written to it, unless a user orders more.
     pub(crate) agreed: Option<LastAgreement>,
     /// The text of the seal that its policy puts on it; `None` for most objects.
     pub(crate) seal: Option<Arc<String>>,
@@ -202,8 +202,7 @@ pub struct First {
 }
 
 impl First {
-    /// Whether a release has another record of the revision by now, with another manifest: it was installed again
-    /// since.
+    /// Whether a release now has another record of the revision with another manifest: it was installed again.
     pub(crate) fn is_outlived_by(&self, release: &Release) -> bool {
         release.invalid.is_none()
             && release.latest.revision == self.revision
@@ -215,20 +214,20 @@ impl First {
 /// Objects that are due within this time are read together.
 const TOGETHER: SignedDuration = SignedDuration::from_secs(1);
 
-/// An object that has to be looked at.
+/// An object that has to be read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Suspect {
     pub(crate) since: Timestamp,
     /// A watch reported that it is gone.
     pub(crate) is_deleted: bool,
-    /// Its release has changed its declaration since it was last read, or has another status.
+    /// Its declaration or the status of its release has changed since it was last read.
     redeclared: bool,
     /// The number of the newest reason to read it, counted over all objects.
     reason: u64,
     pub(crate) unread: bool,
     pub(crate) tries: u32,
     pub(crate) barred: bool,
-    /// The time of the next try unless there is news of it earlier; `None` for at once.
+    /// The time of the next try, unless an event comes earlier; `None` for at once.
     pub(crate) due: Option<Timestamp>,
 }
 
@@ -245,7 +244,7 @@ fn same_leaves(then: &DeclaredObject, now: &DeclaredObject) -> HashSet<String> {
     now.filter(|(path, value)| then.get(path) == Some(value)).map(|(path, _)| path).collect()
 }
 
-/// The longest name of a field manager that the API server takes.
+/// The longest name of a field manager that the API server accepts.
 const LONGEST: usize = 128;
 
 impl Drifts {
@@ -297,8 +296,8 @@ impl Drifts {
         self.lives.insert(object, life);
     }
 
-    /// Records the news of a watch that an object was deleted or lost Helm's label; the object has this version since.
-    /// Returns the release that has to read it.
+    /// Records a watch event by which an object was deleted or lost Helm's label, with its new version. Returns the
+    /// release that has to read it.
     pub(crate) fn mark_gone(
         &mut self,
         object: &ObjectId,
@@ -345,14 +344,14 @@ impl Drifts {
         self.clear(&release.id, object)
     }
 
-    /// Ends the suspicion and the drift of an object. Returns whether it drifted.
+    /// Removes an object from the suspects and the drifts. Returns whether it drifted.
     pub(crate) fn clear(&mut self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.clear_suspicion(release, object);
         self.clear_drift(release, object)
     }
 
-    /// Records that the result for an object is not final: it is judged again in the next state of its release in which
-    /// no operation is running.
+    /// Records that the result for an object is not final: it is compared again in the next state of its release in
+    /// which no operation is running.
     pub(crate) fn mark_unsettled(&mut self, object: &ObjectId) {
         if let Some(life) = self.lives.get_mut(object) {
             life.judged = None;
@@ -385,7 +384,7 @@ impl Drifts {
                 // It still drifts, in another way.
                 let since = known.since.min(drift.since);
                 let counted = known.counted && known.kind == drift.kind;
-                // Who owns a field with its declared value does not change it back.
+                // A manager that owns a field with its declared value does not change it back.
                 let contested = known.contested && drift.kind != DriftKind::Ownership;
                 **known = ObjectDrift { since, counted, contested, ..drift };
                 true
@@ -398,8 +397,8 @@ impl Drifts {
     }
 
     /// Records the state of a release, and the one `before`. Objects that it no longer declares are forgotten. Objects
-    /// whose declaration changed since they last matched become suspects, unless `is_watched` says that a listing to
-    /// come will show them.
+    /// whose declaration changed since they last matched become suspects if they are alive or their watch has been
+    /// listed (`is_watched`); a list to come will show the others.
     pub(crate) fn notice(
         &mut self,
         id: &ReleaseId,
@@ -408,7 +407,7 @@ impl Drifts {
         now: Timestamp,
     ) {
         self.touch(id);
-        // The record of an uninstalled release may be kept, and declares nothing.
+        // Helm may keep the record of an uninstalled release; it declares nothing.
         let standing = release.filter(|release| release.state.status != ReleaseStatus::Uninstalled);
         let Some(release) = standing else { return self.forget_release(id, before) };
         // An invalid record has no manifest.
@@ -452,20 +451,19 @@ impl Drifts {
         self.by_release.get(release).is_some_and(|it| it.drifting.contains_key(object))
     }
 
-    /// One of these. A caller that changes what it counts by notes that by [`Drifts::touch`].
+    /// The drift of an object. A caller that changes whether it is certain has to call [`Drifts::touch`].
     pub(crate) fn get_mut(&mut self, release: &ReleaseId, object: &ObjectId) -> Option<&mut ObjectDrift> {
         self.by_release.get_mut(release)?.drifting.get_mut(object).map(Box::as_mut)
     }
 
-    /// Whether newer information about an object is known than an answer of `version` has: then the answer has no
-    /// effect.
+    /// Whether the known state of an object is newer than a response with `version`, which then has no effect.
     pub(crate) fn is_overtaken(&self, object: &ObjectId, version: ResourceVersion) -> bool {
         self.life(object).is_some_and(|life| life.is_after(version))
     }
 
-    /// Records that the guard's own write restored an object, which has this version since. What a watch has told of
-    /// this version or of a later one counts for more: others may own fields of it, or have changed it meanwhile. Returns
-    /// whether it drifts by that.
+    /// Records that the guard's own write restored an object, with its new version. Watch events of this version or a
+    /// later one take precedence: other managers may own fields of the object, or have changed it since. Returns
+    /// whether it still drifts.
     pub(crate) fn record_restored(
         &mut self,
         release: &ReleaseId,
@@ -505,7 +503,7 @@ impl Drifts {
         }
     }
 
-    /// The object's name, in memory that all holders of the name share.
+    /// The id of an object, as the one shared copy of it.
     fn name(&self, release: &ReleaseId, object: &ObjectId) -> Arc<ObjectId> {
         let declared = || self.by_release.get(release)?.held.as_ref()?.objects.get_key_value(object);
         let known = self.lives.get_key_value(object).map(|(name, _)| name);
@@ -541,15 +539,14 @@ impl Drifts {
         }
         let is_status =
             !operated && before.as_ref().is_some_and(|before| before.state.status == release.state.status);
-        // A listing does not show an object again that it has already shown.
+        // A completed list does not show an object again.
         suspects.retain(|(object, _)| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
         for (object, is_same) in suspects {
             self.suspect(&release.id, object, now).redeclared |= !(is_same && is_status);
         }
     }
 
-    /// Marks an object to be read at once. Its first reason tells since when; a suspicion that was cleared and comes
-    /// again has another reason than before.
+    /// Marks an object to be read at once. `since` is kept from the first reason, and each call is a new reason.
     pub(crate) fn suspect(
         &mut self,
         release: &ReleaseId,
@@ -570,14 +567,13 @@ impl Drifts {
         redeclared.any(|(object, _)| self.is_known(release, object))
     }
 
-    /// Ends the waits of a release's objects that could not be read and that `is_meant` selects: they are tried at
-    /// once.
+    /// Makes the suspects of a release that `is_meant` selects due at once.
     pub(crate) fn hurry(&mut self, release: &ReleaseId, is_meant: impl Fn(&ObjectId) -> bool) {
         let suspects = self.by_release.get_mut(release).into_iter().flat_map(|it| &mut it.suspects);
         suspects.filter(|(object, _)| is_meant(object)).for_each(|(_, suspect)| suspect.due = None);
     }
 
-    /// Ends the waits of all objects that could not be read, except those that only a watch can report.
+    /// Makes all waiting suspects due at once, except those that only a watch can report.
     pub(crate) fn end_waits(&mut self) {
         let suspects = self.by_release.values_mut().flat_map(|it| it.suspects.values_mut());
         let timed = suspects.filter(|suspect| suspect.due.is_some_and(|due| due < Timestamp::MAX));
@@ -600,8 +596,8 @@ impl Drifts {
         self.by_release.get(release)?.suspects.get(object).copied()
     }
 
-    /// Gives suspects that `is_meant` selects a newer reason to be read: what reads under way say of them may be older
-    /// than a listing without them.
+    /// Gives suspects that `is_meant` selects a newer reason to be read: running reads of them may be older than a list
+    /// without them.
     pub(crate) fn doubt_reads(&mut self, is_meant: impl Fn(&ObjectId) -> bool) {
         let suspects = self.by_release.values_mut().flat_map(|it| &mut it.suspects);
         for (_, suspect) in suspects.filter(|(object, _)| is_meant(object)) {
@@ -610,8 +606,8 @@ impl Drifts {
         }
     }
 
-    /// Whether there is a newer reason to read an object than at the beginning of a read. An answer that was under way
-    /// meanwhile may be older than that reason.
+    /// Whether there is a newer reason to read an object than when a read began: its response may be older than that
+    /// reason.
     pub(crate) fn has_new_reason(&self, release: &ReleaseId, object: &ObjectId, begun: &Suspect) -> bool {
         self.suspicion(release, object).is_some_and(|now| now.reason != begun.reason)
     }
@@ -621,14 +617,14 @@ impl Drifts {
         self.suspects_of(release).any(|(_, suspect)| !suspect.unread)
     }
 
-    /// Whether an object has to be looked at and could not be read.
+    /// Whether an object has to be read and could not be.
     pub(crate) fn is_unread(&self, release: &ReleaseId, object: &ObjectId) -> bool {
         self.suspicion(release, object).is_some_and(|suspect| suspect.unread)
     }
 
-    /// Records that a read of an object was useless; it is tried again at `due`, or when there is news of it. One that
-    /// counts as `unread` could not be read, and a drift from an earlier declaration is forgotten. `barred`: the guard
-    /// lacks the right to read it.
+    /// Records that a read of an object had no usable result; it is tried again at `due` or after an earlier event.
+    /// `unread`: the object could not be read, and a drift from an earlier declaration is forgotten. `barred`: the
+    /// guard lacks the permission to read it.
     pub(crate) fn put_off(
         &mut self,
         release: &ReleaseId,
@@ -676,8 +672,8 @@ impl Drifts {
         seen
     }
 
-    /// The number of a release's objects that were seen alive as the record in force declares them, and those that were
-    /// not, or not completely; sorted.
+    /// The number of a release's objects that were seen with their declared values, and the objects that were not, or
+    /// not completely; sorted.
     pub(crate) fn confirmed(&self, release: &Release) -> (usize, Vec<ObjectId>) {
         let is_confirmed = |object: &ObjectId| {
             let agreement = release.declared(object).and_then(|it| self.agreement(&release.id, object, it));
@@ -740,7 +736,7 @@ impl Drifts {
         life.agreed.as_ref().is_some_and(|agreement| agreement.is_with(&self.key, &declaration))
     }
 
-    /// Whether the object may hold additions below sealed paths that the guard did not see arrive.
+    /// Whether the object may hold additions below sealed paths: the guard has never seen it without them.
     pub(crate) fn may_hold_additions(&self, release: &Release, object: &ObjectId) -> bool {
         self.life(object).is_some_and(|life| life.seal.is_some())
             && release
@@ -781,12 +777,12 @@ impl Drifts {
         is_new
     }
 
-    /// Takes over the knowledge of an earlier process about a release: the first seen manifest of a revision, and the
-    /// objects that were seen alive, of those that it declares now, as far as its record can be read. An agreement with
-    /// the declaration in force is still valid.
+    /// Takes over an earlier process's knowledge of a release: the first seen manifest of a revision, and the objects
+    /// that were seen alive, without those that a readable record no longer declares. An agreement with the current
+    /// declaration is still valid.
     pub(crate) fn remember(&mut self, release: &Release, first: First, seen: Vec<SeenAlive>) {
         let id = &release.id;
-        // What an earlier process saw first of a revision was before this process saw one.
+        // The earlier process saw its first manifest of the revision before this process did.
         let known = &mut self.release_mut(id).first;
         if known.as_ref().is_none_or(|known| known.revision == first.revision) {
             let uid = known.as_ref().map_or_else(|| first.uid.clone(), |known| known.uid.clone());
@@ -803,7 +799,7 @@ impl Drifts {
                     |it: &&LastAgreement| declared.is_some_and(|now| self.is_with(it, id, &object, now));
                 it.as_ref().filter(with).map(|it| it.open().is_empty())
             };
-            // None: something else; false: with what is declared now, but for some of it.
+            // None: with another declaration; false: with the current one, except for open paths.
             let earlier = wants(&agreement);
             let known = self.lives.get(&object).and_then(|life| wants(&life.agreed));
             let object = self.name(id, &object);
@@ -847,9 +843,9 @@ impl Drifts {
         known.chain(held).find(|declared| self.is_with(agreement, &release.id, object, declared))
     }
 
-    /// The field manager with which Helm writes a release's objects: the one that most of them show, by this method if
-    /// there is one, else the one that was noted last. A user may have written Helm's annotations by hand, so kubectl
-    /// counts only where there is no other.
+    /// The field manager with which Helm writes a release's objects: the one that most of them show, preferably with
+    /// this method, else the last recorded one. A user may have written Helm's annotations by hand, so kubectl counts
+    /// only if there is no other.
     pub(crate) fn manager(&self, release: &Release, method: ApplyMethod) -> Option<SmolStr> {
         let applies = method == ApplyMethod::ServerSide;
         let mut votes: BTreeMap<(bool, &str), usize> = BTreeMap::new();
@@ -868,14 +864,14 @@ impl Drifts {
         shown.into_iter().chain(noted).min_by_key(|name| by_hand(name))
     }
 
-    /// Notes the field manager of a release, for the time when none of its objects shows it.
+    /// Records the field manager of a release, for times when none of its objects shows it.
     pub(crate) fn note_manager(&mut self, release: &Release) {
         if let Some(name) = self.manager(release, release.state.apply_method) {
             self.release_mut(&release.id).manager = Some(name);
         }
     }
 
-    /// Takes over the field manager that an earlier process noted, unless this one has seen it.
+    /// Takes over the field manager that an earlier process recorded, unless this one has seen it.
     pub(crate) fn remember_manager(&mut self, release: &ReleaseId, name: SmolStr) {
         if !name.is_empty() && name.len() <= LONGEST {
             self.release_mut(release).manager.get_or_insert(name);
@@ -907,7 +903,7 @@ impl Drifts {
         std::mem::take(&mut self.touched)
     }
 
-    /// The same after a change of a life; a release without drifts and suspects needs no new count.
+    /// As [`Self::touch`], after a change of a [`LastSeen`]. A release without drifts and suspects needs no new count.
     fn touch_counted(&mut self, release: &ReleaseId) {
         if self.by_release.get(release).is_some_and(|it| !it.is_quiet()) {
             self.touch(release);
@@ -921,19 +917,19 @@ impl Drifts {
         }
     }
 
-    /// Forgets a release that is gone, and which declared this `before`.
+    /// Forgets a deleted release, which declared this `before`.
     pub(crate) fn forget_release(&mut self, id: &ReleaseId, before: Option<&Release>) {
         self.drop_all_but(id, before, |_| false);
         self.by_release.remove(id);
     }
 
-    /// Forgets all objects of a release that it declared `before` or of which there is something to do, except those
-    /// that `stays` selects.
+    /// Forgets the objects of a release that it declared `before` or that are suspect or drifting, except those that
+    /// `stays` selects.
     fn drop_all_but(&mut self, id: &ReleaseId, before: Option<&Release>, stays: impl Fn(&ObjectId) -> bool) {
         let suspects = self.suspects_of(id).map(|(object, _)| object);
         let drifting = self.drifts_of(id).map(|drift| &drift.object);
         let declared = before.into_iter().flat_map(|before| before.objects.keys());
-        // What an earlier guard saw is remembered although the record cannot be read.
+        // While a record is invalid, objects that an earlier process saw are known without being declared.
         let is_unread = before.is_some_and(|before| before.invalid.is_some());
         let lives = self.lives.iter().filter(|(_, life)| is_unread && life.release == *id);
         let known = suspects.chain(drifting).chain(declared).chain(lives.map(|(object, _)| object));

@@ -1,5 +1,5 @@
-//! What goes into the loop and what comes out of it: plain values, so that whoever feeds events and
-//! carries out actions needs no knowledge of why. Values of objects are in here for a moment only.
+//! The loop's inputs ([`LoopEvent`]) and outputs ([`LoopAction`]) as plain values: the code that feeds events and
+//! executes actions makes no decisions. Contents of objects are not kept.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,8 +27,8 @@ use kubemoor_verdict::edit::{Circumstances, DepartedAutoscaler};
 #[derive(Debug)]
 pub enum LoopEvent {
     Release(ReleaseId, Option<GovernedRelease>),
-    /// Policies have changed: the policies of these releases, and whether the emergency switch is off, so that nothing
-    /// is repaired.
+    /// Policies have changed: the new policies of these releases, and whether the emergency is `open`: enforcement is
+    /// disabled and nothing is repaired.
     Policies {
         policies: Vec<(ReleaseId, Arc<Policy>)>,
         open: bool,
@@ -41,9 +41,9 @@ pub enum LoopEvent {
     },
     Watch(WatchScope, ObjectNews),
     Order(LoopOrder),
-    /// This replica became the leader, or lost the lead.
+    /// This replica became the leader, or lost leadership.
     Leads(bool),
-    /// The time of the last [`LoopAction::SetTimer`] has come.
+    /// The timer of the last [`LoopAction::SetTimer`] has fired.
     Due,
     /// The loop has to stop: running work is finished, and nothing new begins.
     Stop,
@@ -82,13 +82,13 @@ pub enum ObjectNews {
     Broken(WorkFailure),
 }
 
-/// An order of a person or of another part of the program to the loop.
+/// An order of a user or of another part of the program to the loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoopOrder {
-    /// Suspends the repairs of a release, or resumes them with `None`. Watching and judging go on.
+    /// Suspends the repairs of a release, or resumes them with `None`. Watching and comparing continue.
     Suspend(ReleaseId, Option<Suspension>),
-    /// Repairs the release now, even if the policy's mode is `Report`, the brake is on or repairs are suspended. Objects
-    /// of the ticket are repaired even if the live object was never seen as declared.
+    /// Repairs the release now, even if the policy's mode is `Report`, the brake is on or repairs are suspended.
+    /// Objects of the ticket are repaired even if the live object was never seen with its declared values.
     Reconcile {
         release: ReleaseId,
         /// The `spec.reconcileAt` that the answer names.
@@ -98,9 +98,9 @@ pub enum LoopOrder {
     /// A dry run of another replica has settled these values of an object.
     Settled(ObjectId, Settled),
     /// The knowledge of an earlier process: the digest of the first seen manifest of a revision, and the objects that
-    /// were seen alive with the release's annotations. Only by this the guard repairs objects that went missing while no
-    /// guard ran. If the release has another record of that revision now, with another manifest, it was installed again,
-    /// and this knowledge has no effect.
+    /// were seen alive with the release's annotations. Only with this knowledge can the guard repair objects that were
+    /// deleted while no guard ran. If the release has another record of that revision now, with another manifest, it
+    /// was installed again, and this knowledge has no effect.
     Remember {
         release: ReleaseId,
         first: First,
@@ -119,7 +119,7 @@ pub enum LoopAction {
     Watch(WatchScope),
     Unwatch(WatchScope),
     Relist,
-    /// Do this for an object of this release, and return the outcome.
+    /// Do this work for this release, and return the outcome in [`LoopEvent::Outcome`].
     Do(WorkId, ReleaseId, ApiWork),
     /// Send [`LoopEvent::Due`] at this time; earlier timers are dropped.
     SetTimer(Option<Timestamp>),
@@ -130,15 +130,15 @@ pub enum LoopAction {
     Tell(Occurrence),
     /// Keep the replicas that an autoscaler set before the guard first saw the object.
     InheritReplicas(ObjectId),
-    /// Count the replicas that an autoscaler left behind as drift.
+    /// Treat the replicas that an autoscaler left behind as drift.
     TakeBackReplicas(ObjectId),
     Settle(ObjectId, Settled),
 }
 
-/// One question to the API server, or one write.
+/// One read, dry run or write at the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApiWork {
-    /// Read the object, in the version in which a manifest spells it.
+    /// Read the object in the API version of the manifest.
     ReadObject {
         object: ObjectId,
         version: Arc<str>,
@@ -146,7 +146,7 @@ pub enum ApiWork {
     ReadRecords {
         release: ReleaseId,
     },
-    /// Read the object as the manifest of a revision has it.
+    /// Read the object's document from the manifest of a revision.
     ReadDocument {
         revision: u64,
         object: ObjectId,
@@ -155,8 +155,8 @@ pub enum ApiWork {
     ReadDefinition {
         object: ObjectId,
     },
-    /// Ask, with a dry run, how the API server would store the object with this uid if a revision's manifest, which
-    /// holds this declaration of it, were applied.
+    /// Ask the API server by dry run how it would store the object with this uid if a revision's manifest were applied.
+    /// The digest is that of the object's declaration in the manifest.
     Ask {
         object: ObjectId,
         uid: String,
@@ -176,7 +176,7 @@ pub enum ApiWork {
     },
 }
 
-/// A write. A write to an existing object is bound to the judged version by its body, or to the uid.
+/// A write. For an existing object, the body holds the `resourceVersion` that was compared; a deletion names the uid.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     Create { document: Secret, manager: String },
@@ -206,7 +206,7 @@ pub enum WorkOutcome {
     Failed(WorkFailure),
 }
 
-/// An object as the manifest of one revision has it.
+/// An object's document in the manifest of one revision.
 #[derive(Debug)]
 pub struct ManifestDocument {
     pub status: ReleaseStatus,
@@ -239,7 +239,7 @@ pub enum Fault {
     },
     /// The API server reports that the object cannot have the requested state.
     Refused,
-    /// The API server refuses the manifest because of what the live object holds; it would take it as a new object.
+    /// The API server rejects the manifest because of the live object's content, but would accept it as a new object.
     Obstructed,
     /// There is no such record, or no valid one.
     NoRecord,
@@ -248,7 +248,7 @@ pub enum Fault {
 }
 
 impl ObjectSurroundings {
-    /// The circumstances of an object of `release`: replicas that an autoscaler left behind stay until the release
+    /// The circumstances of an object of `release`: replicas that an autoscaler left behind are kept until the release
     /// changes again.
     pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
         let departed = self.departed.as_ref().and_then(|it| it.since(release.state.created));
@@ -276,7 +276,7 @@ impl WorkOutcome {
         match self {
             Self::Written(Secret(value)) => Ok(value),
             Self::Failed(failure) => Err(failure),
-            _ => Err(WorkFailure::unanswered("the answer is to another question")),
+            _ => Err(WorkFailure::unanswered("the response belongs to another request")),
         }
     }
 }
@@ -291,14 +291,14 @@ impl WorkFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departure {
     pub last: Timestamp,
-    /// The range of the last one; `None` if no guard saw it.
+    /// The range of the last deleted autoscaler; `None` if no guard saw it.
     pub range: Option<(i32, i32)>,
-    /// The time of the last one that a release declared, and the releases that declared it.
+    /// When the last one that a release declared was deleted, and the releases that declared it.
     pub declared: Option<(Timestamp, Vec<ReleaseId>)>,
 }
 
 impl Departure {
-    /// The autoscaler that disappeared after `time`; `None` if none disappeared since.
+    /// The autoscaler that was deleted after `time`, if any.
     pub fn since(&self, time: Timestamp) -> Option<DepartedAutoscaler> {
         let by = self.declared.as_ref().filter(|(at, _)| *at > time).map(|(_, by)| by.clone());
         let range = self.range;
@@ -317,15 +317,15 @@ pub enum Occurrence {
     /// A drift was detected this long after it arose.
     DetectedAfter(SignedDuration),
     Present(DriftKind),
-    /// The API server does not allow some of its fields to change in place.
+    /// The API server does not allow some of the object's fields to change in place.
     RepairRejected(DriftKind),
     /// Repairs in a namespace (`None`: everywhere) stop because of too much drift.
     Braked {
         namespace: Option<String>,
         drifting: Drifting,
     },
-    /// They go on: after an order for this release, or (`None`) because this replica leads no more, or the namespace has
-    /// no release any more.
+    /// Repairs resume: after an order for this release, or (`None`) because this replica is no longer the leader or the
+    /// namespace has no releases left.
     Eased {
         namespace: Option<String>,
         by: Option<ReleaseId>,
@@ -351,15 +351,15 @@ pub enum ObjectFate {
     Reported,
     InDoubt,
     Contested,
-    /// It was re-created, and is gone again, because its release dropped it.
+    /// It was re-created, then deleted because its release no longer declares it.
     TakenBack,
     /// The same, but it cannot be deleted, for this reason.
     CannotTakeBack(String),
-    /// It was re-created, and the records cannot be read again, for this reason.
+    /// It was re-created, but then the release records could not be read, for this reason.
     Unread(String),
 }
 
-/// The metadata of an object that identifies its life and its release.
+/// The metadata that identifies an object and its release, and tells who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
     pub id: ObjectId,
@@ -368,7 +368,7 @@ pub struct Sighting {
     pub deleting: bool,
     /// The release that its `meta.helm.sh/*` annotations name.
     pub release: Option<ReleaseId>,
-    /// The field managers that wrote the annotation `meta.helm.sh/release-name`: Helm, under whatever name it ran.
+    /// The field managers that wrote the annotation `meta.helm.sh/release-name`: Helm, whatever manager name it used.
     /// Server-side appliers first.
     pub managers: Vec<HelmManager>,
     /// The field managers that wrote anything but the status by create, update or patch, the last one first.

@@ -27,8 +27,8 @@ use kubemoor_verdict::{diff, sealed};
 pub(crate) enum ObjectStanding {
     /// The state of the release's record declares no such object.
     Undeclared,
-    /// It matches; with its agreement, if it was compared. It is judged again in the next state of its release if it
-    /// matches `for_now`: other managers have taken fields from Helm, and are judged once the release is deployed.
+    /// It matches; `agreed` is set if it was compared. `for_now`: other managers have taken fields from Helm, so it is
+    /// compared again in the next state of its release.
     AsDeclared {
         agreed: Option<MatchedDeclaration>,
         for_now: bool,
@@ -36,7 +36,7 @@ pub(crate) enum ObjectStanding {
     /// It differs, and a running operation may change it.
     Underway,
     Drifts(DriftKind, Vec<FieldChange>),
-    /// It matches, and Helm's next upgrade would fail because of its field managers.
+    /// It matches, but Helm's next upgrade would conflict with other field managers.
     Taken(TakenFields, Option<MatchedDeclaration>),
 }
 
@@ -51,7 +51,7 @@ impl ObjectStanding {
     }
 }
 
-/// Judges a live object by the release's declarations of it.
+/// Compares a live object with the release's declarations of it.
 pub(crate) fn weigh(
     release: &Release,
     live: &LiveObject,
@@ -93,7 +93,7 @@ pub(crate) fn weigh(
         LiveVerdict::OptedOut => return ObjectStanding::AsDeclared { agreed: None, for_now: false },
         LiveVerdict::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
         LiveVerdict::AsBefore => return ObjectStanding::Underway,
-        // The guard does not write to it, whatever differs.
+        // The guard does not write to an object that is being deleted.
         LiveVerdict::Drifted(drift) if live.sighting.deleting => {
             return off(DriftKind::Terminating, drift.changes);
         }
@@ -113,7 +113,7 @@ pub(crate) fn weigh(
     };
     let spared = subject.exceptions(declared).mask(value);
     match taken(live, declared, release.state.apply_method, &spared) {
-        // An operation under way may take the fields back, and a failed one is followed by another.
+        // A running operation may take the fields back, and a failed one will be followed by another.
         Some(_) if release.state.status != ReleaseStatus::Deployed => {
             ObjectStanding::AsDeclared { agreed, for_now: true }
         }
@@ -199,8 +199,8 @@ pub(crate) fn seen(
     ObjectDrift { findings, by, ..drift }
 }
 
-/// Whether an object that is as declared, `by` this declaration, is so by the release's latest one. After a failed
-/// operation it may be as the revision before declares it: then the next revision has to judge it again.
+/// Whether an object that matches the declaration `by` also matches the release's latest one. After a failed operation
+/// it may match the revision before: then it has to be compared with the next revision again.
 fn is_settled(release: &Release, object: &ObjectId, by: Option<&Arc<DeclaredObject>>) -> bool {
     let Some(ObjectDeclarations { latest: Some(latest), baseline: Some(baseline), .. }) =
         release.objects.get(object)
@@ -210,11 +210,11 @@ fn is_settled(release: &Release, object: &ObjectId, by: Option<&Arc<DeclaredObje
     latest.is_alike(by.unwrap_or(baseline))
 }
 
-/// The field manager of HorizontalPodAutoscalers: the controllers of Kubernetes itself. Among these, only the
-/// autoscaler sets the replicas of a workload.
+/// The field manager of HorizontalPodAutoscalers, shared by all built-in controllers. Of these, only the autoscaler
+/// sets the replicas of a workload.
 const AUTOSCALERS: &str = "kube-controller-manager";
 
-/// The manager that holds one of the changed fields, or else wrote to the object last; `None` where only `helms` wrote.
+/// The manager other than `helms` that owns one of the changed fields, or else wrote to the object last.
 pub(crate) fn writer(live: &LiveObject, changes: &[FieldChange], helms: &[HelmManager]) -> Option<String> {
     let is_helm = |name: &str| helms.iter().any(|manager| manager.name == name);
     let owners = live.whole().map(|whole| Owners::from_object(&whole)).unwrap_or_default();
@@ -225,7 +225,7 @@ pub(crate) fn writer(live: &LiveObject, changes: &[FieldChange], helms: &[HelmMa
     holds.or_else(last).cloned()
 }
 
-/// Whether a person or a program other than Helm set one of these fields last.
+/// Whether a manager other than Helm and the built-in controllers owns one of these fields by an update.
 pub(crate) fn is_set_by_another<'p>(
     live: &LiveObject,
     mut paths: impl Iterator<Item = &'p Path>,
@@ -248,7 +248,7 @@ pub(crate) fn taken(
     method: ApplyMethod,
     spared: &Mask,
 ) -> Option<TakenFields> {
-    // Most objects have no other writer, so the whole object is not read.
+    // Most objects have no other writer, so `managedFields` need not be parsed.
     if method != ApplyMethod::ServerSide || live.sighting.updaters.iter().all(|name| is_controller(name)) {
         return None;
     }
@@ -262,7 +262,7 @@ pub(crate) fn returned(whole: &Value, helm: &owners::FieldManager, paths: &[Path
     Some(serde_json::json!({"metadata": {"managedFields": managed, "resourceVersion": version}}))
 }
 
-/// Whether an autoscaler of Kubernetes set the replicas of a workload last, and no other manager owns them. Before
+/// Whether a HorizontalPodAutoscaler set the replicas of a workload last, and no other manager owns them. Before
 /// Kubernetes 1.22, the API server does not record who scaled the workload.
 pub(crate) fn is_autoscaled(live: &LiveObject, declared: &DeclaredObject) -> bool {
     if !live.sighting.updaters.iter().any(|name| name == AUTOSCALERS) {

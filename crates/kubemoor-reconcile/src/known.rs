@@ -1,4 +1,4 @@
-//! The releases, their policies, other knowledge about objects, and the objects that were seen just before their record.
+//! The releases, their policies, the circumstances of objects, and objects that were seen just before their record.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -58,12 +58,12 @@ impl LoopKnowledge {
         self.claims.objects()
     }
 
-    /// The releases that declare an object, in the order in which they came to do so.
+    /// The releases that declare an object, in the order in which they began to.
     pub(crate) fn claims(&self, object: &ObjectId) -> ClaimingReleases<'_> {
         self.claims.get(object)
     }
 
-    /// Whether a release declares an object, in any of its records that count.
+    /// Whether a release declares an object, in its latest record or its baseline.
     pub(crate) fn declares(&self, id: &ReleaseId, object: &ObjectId) -> bool {
         self.release(id).is_some_and(|release| release.objects.contains_key(object))
     }
@@ -82,8 +82,8 @@ impl LoopKnowledge {
         Circumstances { settled: self.settled.get(object), ..known }
     }
 
-    /// Records values of a declared object that a dry run has settled, here or in an earlier guard. Returns whether
-    /// that is new.
+    /// Records values of a declared object that a dry run has settled, in this process or an earlier one. Returns
+    /// whether that is new.
     pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) -> bool {
         !self.claims(object).is_empty() && self.settled.learn(object, settled)
     }
@@ -108,7 +108,7 @@ impl LoopKnowledge {
     }
 }
 
-/// The time in which a record has to arrive.
+/// How long an object is kept until its record arrives.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The most bytes that are kept in all, and of one object.
@@ -121,7 +121,7 @@ pub(crate) struct RecentObjects {
     bytes: usize,
 }
 
-/// One object as it was seen in a version of its kind.
+/// The state of an object in an API version.
 struct RecentObject {
     release: ReleaseId,
     object: ObjectId,
@@ -152,7 +152,7 @@ impl RecentObjects {
         }
     }
 
-    /// Removes and returns the recently seen objects of a release: each with the version of its kind, the oldest first.
+    /// Removes and returns the recently seen objects of a release: each with its API version, oldest first.
     pub(crate) fn take(&mut self, release: &ReleaseId, now: Timestamp) -> Vec<(ObjectId, String, Value)> {
         if self.seen.iter().all(|it| it.release != *release) {
             return Vec::new();

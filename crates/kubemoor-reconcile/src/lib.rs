@@ -1,7 +1,7 @@
-//! The knowledge and the decisions of the loop: the state of each declared object, which repairs are allowed, and when.
+//! The state and the decisions of the loop: the state of each declared object, which repairs are allowed, and when.
 //!
-//! [`machine::Reconciler`] turns [`event::LoopEvent`]s into [`event::LoopAction`]s. Values in, values out: no I/O, no clock
-//! (`now` is an argument), no task, no log line, and no object is kept.
+//! [`machine::Reconciler`] turns [`event::LoopEvent`]s into [`event::LoopAction`]s. Values in, values out: no I/O, no
+//! clock (`now` is an argument), no task and no log line. No object is kept.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod body;

@@ -1,5 +1,5 @@
-//! The loop as one value: [`Reconciler::handle`] turns each event into a bounded number of actions. Here is how events
-//! are taken in; `pass` goes through the objects of a release, `repair` repairs one.
+//! The loop as one value: [`Reconciler::handle`] turns each event into a bounded number of actions. This module handles
+//! the events; `pass` goes through the objects of a release, `repair` repairs one object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ use kubemoor_verdict::exceptions::ObjectExceptions;
 pub struct LoopSettings {
     pub key: SigningKey,
     pub read_only: bool,
-    /// Whether the API server may be asked by dry runs.
+    /// Whether dry runs at the API server are allowed.
     pub dry_runs: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct Reconciler {
     pub(crate) recent: RecentObjects,
     pub(crate) repairs: Repairs,
     pub(crate) scopes: Scopes,
-    /// When objects are judged again although nothing happens to them: a time window opens or closes.
+    /// When to compare objects again without an event: a time window opens or closes.
     pub(crate) alarms: Timetable<(ReleaseId, ObjectId)>,
     pub(crate) asked: RepairOrders,
     pub(crate) suspensions: Suspensions,
@@ -64,19 +64,19 @@ pub struct Reconciler {
     pub(crate) stopping: bool,
     /// Everything that was declared at the start has been listed.
     pub(crate) listed: bool,
-    /// The kinds that the cluster did not serve when this was last known.
+    /// The kinds that the cluster does not serve, by the last [`LoopEvent::Scopes`]; `None` before the first one.
     unserved: Option<BTreeSet<(String, String)>>,
     changed: BTreeSet<ReleaseId>,
-    /// The releases with other objects since the scopes to watch were last known.
+    /// The releases whose set of objects has changed since the last [`LoopEvent::Scopes`].
     pub(crate) unscoped: BTreeSet<ReleaseId>,
-    /// The releases with objects that only the first listing of a watch will show.
+    /// The releases with objects whose watch has not completed its first list.
     pub(crate) unlisted: BTreeSet<ReleaseId>,
     pub(crate) passes: Passes,
-    /// The work that runs, each with the release that waits for it.
+    /// The running work, each with the release that waits for it.
     work: BTreeMap<WorkId, ReleaseId>,
     last_work: u64,
     timer: Option<Timestamp>,
-    /// The beginning of the oldest drift, as it was last told.
+    /// When the oldest drift began, as last reported.
     pub(crate) oldest: Option<Timestamp>,
     pub(crate) now: Timestamp,
     pub(crate) tally: DriftTally,
@@ -84,7 +84,7 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// An empty state; the repairs of these releases are suspended until an order resumes them.
+    /// An empty state in which the repairs of these releases are suspended.
     pub fn new(settings: LoopSettings, suspended: SuspendedReleases) -> Self {
         Self {
             drifts: Drifts::new(settings.key.clone()),
@@ -118,7 +118,7 @@ impl Reconciler {
     pub fn handle(&mut self, event: LoopEvent, now: Timestamp) -> Vec<LoopAction> {
         let is_set_back = is_set_back(self.now, now);
         self.now = now;
-        // All waits would last longer by that much.
+        // The clock was set back: otherwise all waits would grow by that amount.
         if is_set_back {
             self.drifts.end_waits();
             self.passes.agenda.hurry(now);
@@ -131,7 +131,7 @@ impl Reconciler {
             LoopEvent::Policies { policies, open } => self.on_policies(policies, open),
             LoopEvent::Circumstances(object, surroundings) => {
                 self.known.surround(object.clone(), surroundings);
-                // Otherwise no result of a judgement depends on them yet.
+                // Otherwise no result depends on the circumstances yet.
                 let is_drifting = |claim: &&Arc<Release>| self.drifts.is_known(&claim.id, &object);
                 if self.listed
                     || self.drifts.life(&object).is_some()
@@ -214,7 +214,7 @@ impl Reconciler {
         }
     }
 
-    /// A release has changed, came or went.
+    /// Records a release that was added, changed or deleted (`None`).
     fn set_release(&mut self, id: &ReleaseId, governed: Option<GovernedRelease>) {
         let before = self.known.release(id).cloned();
         self.known.set(id, governed);
@@ -250,8 +250,8 @@ impl Reconciler {
         }
     }
 
-    /// Takes in new policies of releases, and whether enforcement is disabled. All objects are listed again, and so
-    /// judged again.
+    /// Applies new policies of releases, and whether enforcement is disabled. Lists all objects again and so compares
+    /// them again.
     fn on_policies(&mut self, policies: Vec<(ReleaseId, Arc<Policy>)>, disabled: bool) {
         for (release, policy) in policies {
             self.known.set_policy(&release, policy);
@@ -272,7 +272,7 @@ impl Reconciler {
                 self.suspensions.set(release.clone(), suspension);
                 self.attend(&release);
             }
-            // Its answer is published again.
+            // It was carried out already, so only its answer is published again.
             LoopOrder::Reconcile { release, at, .. } if self.asked.is_done(&release, &at) => {
                 self.asked.renew_answer(&release);
                 self.attend(&release);
@@ -316,14 +316,14 @@ impl Reconciler {
         }
     }
 
-    /// Takes in values that a dry run has settled, here or in an earlier guard.
+    /// Records values that a dry run has settled, in this process or an earlier one.
     pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) {
         if self.known.settle(object, settled.clone()) {
             self.act(LoopAction::Settle(object.clone(), settled));
         }
     }
 
-    /// Judges these objects again: an allowance, an autoscaler or a settled value has changed.
+    /// Compares these objects again with all releases that declare them.
     fn judge_again(&mut self, objects: impl IntoIterator<Item = ObjectId>) {
         for object in objects {
             let claims: Vec<ReleaseId> = self.known.claims(&object).iter().map(|it| it.id.clone()).collect();
@@ -345,8 +345,8 @@ impl Reconciler {
         all.iter().for_each(|release| self.attend(release));
     }
 
-    /// Marks those of the objects outside of the release's namespace to be read that a listing lacked: only now they
-    /// are known to be the release's.
+    /// Marks for reading the objects outside of the release's namespace that a list lacked: only now are they known to
+    /// belong to the release.
     fn suspect_absent(&mut self, release: &Release, objects: &[Arc<ObjectId>]) {
         for object in objects.iter().filter(|object| !is_local(release, object)) {
             let is_alive = self.drifts.life(object).is_some_and(|life| life.alive);
@@ -356,7 +356,7 @@ impl Reconciler {
         }
     }
 
-    /// Counts replicas that autoscalers left behind as drift, because a person ordered the release as it is declared.
+    /// Treats replica counts that deleted autoscalers left behind as drift, because a user ordered the declared state.
     fn take_back_replicas(&mut self, release: &Release) {
         let mut scaled: Vec<ObjectId> = Vec::new();
         for object in release.objects.keys() {
@@ -368,8 +368,8 @@ impl Reconciler {
         scaled.into_iter().for_each(|object| self.act(LoopAction::TakeBackReplicas(object)));
     }
 
-    /// Records which of the objects that were just seen agree with the present declaration: Helm may have written them
-    /// before another change was made.
+    /// Records which recently seen objects match the current declaration: Helm may have written them before its record
+    /// arrived, and others may have changed them since.
     fn recall(&mut self, release: &Arc<Release>) {
         let seen = self.recent.take(&release.id, self.now);
         let Some(policy) = self.known.policy(&release.id).cloned() else { return };
@@ -385,13 +385,13 @@ impl Reconciler {
                 _ => None,
             };
             let Some(mut agreed) = agreed else { continue };
-            // Without its managers, not every addition can be recognised.
+            // Without `managedFields`, not every addition can be recognised.
             agreed.has_additions |= !policy.rules(&object, &agreed.declared).sealed.is_empty();
             self.drifts.record_agreement(release, &object, &agreed);
         }
     }
 
-    /// Takes in the scopes to watch, and the kinds that the cluster does not serve.
+    /// Applies the scopes to watch, and the kinds that the cluster does not serve.
     fn on_scopes(&mut self, wanted: &BTreeSet<WatchScope>, unserved: BTreeSet<(String, String)>) {
         let (opened, closed) = self.scopes.want(wanted);
         self.forget_unwatched(&closed);
@@ -402,7 +402,7 @@ impl Reconciler {
         self.note_listed();
     }
 
-    /// Takes in the news of a watch. News of a closed watch is ignored.
+    /// Handles a watch event. Events of closed watches are ignored.
     fn on_watch_event(&mut self, scope: &WatchScope, news: ObjectNews) {
         if !self.scopes.has(scope) {
             return;
@@ -410,7 +410,7 @@ impl Reconciler {
         match news {
             ObjectNews::Relisting => self.scopes.begin_listing(scope),
             ObjectNews::Object { live, is_listed } => {
-                // All are listed again every few minutes, and most are as they were.
+                // All objects are listed again every few minutes, and most are unchanged.
                 if is_listed && !self.scopes.list(scope, &live.sighting.id) && self.is_as_known(&live) {
                     return;
                 }
@@ -459,7 +459,7 @@ impl Reconciler {
         version != ResourceVersion::default() && self.drifts.life(object).is_some_and(is_same)
     }
 
-    /// Forgets what only these watches showed and no release declares: nothing tells of its end any more.
+    /// Forgets undeclared objects that only these watches showed: no watch would report their deletion.
     fn forget_unwatched(&mut self, closed: &[WatchScope]) {
         if closed.is_empty() {
             return;
@@ -473,8 +473,8 @@ impl Reconciler {
         unwatched.iter().for_each(|object| self.drifts.forget(object));
     }
 
-    /// Records that a watch no longer shows an object, which had this version last. That it is gone is only a
-    /// suspicion: a watch by label reports the same for an object that lost the label.
+    /// Records that a watch no longer shows an object, with its last version. The object is read before it counts as
+    /// missing: a watch by label reports the same for an object that lost the label.
     fn record_deleted(&mut self, object: &ObjectId, version: ResourceVersion) {
         let Some(release) = self.drifts.life(object).map(|life| life.release.clone()) else { return };
         if !self.known.declares(&release, object) {
@@ -484,7 +484,7 @@ impl Reconciler {
         }
     }
 
-    /// Marks all live objects of a kind that is no longer served to be read. They may still exist.
+    /// Marks for reading all live objects of a kind that is no longer served: they may still exist.
     fn suspect_alive(&mut self, scope: &WatchScope) {
         let releases = self.known.releases().cloned().collect();
         self.suspect_declared(releases, |this, _, object, _| {
@@ -492,7 +492,7 @@ impl Reconciler {
         });
     }
 
-    /// Marks the declared objects of a kind that were absent from its listing to be read.
+    /// Marks for reading the declared objects of a kind that were absent from its list.
     fn suspect_never_seen(&mut self, scope: &WatchScope) {
         let counts = |release: &Release| {
             matches!(release.state.status, ReleaseStatus::Deployed | ReleaseStatus::Failed)
@@ -503,14 +503,14 @@ impl Reconciler {
         });
     }
 
-    /// Whether the cluster is known to serve no kind of the object's group and name.
+    /// Whether the cluster is known not to serve the object's kind.
     pub(crate) fn is_unserved(&self, object: &ObjectId) -> bool {
         let kind = || (object.group.to_string(), object.kind.to_string());
         self.unserved.as_ref().is_some_and(|unserved| !unserved.is_empty() && unserved.contains(&kind()))
     }
 
-    /// Marks the declared objects of kinds that the cluster does not serve, and that no watch shows, to be read.
-    /// Releases without a change are skipped unless the served kinds have changed.
+    /// Marks for reading the declared objects of kinds that the cluster does not serve, because no watch shows them.
+    /// Unchanged releases are skipped unless the served kinds have changed.
     fn suspect_unserved(&mut self, unserved: BTreeSet<(String, String)>) {
         let changed = std::mem::take(&mut self.changed);
         let is_same = self.unserved.as_ref() == Some(&unserved);
@@ -526,7 +526,7 @@ impl Reconciler {
         });
     }
 
-    /// Marks the objects that releases declare, and that `is_meant` selects, to be read.
+    /// Marks for reading the declared objects that `is_meant` selects.
     fn suspect_declared(
         &mut self,
         releases: Vec<Arc<Release>>,
@@ -561,8 +561,8 @@ impl Reconciler {
         }
     }
 
-    /// Once everything has been listed, each release has a report. Those with objects that only the first listing of a
-    /// watch will show are looked at again.
+    /// Once everything has been listed, publishes a report of each release. Queues releases that waited for the first
+    /// list of a watch.
     fn note_listed(&mut self) {
         if self.scopes.are_listed() && !std::mem::replace(&mut self.listed, true) {
             self.act(LoopAction::AllListed);
@@ -571,9 +571,9 @@ impl Reconciler {
         std::mem::take(&mut self.unlisted).iter().for_each(|release| self.attend(release));
     }
 
-    /// Takes in an object that was read in `version`; returns the releases for which something has changed. A watch
-    /// reports all changes in order; an answer to a request may be older than its news. `None` for an answer that is
-    /// older than the known state, which has no effect.
+    /// Records and compares a live object in `version`; returns the releases for which something has changed. Watch
+    /// events come in order, but the response to a request (`is_answer`) may be older than the known state: then it is
+    /// ignored, and the result is `None`.
     fn observe(&mut self, live: &LiveObject, version: &str, is_answer: bool) -> Option<Vec<ReleaseId>> {
         let object = &live.sighting.id;
         if object.name.is_empty() {
@@ -582,7 +582,7 @@ impl Reconciler {
         if is_answer && self.drifts.is_overtaken(object, live.version()) {
             return None;
         }
-        // Perhaps no watch tells when an object ends that nobody declares any more.
+        // Perhaps no watch will report the deletion of an object that no release declares any more.
         if is_answer && self.known.claims(object).is_empty() {
             return Some(Vec::new());
         }
@@ -595,14 +595,14 @@ impl Reconciler {
         // A newly seen object is published; objects of the first listing are published at its end.
         let is_known = stays && before.as_ref().is_some_and(|before| before.vouched);
         let is_new = life.vouched && !is_known && self.listed;
-        // Other releases that declare it report that it is another's.
+        // Other releases that declare it report that it belongs to another release.
         let claims = self.known.claims(object).into_iter();
         let others = claims.filter(|claim| !stays && claim.id != life.release);
         let mut concerned: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
         let release = self.known.release(&life.release).cloned();
         let is_declared = release.as_ref().is_some_and(|release| release.declared(object).is_some());
         if let (true, Some(value), false) = (life.vouched, &live.object, is_declared) {
-            // Its record may be on its way.
+            // Its release's record may not have arrived yet.
             self.recent.keep((&life.release, object), version, value, self.now);
         }
         self.drifts.record_life(object.clone(), life);
@@ -610,7 +610,7 @@ impl Reconciler {
         if let (true, Some(release)) = (before.is_none_or(|before| !before.alive), &release) {
             self.inherit_replicas(release, live);
         }
-        // Others of its release may have waited for this one's new pods.
+        // Other workloads of its release may have waited for this rollout.
         let rollouts = &mut self.repairs.rollouts;
         let is_rolled_out = live.object.as_ref().is_some_and(|it| rollouts.see(object, it, self.now));
         if let Some(release) = release
@@ -621,38 +621,38 @@ impl Reconciler {
         Some(concerned)
     }
 
-    /// Takes in an object that was read for a release, and attends to other releases that it concerns. Returns false if
-    /// a newer state is known.
+    /// Records an object that was read for a release, and queues other releases that it concerns. Returns false if a
+    /// newer state is known.
     pub(crate) fn take_in(&mut self, id: &ReleaseId, live: &LiveObject, version: &str) -> bool {
         let Some(concerned) = self.observe(live, version, true) else { return false };
         concerned.iter().filter(|other| *other != id).for_each(|other| self.attend(other));
         true
     }
 
-    /// Whether the loop may read a declared object and report on it: it lies in the release's namespace, or it was seen
-    /// to name the release. A record may declare any object of the cluster, and its status must not tell whether that
-    /// exists or whose it is; only a watch shows that it names the release.
+    /// Whether the loop may read a declared object and report on it: it is in the release's namespace, or a watch has
+    /// shown it with the release's annotations. A record may declare any object of the cluster, and the release's
+    /// status must not reveal whether that object exists or who owns it.
     pub(crate) fn may_look(&self, release: &Release, object: &ObjectId) -> bool {
         let life = || self.drifts.life(object);
         is_local(release, object) || life().is_some_and(|life| life.vouched && life.release == release.id)
     }
 
-    /// Records that an object does not exist, if that is drift by the present declaration of a release, which may have
-    /// changed while the object was read.
+    /// Records that an object does not exist. It drifts only if its release's declaration, which may have changed while
+    /// the object was read, requires it to exist.
     pub(crate) fn note_gone(&mut self, id: &ReleaseId, object: &ObjectId, since: Timestamp) {
         let governed = self.known.release(id).cloned().zip(self.known.policy(id).cloned());
         let Some((release, policy)) = governed else { return };
         let verdict = self.compare(&release, object, None, &policy, DryRunEvidence::None);
         let verdict = verdict.filter(|_| policy.drift != DriftMode::Ignore);
         let drifts = &mut self.drifts;
-        // An earlier guard may have seen it under this seal, and this one has never seen it alive.
+        // An earlier process may have seen it under this seal, and this one has never seen it alive.
         if let Some(declared) = release.declared(object) {
             drifts.seal(object, policy.rules(object, declared).seal());
         }
         drifts.record_missing(&release.id, object, since);
         match verdict {
-            // An object that only the failed operation declares was never created; one that an operation under way may
-            // still create is judged after it.
+            // An object that only the failed operation declares was never created; one that a running operation may
+            // still create is compared afterwards.
             None | Some(LiveVerdict::OptedOut | LiveVerdict::Dropped | LiveVerdict::Awaited) => {
                 drifts.clear_drift(&release.id, object);
             }
@@ -664,8 +664,8 @@ impl Reconciler {
         }
     }
 
-    /// Compares an object, which is absent without `live`, with the release's declarations of it. `None` if the state
-    /// of the release's record declares no such object.
+    /// Compares an object (`live` is `None` if it is absent) with the release's declarations of it. Returns `None` if
+    /// the release does not declare it in its current state.
     pub(crate) fn compare<'r>(
         &self,
         release: &'r Release,
@@ -681,7 +681,7 @@ impl Reconciler {
         Some(drift::compare(&subject, live, evidence))
     }
 
-    /// Judges an object of `release`, which may be newly seen alive. Returns whether something has changed.
+    /// Compares a live object with `release` and records the result. Returns whether something has changed.
     fn judge(
         &mut self,
         release: &Release,
@@ -692,12 +692,12 @@ impl Reconciler {
     ) -> bool {
         let object = &live.sighting.id;
         let Some(declared) = release.declared(object) else {
-            // The next revision may declare it as the one before did, by which it was last judged.
+            // A later revision may declare it again as an earlier one did: then it has to be compared again.
             self.drifts.mark_unsettled(object);
             return false;
         };
-        // Among watches of two versions of a kind, the manifest's version counts. An answer is
-        // taken in any version.
+        // If a kind is watched in two API versions, only events in the manifest's version count. A response counts in
+        // any version.
         if !is_answer && declared.served() != version {
             return is_new;
         }
@@ -738,8 +738,8 @@ impl Reconciler {
         has_changed || is_confirmed && self.listed || is_new
     }
 
-    /// Notes that an object agrees with its release. If somebody other than Helm put it right, nobody contests it any
-    /// more, and what they own by that goes back to Helm.
+    /// Handles an object that matches its release again. If a writer other than Helm reverted the drift, resets the
+    /// backoff and lets the fields that this writer owns now be returned to Helm.
     pub(crate) fn note_put_right(&mut self, release: &Release, live: &LiveObject) {
         let object = &live.sighting.id;
         let Some(drift) = self.drifts.get_mut(&release.id, object) else { return };
@@ -758,8 +758,8 @@ impl Reconciler {
         }
     }
 
-    /// An object is seen for the first time: the replicas that an autoscaler set while no guard ran, or before this one
-    /// started, stay.
+    /// Keeps the replicas of an object seen for the first time if an autoscaler set them while no guard ran, or before
+    /// this process started.
     fn inherit_replicas(&mut self, release: &Release, live: &LiveObject) {
         let object = &live.sighting.id;
         let is_left = release.declared(object).is_some_and(|declared| is_autoscaled(live, declared));
@@ -769,9 +769,9 @@ impl Reconciler {
         }
     }
 
-    /// Forgets what a release has ceased to declare. Another one that declares it judges it from now on.
+    /// Forgets objects that a release no longer declares. Other releases that declare them compare them from now on.
     fn forget_dropped(&mut self, id: &ReleaseId, before: Option<&Release>, now: Option<&Release>) {
-        // The record of an uninstalled release may be kept, and declares nothing.
+        // Helm may keep the record of an uninstalled release; it declares nothing.
         let standing = now.filter(|now| now.state.status != ReleaseStatus::Uninstalled);
         let is_declared = |object: &ObjectId| standing.is_some_and(|it| it.objects.contains_key(object));
         let dropped = before.into_iter().flat_map(|before| before.objects.keys());
@@ -790,7 +790,7 @@ impl Reconciler {
         }
     }
 
-    /// Forgets what work on an object has found that its release has ceased to declare meanwhile.
+    /// Drops the results for an object that its release no longer declares.
     pub(crate) fn forget_undeclared(&mut self, id: &ReleaseId, object: &ObjectId) {
         if !self.known.declares(id, object) {
             self.drifts.clear(id, object);
@@ -799,9 +799,8 @@ impl Reconciler {
     }
 }
 
-/// The release that an object is compared with: the one that its annotations name; after their
-/// removal, the one that they named before, otherwise one that declares it in its own namespace.
-/// `None` if no release declares it.
+/// The release that an object is compared with: the one that its annotations name; otherwise the one that they named
+/// before, or one that declares the object in its own namespace. `None` if there is no such release.
 fn life(known: &LoopKnowledge, sighting: &Sighting, before: Option<&LastSeen>) -> Option<LastSeen> {
     let declares = |release: &ReleaseId| known.declares(release, &sighting.id);
     let was_known = before.filter(|life| life.vouched && declares(&life.release));

@@ -1,7 +1,7 @@
-//! Repairs that people have ordered, and the answers to these orders.
+//! Repair orders of users, and the answers to them.
 //!
-//! One order repairs each object at most once, however long other objects of its release keep it waiting. An order from
-//! before another replica led is not carried out: it comes again if nobody has answered it.
+//! One order repairs each object at most once, even if other objects of its release take longer. Orders are dropped
+//! when this replica loses leadership: an order without an answer is given again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) struct RepairOrders {
     orders: HashMap<ReleaseId, RepairOrder>,
     /// Each with the term in which its order was given.
     answers: HashMap<ReleaseId, (u64, OrderAnswer)>,
-    /// How often this replica has lost the lead.
+    /// How often this replica has lost leadership.
     term: u64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct RepairOrder {
     /// The objects that could not be repaired at once; `None` if no object was tried yet.
     rest: Option<HashSet<ObjectId>>,
     pub(crate) repaired: BTreeSet<ObjectId>,
-    /// The objects that the person may write themself.
+    /// The objects that the user has permission to write.
     pub(crate) ticket: Option<Arc<Ticket>>,
     /// The term in which it was given.
     term: u64,
@@ -40,8 +40,8 @@ impl RepairOrders {
         answer.is_some_and(|answer| answer.at == at && answer.result != OrderResult::Waiting)
     }
 
-    /// Records that an order was given again which has its final answer here: nobody else has answered it, so the
-    /// answer counts.
+    /// Makes the final answer to an order valid in this term: the order was given again, so no other replica has
+    /// answered it.
     pub(crate) fn renew_answer(&mut self, release: &ReleaseId) {
         if let Some((term, _)) = self.answers.get_mut(release) {
             *term = self.term;
@@ -58,8 +58,8 @@ impl RepairOrders {
         );
     }
 
-    /// Drops all orders that are not finished: this replica does not lead any more, and another one may carry them out
-    /// or refuse them.
+    /// Drops all unfinished orders: this replica is no longer the leader, and another one may carry them out or refuse
+    /// them.
     pub(crate) fn end_term(&mut self) {
         self.term = self.term.saturating_add(1);
         self.orders.clear();
@@ -70,8 +70,8 @@ impl RepairOrders {
         self.orders.get(release).map(|order| order.at.clone())
     }
 
-    /// Answers an order: one that was taken, perhaps before another replica led, or (`None`) one that waits. After a
-    /// final answer, the same order is not carried out again.
+    /// Answers an order: one that was taken, perhaps in an earlier term, or (`None`) one that waits. After a final
+    /// answer, the same order is not carried out again.
     pub(crate) fn set_answer(
         &mut self,
         release: &ReleaseId,
@@ -86,8 +86,8 @@ impl RepairOrders {
         self.answers.insert(release.clone(), (term, answer));
     }
 
-    /// The answer to the last order of a release. None to an order from before another replica led, which may have
-    /// answered it, unless it was given again.
+    /// The answer to the last order of a release. `None` if the order is from an earlier term and was not given again:
+    /// another replica may have answered it.
     pub(crate) fn answer(&self, release: &ReleaseId) -> Option<OrderAnswer> {
         let (_, answer) = self.answers.get(release).filter(|(term, _)| *term == self.term)?;
         Some(answer.clone())
@@ -98,7 +98,7 @@ impl RepairOrders {
         self.answers.remove(release);
     }
 
-    /// Whether this replica has led ever since an order was given. Otherwise another one may have answered it.
+    /// Whether this replica has been the leader since an order was given. Otherwise another one may have answered it.
     pub(crate) fn is_current(&self, order: &RepairOrder) -> bool {
         order.term == self.term
     }
@@ -107,7 +107,7 @@ impl RepairOrders {
         self.orders.remove(release)
     }
 
-    /// Puts back an order of this term of which nothing could be tried yet; a newer order takes precedence.
+    /// Puts back an unfinished order of this term; a newer order takes precedence.
     pub(crate) fn give_back(&mut self, release: &ReleaseId, order: RepairOrder) {
         if self.is_current(&order) && self.orders.get(release).is_none_or(|other| other.at == order.at) {
             self.orders.insert(release.clone(), order);
@@ -131,8 +131,8 @@ impl RepairOrder {
 /// Objects that an order has not repaired, and why.
 type Unrepaired = [(ObjectId, String)];
 
-/// The answer to the order of `at`, by which so many objects are repaired, while others have to wait or stay as they are;
-/// with advice about the whole release, as a sentence.
+/// The answer to the order of `at`: how many objects are repaired, which ones wait or are left unchanged, and a
+/// sentence of advice about the whole release.
 pub(crate) fn answer(
     at: &str,
     repaired: usize,

@@ -1,8 +1,8 @@
-//! One pass over a release: suspects are read and judged, then drifts are repaired or reported, one object after the
-//! other in Helm's order; in the end an order is answered.
+//! One pass over a release: suspects (objects to read again) are read and compared, then drifts are repaired or
+//! reported, one object after the other in Helm's install order; at last the repair order is answered.
 //!
-//! There is one pass of a release at a time, and one piece of work of a pass. During a Helm operation nothing is read or
-//! written; a replica that does not lead reads and never writes.
+//! A release has at most one pass at a time, and a pass one request. During a Helm operation nothing is read or
+//! written. A replica that is not the leader reads and never writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use kubemoor_helm::release::Release;
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult};
 use kubemoor_verdict::health::{RecordHealth, RecordState};
 
-/// The number of releases with a pass at the same time.
+/// The maximum number of concurrent passes.
 const RELEASES_AT_ONCE: usize = 8;
 
-/// The most passes that one event begins: other events are handled in between.
+/// The maximum number of passes that one event starts: other events are handled in between.
 const BEGUN_AT_ONCE: usize = 64;
 
-/// The first wait where the guard lacks the right to read.
+/// The first wait after a read for which the guard lacks the permission.
 const FORBIDDEN: Duration = Duration::from_secs(60);
 
 /// The longest such wait, and the longest after any other failure.
@@ -47,31 +47,31 @@ pub(crate) struct Passes {
     /// Those of `working` that need another pass afterwards.
     again: BTreeSet<ReleaseId>,
     waiting: VecDeque<ReleaseId>,
-    /// Those of `waiting`.
+    /// The same as `waiting`, as a set.
     queued: HashSet<ReleaseId>,
-    /// When releases have a pass without an event.
+    /// When to start a pass of a release without an event.
     pub(crate) agenda: Timetable<ReleaseId>,
 }
 
 struct ReleasePass {
     release: Arc<Release>,
-    /// All suspects are judged, and drifts are repaired.
+    /// The second phase: all suspects have been read, and drifts are repaired.
     is_repairing: bool,
-    /// The objects that have still to be looked at, or to be repaired.
+    /// The objects still to be read or, in the second phase, repaired.
     queue: VecDeque<ObjectId>,
     order: Option<RepairOrder>,
     unfinished: HashSet<ObjectId>,
-    /// After which time to look again.
+    /// The delay until another pass.
     again: Option<Duration>,
     towards: Option<Arc<Towards>>,
-    /// The step that waits for the outcome of work.
+    /// The step that waits for the outcome of its work.
     job: Option<Job>,
     /// Whether the pass handed out any work.
     worked: bool,
 }
 
-/// What a pass waits for: a suspect is read, for an order after a failed operation the revision to repair towards, or a
-/// repair is at work.
+/// What a pass waits for: the read of a suspect, the revision to repair towards (for an order after a failed
+/// operation), or a repair.
 enum Job {
     Look { object: ObjectId, suspect: Suspect },
     Choose,
@@ -82,7 +82,7 @@ enum Job {
 enum PassStep {
     HandOut(ApiWork, Job),
     GoOn,
-    /// The pass ends at once, and its order stays open for another pass or replica.
+    /// The pass ends at once and leaves its order unanswered for another pass or replica.
     Leave,
     Finish,
 }
@@ -95,7 +95,7 @@ impl Passes {
 }
 
 impl ReleasePass {
-    /// Looks again after that time, or sooner.
+    /// Requests another pass after that time at the latest.
     fn put_off(&mut self, delay: Duration) {
         self.again = Some(self.again.map_or(delay, |again| again.min(delay)));
     }
@@ -120,7 +120,7 @@ impl Reconciler {
             }
             let Some(release) = self.passes.waiting.pop_front() else { return };
             self.passes.queued.remove(&release);
-            // It was asked for while a pass went on.
+            // It was queued during a step of its running pass.
             if self.passes.working.contains_key(&release) {
                 self.passes.again.insert(release);
                 continue;
@@ -132,8 +132,8 @@ impl Reconciler {
         }
     }
 
-    /// Publishes what is known of the waiting releases, since the loop ends and reads nothing more. A running pass
-    /// publishes at its end.
+    /// Publishes the known state of the waiting releases, because the loop is stopping and reads nothing more. A
+    /// running pass publishes at its end.
     fn publish_waiting(&mut self) {
         self.passes.queued.clear();
         for release in std::mem::take(&mut self.passes.waiting) {
@@ -189,7 +189,7 @@ impl Reconciler {
                     pass.job = Some(job);
                     outcome = Some(WorkOutcome::Failed(WorkFailure {
                         fault: Fault::NotLeading,
-                        message: "this replica does not lead and writes nothing".to_owned(),
+                        message: "this replica is not the leader, so it writes nothing".to_owned(),
                     }));
                 }
                 PassStep::HandOut(work, job) => {
@@ -255,7 +255,7 @@ impl Reconciler {
         }
         let mut objects: BTreeSet<ObjectId> =
             drifting.into_iter().map(|drift| ObjectId::clone(&drift.object)).collect();
-        // Objects that do not drift may have fields that others have taken.
+        // Objects without drift may have fields that other managers have taken.
         if let (Some(towards), Some(order)) = (&pass.towards, &pass.order) {
             let deployed = towards.deployed.objects.keys().filter(|object| order.means(object));
             objects.extend(deployed.map(|object| ObjectId::clone(object)));
@@ -264,7 +264,7 @@ impl Reconciler {
         PassStep::GoOn
     }
 
-    /// Continues the step that has waited for an outcome.
+    /// Continues the step that waited for this outcome.
     fn go_on(&mut self, pass: &mut ReleasePass, job: Job, outcome: WorkOutcome) -> PassStep {
         match job {
             Job::Look { object, suspect } => {
@@ -306,7 +306,7 @@ impl Reconciler {
             ),
             TargetError::Unreadable(why) => (
                 OrderResult::Waiting,
-                format!("the revision that was deployed last cannot be read yet: {why}"),
+                format!("the last deployed revision cannot be read yet: {why}"),
             ),
         };
         self.asked.set_answer(id, Some(&order), OrderAnswer { at: order.at.clone(), result, message });
@@ -317,11 +317,11 @@ impl Reconciler {
         PassStep::Finish
     }
 
-    /// Continues with the next step of a repair, or notes its result.
+    /// Continues with the next step of a repair, or records its result.
     fn go_on_with(&mut self, pass: &mut ReleasePass, task: Task, next: RepairStep) -> PassStep {
         let is_repaired = matches!(next, RepairStep::Repaired);
         let Task { id, object, asked, .. } = &task;
-        // A failed repair counts as tried, as the order demanded.
+        // A failed repair counts as carried out: the order demanded one attempt.
         let drift = self.drifts.get_mut(id, object);
         let failed = drift.as_ref().map_or(task.towards.is_some(), |drift| drift.repaired.is_some());
         let wait = match next {
@@ -351,7 +351,7 @@ impl Reconciler {
         PassStep::GoOn
     }
 
-    /// Takes the order of a pass, unless its release is gone: the next one of this name is another one.
+    /// Takes the order of a pass, unless its release is gone: a new release of the same name is another one.
     fn order_of(&self, pass: &mut ReleasePass) -> Option<RepairOrder> {
         pass.order.take().filter(|_| self.known.release(&pass.release.id).is_some())
     }
@@ -360,7 +360,7 @@ impl Reconciler {
         self.passes.agenda.put_off(id, self.after(delay));
     }
 
-    /// The time until an operation counts as dead, plus a moment.
+    /// The time until a pending operation counts as stuck, plus one second.
     fn until_locked(&self, release: &Release) -> Option<Duration> {
         let policy = self.known.policy(&release.id)?;
         let timeout = SignedDuration::try_from(policy.operation_timeout).ok()?;
@@ -380,7 +380,7 @@ impl Reconciler {
         if self.passes.again.remove(id) {
             match pass.worked {
                 true => self.attend(id),
-                // A pass that requests itself again has to wait a moment.
+                // A pass without work that requested another one has to wait a moment.
                 false => self.put_off(id, AGAIN),
             }
         }
@@ -396,7 +396,7 @@ impl Reconciler {
         PassStep::HandOut(work, Job::Look { object, suspect })
     }
 
-    /// An object was read, to be judged. Returns the wait before another look.
+    /// Handles the response to the read of a suspect. Returns the wait before it is read again.
     fn looked(
         &mut self,
         release: &Release,
@@ -409,8 +409,8 @@ impl Reconciler {
             WorkOutcome::Object { live: Some(live), version } => {
                 let is_old = self.drifts.has_new_reason(id, object, &suspect);
                 if !self.take_in(id, &live, &version) {
-                    // Otherwise the news of the watch is enough. An object is read from etcd itself, so answers stay
-                    // old only where etcd was restored, until the watches list everything again.
+                    // Otherwise a newer watch event was enough. Reads are served from etcd, so responses stay old only
+                    // after an etcd restore, until the watches list everything again.
                     return self.drifts.is_suspect(id, object).then(|| {
                         let wait = growing(AGAIN, suspect.tries, LONGEST, &object.name);
                         let is_unread = suspect.tries >= OLD_ANSWERS;
@@ -423,7 +423,7 @@ impl Reconciler {
                     self.drifts.clear(id, object);
                 }
                 if is_old {
-                    // A listing that came meanwhile may lack it.
+                    // A list that arrived during the read may lack it.
                     self.drifts.suspect(id, object.clone(), self.now);
                     return Some(AGAIN);
                 }
@@ -434,7 +434,7 @@ impl Reconciler {
                 Some(AGAIN)
             }
             WorkOutcome::Object { live: None, .. } => {
-                // Otherwise a watch has reported meanwhile that it exists.
+                // Otherwise a watch has reported since that it exists.
                 if self.drifts.is_suspect(id, object) {
                     self.note_gone(id, object, suspect.since);
                 }
@@ -448,7 +448,7 @@ impl Reconciler {
                 self.note_gone(id, object, suspect.since);
                 None
             }
-            // A watch that is refused too reports when the guard gains the right.
+            // If the watch is forbidden too, it reports when the guard gets the permission.
             WorkOutcome::Failed(WorkFailure { fault: Fault::Forbidden, .. }) => {
                 let wait = growing(FORBIDDEN, suspect.tries, LONGEST_FORBIDDEN, &id.name);
                 let due = if self.scopes.is_forbidden(object) { Timestamp::MAX } else { self.after(wait) };
@@ -464,7 +464,7 @@ impl Reconciler {
         Some(wait)
     }
 
-    /// Answers an order that cannot be carried out in the present state of its release, or at all.
+    /// Answers an order that cannot be carried out in the current state of its release, or at all.
     fn answer_at_once(&mut self, release: &Release) {
         let id = &release.id;
         let Some(at) = self.asked.waits(id) else { return };
@@ -476,7 +476,8 @@ impl Reconciler {
             RecordState::Underway => (
                 OrderResult::Waiting,
                 format!(
-                    "a Helm operation is under way at revision {revision}; the guard carries the order out when it ends"
+                    "a Helm operation is under way at revision {revision}; the guard carries out the order \
+                     when it ends"
                 ),
             ),
             RecordState::Locked => (
@@ -493,7 +494,9 @@ impl Reconciler {
             RecordState::Failed if deployed.is_none() => (
                 OrderResult::Refused,
                 format!(
-                    "the installation failed, and no revision was ever deployed to repair towards; run `helm upgrade --install {name} CHART -n {namespace}`, or `helm uninstall {name} -n {namespace}`"
+                    "the installation failed, and there is no deployed revision to repair to; run `helm \
+                     upgrade --install {name} CHART -n {namespace}`, or `helm uninstall {name} -n \
+                     {namespace}`"
                 ),
             ),
             RecordState::Failed | RecordState::Deployed if self.enforcement_disabled => (
@@ -502,7 +505,7 @@ impl Reconciler {
             ),
             RecordState::Failed | RecordState::Deployed if policy.drift == DriftMode::Ignore => (
                 OrderResult::Refused,
-                "the policy says `drift: Ignore`, so the guard does not look at the objects".to_owned(),
+                "the policy says `drift: Ignore`, so the guard does not check the objects".to_owned(),
             ),
             RecordState::Failed | RecordState::Deployed => return,
         };
@@ -553,7 +556,7 @@ fn why(drift: &ObjectDrift, towards: Option<&Towards>) -> String {
         (None, Some(Err(error))) => error.clone(),
         (None, _) if drift.doubt => "only a dry run could tell whether it matches".to_owned(),
         (None, _) if drift.kind == DriftKind::Terminating => "it is being deleted".to_owned(),
-        (None, _) => "the guard tries again".to_owned(),
+        (None, _) => "the guard will retry".to_owned(),
     }
 }
 

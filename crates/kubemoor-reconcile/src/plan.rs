@@ -1,5 +1,5 @@
-//! Whether a drift may be repaired, and in which order. Every rule that keeps the guard from lending its rights to users
-//! who can write a Secret is here.
+//! Decides whether a drift may be repaired, and in which order. Holds every rule that keeps users who can write Secrets
+//! from using the guard's permissions.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,7 +12,7 @@ use kubemoor_helm::release::{Appearance, Release};
 use kubemoor_policy::RepairRights;
 use kubemoor_verdict::claims::is_local;
 
-/// How long repairs of a release wait whose record was already deployed when it first appeared: a restore or a
+/// How long repairs wait for a release whose record was already deployed when it first appeared: a restore or a
 /// migration creates records before objects.
 pub(crate) const HOLD: SignedDuration = SignedDuration::from_mins(10);
 
@@ -38,11 +38,12 @@ const PRIVILEGED: [&str; 3] =
 pub(crate) enum RepairPlan {
     Repair,
     Report(&'static str),
-    /// The release's state says that the object should not exist, or not yet: look again when the release changes.
+    /// The release's state says that the object should not exist, or not yet: it is planned again when the release
+    /// changes.
     Wait,
     Hold(SignedDuration),
-    /// Leave it: the live object was never seen with the declared values, and no person who may write it has ordered
-    /// the repair.
+    /// Leave it: the live object was never seen with the declared values, and no user with permission to write it has
+    /// ordered the repair.
     Unconfirmed,
 }
 
@@ -52,7 +53,7 @@ pub(crate) fn plan(task: &Task, situation: &Situation, now: Timestamp) -> Repair
         return RepairPlan::Wait;
     }
     if release.invalid.is_some() {
-        return RepairPlan::Report("its release's latest record cannot be believed");
+        return RepairPlan::Report("its release's latest record is not accepted");
     }
     if release.state.status != ReleaseStatus::Deployed {
         return RepairPlan::Wait;
@@ -60,7 +61,7 @@ pub(crate) fn plan(task: &Task, situation: &Situation, now: Timestamp) -> Repair
     match kind {
         DriftKind::Missing if situation.may_be_gone => return RepairPlan::Wait,
         DriftKind::Terminating => return RepairPlan::Report("it is being deleted"),
-        DriftKind::Unreadable => return RepairPlan::Report("it is nested deeper than what is judged"),
+        DriftKind::Unreadable => return RepairPlan::Report("it is nested too deeply to be checked"),
         DriftKind::Missing | DriftKind::Changed | DriftKind::Ownership => {}
     }
     if policy.drift != DriftMode::Repair && !task.asked {
@@ -78,7 +79,7 @@ pub(crate) fn plan(task: &Task, situation: &Situation, now: Timestamp) -> Repair
             return RepairPlan::Hold(HOLD - age);
         }
     }
-    // Only after the hold: a restore may still bring the object.
+    // Only after the hold: a restore may still create the object.
     let is_its = life.as_ref().is_some_and(|life| life.vouched && life.release == release.id);
     if is_its && (situation.ordered_by.is_some() || is_confirmed(situation)) {
         RepairPlan::Repair
@@ -88,11 +89,11 @@ pub(crate) fn plan(task: &Task, situation: &Situation, now: Timestamp) -> Repair
     } else if is_its {
         RepairPlan::Unconfirmed
     } else {
-        RepairPlan::Report("the guard never saw it alive with its release's annotations")
+        RepairPlan::Report("the guard has never seen it with its release's annotations")
     }
 }
 
-/// The reason why drift of this kind is never repaired at `object` for `release`; `None` if it may be.
+/// The reason why drift of this kind is never repaired for `object`; `None` if it may be.
 pub(crate) fn never(
     release: &Release,
     object: &ObjectId,
@@ -107,7 +108,7 @@ pub(crate) fn never(
         return Some("objects that grant rights, intercept requests or define kinds are not repaired");
     }
     (!is_local(release, object) && !rights.cluster_scoped)
-        .then_some("it lies outside of its release's namespace")
+        .then_some("it is outside its release's namespace")
 }
 
 /// Whether the live object was once seen with the values to write. For an existing object, this checks the declaration;

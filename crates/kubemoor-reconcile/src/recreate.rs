@@ -1,7 +1,7 @@
-//! Re-creates a missing object as Helm itself would write it, and deletes it again if Helm dropped it meanwhile.
+//! Re-creates a missing object as Helm would write it, and deletes it again if its release dropped it during the write.
 //!
-//! The guard looks for the object first, then reads the records, writes only the declaration that it has judged, and
-//! reads the records again after the write. It replaces no object, and deletes only what it created, by uid.
+//! The guard reads the object first, then the records. It writes only the declaration that it has planned for, and
+//! reads the records again after the write. It never replaces an object, and deletes only what it created, by uid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const LOOKS: usize = 4;
 
 pub(crate) enum Recreate {
     Reading(Arc<Release>),
-    /// The definition of its kind is looked at; the version in which the kind is served.
+    /// The CustomResourceDefinition is read; the version in which the kind is served.
     Definition(String),
     /// The records are read; the version in which the kind is served.
     Records(String),
@@ -41,7 +41,7 @@ pub(crate) enum Recreate {
         manager: String,
         attempts: u32,
     },
-    /// It is unknown whether the write was done: the guard looks for the object.
+    /// It is unknown whether the write was done: the object is read.
     LookingAgain {
         release: Arc<Release>,
         manager: String,
@@ -55,7 +55,7 @@ pub(crate) enum Recreate {
     Deleting(Created),
 }
 
-/// An object that the guard has created by a manifest of this release.
+/// An object that the guard has created from the manifest of this release.
 pub(crate) struct Created {
     release: Arc<Release>,
     uid: String,
@@ -74,15 +74,15 @@ impl Reconciler {
         match (recreate, outcome) {
             (Recreate::Reading(_), WorkOutcome::Object { live: Some(_), .. }) => self.leave_present(task),
             (Recreate::Reading(_), WorkOutcome::Object { live: None, version }) => {
-                // A kind that is built into every API server has no definition.
+                // Built-in kinds have no CustomResourceDefinition.
                 if catalog::core().facts(&task.object.group, &task.object.kind).is_some() {
                     return read_records(task, version);
                 }
                 let work = ApiWork::ReadDefinition { object: task.object.clone() };
                 RepairStep::recreate(work, Recreate::Definition(version))
             }
-            // The API server deletes the objects of a kind before the kind, and takes new ones for
-            // a moment. One that stays behind breaks the kind if it is ever defined anew.
+            // The API server deletes the objects of a kind before the kind, but still accepts new ones for a moment.
+            // One that is left behind breaks the kind if its definition is created again.
             (Recreate::Definition(_), WorkOutcome::Definition { deleting: true }) => {
                 self.keep(task, "the CustomResourceDefinition of its kind is being deleted");
                 RepairStep::Later(RETRY)
@@ -151,9 +151,9 @@ impl Reconciler {
     ) -> RepairStep {
         let ManifestDocument { status, apply_method, object, .. } = document;
         let object = object.map(|Secret(value)| value);
-        // What is written is what was weighed.
+        // Only the planned declaration is written.
         let is_weighed = object.as_ref().map(Digest::new) == Some(situation.declared.digest);
-        // The record was read meanwhile and may have changed.
+        // The record may have changed since it was read.
         if !task.is_to_write(status) || !is_weighed || !self.is_in_force(task, &situation) {
             return RepairStep::Again(AGAIN);
         }
@@ -217,14 +217,14 @@ impl Reconciler {
         }
     }
 
-    /// It is there again: a look tells whether it is as declared.
+    /// The object exists again: it is read and compared in another pass.
     fn leave_present(&mut self, task: &Task) -> RepairStep {
         self.drifts.suspect(&task.id, task.object.clone(), self.now);
         self.tell(Occurrence::Present(DriftKind::Missing));
         RepairStep::Again(AGAIN)
     }
 
-    /// Deletes a created object unless its release declares it by now.
+    /// Deletes a created object unless its release still declares it.
     fn delete_if_dropped(
         &mut self,
         task: &Task,
@@ -251,7 +251,7 @@ impl Reconciler {
         RepairStep::Settled
     }
 
-    /// Whether the release declares the object and no operation of its own drops it.
+    /// Whether the release declares the object and none of its Helm operations deletes it.
     fn is_wanted(&self, task: &Task) -> bool {
         let release = self.known.release(&task.id).zip(self.known.policy(&task.id));
         release.is_some_and(|(release, policy)| {
@@ -266,7 +266,7 @@ impl Reconciler {
     }
 }
 
-/// Reads the records after the object, because their present state counts.
+/// Reads the records after the object, because their current state counts.
 fn read_records(task: &Task, version: String) -> RepairStep {
     RepairStep::recreate(task.read_records(), Recreate::Records(version))
 }

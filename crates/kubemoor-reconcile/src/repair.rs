@@ -1,8 +1,8 @@
-//! Repairs one drift, or reports why it does not.
+//! Repairs one drift, or reports why it is not repaired.
 //!
 //! The object is read first, then the record, then the object is written: a record that was read earlier could be one
 //! that Helm has replaced since. Writes use Helm's own field manager and method, otherwise the next upgrade would
-//! conflict. Each repair is one value that waits for one outcome.
+//! conflict. A repair is one value that waits for one outcome at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -34,18 +34,18 @@ use kubemoor_policy::signing::{Ticket, Verb};
 use kubemoor_verdict::edit::{Circumstances, ObjectDeclaration};
 use kubemoor_verdict::exceptions::ObjectExceptions;
 
-/// The wait before another look at an object whose release changed meanwhile.
+/// The wait before another try at an object whose release has changed during the repair.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 
-/// The wait for a kind that the cluster does not serve: it may be about to appear.
+/// The wait for a kind that the cluster does not serve: its definition may be created soon.
 pub(crate) const UNSERVED: Duration = Duration::from_secs(15);
 
 /// The reason of a doubt that a dry run has not settled.
-const IN_DOUBT: &str = "a dry run does not tell";
+const IN_DOUBT: &str = "a dry run could not tell whether it matches";
 
-/// The wait before another look at the brake while there is too much drift.
+/// The wait before another check of the brake while there is too much drift.
 const SLIPPING: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -56,7 +56,7 @@ pub(crate) struct Repairs {
     /// The fields of objects that the API server refuses to set.
     fixed: RecordNotes,
     pub(crate) returned: RecordNotes,
-    /// Releases that are on hold, of which that was told, and until when.
+    /// Releases that were reported to be on hold, and until when.
     held: BTreeMap<ReleaseId, Timestamp>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Task {
     pub(crate) id: ReleaseId,
     pub(crate) object: ObjectId,
     pub(crate) asked: bool,
-    /// The objects that the person may write themself, as checked with the API server.
+    /// The objects that the user has permission to write, as checked with the API server.
     pub(crate) ticket: Option<Arc<Ticket>>,
     /// The revision to repair towards, where the last operation failed.
     pub(crate) towards: Option<Arc<Towards>>,
@@ -78,7 +78,7 @@ pub(crate) enum RepairStep {
     Repaired,
     /// Another pass follows after this time.
     Later(Duration),
-    /// Nothing could be done: another pass after this time, and after a longer one each time.
+    /// Nothing could be done: another pass follows after this time, which grows with each try.
     Again(Duration),
 }
 
@@ -87,15 +87,14 @@ pub(crate) enum RepairState {
     Restore(Restore),
 }
 
-/// An object as it was read, and in which version.
+/// An object as it was read, and its API version.
 pub(crate) struct ObjectRead {
     pub(crate) live: LiveObject,
     pub(crate) version: String,
 }
 
-/// What repairs of objects have shown, for one record of their release: texts by object, for the record with this uid.
-/// Notes of another record, even of the same revision, count for nothing: a release that is installed anew begins at
-/// revision 1 again.
+/// What repairs of objects have shown: texts by object, valid for one record of its release (its uid). Notes about
+/// another record have no effect, even with the same revision: a reinstalled release begins at revision 1 again.
 #[derive(Debug, Default)]
 pub(crate) struct RecordNotes(BTreeMap<ObjectId, (String, BTreeSet<String>)>);
 
@@ -104,12 +103,12 @@ impl RecordNotes {
         self.0.contains_key(object)
     }
 
-    /// Whether that was noted of the object, for this record.
+    /// Whether this text was noted for the object and this record.
     pub(crate) fn has(&self, object: &ObjectId, record: &str, text: &str) -> bool {
         self.0.get(object).is_some_and(|(of, texts)| of == record && texts.contains(text))
     }
 
-    /// Notes that of the object, for this record alone.
+    /// Notes texts for the object and this record, and drops those for another record.
     pub(crate) fn note(&mut self, object: &ObjectId, record: &str, texts: impl IntoIterator<Item = String>) {
         let (of, noted) = self.0.entry(object.clone()).or_default();
         if of != record {
@@ -124,14 +123,14 @@ impl RecordNotes {
 }
 
 impl Repairs {
-    /// Ends the waits for an object that another writer put right, and lets them lose its fields to Helm once more.
+    /// Resets the backoff after another writer reverted a drift, and allows fields to be returned to Helm once more.
     pub(crate) fn forgive(&mut self, object: &ObjectId, now: Timestamp) {
         if self.backoff.forgive(object, now) {
             self.returned.forget(object);
         }
     }
 
-    /// Forgets an object that a release has ceased to declare.
+    /// Forgets an object that a release no longer declares.
     pub(crate) fn forget(&mut self, object: &ObjectId) {
         self.fixed.forget(object);
         self.returned.forget(object);
@@ -156,7 +155,7 @@ impl RepairStep {
     }
 }
 
-/// Helm's field manager where no object reveals it: its program's name.
+/// Helm's field manager if no object shows it: the name of its program.
 const HELM: &str = "helm";
 
 #[derive(Clone)]
@@ -170,15 +169,15 @@ pub(crate) struct Situation {
     pub(crate) plan: RepairPlan,
     /// The digest of the manifest that was first seen of the release's revision.
     pub(crate) first_digest: Option<[u8; 32]>,
-    /// An allowance permits its deletion, or its own time to live removes it.
+    /// An exception permits its deletion, or its own time to live may have removed it.
     pub(crate) may_be_gone: bool,
     pub(crate) is_autoscaled: bool,
     pub(crate) is_unserved: bool,
     /// The agreement of the live object with the declaration; `None` if there never was one.
     pub(crate) agreement: Option<LastAgreement>,
-    /// The person who ordered the repair and may write the object themself.
+    /// The user who ordered the repair and has permission to write the object.
     pub(crate) ordered_by: Option<String>,
-    /// The object was seen with nothing added below sealed paths.
+    /// The object was seen without additions below sealed paths.
     pub(crate) was_without_additions: bool,
 }
 
@@ -189,16 +188,16 @@ impl Situation {
         ObjectExceptions::new(of, policy, circumstances, None, now).of_live(of, release)
     }
 
-    /// Whether the declared values of these fields were seen in the live object, or are ordered by a person who may
-    /// write it.
+    /// Whether the declared values of these fields were seen in the live object, or a user with permission to write it
+    /// ordered the repair.
     pub(crate) fn confirms(&self, changes: &[FieldChange]) -> bool {
         let paths = || changes.iter().map(|change| &change.path);
         self.ordered_by.is_some() || self.agreement.as_ref().is_some_and(|it| it.confirms(paths()))
     }
 
-    /// Whether an addition may be removed: the object was seen without it, or a person who may write the object orders
-    /// it. An addition may be intended if it existed before its path was sealed, or came with Helm's own operation.
-    /// Never where the former value is unknown.
+    /// Whether the guard may revert a change. An addition is removed only if the object was seen without it, or a user
+    /// with permission to write the object ordered it: otherwise it may be older than the seal, or come from Helm's own
+    /// operation. A change within an addition stays, because the former value is unknown.
     pub(crate) fn removes(&self, change: &FieldChange) -> bool {
         match change.agreement {
             FieldAgreement::Within => false,
@@ -207,8 +206,8 @@ impl Situation {
         }
     }
 
-    /// The path of the replicas, where the autoscaler sets them in a new object because the guard has never seen them
-    /// as declared.
+    /// The path of the replicas if a new object is created without them: an autoscaler sets them, and the guard has
+    /// never seen the declared value.
     pub(crate) fn left_out(&self) -> Option<&Path> {
         let is_open = self.agreement.as_ref().is_some_and(|agreement| !agreement.confirms_all(None));
         self.declared.scale().filter(|_| is_open && self.ordered_by.is_none())
@@ -224,7 +223,7 @@ impl Task {
         ApiWork::ReadRecords { release: self.id.clone() }
     }
 
-    /// Reads the object as the manifest of a release's revision has it.
+    /// Reads the object's document from the manifest of a release's revision.
     pub(crate) fn read_manifest(&self, release: &Release) -> ApiWork {
         ApiWork::ReadDocument { revision: release.state.revision, object: self.object.clone() }
     }
@@ -238,16 +237,18 @@ impl Task {
     }
 }
 
-const ADDED: &str = "the guard has never seen the object without what was added below a sealed path; `kubemoor reconcile` removes it";
+const ADDED: &str = "the guard has never seen the object without this addition below a sealed path; \
+                     `kubemoor reconcile` removes it";
 
-/// Why a change of what a webhook or the server added stays.
-const WITHIN: &str = "the guard does not know the former value of what was changed in an addition of a webhook or the API server; undo the change by hand";
+/// Why a change within an addition of a webhook or the API server stays.
+const WITHIN: &str = "a field that a webhook or the API server added was changed, and the guard does not \
+                      know its former value; undo the change by hand";
 
 const UNCONFIRMED: &str = "the guard has never seen the live object with these values";
 
 impl Reconciler {
     pub(crate) fn attempt(&mut self, task: &Task) -> RepairStep {
-        // Since its drift was found, the object has named another release that declares it.
+        // By now, the object's annotations name another release that declares it.
         if let Some(life) = self.drifts.life(&task.object)
             && life.vouched
             && life.release != task.id
@@ -277,13 +278,13 @@ impl Reconciler {
             RepairPlan::Report(reason) => self.report(task, &situation, reason),
             RepairPlan::Unconfirmed => self.leave_unconfirmed(task, &situation),
             RepairPlan::Repair if self.settings.read_only => {
-                self.report(task, &situation, "the guard was told to write nothing")
+                self.report(task, &situation, "the guard runs with --read-only")
             }
             RepairPlan::Repair if self.suspensions.get(&task.id, self.now).is_some() && !task.asked => {
                 self.keep(task, "repairs of its release are suspended");
                 RepairStep::Settled
             }
-            // Drift is not certain yet, and a doubt alone leads to no write. A repair towards an earlier revision
+            // The drift is not certain yet, and a doubt alone causes no write. A repair towards an earlier revision
             // settles its doubts itself, because the drift is a difference from another manifest.
             RepairPlan::Repair if situation.drift.doubt && task.towards.is_none() => {
                 self.report(task, &situation, IN_DOUBT)
@@ -319,7 +320,7 @@ impl Reconciler {
     }
 
     /// The wait that delays the repair of the object; `None` if there is no reason to wait. While the brake is on,
-    /// nothing is scheduled: the order that releases it triggers another look at everything.
+    /// nothing is scheduled: the order that releases it starts new passes.
     fn wait(&mut self, task: &Task, drift: &ObjectDrift) -> Option<RepairStep> {
         match self.pull_brake(&task.id) {
             Pull::Free => {}
@@ -329,7 +330,7 @@ impl Reconciler {
                 return Some(RepairStep::Settled);
             }
         }
-        // Fields go back once for each manager and revision, so nobody is fought.
+        // Fields are returned once for each manager and revision, so there is no endless conflict.
         if drift.kind == DriftKind::Ownership && !matches!(drift.repaired, Some(Err(_))) {
             return None;
         }
@@ -340,13 +341,13 @@ impl Reconciler {
         Some(RepairStep::Later(wait))
     }
 
-    /// The present situation of a task; `None` if the object does not drift any more.
+    /// The current situation of a task; `None` if the object no longer drifts.
     pub(crate) fn situation(&mut self, task: &Task) -> Option<Situation> {
         let drift = self.drifts.get_mut(&task.id, &task.object)?.clone();
         self.situation_of(task, drift)
     }
 
-    /// The same for a drift that is not recorded.
+    /// As [`Self::situation`], for a drift that is not recorded.
     pub(crate) fn situation_of(&self, task: &Task, drift: ObjectDrift) -> Option<Situation> {
         let Task { id, object, .. } = task;
         let release = self.release_of(task)?;
@@ -392,7 +393,7 @@ impl Reconciler {
         is_release && self.is_governed_alike(&task.object, situation)
     }
 
-    /// Whether policy, allowances and autoscalers are still those of a situation.
+    /// Whether the policy, exceptions and autoscalers are still those of a situation.
     pub(crate) fn is_governed_alike(&self, object: &ObjectId, situation: &Situation) -> bool {
         let Situation { release, policy, circumstances, .. } = situation;
         let now = self.known.circumstances(release, object);
@@ -426,8 +427,8 @@ impl Reconciler {
         pull
     }
 
-    /// Handles a person's repair order: the brake is released if most of the drift is in `release`. Returns whether it
-    /// was.
+    /// Handles a user's repair order: releases the brake unless there is too much drift outside of `release`. Returns
+    /// whether it was released.
     pub(crate) fn ease(&mut self, release: &ReleaseId) -> bool {
         self.recount();
         let drifting = self.tally.drifting(self.known.objects(), Some(release));
@@ -439,7 +440,7 @@ impl Reconciler {
         is_eased
     }
 
-    /// Only who leads repairs, and so has a brake.
+    /// Releases the brake everywhere after a loss of leadership: only the leader repairs.
     pub(crate) fn release_brake(&mut self) {
         let released = self.repairs.brake.release_all();
         if !released.is_empty() {
@@ -448,7 +449,7 @@ impl Reconciler {
         }
     }
 
-    /// A namespace without releases has no brake: one of the same name is another one.
+    /// Releases the brake of a namespace without releases: a new namespace of the same name starts without it.
     pub(crate) fn forget_brake(&mut self, namespace: &str) {
         let is_left = |release: &Arc<Release>| release.id.namespace == namespace;
         if self.repairs.brake.is_on_in(namespace) && !self.known.releases().any(is_left) {
@@ -500,7 +501,7 @@ impl Reconciler {
         }
     }
 
-    /// Reports once that a drift stays. The arbiter is asked about a doubt first.
+    /// Reports once that a drift is not repaired. A doubt is settled by a dry run first, if possible.
     pub(crate) fn report(&mut self, task: &Task, situation: &Situation, reason: &'static str) -> RepairStep {
         if situation.drift.doubt {
             return Self::begin_restoring(task, situation, Purpose::SettlingDoubt(reason));
@@ -522,14 +523,14 @@ impl Reconciler {
         self.tell(Occurrence::Object { release: Arc::clone(release), drift: Box::new(drift), fate });
     }
 
-    /// Reports once that a drift stays, and is done with it.
+    /// Reports once that a drift is not repaired, and ends the repair.
     pub(crate) fn leave(&mut self, task: &Task, release: &Arc<Release>, reason: &str) -> RepairStep {
         self.say(task, release, reason);
         RepairStep::Settled
     }
 
-    /// Reports that the object stays unchanged. A doubt is settled first: an object that turns out to match is
-    /// confirmed by that, and a remaining doubt is reported as one.
+    /// Reports that the object stays unchanged. A doubt is settled first: an object that turns out to match is thereby
+    /// confirmed, and a remaining doubt is reported as one.
     pub(crate) fn leave_unconfirmed(&mut self, task: &Task, situation: &Situation) -> RepairStep {
         if situation.drift.doubt {
             return self.report(task, situation, UNCONFIRMED);
@@ -538,7 +539,7 @@ impl Reconciler {
         if task.asked
             && let Some(drift) = self.drifts.get_mut(&task.id, &task.object)
         {
-            // An order is answered each time.
+            // Each order is answered.
             drift.reported = false;
         }
         self.leave(task, &situation.release, UNCONFIRMED)
@@ -555,7 +556,7 @@ impl Reconciler {
         self.leave(task, &situation.release, if are_within { WITHIN } else { ADDED })
     }
 
-    /// Records whether the object stays unchanged because a person has to confirm the repair.
+    /// Records whether the object stays unchanged because a user has to confirm the repair.
     fn mark_unconfirmed(&mut self, task: &Task, unconfirmed: bool) {
         if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
             drift.unconfirmed = unconfirmed;
@@ -596,7 +597,7 @@ impl Reconciler {
         } else if self.repairs.backoff.attempt(&task.object, self.now) == 1
             && failure.fault == Fault::NoRecord
         {
-            // The release may be gone, and the watch of records tells that in a moment.
+            // The release may be gone: the watch of records will report that soon.
             return RepairStep::Again(RETRY);
         }
         self.wait_after(task, &failure.message)
@@ -614,9 +615,9 @@ impl Reconciler {
         self.tell(Occurrence::Object { release, drift: Box::new(drift), fate });
     }
 
-    /// Records the version of the guard's own write. Where the release or its policy changed meanwhile, the write
-    /// followed the earlier state, and the object is read again. What a watch has found in the written object before the
-    /// answer came is left to another pass.
+    /// Records the version of the guard's own write. If the release or its policy has changed since, the object is read
+    /// again. Drift that a watch event has shown in the written object before the response came is left to another
+    /// pass.
     pub(crate) fn note_restored(&mut self, task: &Task, situation: &Situation, version: ResourceVersion) {
         if !self.is_in_force(task, situation) {
             self.drifts.suspect(&task.id, task.object.clone(), self.now);
@@ -625,12 +626,12 @@ impl Reconciler {
         }
     }
 
-    /// Remembers fields that the API server refuses to set by this record.
+    /// Remembers fields that the API server refuses to set for this record.
     pub(crate) fn learn_fixed(&mut self, task: &Task, judged: &JudgedObject, paths: &[Path]) {
         self.repairs.fixed.note(&task.object, &attempted(judged), paths.iter().map(ToString::to_string));
     }
 
-    /// Whether all the changes are known to be of such fields.
+    /// Whether all changes are of fields that the API server is known to refuse.
     pub(crate) fn are_known_fixed(&self, task: &Task, judged: &JudgedObject) -> bool {
         let fixed = &self.repairs.fixed;
         if !fixed.knows(&task.object) {
@@ -640,7 +641,7 @@ impl Reconciler {
         judged.changes.iter().all(|change| fixed.has(&task.object, &attempted, &change.path.to_string()))
     }
 
-    /// Says that the attempt failed, and waits for the next one.
+    /// Reports that the attempt failed, and waits for the next one.
     fn wait_after(&mut self, task: &Task, reason: &str) -> RepairStep {
         let wait = self.repairs.backoff.until(&task.object, self.now).unwrap_or(RETRY);
         if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
@@ -662,7 +663,7 @@ pub(crate) fn api_version(object: &ObjectId, version: &str) -> String {
     }
 }
 
-/// The person who ordered the repair of such a drift and may write the object themself.
+/// The user who ordered the repair of such a drift and has permission to write the object.
 fn ordered_by(task: &Task, release: &Release, kind: DriftKind) -> Option<String> {
     let verb = if kind == DriftKind::Missing { Verb::Create } else { Verb::Update };
     let state = &release.state;
@@ -671,8 +672,8 @@ fn ordered_by(task: &Task, release: &Release, kind: DriftKind) -> Option<String>
     ticket.map(|ticket| ticket.user.clone())
 }
 
-/// What an attempt was made with: once somebody has changed what the object holds, the next one may succeed. A number
-/// of replicas changes nothing about that.
+/// Identifies the record and the object's content at an attempt: once the content has changed, the next attempt may
+/// succeed. The number of replicas makes no difference.
 fn attempted(JudgedObject { situation, seen, .. }: &JudgedObject) -> String {
     let mut content = seen.live.object.clone().unwrap_or_default();
     if let Value::Object(content) = &mut content {

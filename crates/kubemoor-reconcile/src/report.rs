@@ -1,5 +1,5 @@
-//! What is published of a release. Nothing before all objects that were declared at the start have been listed, and never
-//! that all objects match while some of them have not been looked for. Values only as findings, which redact.
+//! Publishes the state of a release. Nothing is published before all objects that were declared at the start have been
+//! listed, and never that all objects match before each was read or listed. Values appear only in redacted findings.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,25 +25,25 @@ use kubemoor_verdict::health::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopReport {
     pub release: ReleaseId,
-    /// The uid of that revision's record, as far as it is known.
+    /// The uid of the reported revision's record, if known.
     pub record: Option<String>,
-    /// SHA-256 of that revision's manifest as it was first seen.
+    /// SHA-256 of the reported revision's manifest as it was first seen.
     pub digest: [u8; 32],
     pub declared: usize,
-    /// Those that were seen alive with the release's annotations, and their agreements; sorted.
+    /// The objects that were seen alive with the release's annotations, and their agreements; sorted.
     pub seen_alive: Vec<SeenAlive>,
-    /// How many of them were seen alive as they are declared.
+    /// How many of them were seen with their declared values.
     pub confirmed: usize,
-    /// Those of the seen objects that are not repaired without the confirmation of a person; sorted.
+    /// The seen objects that are only repaired after the confirmation of a user; sorted.
     pub unconfirmed: Vec<ObjectId>,
     pub drifted: Vec<ObjectDrift>,
     /// The first error in the manifest's annotations that allow changes of an object; such annotations have no effect.
     /// In the order of objects.
     pub flaws: Vec<(ObjectId, Flaw)>,
-    /// Declared objects in the release's namespace that another release owns by the object's annotations, and that are
-    /// compared with that release alone; in the order of objects.
+    /// Declared objects in the release's namespace whose annotations name another release, so they are compared only
+    /// with that one; in the order of objects.
     pub foreign: Vec<(ObjectId, ReleaseId)>,
-    /// Declared objects that the guard has no right to watch, in the order of kinds.
+    /// Declared objects that the guard has no permission to watch, in the order of kinds.
     pub unwatched: Vec<Unwatched>,
     /// Objects that may differ or are not judged: allowed, opted out, outside of the release's namespace, owned by
     /// another release, not created by a failed operation; in the order of objects.
@@ -52,7 +52,7 @@ pub struct LoopReport {
     pub control: Control,
     /// The field manager with which Helm writes its objects; `None` if no object has ever shown it.
     pub manager: Option<SmolStr>,
-    /// Whether this replica led when the report was made: only the leader decides about drifts.
+    /// Whether this replica was the leader when the report was made: only the leader decides about drifts.
     pub leads: bool,
     /// The answer to the last order; `None` if this process received no order.
     pub answer: Option<OrderAnswer>,
@@ -116,7 +116,7 @@ impl LoopReport {
         let objects = self.drifted.iter().map(|it| ObjectFacts {
             kept: match it.kind {
                 DriftKind::Terminating => it.held(),
-                _ => it.doubt.then(|| it.kept.as_deref().unwrap_or("it was not asked yet").to_owned()),
+                _ => it.doubt.then(|| it.kept.as_deref().unwrap_or("no dry run was made yet").to_owned()),
             },
             contested_by: it.contested_by().map(str::to_owned),
             unconfirmed: it.unconfirmed,
@@ -138,7 +138,7 @@ impl LoopReport {
 }
 
 impl Reconciler {
-    /// Publishes what is known of a release, once everything has been listed; forgets one that is gone.
+    /// Publishes the state of a release once everything has been listed; forgets a deleted release.
     pub(crate) fn publish(&mut self, id: &ReleaseId) {
         if self.known.release(id).is_none() {
             self.drifts.forget_release(id, None);
@@ -191,8 +191,8 @@ impl Reconciler {
         !self.stopping && unseen.into_iter().any(|object| is_awaited(object))
     }
 
-    /// Whether nobody has looked for an object of a release yet: the first listing of its watch is not complete, or its
-    /// watch is about to be opened.
+    /// Whether an object of a release was neither read nor listed yet: the first list of its watch is not complete, or
+    /// its watch is about to be opened.
     fn is_unseen(&self, release: &Release, object: &ObjectId) -> bool {
         let is_judged = matches!(release.state.status, ReleaseStatus::Deployed | ReleaseStatus::Failed);
         is_judged
@@ -208,7 +208,7 @@ impl Reconciler {
         let id = &release.id;
         note_effort(release.objects.len());
         let records = RecordHealth::new(release, policy.operation_timeout, self.now);
-        // Without the loop's own counts: a report that says the same is not announced.
+        // Without the loop's own counters: a report that differs only in these is not announced.
         let told = |drift: ObjectDrift| ObjectDrift { reported: false, counted: false, tries: 0, ..drift };
         let mut drifted: Vec<_> = self.drifts.of_release(id).into_iter().map(told).collect();
         drifted.sort_by(|a, b| a.object.cmp(&b.object));
@@ -307,7 +307,7 @@ fn all_match(health: &ReleaseHealth) -> bool {
 
 /// The declaration of an object that is in force in this state of the record.
 fn in_force(declarations: &ObjectDeclarations, state: RecordState) -> Option<&Arc<DeclaredObject>> {
-    // Agreeing with either manifest is enough then.
+    // After a failed operation, it is enough to match either manifest.
     let or_before = declarations.baseline.as_ref().filter(|_| state == RecordState::Failed);
     declarations.latest.as_ref().or(or_before)
 }

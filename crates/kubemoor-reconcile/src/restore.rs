@@ -1,7 +1,8 @@
 //! Restores the declared state of a changed object: reads it and the records, settles doubts, writes, compares.
 //!
-//! What is written is decided on one version of the object, and on records that were read after it; a write in between
-//! makes the guard start over. Dry runs are made only for doubts, and once for each doubt.
+//! A write is based on one version of the object, and on records that were read after it; if the object has changed
+//! since, the guard starts over. Dry runs are made only for doubts (fields that only the API server can compare), and
+//! once for each.
 
 use std::sync::Arc;
 
@@ -37,14 +38,14 @@ use kubemoor_verdict::owners::{self, ManagerOperation, Owners, abandons};
 use kubemoor_verdict::ownership::{self, Replacement, TakenFields, set_beside};
 use kubemoor_verdict::sealed;
 
-/// How often a write that the API server refuses is made again without the refused fields.
+/// How often a write that the API server rejects is repeated without the rejected fields.
 const ROUNDS: usize = 3;
 
 /// Why the guard leaves a sealed field alone.
-const LEFT: &str = "whoever has set this has to undo it, or delete the object, which is re-created then";
+const LEFT: &str = "undo this by hand, or delete the object and the guard re-creates it";
 
 /// The reason where no dry run is made.
-const NO_DRY_RUNS: &str = "the guard makes no dry runs in its modes";
+const NO_DRY_RUNS: &str = "the guard's modes do not allow dry runs";
 
 /// The most fields that a reason names.
 const NAMED: usize = 5;
@@ -68,19 +69,19 @@ pub(crate) enum Restore {
     GivingBack(Box<Situation>, String),
 }
 
-/// What an object is read for.
+/// Why an object is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Restoring,
     /// Only a dry run can tell whether it drifts; the reason to report if that stays so.
     SettlingDoubt(&'static str),
-    /// It does not drift, and fields that others have taken go back to Helm.
+    /// It does not drift, but fields that other managers have taken are returned to Helm.
     ReturningFields,
 }
 
 /// The write that waits for an answer.
 pub(crate) enum WriteStage {
-    /// The patch that makes room for the apply, and the fields that it restores.
+    /// The patch before the apply; `body` is the apply that follows, `restored` the fields that the patch restores.
     PutBack {
         body: Value,
         restored: Vec<Path>,
@@ -94,7 +95,7 @@ pub(crate) enum WriteStage {
     Last,
 }
 
-/// The beginning of a restoration, by this state of the release.
+/// The start of a restoration, with the release as it was then.
 pub(crate) struct Start {
     release: Arc<Release>,
     purpose: Purpose,
@@ -112,10 +113,10 @@ pub(crate) struct JudgedObject {
 pub(crate) enum DryRunAnswer {
     Unasked,
     Canonical(Arc<Secret>),
-    /// It cannot tell, or must not be asked: the reason.
+    /// The reason why it cannot tell, or must not be asked.
     Unknown(String),
-    /// It refuses the manifest for this object, so the doubtful value is a different one; `in_place`: it would take the
-    /// manifest as a new object.
+    /// It rejects the manifest for this object, so the value in doubt is a different one; `in_place`: it would accept
+    /// the manifest as a new object.
     Refused {
         why: String,
         in_place: bool,
@@ -133,7 +134,7 @@ impl DryRunAnswer {
                 Self::Refused { why, in_place: true }
             }
             WorkOutcome::Failed(WorkFailure { message, .. }) => Self::Unknown(message),
-            _ => Self::Unknown("the answer is to another question".to_owned()),
+            _ => Self::Unknown("the response belongs to another request".to_owned()),
         }
     }
 
@@ -161,9 +162,9 @@ impl DryRunAnswer {
 pub(crate) struct Sending {
     judged: JudgedObject,
     fixed: Vec<Path>,
-    /// What takes the place of declared fields and may not be removed.
+    /// Undeclared fields in the place of declared ones that may not be removed.
     in_the_way: Vec<Replacement>,
-    /// What the API server named when it refused the first write; removed by the second one.
+    /// Undeclared fields that the API server named when it rejected the first write; removed by the second one.
     suspected: Vec<Move>,
     /// The message of the API server, if it refused the first write.
     refusal: Option<String>,
@@ -173,7 +174,7 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// What takes the place of declared elements and fields: what has to be removed, and what may not be.
+    /// The undeclared elements and fields in the place of declared ones: those to remove, and those to leave.
     fn replaced(&self, mask: &Mask) -> (Vec<Move>, Vec<Replacement>) {
         let Some(whole) = self.judged.seen.live.whole() else { return (Vec::new(), Vec::new()) };
         let fields = &self.judged.situation.declared.fields();
@@ -188,15 +189,15 @@ impl Sending {
         (removed.into_iter().map(|it| it.found).collect(), left)
     }
 
-    /// The same without what may not be removed, and with what is suspected.
+    /// The undeclared elements and fields to remove, with the `suspected` ones.
     fn moved(&self, mask: &Mask) -> Vec<Move> {
         let mut moved = self.replaced(mask).0;
         moved.extend(self.suspected.iter().filter(|it| !mask.covers(&it.live)).cloned());
         moved
     }
 
-    /// The undeclared fields beside the changed ones that an editor has set, and that the API server's refusal names:
-    /// it does not say which field excludes which.
+    /// The undeclared fields beside the changed ones that another manager has set and that the API server's rejection
+    /// names: it does not say which field excludes which.
     fn named_by(&self, causes: &[Cause]) -> Vec<Move> {
         let Some(whole) = self.judged.seen.live.whole() else { return Vec::new() };
         let (fields, owners) = (self.judged.situation.declared.fields(), Owners::from_object(&whole));
@@ -234,7 +235,7 @@ impl Sending {
         self.judged.changes.iter().filter(|change| !self.stays(change)).cloned().collect()
     }
 
-    /// Whether a change stays: a doubt alone leads to no write.
+    /// Whether a change stays: a doubt alone causes no write.
     fn stays(&self, change: &FieldChange) -> bool {
         is_doubt(change) && self.judged.answer.unknown().is_some() || self.fixed.contains(&change.path)
     }
@@ -279,7 +280,7 @@ impl Towards {
         work.ok_or_else(no_revision)
     }
 
-    /// The revision, by the answer to that request.
+    /// The revision, from the response to that request.
     pub(crate) fn answered(failed: &Arc<Release>, outcome: WorkOutcome) -> Result<Self, TargetError> {
         match outcome {
             WorkOutcome::Document(ManifestDocument { apply_method, digest, .. }) => {
@@ -290,7 +291,7 @@ impl Towards {
                 Err(TargetError::NoneEligible(message))
             }
             WorkOutcome::Failed(WorkFailure { message, .. }) => Err(TargetError::Unreadable(message)),
-            _ => Err(TargetError::Unreadable("the answer is to another question".to_owned())),
+            _ => Err(TargetError::Unreadable("the response belongs to another request".to_owned())),
         }
     }
 
@@ -310,21 +311,21 @@ impl Reconciler {
         match (restore, outcome) {
             (Restore::Reading(start), WorkOutcome::Object { live: Some(live), version }) => {
                 let seen = Box::new(ObjectRead { live: *live, version });
-                // The records are read after the object: what they say now is what counts.
+                // The records are read after the object, because their current state counts.
                 RepairStep::restore(task.read_records(), Restore::Records(start, seen))
             }
             (Restore::Reading(start), WorkOutcome::Object { live: None, .. }) => {
                 if start.purpose == Purpose::ReturningFields {
                     return RepairStep::Settled;
                 }
-                // A watch may have told since that it was created again: a look decides.
+                // A watch may have reported since that it was created again: it is read again.
                 self.drifts.suspect(&task.id, task.object.clone(), self.now);
                 RepairStep::Again(AGAIN)
             }
             (Restore::Records(start, seen), WorkOutcome::Records(governed)) => {
                 self.learn_records(&task.id, governed);
-                // Helm writes the record first, but of the two the object may be known first;
-                // what Helm has just taken over must not be taken back.
+                // Helm writes the record first, but the guard may see the object first: an object that another release
+                // has just taken over must not be reverted.
                 match seen.live.sighting.release.clone().filter(|named| *named != task.id) {
                     Some(named) => {
                         let work = ApiWork::ReadRecords { release: named.clone() };
@@ -336,7 +337,7 @@ impl Reconciler {
             (Restore::Owner(start, seen, named), WorkOutcome::Records(governed)) => {
                 self.learn_records(&named, governed);
                 if self.known.declares(&named, &task.object) {
-                    // The release that it belongs to now learns of it by its own record.
+                    // The object now belongs to the named release, so its state is recorded there.
                     if !self.is_told_gone(task) {
                         self.take_in(&task.id, &seen.live, &seen.version);
                     }
@@ -357,7 +358,7 @@ impl Reconciler {
                 let is_invalid = |failure: &WorkFailure| matches!(failure.fault, Fault::Invalid { .. });
                 let outdated = outcome.written().err().filter(is_invalid).map(|_| {
                     let message = sending.refusal.as_deref().unwrap_or_default();
-                    format!("the API server does not take what its manifest says any more: {message}")
+                    format!("the API server no longer accepts its manifest: {message}")
                 });
                 self.conclude(task, &sending, result, outdated)
             }
@@ -392,8 +393,8 @@ impl Reconciler {
         }
     }
 
-    /// Whether a watch or a listing has told that the object is gone, and no look has decided yet: what a repair has read
-    /// of it may be older.
+    /// Whether a watch event or a list has shown that the object is gone, and it was not read since: the state that a
+    /// repair has read may be older.
     fn is_told_gone(&self, task: &Task) -> bool {
         self.drifts.suspicion(&task.id, &task.object).is_some_and(|suspect| suspect.is_deleted)
     }
@@ -417,7 +418,7 @@ impl Reconciler {
             Purpose::Restoring if situation.plan != RepairPlan::Repair => return RepairStep::Again(AGAIN),
             Purpose::ReturningFields if situation.plan != RepairPlan::Repair => return RepairStep::Settled,
             Purpose::ReturningFields => {
-                // Ownership is part of the declaration for a user who orders a repair.
+                // A repair order includes ownership, whatever the policy's drift mode.
                 let mut policy = Policy::clone(&situation.policy);
                 policy.drift = DriftMode::Repair;
                 let Situation { release, circumstances, .. } = &situation;
@@ -449,7 +450,7 @@ impl Reconciler {
         self.weighed(task, judged, standing)
     }
 
-    /// Restores the object, unless an earlier attempt has shown that its fields cannot be changed.
+    /// Restores the object, or reports why its drift stays.
     fn weighed(
         &mut self,
         task: &Task,
@@ -499,7 +500,7 @@ impl Reconciler {
         if !situation.confirms(changes) {
             return self.leave_unconfirmed(task, situation);
         }
-        // The pass may have begun for fields that others have taken, of which the repair waits for nothing.
+        // The pass may have begun for an ownership drift, whose repair does not wait for the backoff.
         if let Some(wait) = self.repairs.backoff.until(&task.object, self.now) {
             return RepairStep::Later(wait);
         }
@@ -507,14 +508,14 @@ impl Reconciler {
             && changes.iter().any(|change| touches_template(&task.object, &change.path))
             && let Some((wait, other)) = self.repairs.rollouts.of_another(&task.id, &task.object, self.now)
         {
-            let why = format!("{other} of its release is still being rolled out");
+            let why = format!("{other} of the same release is still rolling out");
             self.keep(task, &why);
             return RepairStep::Later(wait);
         }
         self.send(task, *judged)
     }
 
-    /// Records what is certain by the answer; reports what stays in doubt.
+    /// Records what is certain after the dry run; reports what stays in doubt.
     fn settle_doubt(
         &mut self,
         task: &Task,
@@ -532,11 +533,11 @@ impl Reconciler {
             return self.leave(task, &situation.release, reason);
         }
         self.note(task, situation, seen, standing);
-        // The situation is gathered again, with the new result.
+        // The situation is built again, with the new result.
         match self.situation(task) {
             None => RepairStep::Settled,
             Some(now) if !now.drift.doubt => RepairStep::Again(AGAIN),
-            // Something has changed meanwhile: another look follows.
+            // Something has changed since: the object is read again.
             Some(_) if self.drifts.is_suspect(&task.id, &task.object) => RepairStep::Again(AGAIN),
             Some(_) => self.leave(task, &situation.release, reason),
         }
@@ -552,8 +553,8 @@ impl Reconciler {
         weigh(release, &seen.live, policy, circumstances, self.now, evidence)
     }
 
-    /// Compares the object with its release by the answer. Remembers the values that the answer has settled: those that
-    /// are in doubt without it and not with it.
+    /// Compares the object with its release, using the dry run's answer. Remembers the values that the answer has
+    /// settled: those that are in doubt only without it.
     fn weigh_answered(&mut self, task: &Task, judged: &JudgedObject) -> ObjectStanding {
         let JudgedObject { situation, seen, answer, .. } = judged;
         let mut stands = self.weigh(situation, seen, answer.evidence());
@@ -584,11 +585,11 @@ impl Reconciler {
     ) {
         let release = &situation.release;
         let Some(current) = self.known.release(&release.id) else { return };
-        // A suspicion that the looks before have left is newer than this, such as that a listing lacks the object.
+        // An object that is suspect again has newer information than this, such as a list without it.
         let is_old = self.drifts.is_overtaken(&task.object, seen.live.version())
             || self.drifts.is_suspect(&task.id, &task.object);
         if !Arc::ptr_eq(current, release) || !self.is_governed_alike(&task.object, situation) || is_old {
-            // Newer knowledge contradicts this, or soon will.
+            // This result is outdated, or will be soon.
             self.drifts.suspect(&release.id, task.object.clone(), self.now);
             return;
         }
@@ -623,13 +624,13 @@ impl Reconciler {
         self.send_open(task, Box::new(sending))
     }
 
-    /// Writes what is not fixed.
+    /// Writes the changes of fields that are not `fixed`.
     fn send_open(&mut self, task: &Task, sending: Box<Sending>) -> RepairStep {
         let JudgedObject { situation, seen, answer, .. } = &sending.judged;
         if situation.release.state.apply_method == ApplyMethod::ServerSide {
             return sending.read_manifest(task, Restore::Manifest);
         }
-        // What is written is what was weighed.
+        // Only the compared declaration is written.
         if !self.is_in_force(task, situation) {
             return RepairStep::Again(AGAIN);
         }
@@ -645,7 +646,7 @@ impl Reconciler {
     }
 
     fn conclude_nothing(&mut self, task: &Task) -> RepairStep {
-        self.fail(task, "nothing can be written that would change it")
+        self.fail(task, "no write would repair it")
     }
 
     fn go_on_sending(
@@ -657,7 +658,7 @@ impl Reconciler {
     ) -> RepairStep {
         let is_over = matches!(stage, WriteStage::Last);
         if !is_over && !self.is_in_force(task, &sending.judged.situation) {
-            // Helm is at work, or has been, since the write before.
+            // The release or its policy has changed since the write before.
             return RepairStep::Again(AGAIN);
         }
         match stage {
@@ -673,7 +674,7 @@ impl Reconciler {
                     operation: ManagerOperation::Apply,
                     subresource: String::new(),
                 };
-                // Of an apply alone there is nothing to assign.
+                // After an apply without a patch, there is nothing to assign.
                 let patch = if restored.is_empty() { None } else { returned(&now, &helm, &restored) };
                 match patch {
                     Some(patch) => sending.merge(task, patch, WriteStage::Owned),
@@ -685,7 +686,7 @@ impl Reconciler {
         }
     }
 
-    /// Removes fields that the manifest does not name, which no apply removes.
+    /// Removes undeclared sealed fields and additions, which no apply removes.
     fn unseal(&mut self, task: &Task, sending: Box<Sending>, now: Value) -> RepairStep {
         match body::unsealed(&task.object, &sending.open(), &now) {
             Some(patch) => sending.merge(task, patch, WriteStage::Last),
@@ -693,7 +694,7 @@ impl Reconciler {
         }
     }
 
-    /// Applies the manifest, as far as it is not masked or fixed.
+    /// Applies the manifest except for masked and fixed fields.
     fn apply(&mut self, task: &Task, sending: Box<Sending>, document: ManifestDocument) -> RepairStep {
         let JudgedObject { situation, seen, .. } = &sending.judged;
         let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
@@ -702,7 +703,7 @@ impl Reconciler {
         // The manifest of an earlier revision was not compared with the first seen one.
         let is_other =
             task.towards.is_some() && object.as_ref().map(Digest::new) != Some(situation.declared.digest);
-        // What is written is what was weighed.
+        // Only the compared declaration is written.
         let moved_on = !task.is_to_write(status) || digest != situation.release.state.digest || is_other;
         let is_in_force = self.is_in_force(task, situation);
         let document = object
@@ -715,20 +716,20 @@ impl Reconciler {
         let excluded = sending.in_the_way.iter().map(|it| &it.found.declared);
         let left = staying.map(|change| &change.path).chain(&sending.fixed).chain(excluded);
         mask.0.extend(left.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
-        // Fields that Helm has applied and the record no longer holds were not seen to be removed.
+        // Whether the apply would remove fields of Helm's last apply: the guard has not seen Helm remove them.
         let abandons =
             |body: &Value| seen.live.whole().is_none_or(|whole| abandons(&whole, &sending.manager, body));
         let fields = situation.declared.fields();
         let body = body::applied((&document, &fields), live, &mask, abandons);
         if situation.ordered_by.is_none() && abandons(&body) {
-            // This was no undone repair.
+            // Nothing was written, so no other writer has undone a repair.
             self.repairs.backoff.forget(&task.object);
             return self.leave_unconfirmed(task, situation);
         }
         let changes = &sending.open();
         let restoration = Restoration { object: &task.object, fields: &fields, changes, moved: &moved };
-        // What is only suspected goes with everything that the patch restores, or not at all. And API servers before
-        // Kubernetes 1.29 apply nothing to an object that holds an element twice, and know no owners of it.
+        // Suspected fields are removed together with everything that the patch restores, or not at all. And API servers
+        // before Kubernetes 1.29 cannot apply to an object with a duplicate list element, and know no owners of it.
         let is_doubled = changes.iter().any(FieldChange::is_doubled);
         let is_whole = is_doubled || !sending.suspected.is_empty();
         let canonical = sending.judged.answer.canonical();
@@ -755,8 +756,8 @@ impl Reconciler {
         }
     }
 
-    /// Writes again after a refusal: first without what the API server names beside the changed fields, then without
-    /// the fields that it refuses.
+    /// Writes again after a rejection: first without the undeclared fields that the API server names beside the changed
+    /// ones, then without the fields that it rejects.
     fn send_less(&mut self, task: &Task, mut sending: Box<Sending>, failure: WorkFailure) -> RepairStep {
         let Fault::Invalid { said, causes } = &failure.fault else {
             return self.finish_sending(task, sending, Err(failure));
@@ -871,7 +872,9 @@ impl Reconciler {
             let paths = paths.join(", ");
             return self.fail(
                 task,
-                &format!("the API server took the write, and something set it back at once: {paths}"),
+                &format!(
+                    "the API server accepted the write, but these fields were reverted at once: {paths}"
+                ),
             );
         }
         let contested = self.repairs.backoff.is_contested(&task.object, self.now);
@@ -886,7 +889,7 @@ impl Reconciler {
             self.note_repaired(situation, told, ObjectFate::Repaired { attempts });
             self.note_restored(task, situation, ResourceVersion::written(now));
             if changes.iter().any(|change| sending.stays(change)) {
-                // The dry run was refused, perhaps only because of what is repaired now.
+                // The dry run was rejected, perhaps only because of the drift that is repaired now.
                 self.drifts.suspect(&task.id, task.object.clone(), self.now);
             }
             return RepairStep::Repaired;
@@ -904,7 +907,7 @@ impl Reconciler {
         self.leave(task, &Arc::clone(&situation.release), &sending.why())
     }
 
-    /// Returns fields of an object that does not drift to Helm, for an order towards the revision that was deployed last.
+    /// Returns fields of an object without drift to Helm, for an order towards the last deployed revision.
     pub(crate) fn return_ownership(&mut self, task: &Task) -> RepairStep {
         if task.towards.is_none() {
             return RepairStep::Settled;
@@ -928,7 +931,8 @@ impl Reconciler {
         let record = &situation.release.latest.uid;
         // The guard may finish its own incomplete return.
         if taken.by != taken.helm.name && self.repairs.returned.has(&task.object, record, &taken.by) {
-            return self.leave(task, &situation.release, "it was given back once, and was taken again");
+            let why = "its fields were returned to Helm once and taken over again";
+            return self.leave(task, &situation.release, why);
         }
         let patch = seen.live.whole().and_then(|whole| returned(&whole, &taken.helm, &taken.paths));
         let Some(patch) = patch else { return RepairStep::Settled };
@@ -958,10 +962,10 @@ fn is_doubt(change: &FieldChange) -> bool {
     change.agreement == FieldAgreement::Doubt
 }
 
-/// Why a declared field stays away: what is in its place, and whose that is.
+/// Why a declared field is not restored: the undeclared field in its place, and its field manager.
 fn excluded(Replacement { found, by, .. }: &Replacement) -> String {
     let by = by.as_ref().map_or_else(String::new, |by| format!(" of field manager {}", by.name));
     let what = if let Some(Segment::Key(_)) = found.live.0.last() { "element" } else { "field" };
     let Move { declared, live, .. } = found;
-    format!("the undeclared {what} {live}{by} is in the place of {declared}; remove it there")
+    format!("the undeclared {what} {live}{by} takes the place of {declared}; remove it")
 }

@@ -1,7 +1,7 @@
-//! The workloads that still roll out a pod template that a repair has changed: others of their release wait for them.
+//! Workloads that still roll out a repaired pod template: other repairs of their release wait for them.
 //!
-//! A workload that no controller observes, or that needs no pods, has nothing to roll out. Pods that do not get ready
-//! would delay a rollout forever, so nobody waits for one without progress.
+//! A workload that no controller observes, or that needs no pods, has nothing to roll out. A rollout without progress
+//! delays nothing: its pods may never become ready.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) struct Rollouts(BTreeMap<ObjectId, Rollout>);
 struct Rollout {
     release: ReleaseId,
     since: Timestamp,
-    /// Its `metadata.generation` by then: an older state of the workload tells nothing.
+    /// Its `metadata.generation` after the repair: older states of the workload are ignored.
     generation: i64,
     status: Option<Value>,
     /// When the status changed last.
@@ -61,7 +61,7 @@ impl Rollouts {
         waits.filter(|(wait, _)| !wait.is_zero()).max()
     }
 
-    /// Takes in the state of a workload. Returns whether its rollout is done by that.
+    /// Records the state of a workload. Returns whether its rollout is now complete.
     pub(crate) fn see(&mut self, object: &ObjectId, live: &Value, now: Timestamp) -> bool {
         let Some(rollout) = self.0.get_mut(object).filter(|it| generation(live) >= it.generation) else {
             return false;
@@ -77,7 +77,7 @@ impl Rollouts {
     }
 }
 
-/// Whether a change at `path` makes new pods.
+/// Whether a change at `path` creates new pods.
 pub(crate) fn touches_template(object: &ObjectId, path: &Path) -> bool {
     let is_field = |at: usize, name: &str| matches!(path.0.get(at), Some(Segment::Field(it)) if it == name);
     object.group == "apps"
@@ -86,8 +86,8 @@ pub(crate) fn touches_template(object: &ObjectId, path: &Path) -> bool {
         && is_field(1, "template")
 }
 
-/// Whether a workload has all its pods, and none of an older template, or no controller works on that: it is left to
-/// people, or Kubernetes has given up.
+/// Whether a workload has all its pods, and none of an older template, or no controller continues the rollout: it is
+/// paused or `OnDelete`, or has exceeded its progress deadline.
 fn is_rolled_out(object: &Value) -> bool {
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     let Some(observed) = number("/status/observedGeneration") else { return true };
@@ -103,8 +103,8 @@ fn is_rolled_out(object: &Value) -> bool {
     if is_idle || by_hand {
         return true;
     }
-    // Pods of a StatefulSet below its partition keep their old template. The last old pod of a Deployment goes when the
-    // new ones are ready.
+    // Pods of a StatefulSet below its partition keep their old template. The last old pod of a Deployment is deleted
+    // when the new ones are ready.
     let kept = number("/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);
     let are_old_gone = scheduled.is_some() || kept > 0 || there <= updated;
     let is_done = updated >= wanted.saturating_sub(kept) && are_old_gone;

@@ -1,5 +1,5 @@
-//! The watched objects, and the watches that have been listed. An object that is absent from an incomplete listing is
-//! not known to be missing.
+//! The open watches, and which of them have been listed. An object that is absent from an incomplete list is not known
+//! to be missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -7,7 +7,7 @@ use kubemoor_declare::model::ObjectId;
 use kubemoor_helm::release::Release;
 use kubemoor_verdict::health::Unwatched;
 
-/// A kind in a version, in one namespace or in all.
+/// A kind in an API version, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchScope {
     pub group: String,
@@ -28,12 +28,12 @@ struct Watched {
     whole: bool,
     /// It broke before its first listing was complete, and the guard tries again.
     broken: bool,
-    /// The message of the API server, if the guard has no right to it.
+    /// The message of the API server, if the guard has no permission for it.
     forbidden: Option<String>,
     listing: Option<HashSet<ObjectId>>,
     /// Policies have changed since the last listing began.
     outdated: bool,
-    /// Whether all objects of the listing under way are judged again.
+    /// Whether all objects of the running list are compared again.
     judges_all: bool,
 }
 
@@ -58,7 +58,7 @@ impl Scopes {
         (opened, closed)
     }
 
-    /// Whether all that is to be watched has been listed, or cannot be.
+    /// Whether each wanted watch has been listed, or cannot be.
     pub(crate) fn are_listed(&self) -> bool {
         self.are_known && self.open.values().all(|watched| watched.whole || watched.broken)
     }
@@ -89,7 +89,7 @@ impl Scopes {
         }
     }
 
-    /// Adds an object to the running listing. Returns whether it is judged even if it is as before.
+    /// Adds an object to the running listing. Returns whether it is compared even if it is unchanged.
     pub(crate) fn list(&mut self, scope: &WatchScope, object: &ObjectId) -> bool {
         let Some(watched) = self.open.get_mut(scope) else { return true };
         if let Some(listing) = &mut watched.listing {
@@ -98,12 +98,12 @@ impl Scopes {
         watched.judges_all || !watched.whole
     }
 
-    /// Has the next listing of each watch judge all objects again.
+    /// Makes the next list of each watch compare all objects again.
     pub(crate) fn judge_again(&mut self) {
         self.open.values_mut().for_each(|watched| watched.outdated = true);
     }
 
-    /// Ends a listing and returns its objects, and whether all were judged. `None` if it began before this watch was
+    /// Ends a listing and returns its objects, and whether all were compared. `None` if it began before this watch was
     /// opened.
     pub(crate) fn end_listing(&mut self, scope: &WatchScope) -> Option<(HashSet<ObjectId>, bool)> {
         let watched = self.open.get_mut(scope)?;
@@ -119,12 +119,12 @@ impl Scopes {
         }
     }
 
-    /// Records that a watch is established; returns whether the guard had no right to it before.
+    /// Records that a watch is established; returns whether it was forbidden before.
     pub(crate) fn permit(&mut self, scope: &WatchScope) -> bool {
         self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.take().is_some())
     }
 
-    /// Records that the guard has no right to a watch; returns whether that is new.
+    /// Records that the guard has no permission for a watch; returns whether that is new.
     pub(crate) fn forbid(&mut self, scope: &WatchScope, why: String) -> bool {
         self.open.get_mut(scope).is_some_and(|watched| watched.forbidden.replace(why).is_none())
     }
@@ -133,8 +133,8 @@ impl Scopes {
         self.holding(object).any(|(_, watched)| watched.forbidden.is_some())
     }
 
-    /// The declared objects of a release of kinds that the guard has no right to watch, in the order of kinds; without
-    /// those that are `known` otherwise.
+    /// The declared objects that the guard has no permission to watch, counted by kind and sorted; without those that
+    /// are `known` otherwise.
     pub(crate) fn unwatched(&self, release: &Release, known: &HashSet<&ObjectId>) -> Vec<Unwatched> {
         let mut counts: BTreeMap<&WatchScope, (usize, &String)> = BTreeMap::new();
         let declared = release.objects.iter().filter(|(_, it)| it.latest.is_some());
@@ -155,7 +155,7 @@ impl Scopes {
         unwatched
     }
 
-    /// Those of the object's group stand beside each other: with many namespaces there are thousands of scopes.
+    /// The scopes that hold an object. Only those of its group are searched: there may be thousands.
     fn holding<'s>(&'s self, object: &'s ObjectId) -> impl Iterator<Item = (&'s WatchScope, &'s Watched)> {
         let (version, kind) = (String::new(), String::new());
         let first = WatchScope { group: object.group.to_string(), version, kind, namespace: None };

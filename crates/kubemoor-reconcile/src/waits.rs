@@ -1,5 +1,5 @@
-//! When something is done again: the wait before another repair of an object, and the times at which releases and
-//! objects are looked at without an event. Nothing is polled, and a clock that is set back prolongs no wait.
+//! The backoff between repairs of an object, and the times at which releases and objects are visited without an event.
+//! Nothing is polled, and a clock that is set back does not prolong a wait.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -34,7 +34,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// The count starts again after this time without a repair.
 const PEACE: Duration = Duration::from_secs(600);
 
-/// The number of objects up to which idle ones are not searched for and dropped.
+/// Up to this number of objects, idle ones are not dropped.
 const ROOM: usize = 64;
 
 pub(crate) struct Backoff {
@@ -45,7 +45,7 @@ pub(crate) struct Backoff {
 #[derive(Clone, Copy)]
 struct RepairAttempts {
     count: u32,
-    /// Those of them that had no answer, since the last answer.
+    /// The attempts without a response since the last response.
     unanswered: u32,
     last: Timestamp,
     forgiven: u32,
@@ -66,7 +66,7 @@ impl Backoff {
     pub(crate) fn until(&self, object: &ObjectId, now: Timestamp) -> Option<Duration> {
         let RepairAttempts { count, last, .. } = self.attempts.get(object)?;
         let exponent = count.checked_sub(AT_ONCE)?;
-        // By the number of the attempt, so that it is not in step with the other writer.
+        // The jitter depends on the attempt's number, so that the guard is not in step with the other writer.
         let wait = growing(FIRST, exponent, LONGEST, &object.name);
         wait.checked_sub(elapsed(*last, now)).filter(|left| !left.is_zero())
     }
@@ -83,8 +83,8 @@ impl Backoff {
         attempts.count = attempts.count.max(AT_ONCE.saturating_add(attempts.unanswered));
     }
 
-    /// Forgets earlier attempts, because another writer put the object right. Returns false if that happens again and
-    /// again: a writer that alternates must not decide how often the guard writes.
+    /// Forgets earlier attempts, because another writer reverted the drift. Returns false if that happens repeatedly: a
+    /// writer that alternates must not control how often the guard writes.
     pub(crate) fn forgive(&mut self, object: &ObjectId, now: Timestamp) -> bool {
         let attempts = self.recent(object, now);
         let is_forgiven = attempts.forgiven < AT_ONCE;
@@ -113,7 +113,7 @@ impl Backoff {
         }
     }
 
-    /// Records an attempt that had no answer: an API server that is away is asked more and more seldom.
+    /// Records an attempt without a response: an unavailable API server is called less and less often.
     pub(crate) fn attempt_unanswered(&mut self, object: &ObjectId, now: Timestamp) {
         let attempts = self.recent(object, now);
         attempts.count = attempts.count.saturating_add(1);
@@ -197,7 +197,7 @@ impl<K> Default for Timetable<K> {
     }
 }
 
-/// The releases whose repairs people have suspended; a suspension has no effect after its end, even before it is removed.
+/// The releases with suspended repairs; a suspension has no effect after its end, even before it is removed.
 #[derive(Debug, Default)]
 pub(crate) struct Suspensions(pub(crate) SuspendedReleases);
 

@@ -10,21 +10,21 @@ use thiserror::Error;
 
 use kubemoor_declare::model::is_dns_label;
 
-/// The form in which Helm keeps its records (`HELM_DRIVER`).
+/// How Helm stores its records (`HELM_DRIVER`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum RecordDriver {
     Secret,
     Configmap,
 }
 
-/// The proof in a request, by which the webhook tells the API server from other clients of its port.
+/// How the webhook tells the API server from other clients of its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerProof {
-    /// A token of this file in the address.
+    /// A token in the URL, read from this file.
     File(PathBuf),
-    /// A token in the address that the guard makes and registers.
+    /// A token in the URL that the guard generates and registers.
     Kept { life: Duration },
-    /// Nothing: the certificate of the connection is the proof.
+    /// The client certificate of the connection.
     Certificate,
 }
 
@@ -35,13 +35,13 @@ pub struct LogFilter(String);
 /// Why a setting was rejected.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SettingError {
-    #[error("a webhook URL is https://HOST[:PORT][/PATH], without user, query and fragment")]
+    #[error("a webhook URL must be https://HOST[:PORT][/PATH], without user, query and fragment")]
     ReadUrl,
-    #[error("a Service is NAMESPACE/NAME or NAMESPACE/NAME:PORT, such as kubemoor-system/kubemoor:443")]
+    #[error("a Service must be NAMESPACE/NAME or NAMESPACE/NAME:PORT, such as kubemoor-system/kubemoor:443")]
     ReadService,
-    #[error("a ledger is sqlite:PATH or postgres://USER@HOST/DATABASE")]
+    #[error("a ledger must be sqlite:PATH or postgres://USER@HOST/DATABASE")]
     ReadLedger,
-    #[error("a log filter is a list such as info,kubemoor=debug: {0}")]
+    #[error("a log filter must be a list such as info,kubemoor=debug: {0}")]
     ReadLogFilter(String),
 }
 
@@ -63,12 +63,12 @@ impl FromStr for LogFilter {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// At a URL, as a guard outside of the cluster is.
+    /// A URL, for a guard outside of the cluster.
     Url(WebhookUrl),
     Service(ServiceRef),
 }
 
-/// An `https` URL without user, query and fragment, as the API server demands, and without a slash at its end.
+/// An `https` URL without user, query and fragment, as the API server requires, and without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl {
     url: String,
@@ -83,7 +83,7 @@ pub struct ServiceRef {
 }
 
 impl Endpoint {
-    /// The names that the API server checks the webhook's certificate for.
+    /// The names for which the API server verifies the webhook's certificate.
     pub fn names(&self) -> Vec<String> {
         match self {
             Self::Url(url) => vec![url.host.clone()],
@@ -108,7 +108,7 @@ impl FromStr for WebhookUrl {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let uri: http::Uri = text.parse().map_err(|_| SettingError::ReadUrl)?;
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        // The parser drops a fragment without a word, hence the look at the text.
+        // The parser silently drops a fragment, so the text is checked too.
         if uri.scheme_str() != Some("https") || host.is_empty() || text.contains(['?', '#', '@']) {
             return Err(SettingError::ReadUrl);
         }
@@ -138,12 +138,12 @@ pub struct LedgerSettings {
     pub retention: Retention,
 }
 
-/// What is kept of one cluster.
+/// How much of the ledger is kept for one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Rows older than this go.
+    /// Older rows are deleted.
     pub age: Duration,
-    /// Of more rows than this the oldest go.
+    /// The oldest rows beyond this number are deleted.
     pub rows: u64,
 }
 
@@ -206,13 +206,13 @@ impl FromStr for CollectorUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const MEANT: &str =
-            "a collector is http://HOST:PORT or https://HOST:PORT, such as http://collector:4318";
+            "a collector must be http://HOST:PORT or https://HOST:PORT, such as http://collector:4318";
         let url: http::Uri = text.parse().map_err(|_| MEANT)?;
         let (Some("http" | "https"), Some(authority)) = (url.scheme_str(), url.authority()) else {
             return Err(MEANT);
         };
         if authority.as_str().contains('@') {
-            return Err("a collector's credentials belong into the variable OTEL_EXPORTER_OTLP_HEADERS");
+            return Err("a collector's credentials belong in the variable OTEL_EXPORTER_OTLP_HEADERS");
         }
         if url.query().is_some() {
             return Err(MEANT);

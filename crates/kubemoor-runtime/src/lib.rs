@@ -1,5 +1,5 @@
-//! What a process with ports needs, whatever it serves: settings as checked values, log lines and spans, metrics,
-//! certificates, the callers whom the webhook answers, and TLS servers with limits. No rule of the guard is here.
+//! The base of a process that serves ports: validated settings, logs and traces, metrics, certificates, authentication
+//! of the webhook's callers, and TLS servers with limits. It contains no rules of the guard.
 
 pub mod callers;
 pub mod config;
@@ -8,6 +8,6 @@ pub mod server;
 pub mod telemetry;
 pub mod tls;
 
-// The server of the tests names this crate as the tests of the webhook do.
+// The test server of `server/tests` uses this name, because the webhook's tests include the same file.
 #[cfg(test)]
 extern crate self as kubemoor_runtime;

@@ -1,6 +1,6 @@
-//! The program's metrics about itself, one struct per component. The values of every label are a closed set, written out
-//! here, so that neither a user nor a rename of code can add a series. Releases are named only where the settings ask for
-//! that.
+//! The program's metrics, one struct per component. The values of every label are a closed set that is spelled out
+//! here, so that neither a user nor a rename in the code can add a series. Releases are named only if the settings ask
+//! for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,7 +66,7 @@ label! {
 }
 
 label! {
-    /// Why a record does not count.
+    /// Why a record is not used.
     RecordFault {
         Encoding = "encoding", Compression = "compression", TooLarge = "too_large", Syntax = "syntax",
         Disagrees = "disagrees", Unread = "unread",
@@ -74,7 +74,7 @@ label! {
 }
 
 label! {
-    /// What a fresh look at a release's records showed.
+    /// The outcome of reading a release's records again before a denial.
     Look {
         Unchanged = "unchanged", Changed = "changed", Failed = "failed", TimedOut = "timed_out",
     }
@@ -107,7 +107,6 @@ pub struct AdmissionMetrics {
     callers_refused: Counter,
 }
 
-/// Helm's records and what is known from them.
 #[derive(Clone, Debug, Default)]
 pub struct RecordMetrics {
     undecodable: Family<Label<RecordFault>, Counter>,
@@ -132,26 +131,26 @@ pub fn registry() -> Registry {
     Registry::with_prefix("kubemoor")
 }
 
-/// A new metric, registered.
+/// Creates and registers a metric.
 fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
 }
 
-/// A metric of times, registered.
+/// Registers a metric in seconds.
 fn add_seconds<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
     metric
 }
 
 impl ConnectionMetrics {
-    /// Registers the component's metrics, and gives those of the webhook's port.
+    /// Registers the metrics of both ports, and returns those of the webhook's port.
     pub fn register(registry: &mut Registry) -> Self {
         let open = new(registry, "connections_open", "Connections that are open now");
         let ended = new(registry, "connections", "Connections by how they ended");
         let metrics = Self { port: Port::Webhook, open, ended };
-        // An alert sees the first of them if it has seen none before.
+        // Created at 0, so that an alert sees the first increment.
         for port in [Port::Webhook, Port::Admin] {
             for end in [ConnectionEnd::Refused, ConnectionEnd::Displaced, ConnectionEnd::Handshake] {
                 drop(metrics.ended.get_or_create(&EndLabels { port, end }));
@@ -204,14 +203,14 @@ impl AdmissionMetrics {
                 "Time from a review's arrival to its answer",
                 duration,
             ),
-            malformed: new(registry, "malformed_reviews", "Requests that held no AdmissionReview v1"),
+            malformed: new(registry, "malformed_reviews", "Requests without an AdmissionReview v1"),
             callers_refused: new(
                 registry,
                 "callers_refused",
-                "Requests to the webhook's port by others than the API server",
+                "Requests to the webhook's port from other callers than the API server",
             ),
         };
-        // An alert sees the first one if it has seen none before.
+        // Created at 0, so that an alert sees the first increment.
         expected_verdicts().for_each(|labels| drop(metrics.verdicts.get_or_create(&labels)));
         metrics
     }
@@ -239,8 +238,8 @@ impl RecordMetrics {
         F: Fn() -> I + Send + Sync + 'static,
         I: IntoIterator<Item = (&'static str, u64)>,
     {
-        let undecodable = "Release records that do not count, by what is wrong with them";
-        let looks = "Readings of a release's records before a refusal, by their outcome";
+        let undecodable = "Rejected release records by reason";
+        let looks = "Reads of a release's records before a refusal, by outcome";
         let metrics = Self {
             undecodable: new(registry, "records_undecodable", undecodable),
             looks: new(registry, "fresh_looks", looks),
@@ -265,7 +264,7 @@ impl RecordMetrics {
     }
 }
 
-/// From a verdict out of memory to the longest timeout of a webhook.
+/// Buckets from a verdict from memory to the longest timeout of a webhook.
 fn request_seconds() -> Histogram {
     Histogram::new([
         0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
@@ -273,7 +272,7 @@ fn request_seconds() -> Histogram {
     ])
 }
 
-/// The webhooks at which an edit is refused, and why.
+/// The webhooks that deny an edit, and why.
 const REFUSING: [(Webhook, VerdictReason); 5] = [
     (Webhook::Edits, VerdictReason::Drift),
     (Webhook::Edits, VerdictReason::Deletion),
@@ -282,17 +281,17 @@ const REFUSING: [(Webhook, VerdictReason); 5] = [
     (Webhook::Records, VerdictReason::Record),
 ];
 
-/// The webhooks whose reviews may remain unjudged.
+/// The webhooks that may answer a review without a verdict.
 const JUDGING: [Webhook; 4] = [Webhook::Edits, Webhook::Scale, Webhook::Deletes, Webhook::Records];
 
-/// Why they remain so: the guard is overloaded.
+/// The reasons for such an answer: the guard is overloaded.
 const OVERLOADED: [VerdictReason; 2] = [VerdictReason::Busy, VerdictReason::Late];
 
-/// The reason of a verdict that the webhook's `failurePolicy` makes.
+/// The reason if the webhook's `failurePolicy` decides.
 pub const UNREACHED: &str = "unreached";
 
-/// The verdicts that are served with 0 before the first one: only those that an alert or a person waits for, edits that
-/// drift and reviews that were not judged. Allowed edits are counted from their first one.
+/// The verdicts that are exported as 0 before the first one: only those that an alert or a user waits for, edits with
+/// drift and reviews without a verdict. The series of allowed edits begin with the first edit.
 fn expected_verdicts() -> impl Iterator<Item = VerdictLabels> {
     let labels = |webhook, decision, reason| VerdictLabels { webhook, decision, reason };
     let by_mode = [Decision::Record, Decision::Warn, Decision::Deny];
@@ -342,8 +341,8 @@ pub struct NoticeMetrics {
 
 impl NoticeMetrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let due = "Releases whose GuardedRelease has still to be compared, and written if it differs";
-        let missed = "Incidents of which nobody was told, because too many came at once";
+        let due = "Releases whose GuardedRelease still has to be compared, and written if it differs";
+        let missed = "Incidents that were not reported because too many came at once";
         let metrics = Self {
             leading: new(registry, "leading", "Whether this replica leads"),
             statuses: new(registry, "status_writes", "Writes of GuardedReleases by their outcome"),
@@ -352,7 +351,7 @@ impl NoticeMetrics {
             notifications: new(registry, "notifications", "Notifications by outcome"),
             missed: new(registry, "incidents_missed", missed),
         };
-        // An alert sees the first of them if it has seen none before.
+        // Created at 0, so that an alert sees the first increment.
         for outcome in [NotificationFate::Dropped, NotificationFate::Failed] {
             drop(metrics.notifications.get_or_create(&[("outcome", outcome)]));
         }
@@ -367,7 +366,7 @@ impl NoticeMetrics {
         self.statuses.get_or_create(&[("outcome", outcome)]).inc();
     }
 
-    /// Says how many statuses have still to be compared.
+    /// Sets the number of statuses that are still to be compared.
     pub fn statuses_due(&self, count: usize) {
         self.statuses_due.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
@@ -404,10 +403,10 @@ impl LedgerMetrics {
         let metrics = Self {
             rows: new(registry, "ledger_rows", "Rows of the ledger by outcome"),
             queue: new(registry, "ledger_queue", "Rows that wait for the ledger's writer"),
-            up: new(registry, "ledger_up", "Whether the ledger's database takes rows"),
+            up: new(registry, "ledger_up", "Whether the ledger's database accepts rows"),
             deleted: new(registry, "ledger_deleted_rows", "Rows deleted by retention"),
         };
-        // An alert sees the first of them if it has seen none before.
+        // Created at 0, so that an alert sees the first increment.
         for outcome in [Written::Overflow, Written::Unavailable, Written::Lost] {
             metrics.written(outcome, 0);
         }
@@ -466,8 +465,8 @@ impl GuardMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let delay = Family::new_with_constructor(drift_seconds as fn() -> Histogram);
         let (repair, detection) = (
-            "Time from the first sight of a drift to its repair",
-            "Time from the last write to an object to its being found drifted",
+            "Time from the detection of a drift to its repair",
+            "Time from the last write to an object to the detection of its drift",
         );
         let metrics = Self {
             found: new(registry, "drift_found", "Declared objects found drifted"),
@@ -476,7 +475,7 @@ impl GuardMetrics {
             detection: add_seconds(registry, "drift_detection_delay", detection, drift_seconds()),
             oldest: Arc::default(),
         };
-        // An alert sees the first failure if it has seen none before.
+        // Created at 0, so that an alert sees the first failure.
         for kind in DRIFTS {
             drop(metrics.repairs.get_or_create(&RepairLabels { kind, outcome: RepairResult::Failed }));
         }
@@ -485,7 +484,7 @@ impl GuardMetrics {
             let age =
                 oldest.lock().map_or(SignedDuration::ZERO, |since| Timestamp::now().duration_since(since));
             let gauge = ConstGauge::new(age.as_secs_f64().max(0.0));
-            let (help, unit) = ("Age of the oldest drift that lasts", Some(&Unit::Seconds));
+            let (help, unit) = ("Age of the oldest open drift", Some(&Unit::Seconds));
             gauge.encode(encoder.encode_descriptor("drift_oldest", help, unit, gauge.metric_type())?)
         });
         metrics
@@ -499,12 +498,12 @@ impl GuardMetrics {
         self.repairs.get_or_create(&RepairLabels { kind, outcome }).inc();
     }
 
-    /// Takes note that a drift was put right this long after it was first seen.
+    /// Records the time from the first sight of a drift to its repair.
     pub fn repaired_after(&self, kind: &'static str, delay: SignedDuration) {
         self.delay.get_or_create(&[("kind", kind)]).observe(delay.as_secs_f64().max(0.0));
     }
 
-    /// Takes note that a drift was seen this long after the last write to its object. Writes are dated in whole
+    /// Records the time from the last write to an object to the detection of its drift. Writes are dated in whole
     /// seconds.
     pub fn detected_after(&self, delay: SignedDuration) {
         self.detection.observe(delay.as_secs_f64().max(0.0));
@@ -516,7 +515,7 @@ impl GuardMetrics {
     }
 }
 
-/// From a watch event's way to the longest pause between attempts.
+/// Buckets from the delay of a watch event to the longest pause between attempts.
 fn drift_seconds() -> Histogram {
     Histogram::new([0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0])
 }
@@ -557,7 +556,7 @@ fn encode_totals(
     }
     let kind = ConstGauge::new(0_u64).metric_type();
     let mut by_reason =
-        encoder.encode_descriptor("releases_guarded", "Guarded releases by how they stand", None, kind)?;
+        encoder.encode_descriptor("releases_guarded", "Guarded releases by state", None, kind)?;
     for (reason, count) in reasons {
         ConstGauge::new(count).encode(by_reason.encode_family(&[("reason", reason)])?)?;
     }
@@ -580,16 +579,16 @@ fn encode_each(standings: &[ReleaseStanding], encoder: &mut DescriptorEncoder<'_
     Ok(())
 }
 
-/// What a replica needs to be called, at one moment.
+/// Whether a replica can serve requests, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServingState {
     /// Whether all conditions of `/readyz` are met.
     pub is_ready: bool,
-    /// Begin and end of the validity of the certificate in use; `None` as long as it is only a placeholder.
+    /// Begin and end of the validity of the certificate in use; `None` while it is only a placeholder.
     pub validity: Option<(Timestamp, Timestamp)>,
 }
 
-/// Registers the metrics of what a replica needs to be called. Every scrape calls `ask`.
+/// Registers the metrics of [`ServingState`]. Every scrape calls `ask`.
 pub fn register_serving<F>(registry: &mut Registry, ask: F)
 where
     F: Fn() -> ServingState + Send + Sync + 'static,
@@ -597,11 +596,11 @@ where
     collect(registry, move |mut encoder| {
         let ServingState { is_ready, validity } = ask();
         let ready = ConstGauge::new(i64::from(is_ready));
-        let help = "Whether this replica is ready to be called";
+        let help = "Whether this replica is ready";
         ready.encode(encoder.encode_descriptor("ready", help, None, ready.metric_type())?)?;
         let Some((begin, end)) = validity else { return Ok(()) };
         for (name, help, time) in [
-            ("certificate_not_before_timestamp", "Begin of the validity of the certificate in use", begin),
+            ("certificate_not_before_timestamp", "Start of the validity of the certificate in use", begin),
             ("certificate_expiration_timestamp", "End of the validity of the certificate in use", end),
         ] {
             let gauge = ConstGauge::new(time.as_second());
@@ -620,8 +619,8 @@ where
 {
     collect(registry, move |mut encoder| {
         let names = [
-            ("declarations_asked", "Declared objects of which somebody asked for the fields"),
-            ("declarations_read", "Declared objects of which the fields were not at hand and had to be read"),
+            ("declarations_asked", "Requests for the fields of a declared object"),
+            ("declarations_read", "Requests for the fields of a declared object that were not cached"),
         ];
         for ((name, help), count) in names.into_iter().zip(counts()) {
             let counter = ConstCounter::new(count);
@@ -633,7 +632,7 @@ where
 
 struct AtScrape<F>(F);
 
-/// Has every scrape call `encode`, which encodes the metrics.
+/// Makes every scrape call `encode`.
 fn collect<F>(registry: &mut Registry, encode: F)
 where
     F: Fn(DescriptorEncoder<'_>) -> Result<(), fmt::Error> + Send + Sync + 'static,

@@ -1,11 +1,11 @@
 //! Serves HTTP/1.1 over TLS on both ports.
 //!
-//! Every connection has its own task from its first byte on, within the number and the times of [`Limits`]: no client
-//! delays another, and the failure of one connection does not end the server. If connections run out, an idle one gives
-//! way to the new one. So nobody can keep others out by connections that never go on, however many.
+//! Every connection has its own task from its first byte, within the limits of [`Limits`]: no client delays another,
+//! and the failure of one connection does not end the server. When the limit of connections is reached, an idle one is
+//! closed for the new one, so that no number of stalled connections locks out other clients.
 //!
-//! It is hyper's own connection with one service, without a router: the webhook's port has few paths, and
-//! each layer before them would slow down every request of the cluster.
+//! It uses hyper's connection with one service and no router: the webhook's port has few paths, and each layer would
+//! slow down every request of the cluster.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ use tracing::{Instrument, debug, debug_span, warn};
 
 use crate::metrics::{ConnectionEnd, ConnectionMetrics};
 
-/// The pause when the system has no more descriptors.
+/// The pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The maximum size of a request's head, and of one piece of its body. Every client that may open a connection could
@@ -53,36 +53,36 @@ pub struct TlsPort {
     pub metrics: ConnectionMetrics,
 }
 
-/// How a server is told to end.
+/// The signals that end a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerShutdown {
-    /// From now on each answer is the last of its connection, so that clients connect to another server while this one
-    /// still answers.
+    /// Each answer closes its connection from now on, so that clients connect to another server while this one still
+    /// answers.
     pub leaving: CancellationToken,
-    /// Nothing is accepted any more.
+    /// No connections are accepted any more.
     pub stop: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its address, spelled in one way.
+    /// Its address in canonical form.
     pub address: IpAddr,
     /// The certificates that the client presented, its own first; it has proved that it holds the key of that one.
     /// Empty without one.
     pub certificates: Arc<[CertificateDer<'static>]>,
 }
 
-/// The times and numbers that keep one client from holding up the others.
+/// The limits that keep one client from delaying the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at one time. For a further one an idle one is closed.
+    /// Maximum number of open connections. An idle one is closed for a further one.
     pub connections: usize,
     /// From the connection to the end of its TLS handshake.
     pub handshake: Duration,
     /// From the handshake or the last answer to the end of the next request's head. Longer than the 90 seconds after
-    /// which the API server drops an idle connection, because one that is closed under its hands can cost it a request.
+    /// which the API server drops an idle connection: if this side closes first, its next request can fail.
     pub idle: Duration,
-    /// How long a client may take nothing of what it is sent.
+    /// How long a client may not read an answer that was sent.
     pub unread: Duration,
     /// How long requests in flight may take after the stop signal.
     pub drain: Duration,
@@ -91,7 +91,7 @@ pub struct Limits {
 #[derive(Debug)]
 struct OpenConnections {
     limit: usize,
-    /// Counts connections and answers, and so tells which came first.
+    /// A logical clock of connections and answers, for their order.
     clock: AtomicU64,
     open: Mutex<HashMap<u64, Arc<Activity>>>,
 }
@@ -121,7 +121,7 @@ struct PortService<H> {
     limits: Limits,
     metrics: ConnectionMetrics,
     ending: ServerShutdown,
-    /// No further patience with requests in flight.
+    /// Cuts off the requests in flight.
     abort: CancellationToken,
 }
 
@@ -171,10 +171,10 @@ where
     let connections = OpenConnections::new(limits.connections);
     let tasks = TaskTracker::new();
     while let Some((stream, peer)) = accept(&listener, &connections, &ending.stop).await {
-        // One peer, whichever way its address is spelled.
+        // An IPv4 address and its IPv4-mapped IPv6 address are the same peer.
         let address = peer.ip().to_canonical();
         let Some(connection) = connections.begin(address) else {
-            debug!(peer.address = %peer, "a connection is closed, because too many are open");
+            debug!(peer.address = %peer, "closing a connection, because too many are open");
             metrics.ended(ConnectionEnd::Refused);
             continue;
         };
@@ -192,7 +192,7 @@ where
     if timeout(limits.drain, tasks.wait()).await.is_err() {
         warn!(
             connections = tasks.len(),
-            "requests are cut off, because they outlast the {:?} for draining", limits.drain
+            "aborting requests that are still in flight after the drain timeout of {:?}", limits.drain
         );
         abort.cancel();
         tasks.wait().await;
@@ -217,8 +217,8 @@ async fn accept(
                 debug!(%error, "a connection ended before it was accepted");
             }
             Err(error) => {
-                warn!(%error, "no connection can be accepted; trying again in {ACCEPT_PAUSE:?}");
-                // Its descriptor is what is wanted.
+                warn!(%error, "failed to accept a connection; retrying in {ACCEPT_PAUSE:?}");
+                // Closing an idle connection frees a file descriptor.
                 displace(&mut connections.open.lock(), None);
                 tokio::select! {
                     () = stop.cancelled() => return None,
@@ -250,11 +250,11 @@ where
         connection: &OpenConnectionSlot,
     ) -> ConnectionEnd {
         if let Err(error) = stream.set_nodelay(true) {
-            debug!(%error, "small writes may be delayed");
+            debug!(%error, "failed to set TCP_NODELAY; small writes may be delayed");
         }
         let unread = u32::try_from(self.limits.unread.as_millis()).unwrap_or(u32::MAX);
         if let Err(error) = set_tcp_user_timeout(&stream, unread) {
-            debug!(%error, "the client may take as long as it likes to read an answer");
+            debug!(%error, "failed to set TCP_USER_TIMEOUT; reads by the client are not limited");
         }
         let stream = match self.handshake(stream, connection).await {
             Ok(stream) => stream,
@@ -283,7 +283,7 @@ where
             tokio::select! {
                 biased;
                 () = self.abort.cancelled() => return ConnectionEnd::CutOff,
-                // First, so that a request that has arrived already is answered.
+                // Before `stop`, so that a request that has already arrived is answered.
                 ended = served.as_mut() => return match ended {
                     Ok(()) if stopping => ConnectionEnd::Stopped,
                     Ok(()) => ConnectionEnd::Closed,
@@ -295,7 +295,7 @@ where
                 }
                 () = connection.activity.displaced.notified() => {
                     served.as_mut().graceful_shutdown();
-                    // One look ends it, unless a request came at the last moment, which is answered still.
+                    // One poll ends it, unless a request arrived at the last moment, which is still answered.
                     let is_open = timeout(Duration::ZERO, served.as_mut()).await.is_err();
                     if is_open && connection.activity.is_serving.load(Ordering::Relaxed) {
                         tokio::select! {
@@ -310,14 +310,14 @@ where
     }
 }
 
-/// How a connection ended that hyper gave up.
+/// How a connection ended that failed in hyper.
 fn failed(error: &hyper::Error) -> ConnectionEnd {
     debug!(error = error as &dyn std::error::Error, "the connection failed");
     if error.is_timeout() { ConnectionEnd::Slow } else { ConnectionEnd::Failed }
 }
 
 impl<H> PortService<H> {
-    /// Encrypts a connection; tells how it ended where it did.
+    /// Performs the TLS handshake. The error is how the connection ended.
     async fn handshake(
         &self,
         stream: TcpStream,
@@ -366,9 +366,9 @@ impl OpenConnections {
     }
 }
 
-/// Tells an idle connection to end: first those without a successful answer, of these one of the peer with most
-/// connections, and of its the one that has been idle for longest. A peer displaces only its own, or those of a peer
-/// that has at least as many. Returns whether there was one.
+/// Ends an idle connection: preferably one without a successful answer, then one of the peer with the most connections,
+/// then the one that has been idle longest. A peer displaces only its own connections, or those of a peer that has at
+/// least as many. Returns whether one was ended.
 fn displace(open: &mut HashMap<u64, Arc<Activity>>, by: Option<IpAddr>) -> bool {
     let mut counts = HashMap::<IpAddr, usize>::new();
     open.values().for_each(|activity| *counts.entry(activity.peer).or_default() += 1);
@@ -390,7 +390,7 @@ fn displace(open: &mut HashMap<u64, Arc<Activity>>, by: Option<IpAddr>) -> bool 
 }
 
 impl OpenConnectionSlot {
-    /// A request was answered, well or not; the connection is idle from now on.
+    /// Records an answer, successful or not; the connection is idle from now on.
     fn answered(&self, well: bool) {
         self.activity.since.store(self.all.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         if well {
@@ -402,7 +402,7 @@ impl OpenConnectionSlot {
 
 impl Drop for OpenConnectionSlot {
     fn drop(&mut self) {
-        // Nothing, if it was displaced.
+        // A displaced connection is already removed.
         self.all.open.lock().remove(&self.id);
     }
 }
@@ -414,7 +414,7 @@ pub fn raise_descriptor_limit() {
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            debug!(%error, "the limit of open descriptors stays as it is");
+            debug!(%error, "failed to raise the limit on open file descriptors");
         }
     }
 }

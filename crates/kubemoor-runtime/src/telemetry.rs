@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 use kubemoor_declare::model::text::escaped_json;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("logging has begun already in this process")]
+#[error("logging is already initialized in this process")]
 pub struct TelemetryError;
 
 /// Decides which failures of a retried operation are logged: the first of each series. Use one for each operation,
@@ -22,20 +22,20 @@ pub struct FailureLog {
 }
 
 impl FailureLog {
-    /// It failed. Whether to log it: only the first failure since it worked is.
+    /// Records a failure. Returns whether to log it: only the first one since the last success.
     #[must_use]
     pub fn note_failure(&mut self) -> bool {
         !std::mem::replace(&mut self.is_failing, true)
     }
 
-    /// It worked, so that its next failure is logged.
+    /// Records a success, so that the next failure is logged.
     pub fn note_success(&mut self) {
         self.is_failing = false;
     }
 }
 
-/// The error and what caused it, in one sentence: transports say the useful
-/// part (refused, name not known, bad certificate) only in the innermost.
+/// The error and its causes, in one sentence: transports put the useful part (refused, name not known, bad certificate)
+/// into the innermost cause.
 pub fn causes_of(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -50,7 +50,7 @@ pub fn causes_of(error: &dyn Error) -> String {
     text
 }
 
-/// Begins to log what `filter`, which is valid, lets through, such as `info,kubemoor=debug`.
+/// Starts logging with `filter`, which must be valid, such as `info,kubemoor=debug`.
 pub fn init(filter: &str) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
@@ -65,7 +65,7 @@ pub fn init(filter: &str) -> Result<(), TelemetryError> {
     installed.map_err(|_| TelemetryError)
 }
 
-/// Writes lines of a log in which no name from the cluster reverses the order of the text around it. A line comes whole.
+/// Escapes characters in log lines that would reverse the order of the text around them. Each write is a whole line.
 struct EscapingWriter<W>(W);
 
 impl<W: Write> Write for EscapingWriter<W> {

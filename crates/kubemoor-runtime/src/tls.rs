@@ -1,9 +1,9 @@
-//! The certificate of both ports, and the authority that the API server should trust.
+//! The certificate of both ports, and the CA that the API server should trust.
 //!
-//! It has one of three sources: files that others renew (cert-manager, for example), and an authority of the guard's
-//! own, in a directory or in a Secret that replicas share. Files are compared by content and not by file events,
-//! because the volumes of Secrets change by a link to another directory. The port always has a certificate: an
-//! incomplete replacement is ignored. Private keys never reach a log or an error.
+//! There are three sources: files that others renew (cert-manager, for example), and a CA of the guard's own, in a
+//! directory or in a Secret that the replicas share. Files are polled and compared by content instead of watched,
+//! because volumes of Secrets change by a symlink. The port always has a certificate: an incomplete replacement is
+//! ignored. Private keys never reach a log or an error.
 
 mod authority;
 mod clients;
@@ -40,33 +40,33 @@ pub use self::clients::{ClientAuthority, UserAuthority};
 /// The pause between comparisons of the files with the certificate in use.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// The authority's certificate, the port's own one and its key, in a directory and in a Secret.
+/// The CA certificate, the serving certificate and its key: names of files and of keys in the Secret.
 const AUTHORITY: &str = "ca.crt";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// What is wrong with a file without any certificate.
-const NONE: &str = "there is none in it";
+/// The error for a file without certificates.
+const NONE: &str = "no certificate found";
 
 pub type Validity = (Timestamp, Timestamp);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
-    /// It is given, and renewed, by others.
+    /// Others provide and renew it.
     Given {
         /// A file of PEM certificates, the port's own one first.
         certificate: PathBuf,
         /// A file with its private key in PEM.
         key: PathBuf,
     },
-    /// It is made here, by an authority of its own.
+    /// The guard issues it with its own CA.
     SelfMade {
         /// The directory that keeps `ca.crt`, `ca.key`, `tls.crt` and `tls.key`.
         directory: PathBuf,
         /// The DNS names and IP addresses by which the API server calls; never empty.
         names: Vec<String>,
     },
-    /// A replica makes it, by an authority of its own, and all serve it. [`Certificates::adopt`] sets it; until then an
+    /// One replica issues it with the guard's own CA, and all serve it. [`Certificates::adopt`] sets it; until then an
     /// untrusted placeholder is served.
     Shared {
         namespace: String,
@@ -84,9 +84,9 @@ pub enum TlsError {
     ReadFile { path: PathBuf, source: std::io::Error },
     #[error("cannot write {path}: {source}; give a directory that this process may write to")]
     WriteFile { path: PathBuf, source: std::io::Error },
-    #[error("{path} holds no PEM certificate that can be read: {reason}")]
+    #[error("{path} has no readable PEM certificate: {reason}")]
     ParseCertificate { path: PathBuf, reason: String },
-    #[error("{path} holds no PEM private key that can be used")]
+    #[error("{path} has no usable PEM private key")]
     ParseKey { path: PathBuf },
     #[error("the private key in {key} does not belong to the certificate in {certificate}")]
     MatchKey { certificate: PathBuf, key: PathBuf },
@@ -95,9 +95,9 @@ pub enum TlsError {
          back, or remove all of ca.crt, ca.key, tls.crt and tls.key for a new authority"
     )]
     UseAuthority { certificate: PathBuf, key: PathBuf },
-    #[error("cannot make a certificate for {names}: {source}")]
+    #[error("cannot create a certificate for {names}: {source}")]
     Issue { names: String, source: rcgen::Error },
-    #[error("a certificate that was just made cannot be read back")]
+    #[error("cannot read back the new certificate")]
     ReadBack,
     #[error("cannot set up TLS: {0}")]
     Configure(#[source] rustls::Error),
@@ -122,8 +122,7 @@ struct CertificateFiles {
 }
 
 impl Certificates {
-    /// Reads the certificate from `source`, and makes it first where `source` asks for that. Reads and writes
-    /// files.
+    /// Reads the certificate from `source`, after creating it if `source` requires that. Reads and writes files.
     pub fn load(source: CertificateSource, now: Timestamp) -> Result<Self, TlsError> {
         let material = read(&source, now)?;
         let pair = parse(&source, &material)?;
@@ -137,23 +136,23 @@ impl Certificates {
         })
     }
 
-    /// The settings of a port that always shows the current certificate. HTTP/1.1
-    /// is the only protocol, TLS 1.2 the lowest version.
+    /// The TLS settings of a port, which always serves the current certificate. HTTP/1.1 is the only protocol, TLS 1.2
+    /// the lowest version.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, TlsError> {
         self.configured(WebPkiClientVerifier::no_client_auth())
     }
 
-    /// The same for a port whose clients show a certificate of `clients`.
+    /// The same for a port that requires a client certificate signed by `clients`.
     pub fn server_config_for(&self, clients: &ClientAuthority) -> Result<Arc<ServerConfig>, TlsError> {
         self.configured(Arc::clone(&clients.0))
     }
 
-    /// The same for a port that asks clients for a certificate, which [`UserAuthority::identify`] makes a user of.
+    /// The same for a port that requests client certificates, which [`UserAuthority::identify`] maps to users.
     pub fn server_config_asking(&self, users: &UserAuthority) -> Result<Arc<ServerConfig>, TlsError> {
         self.configured(Arc::new(clients::CertificateRequest::new(users.clone())))
     }
 
-    /// From when to when the certificate in use is valid.
+    /// The validity of the certificate in use.
     pub fn validity(&self) -> Result<Validity, TlsError> {
         Ok(parse(&self.source, &self.taken.lock())?.validity)
     }
@@ -189,8 +188,8 @@ impl Certificates {
         matches!(self.source, CertificateSource::Shared { .. }) && self.authority.borrow().is_none()
     }
 
-    /// Refreshes every ten seconds until `stop` is cancelled, and tells `renewed` until when a new certificate is
-    /// valid. The wall clock decides what is due, because timers stand still while a machine sleeps.
+    /// Refreshes every ten seconds until `stop` is cancelled, and calls `renewed` with the end of each new certificate.
+    /// The wall clock decides what is due, because timers stand still while a machine sleeps.
     pub async fn keep(&self, renewed: impl Fn(Timestamp), stop: CancellationToken) {
         if matches!(self.source, CertificateSource::Shared { .. }) {
             return stop.cancelled().await;
@@ -206,7 +205,7 @@ impl Certificates {
             let certificates = self.clone();
             let refreshing = tokio::task::spawn_blocking(move || certificates.refresh(Timestamp::now()));
             let refreshed = match refreshing.await {
-                // The program ends.
+                // The runtime is shutting down.
                 Err(error) if error.is_cancelled() => return,
                 refreshed => refreshed.map_err(|error| error.to_string()),
             };
@@ -219,7 +218,7 @@ impl Certificates {
                 }
                 Err(error) if last_failure.as_ref() == Some(&error) => {}
                 Err(error) => {
-                    warn!(%error, "the certificate in use stays, because the files give no other");
+                    warn!(%error, "failed to reload the certificate; keeping the one in use");
                     last_failure = Some(error);
                 }
             }
@@ -243,7 +242,7 @@ impl Certificates {
         }
         let pair = parse(&self.source, &material)?;
         pair.warn_when_outside(now);
-        info!(certificate.not_after = %pair.validity.1, "a new certificate is served");
+        info!(certificate.not_after = %pair.validity.1, "serving a new certificate");
         self.resolver.0.store(pair.key);
         let authority = material.authority.as_deref().map(Arc::from);
         self.authority.send_if_modified(|present| {
@@ -256,8 +255,8 @@ impl Certificates {
     }
 }
 
-/// Gives every TLS handshake the certificate of the moment. The name that a client asks for is ignored: there is one
-/// certificate, and the client judges whether it fits.
+/// Serves the current certificate in every TLS handshake. The server name that a client sends is ignored: there is only
+/// one certificate, and the client checks whether it matches.
 #[derive(Debug)]
 struct Resolver(ArcSwap<CertifiedKey>);
 
@@ -305,13 +304,13 @@ impl Pair {
             warn!(
                 certificate.not_before = %from,
                 certificate.not_after = %until,
-                "the API server will refuse the certificate, because this is outside of its time"
+                "the certificate is expired or not yet valid; the API server will reject it"
             );
         }
     }
 }
 
-/// Whether `bundle` has all certificates of `authorities`, both in PEM.
+/// Whether `bundle` contains all certificates of `authorities`, both in PEM.
 pub fn holds(bundle: &str, authorities: &str) -> bool {
     let read = |pem| certificates(Path::new(AUTHORITY), pem).unwrap_or_default();
     let (known, wanted) = (HashSet::<_>::from_iter(read(bundle)), read(authorities));
@@ -380,7 +379,7 @@ fn with_parsed<T>(
     }
 }
 
-/// A time that no calendar here can hold is the end of all time.
+/// A time out of range becomes [`Timestamp::MAX`].
 fn validity(certificate: &X509Certificate<'_>) -> Validity {
     let validity = certificate.validity();
     let seconds = |time: &x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp());
@@ -390,14 +389,14 @@ fn validity(certificate: &X509Certificate<'_>) -> Validity {
     )
 }
 
-/// The lock's file; it is left behind, because removing it would break the lock.
+/// The lock file. It is never removed, because that would break the lock.
 const LOCK: &str = ".lock";
 
 fn read_file(path: &Path) -> Result<String, TlsError> {
     fs::read_to_string(path).map_err(|source| TlsError::ReadFile { path: path.to_owned(), source })
 }
 
-/// The text of a file, if there is one.
+/// The text of a file; `None` if it does not exist.
 pub fn read_file_if_there(path: &Path) -> Result<Option<String>, TlsError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -406,8 +405,8 @@ pub fn read_file_if_there(path: &Path) -> Result<Option<String>, TlsError> {
     }
 }
 
-/// Makes `directory` if it is not there, and keeps other processes out of [`lock_directory`] for it until the result is
-/// dropped.
+/// Creates `directory` if it does not exist, and locks it against other callers of [`lock_directory`] until the result
+/// is dropped.
 pub fn lock_directory(directory: &Path) -> Result<File, TlsError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -426,13 +425,13 @@ pub fn lock_directory(directory: &Path) -> Result<File, TlsError> {
     Ok(file)
 }
 
-/// Replaces a file whole or not at all. A private one is never readable by others, not even for a moment. The caller
-/// holds the directory's [`lock_directory`].
+/// Replaces a file atomically. A private file is never readable by others, not even for a moment. The caller holds the
+/// directory's [`lock_directory`].
 pub fn write_file(path: &Path, text: &str, is_private: bool) -> Result<(), TlsError> {
     let mode = if is_private { 0o600 } else { 0o644 };
     let beside = path.with_extension("new");
     let write = || {
-        // A file that a dead process left behind must not keep its mode.
+        // A file that a crashed process left behind must not keep its mode.
         match fs::remove_file(&beside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -1,8 +1,8 @@
-//! Additions below sealed paths: content of an object there that its release does not declare.
+//! Additions below sealed paths: fields, list elements and map entries that the release does not declare.
 //!
-//! Content of an `Apply` manager, the API server, one of its controllers or an admission webhook is not an addition.
-//! `managedFields` show it: additions of a webhook have no owner. Clients choose the names of managers, so a name can
-//! only make the guard leave a field alone.
+//! Content from an `Apply` manager, the API server, a Kubernetes controller or an admission webhook is not an addition.
+//! `managedFields` show where it comes from; content from a webhook has no owner. Clients choose the names of field
+//! managers, so a name can only make the guard leave a field alone.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -41,7 +41,7 @@ const METADATA: [&str; 2] = ["labels", "annotations"];
 
 static ABSENT: Value = Value::Null;
 
-/// The additions of an edit from `old` (`None` for a new object) to `new` below sealed paths.
+/// The additions of an edit from `old` (`None` for a new or adopted object) to `new` below sealed paths.
 pub(crate) fn of_edit<'v>(
     object: &ObjectId,
     fields: &DeclaredFields,
@@ -64,10 +64,9 @@ pub(crate) fn of_edit<'v>(
     found
 }
 
-/// Drops additions that the API server or a webhook makes whenever the manifest is applied, as `canonical` shows. In
-/// a new object, such an addition may have another value each time; an earlier value of an existing object is only
-/// kept. While an operation is `pending`, additions to Helm's write count as Helm's, regardless of their former
-/// owner.
+/// Drops additions that the API server or a webhook makes whenever the manifest is applied, as `canonical` shows. In a
+/// new object, such an addition may have another value each time; an existing object keeps its value. While an
+/// operation is `pending`, an addition that `canonical` has too is dropped whoever owns it.
 pub(crate) fn drop_servers(
     found: &mut Vec<Addition<'_>>,
     canonical: &Value,
@@ -142,7 +141,7 @@ fn candidates<'v>(
     found
 }
 
-/// Whether a release can decide about this path.
+/// Whether a release can manage this path.
 fn is_judged(path: &Path) -> bool {
     let names: Vec<&str> = path
         .0
@@ -168,14 +167,14 @@ fn is_applied(by: &[Holding<'_>]) -> bool {
     by.iter().any(|it| it.manager.operation == ManagerOperation::Apply)
 }
 
-/// Whether a manager other than Kubernetes' own programs made it by an update. Fields that Helm left behind do not
-/// count: the API server completes Helm's objects in Helm's name.
+/// Whether a manager other than a Kubernetes controller made the addition by an update. A field that only Helm owns
+/// does not count: the API server attributes the defaults that it fills in to Helm.
 fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
     let mut by = holdings.at(&addition.path);
     if is_applied(&by) {
         return false;
     }
-    // An element belongs to the owners of the element itself.
+    // Owners of only a part of a list element or map entry do not count.
     if addition.is_member || !is_owned_throughout(holdings, &addition.path, addition.new) {
         by.retain(|it| !it.is_in_parts);
     }
@@ -221,7 +220,7 @@ fn set(path: &[Segment], before: Option<Value>, old: &Value, object: &mut Value)
             } else if let Some(value) = map.get_mut(name) {
                 let had = old.get(name);
                 set(below, before, had.unwrap_or(&ABSENT), value);
-                // A parent that was created only for it is removed too.
+                // Also remove a parent that was created only for this value.
                 if !old.is_null() && had.is_none() && equality::is_void(value) {
                     map.remove(name);
                 }
@@ -255,7 +254,7 @@ pub fn take_away<'p>(paths: impl IntoIterator<Item = &'p Path>, object: &Value) 
     without(object, &taken)
 }
 
-/// A copy of a value without those of its parts that are at these places.
+/// A copy of a value without the parts at these addresses.
 fn without(value: &Value, taken: &HashSet<usize>) -> Value {
     let is_left = |below: &Value| !taken.contains(&place(below));
     match value {
@@ -270,7 +269,7 @@ fn without(value: &Value, taken: &HashSet<usize>) -> Value {
     }
 }
 
-/// Where a value is in memory, which tells it from all others.
+/// The memory address of a value, used as its identity.
 fn place(value: &Value) -> usize {
     std::ptr::from_ref(value).addr()
 }

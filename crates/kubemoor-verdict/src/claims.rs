@@ -1,9 +1,9 @@
-//! Releases' claims on an object: which of them count, and how an object comes to a release (adoption) or leaves it
-//! (deletion, alone or along with a namespace or a definition).
+//! The claims of releases on an object: which of them count, and how a release adopts or loses an object (deletion,
+//! alone or with its namespace or CustomResourceDefinition).
 //!
-//! A user who may write Secrets in one namespace gains no say over objects in another: there, only the live object's
-//! own annotations count; nor over those of a release that a policy leaves to its operators. A claim that does not
-//! count neither lets an edit pass nor refuses it.
+//! A user who may write Secrets in one namespace must not control objects in another (there, a release counts only if
+//! the live object's annotations name it), nor objects of a release that a policy leaves to its operators. A claim that
+//! does not count can neither allow nor deny an edit.
 
 use std::sync::Arc;
 
@@ -32,9 +32,9 @@ pub fn counting<'r>(
     claims.iter().filter(move |release| counts(release, object, owner))
 }
 
-/// Drops the claims that others may write than the operators of the object's owner, if a policy names these. Any
-/// claim may let an edit pass, so the record of another release in the namespace could otherwise declare the object
-/// as somebody else wants it. All claims stay if the owner does not declare the object: they may refuse an edit.
+/// If a policy names operators for the object's owner, drops the claims whose records other users may write. Any claim
+/// can allow an edit, so these users could otherwise declare the object in a record of another release. Keeps all
+/// claims if the owner does not declare the object, because they can deny an edit.
 pub fn retain_operators(claims: &mut Vec<Arc<Release>>, owner: &ObjectOwner, resolver: &PolicyResolver) {
     let ObjectOwner::Release(owner) = owner else { return };
     let own = resolver.policy(owner);
@@ -44,14 +44,14 @@ pub fn retain_operators(claims: &mut Vec<Arc<Release>>, owner: &ObjectOwner, res
     let is_writer = |subject: &SubjectSpec| own.operators.contains(subject) || own.exempt.contains(subject);
     claims.retain(|claim| {
         let theirs = resolver.policy(&claim.id);
-        // Under a laxer mode everybody may write them.
+        // In a laxer mode, every user may write the records.
         let is_theirs_alone = !theirs.operators.is_empty() && theirs.edits >= own.edits;
         let mut writers = theirs.operators.iter().chain(&theirs.exempt);
         claim.id == *owner || (is_theirs_alone && writers.all(is_writer))
     });
 }
 
-/// Whether it matters which of several releases the object names: a policy leaves one of them to its operators.
+/// Whether the release that the object names matters: several releases claim it, and a policy names operators of one.
 pub fn hangs_on_owner(claims: &[Arc<Release>], resolver: &PolicyResolver) -> bool {
     claims.len() > 1 && claims.iter().any(|claim| !resolver.policy(&claim.id).operators.is_empty())
 }
@@ -65,25 +65,24 @@ pub fn is_local(release: &Release, object: &ObjectId) -> bool {
     object.namespace.as_deref() == Some(release.id.namespace.as_str())
 }
 
-/// Whether a release declares the object in the version of a review; `None` where a review is of no version, as of a
-/// Scale.
+/// Whether a release declares the object in the `version` of a review; true without a version, as for a Scale.
 ///
-/// The API server asks about each registered version of a kind, with the object converted to it. What is declared in
-/// one version cannot be held against another, so each claim is heard once, in its own.
+/// The API server sends a review for each registered version of a kind, with the object converted to it. A manifest
+/// cannot be compared with an object in another version, so each claim is judged once, in its own version.
 pub fn has_say(release: &Release, object: &ObjectId, version: Option<&str>) -> bool {
     let Some(version) = version else { return true };
     release.declared(object).is_some_and(|declared| declared.served() == version)
 }
 
-/// Whether an update makes `object` one of `release`'s. Without Helm's label no webhook and no watch selects it.
-/// Outside of the release's namespace the release counts only if the object names it.
+/// Whether an update makes `release` manage `object`. Without Helm's label, no webhook and no watch selects the object.
+/// Outside of its own namespace, a release counts only if the object names it.
 pub(crate) fn adopts(object: &ObjectId, release: &Release, old: &Value, new: &Value) -> bool {
     let names_it = |value: &Value| ReleaseId::named_by(value).is_some_and(|named| named == release.id);
     let is_named = !is_local(release, object) && names_it(new) && !names_it(old);
     labels(old, new) || (is_helms(new) && is_named)
 }
 
-/// Whether an update may make an object one of a release's. Both values may lack what the update leaves as it is.
+/// Whether an update may make a release manage the object. Both values may lack fields that the update does not change.
 pub fn may_adopt(old: &Value, new: &Value) -> bool {
     labels(old, new) || ReleaseId::named_by(old) != ReleaseId::named_by(new)
 }
@@ -98,7 +97,7 @@ fn is_helms(object: &Value) -> bool {
     labels.and_then(|labels| labels.get(key)).and_then(Value::as_str) == Some(value)
 }
 
-/// How long finalizers may hold an object before it counts as drift. Controllers release volumes, load balancers and
+/// How long finalizers may block a deletion before they count as drift. Controllers release volumes, load balancers and
 /// dependants within a few minutes.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
@@ -110,19 +109,19 @@ pub fn is_being_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-/// Whether a change of this field of `object` is a step of its deletion: the removal of a finalizer. The API server
-/// accepts no new finalizer of an object that is being deleted.
+/// Whether `path` holds finalizers of `object`. While the object is being deleted, a change there is a step of its
+/// deletion: the API server accepts no new finalizer then.
 pub fn is_of_finalizers(object: &ObjectId, path: &Path) -> bool {
     finalizers(object).any(|names| identities::is_below(path, names))
 }
 
-/// The time at which the finalizers of `live` count as drift; `None` without a deletion.
+/// The time from which the finalizers of `live` count as drift; `None` if it is not being deleted.
 pub fn finalizer_deadline(live: &Value) -> Option<Timestamp> {
     let since = live.pointer("/metadata/deletionTimestamp")?.as_str()?;
     since.parse::<Timestamp>().ok()?.checked_add(PATIENCE).ok()
 }
 
-/// The finalizers that have held the deletion of `live` for too long, as the field that drifts.
+/// The finalizers that have blocked the deletion of `live` for too long, as a drifted field.
 pub(crate) fn blocking_finalizers(object: &ObjectId, live: &Value, now: Timestamp) -> Option<FieldChange> {
     if finalizer_deadline(live)? > now {
         return None;
@@ -142,14 +141,14 @@ fn finalizers(object: &ObjectId) -> impl Iterator<Item = [&'static str; 2]> {
     FINALIZERS.into_iter().filter(move |[above, _]| is_namespace || *above == "metadata")
 }
 
-/// The objects that are deleted together with another one.
+/// The objects that are deleted with a namespace or a CustomResourceDefinition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeletedAlong {
     Namespace(String),
     Kind { group: String, plural: String },
 }
 
-/// A declared object that would be deleted along.
+/// A declared object that would be deleted too.
 #[derive(Clone, Debug)]
 pub struct Dependant {
     pub release: Arc<Release>,
@@ -168,9 +167,8 @@ pub fn deleted_along(object: &ObjectId) -> Option<DeletedAlong> {
     }
 }
 
-/// The declared objects that are deleted too, one of each release: in the release's own namespace, where the record
-/// alone counts. An object elsewhere counts only if it is live and its annotations name the release, which this
-/// function cannot know.
+/// The declared objects that are deleted too, one for each release; only objects in the release's own namespace. An
+/// object elsewhere counts only if it exists and its annotations name the release, which this function cannot know.
 pub fn dependants(taken: &DeletedAlong, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
     let along = |object: &ObjectId| match taken {
         DeletedAlong::Namespace(namespace) => object.namespace.as_deref() == Some(namespace),

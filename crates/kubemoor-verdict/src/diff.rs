@@ -1,10 +1,10 @@
-//! The differences of an object from the declarations of a release, before any rule is applied.
+//! The differences between an object and the declarations of a release, before any rule is applied.
 //!
-//! One [`Diff`] holds what an edit changes, or how a live object differs: the declared fields, the sealed ones and
-//! the additions below sealed paths, with the declared, old and new or live values. The verdict on an edit, that on a
-//! live object, reverts and replays interpret it. It is independent of policies, exceptions and modes, so that other
-//! policies can judge it later; only additions are searched just where a policy seals. The values may include those
-//! of Secrets and must not be logged.
+//! One [`Diff`] holds the changes of an edit or the differences of a live object: declared fields, sealed fields and
+//! additions below sealed paths, with their declared, old and new (or live) values. Verdicts on edits and live objects,
+//! reverts and replays are all derived from it. It does not depend on exceptions or modes, so that other policies can
+//! judge it later; but additions are searched for only below paths that a policy seals. The values may include those of
+//! Secrets and must not be logged.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub enum JudgedFacts {
 #[derive(Clone, Debug)]
 pub struct EditFacts {
     pub claims: Vec<ClaimFacts>,
-    /// The number of further claims: no release is consulted after one that allows the edit.
+    /// The number of claims that were not evaluated: no release is consulted after one that allows the edit.
     pub unheard: usize,
     pub circumstances: Circumstances,
 }
@@ -56,16 +56,16 @@ pub struct ClaimFacts {
     pub pending: bool,
     /// The edit is a deletion that the state of the record authorises.
     pub authorised: bool,
-    /// The evidence that settled doubts.
+    /// The dry-run evidence that was available.
     pub evidence: EvidenceKind,
     /// The manifests that the edit was compared with, each with its changes.
     pub alternatives: Vec<Diff>,
-    /// The number of further manifests: none is checked after one that allows the edit.
+    /// The number of manifests that were not compared: none is compared after one that allows the edit.
     pub unweighed: usize,
 }
 
-/// The differences of an object from one manifest's declaration of it: what an edit changes, or what a live object
-/// holds.
+/// The differences between an object and one manifest's declaration of it: those that an edit makes, or those of a live
+/// object.
 #[derive(Clone, Debug)]
 pub struct Diff {
     pub declared: Arc<DeclaredObject>,
@@ -73,7 +73,7 @@ pub struct Diff {
     pub changes: Vec<ChangedField>,
     /// The reason why an edit is allowed if nothing differs.
     pub reason: VerdictReason,
-    /// The paths below which additions of an edit were searched, as one text; `None` where they were not.
+    /// The sealed paths below which additions of an edit count, as one text; `None` without sealed paths.
     pub seal: Option<String>,
 }
 
@@ -83,12 +83,12 @@ pub struct ChangedField {
     /// The declared value, and the old and new one of an edit; `new` is the live value of a live object.
     pub change: FieldChange,
     pub kind: ChangeKind,
-    /// Of a list element that appears, disappears or is repeated in an edit: the element before and after, as
-    /// messages show it. `None` where that is not known.
+    /// For a list element that an edit adds, removes or repeats: the element before and after, for messages. `None` if
+    /// it is not known.
     pub element: Option<Box<ElementValues>>,
 }
 
-/// A list element before and after an edit; a list where there are several with its keys.
+/// A list element before and after an edit; a list if several elements have its keys.
 #[derive(Clone, Debug)]
 pub struct ElementValues {
     pub old: Option<Value>,
@@ -100,22 +100,22 @@ pub struct ElementValues {
 pub enum ChangeKind {
     #[default]
     Declared,
-    /// The same, where a client-side Helm operation may have merged list elements that share a key.
+    /// A declared field in list elements with the same key, which a client-side Helm operation may have merged.
     Merged,
-    /// A field that undoes a release is set.
+    /// A sealed field is set.
     Sealed,
-    /// An owner is set, with which the garbage collector would delete the object.
+    /// An owner reference is set, because of which the garbage collector may delete the object.
     Owner,
     /// Something is added below a path that a policy seals.
     Added,
-    /// Finalizers hold the deletion of a live object for too long.
+    /// Finalizers have blocked the deletion of a live object for too long.
     Finalizers,
 }
 
-/// The number of changes of which list elements are kept whole: each is searched for in its list.
+/// The most changes for which whole list elements are kept: each one is searched for in its list.
 const ELEMENTS: usize = 32;
 
-/// A manifest's declaration of an object, and all that decides about doubts.
+/// A manifest's declaration of an object, and everything that settles uncertain differences.
 pub(crate) struct ObjectComparison<'a> {
     pub(crate) object: &'a ObjectId,
     pub(crate) standing: &'a ReleaseClaim<'a>,
@@ -126,8 +126,8 @@ pub(crate) struct ObjectComparison<'a> {
 }
 
 impl EditFacts {
-    /// What a release that was consulted has found of an edit: of its manifests, the nearest one from which all these
-    /// findings come.
+    /// The comparison behind the findings of a consulted release: among its manifests, the one with the fewest changes
+    /// that has all these findings.
     pub fn diff(&self, Grounds { release, fields, .. }: &Grounds) -> Option<&Diff> {
         let diffs = self.claims.iter().filter(|it| it.release == *release).flat_map(|it| &it.alternatives);
         let findings: HashSet<&Path> = fields.iter().map(|finding| &finding.path).collect();
@@ -140,7 +140,7 @@ impl EditFacts {
 }
 
 impl Diff {
-    /// The change of a declared field, rather than one beside what is declared.
+    /// The change of the declared field at `path`, not of a sealed field or an addition.
     pub(crate) fn declared_change(&self, path: &Path) -> Option<&FieldChange> {
         let is_declared = |it: &&ChangedField| matches!(it.kind, ChangeKind::Declared | ChangeKind::Merged);
         self.changes.iter().filter(is_declared).map(|it| &it.change).find(|change| change.path == *path)
@@ -161,12 +161,12 @@ impl ObjectComparison<'_> {
     pub(crate) fn of_edit(&self, edit: &Edit<'_>, new: &Value) -> Diff {
         let Self { object, standing, declared, seal, .. } = *self;
         let mut diff = Diff::empty(declared, VerdictReason::AsDeclared, seal.written());
-        // The object counts as the release's from this edit on. While an operation runs, Helm itself may adopt an
-        // object: it sets its label and annotations without the fields that its manifests do not change.
+        // The release manages the object from this edit on. While an operation runs, Helm itself may adopt an object:
+        // it sets its label and annotations, but no fields that are the same in its old and new manifests.
         let is_adopted = !edit.scale
             && !standing.pending
             && edit.old.is_some_and(|old| adopts(object, standing.release, old, new));
-        // Nobody has judged what an adopted object held before.
+        // The earlier fields of an adopted object were never judged.
         let (fields, judged) = (Arc::clone(&diff.fields), edit.old.filter(|_| !is_adopted));
         let changed = judged.map_or_else(|| fields.drift(new), |old| fields.changed(old, new));
         let sealed = edit.old.map(|old| sealed::changes(object, &fields, old, new)).unwrap_or_default();
@@ -195,14 +195,14 @@ impl ObjectComparison<'_> {
     }
 
     /// The declared fields at which a live object differs, or possibly differs, then the sealed ones, then the
-    /// finalizers that hold its deletion, then additions.
+    /// finalizers that block its deletion, then additions.
     pub(crate) fn of_live(&self, live: &Value, now: Timestamp) -> Diff {
         let Self { object, standing, declared, seal, evidence, .. } = *self;
         let mut diff = Diff::empty(declared, VerdictReason::Unchanged, None);
         let fields = &*Arc::clone(&diff.fields);
         let mut settler = self.settler(fields);
-        // A running operation may still write the field; what Helm alone has written by its end may be the API server's
-        // form of a manifest. A state that the API server refuses cannot be that.
+        // A running operation may still write the field. After it, a value that only Helm wrote may be the API server's
+        // form of the declared one, unless the API server refuses the manifest.
         let may_be_rewritten = !standing.pending && !matches!(evidence, DryRunEvidence::Unavailable);
         let is_being_deleted = claims::is_being_deleted(live);
         for mut change in of_fields(fields, live, may_be_rewritten) {
@@ -260,8 +260,8 @@ impl ObjectComparison<'_> {
         }
     }
 
-    /// Drops additions that are not the editor's: only a dry run can tell whether a webhook or the API server makes
-    /// them in any case, and the API server may restore fields that a Helm operation drops.
+    /// Drops additions that the user did not make: a dry run shows those that a webhook or the API server always makes,
+    /// and the API server may restore fields that a Helm operation drops.
     fn wanted_additions<'v>(&self, operation: Operation, mut found: Vec<Addition<'v>>) -> Vec<Addition<'v>> {
         let Self { object, standing, evidence, .. } = self;
         if let DryRunEvidence::Canonical(canonical) = evidence {
@@ -282,8 +282,8 @@ impl ObjectComparison<'_> {
         of.is_settled(circumstances.settled.as_deref(), change)
     }
 
-    /// The list elements that the merge of a running client-side operation cannot tell apart: Helm compares the
-    /// manifest before with this one, and with the object as it is.
+    /// The list elements that the merge of a running client-side operation cannot tell apart: Helm merges the previous
+    /// manifest, this one and the live object.
     fn ambiguous<'o>(
         &self,
         old: Option<&'o Value>,
@@ -308,7 +308,7 @@ impl ObjectComparison<'_> {
     }
 }
 
-/// A list element whose existence changes, before and after the edit.
+/// The list element that the edit adds, removes or repeats, before and after it.
 fn element(change: &FieldChange, old: Option<&Value>, new: &Value) -> Option<Box<ElementValues>> {
     let is_element = matches!(change.path.0.last(), Some(Segment::Key(_)));
     if change.declared.is_some() || !is_element {
@@ -322,9 +322,9 @@ fn element(change: &FieldChange, old: Option<&Value>, new: &Value) -> Option<Box
     Some(Box::new(ElementValues { old: old.and_then(all), new: all(new) }))
 }
 
-/// Whether the new value is the declared one according to the evidence.
+/// How the new value compares with the declared one, according to the evidence.
 ///
-/// During a Helm operation the arbiter overrides even a plain difference: a mutating webhook may rewrite Helm's
+/// During a Helm operation, the dry run overrides even a certain difference: a mutating webhook may rewrite Helm's
 /// request, and the dry run passes through the same webhooks.
 fn settled(
     change: &FieldChange,
@@ -342,10 +342,10 @@ fn settled(
 
 /// The declared paths at which a live object differs, or possibly differs.
 ///
-/// A field that Helm set and no other manager removed may be absent because the API server drops it: that is a doubt.
-/// Unless an operation is under way (`settled`), a field with another value that only Helm has written is a doubt
-/// too, except for permissions: a mutating webhook may have rewritten it. So is an undeclared field in the place of a
-/// declared one that no manager set. `managedFields` show this; without them it is a difference.
+/// An absent field that Helm owns only possibly differs: the API server may have dropped it. If no operation is running
+/// (`settled`) and the kind grants no permissions, the same holds for another value that only Helm has written, which a
+/// mutating webhook may have rewritten, and for an undeclared field in place of a declared one that no manager owns.
+/// Without `managedFields`, all these are differences.
 pub fn of_fields(fields: &DeclaredFields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
     let settled = settled && !fields.grant_rights();
@@ -368,7 +368,7 @@ pub fn of_fields(fields: &DeclaredFields, live: &Value, settled: bool) -> Vec<Fi
     changes
 }
 
-/// Whether a field exists with another value than the declared one, or stands in the place of a declared one.
+/// Whether a field has another value than the declared one, or replaces a declared one.
 pub(crate) fn may_be_rewritten(change: &FieldChange) -> bool {
     let is_field = || matches!(change.path.0.last(), Some(Segment::Field(_)));
     change.agreement > FieldAgreement::Doubt

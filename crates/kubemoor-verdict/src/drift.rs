@@ -1,10 +1,10 @@
 //! The verdict on a live object: how it compares with its release's declaration.
 //!
-//! The comparison and the exceptions are those for edits, without an editor: a change that [`crate::judge`] would
-//! allow to every user is no drift, and a change that it would deny is, sealed fields included. Objects that the
-//! manifest opts out do not drift, nor does the absence of an object that a failed operation drops: Helm may have
-//! deleted it. An object that is being deleted drifts like any other, and also once finalizers have held it for some
-//! minutes.
+//! The comparison and the exceptions are those for edits, but without a user: a change that [`crate::judge`] would
+//! allow to every user is not drift, and a change that it would deny is, sealed fields included. Objects that the
+//! manifest opts out do not drift. Nor is it drift if an object that a failed operation drops is missing: Helm may have
+//! deleted it. An object that is being deleted drifts like any other, and also if finalizers block its deletion for
+//! some minutes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,36 +41,35 @@ pub enum LiveVerdict<'r> {
     OptedOut,
     /// It is being deleted, and nothing else certainly differs.
     BeingDeleted,
-    /// It is absent, and a Helm operation that is under way, or that failed before it created the object, accounts
-    /// for that.
+    /// It is absent, but a Helm operation is running, or failed before it created the object.
     Awaited,
     /// It is absent, and the manifest of the operation that failed does not declare it.
     Dropped,
     Allowed,
-    /// It is absent, and its manifest says that it is removed some time after it has finished.
+    /// It is absent, and its manifest sets `ttlSecondsAfterFinished`.
     Expired,
     Missing,
-    /// Every declared field matches, or may differ; with its agreement, unless nothing is declared.
+    /// Every declared field matches, or is allowed to differ; `None` if there is no declaration.
     AsDeclared(Option<MatchedDeclaration>),
     /// It matches the manifest from before a running Helm operation, and not yet the new one.
     AsBefore,
     Drifted(LiveDrift<'r>),
 }
 
-/// The declaration that a live object agrees with.
+/// The declaration that a live object matches.
 #[derive(Clone, Debug)]
 pub struct MatchedDeclaration {
     pub declared: Arc<DeclaredObject>,
-    /// The declared paths at which the object differs, or possibly differs, and is allowed to.
+    /// The declared paths at which the object differs, or possibly differs, as an exception allows.
     pub spared: Vec<Path>,
     /// The fields at which an allowance permits the object to differ.
     pub permitted: Vec<FieldChange>,
-    /// Whether it holds additions below sealed paths that an allowance permits.
+    /// Whether it has additions below sealed paths that an allowance permits.
     pub has_additions: bool,
 }
 
 impl MatchedDeclaration {
-    /// An agreement with all of a declaration.
+    /// A match without any exception.
     pub fn new(declared: &Arc<DeclaredObject>) -> Self {
         let (spared, permitted) = (Vec::new(), Vec::new());
         Self { declared: Arc::clone(declared), spared, permitted, has_additions: false }
@@ -87,11 +86,10 @@ pub struct LiveDrift<'r> {
     pub changes: Vec<FieldChange>,
 }
 
-/// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its declarations; agreeing
+/// Compares `live`, the object in the version of the manifest (`None`: it is absent), with its declarations; a match
 /// with one is enough.
 ///
-/// Doubts are settled by `evidence`, which is about the first of the declarations; without evidence they stay among
-/// the changes.
+/// `evidence` settles uncertain differences from the first declaration; without evidence, they stay among the changes.
 pub fn compare<'r>(
     subject: &LiveSubject<'_, 'r>,
     live: Option<&Value>,
@@ -124,7 +122,7 @@ pub fn compare<'r>(
         }
     }
     match nearest {
-        // No dry run settles a doubt about an object that is about to go.
+        // An uncertain difference of an object that is being deleted needs no dry run.
         None if is_being_deleted => LiveVerdict::BeingDeleted,
         Some(drift) if is_being_deleted && drift.is_doubt() => LiveVerdict::BeingDeleted,
         Some(drift) => LiveVerdict::Drifted(drift),
@@ -132,8 +130,8 @@ pub fn compare<'r>(
     }
 }
 
-/// Settles doubts about a live object because of which the API server refuses the manifest: something of it is no
-/// form of what is declared. Where no change is certain, those in doubt are the only ones that it can be.
+/// Settles the uncertain differences of a live object to which the API server refuses to apply the manifest: something
+/// in it does differ. If no difference is certain, all uncertain ones become certain.
 pub fn settle_obstructed(changes: &mut [FieldChange]) {
     if changes.iter().all(|change| change.agreement <= FieldAgreement::Doubt) {
         changes.iter_mut().for_each(|change| change.agreement = FieldAgreement::Differs);
@@ -141,7 +139,7 @@ pub fn settle_obstructed(changes: &mut [FieldChange]) {
 }
 
 impl<'a> LiveSubject<'a, '_> {
-    /// All at which a live object differs, or possibly differs, from one of its declarations, allowed or not.
+    /// All certain and possible differences between a live object and one of its declarations, allowed or not.
     pub fn diff(&self, declared: &Arc<DeclaredObject>, live: &Value, evidence: DryRunEvidence<'_>) -> Diff {
         let Self { object, standing, circumstances, now, .. } = *self;
         let seal = &self.policy.rules(object, declared).sealed;
@@ -160,23 +158,23 @@ impl LiveDrift<'_> {
         self.changes.iter().all(|change| change.agreement == FieldAgreement::Doubt)
     }
 
-    /// Whether some change is a doubt, which only the arbiter can settle.
+    /// Whether some difference is uncertain, so that only a dry run can settle it.
     pub fn has_doubt(&self) -> bool {
         self.changes.iter().any(|change| change.agreement == FieldAgreement::Doubt)
     }
 
-    /// Whether `managedFields` decide if a change is only a doubt.
+    /// Whether `managedFields` decide if a difference is certain.
     pub fn hangs_on_managers(&self) -> bool {
         self.changes.iter().any(|it| it.agreement == FieldAgreement::Missing || may_be_rewritten(it))
     }
 
-    /// The distance of an object from a declaration: doubts weigh least.
+    /// The distance of an object from a declaration: uncertain differences weigh least.
     fn weight(&self) -> (bool, usize) {
         (!self.is_doubt(), self.changes.len())
     }
 }
 
-/// The declaration from before a running operation, if an edit may not agree with it.
+/// The declaration from before a running operation, unless it is one of the alternatives.
 fn before<'r>(subject: &LiveSubject<'_, 'r>) -> Option<&'r Arc<DeclaredObject>> {
     let ReleaseClaim { release, alternatives, pending, .. } = subject.standing;
     let baseline = release.objects.get(subject.object)?.baseline.as_ref()?;
@@ -191,7 +189,7 @@ fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
     if standing.pending || (release.state.status == ReleaseStatus::Failed && !is_of_baseline()) {
         return LiveVerdict::Awaited;
     }
-    // Absence agrees with the latest manifest, as the object may agree with the baseline.
+    // A missing object matches the latest manifest, as an existing one may match the baseline.
     if declarations.is_some_and(|it| it.latest.is_none()) {
         return LiveVerdict::Dropped;
     }
@@ -205,7 +203,7 @@ fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
     }
 }
 
-/// The differences that are not allowed, and what is.
+/// The differences that are not allowed, and those that are.
 fn changes(
     subject: &LiveSubject<'_, '_>,
     declared: &Arc<DeclaredObject>,
@@ -237,7 +235,7 @@ fn changes(
     (changes, matched)
 }
 
-/// Adds to missing list elements the element that replaced them.
+/// Adds to missing list elements the keys of the elements that replaced them.
 fn show_moved(changes: &mut [FieldChange], declared: &DeclaredObject, live: &Value) {
     let is_missing = |change: &FieldChange| {
         matches!(change.path.0.last(), Some(Segment::Key(_)))

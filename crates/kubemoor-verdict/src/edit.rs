@@ -1,5 +1,4 @@
-//! An edit under judgement, what is known about its object, and the verdict: plain values, without the wire format
-//! that brought them.
+//! An edit, the known facts about its object, and the verdict on it: plain values, independent of the wire format.
 
 use std::sync::Arc;
 
@@ -24,10 +23,10 @@ pub struct Edit<'a> {
     pub operation: Operation,
     pub actor: &'a Actor,
     pub object: &'a ObjectId,
-    /// The object before; for `scale`, an object with nothing but the replicas where the kind keeps them.
+    /// The object before; for `scale`, an object with only the replicas, at the kind's own path.
     pub old: Option<&'a Value>,
     pub new: Option<&'a Value>,
-    /// The version in which the objects are sent; `None` where it says nothing about them, as for `scale`.
+    /// The version in which the objects are sent; `None` if that is not the version of the kind, as for `scale`.
     pub version: Option<&'a str>,
     pub scale: bool,
     pub owner: ObjectOwner,
@@ -46,7 +45,7 @@ pub enum ObjectOwner {
     Release(ReleaseId),
 }
 
-/// The rules for the judgement of an edit, besides the releases.
+/// The rules by which edits are judged, besides the releases.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     pub resolver: &'a PolicyResolver,
@@ -54,39 +53,39 @@ pub struct Rules<'a> {
     pub own_account: Option<&'a str>,
 }
 
-/// The arbiter's answer about the object under judgement; [`EvidenceKind`] is the same without the object.
+/// The result of a dry run of the declared manifest; [`EvidenceKind`] is the same without the object.
 #[derive(Clone, Copy, Debug, strum::EnumDiscriminants)]
 #[strum_discriminants(name(EvidenceKind), derive(Default, Serialize, Deserialize))]
 #[strum_discriminants(serde(rename_all = "kebab-case"))]
 pub enum DryRunEvidence<'a> {
-    /// It was not asked.
+    /// No dry run was made.
     #[strum_discriminants(default)]
     None,
     /// The object as the API server would store the declared manifest.
     Canonical(&'a Value),
-    /// It was asked and could not tell.
+    /// A dry run was made and gave no answer.
     Unavailable,
-    /// There is no arbiter: no cluster, or no permission to write anything.
+    /// Dry runs are not possible: there is no cluster, or no permission to write anything.
     Nowhere,
 }
 
-/// What becomes of an edit, and why.
+/// The verdict on a change.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Verdict {
-    /// What becomes of it.
+    /// The outcome.
     pub outcome: EditOutcome,
-    /// Why.
+    /// The reason.
     pub reason: VerdictReason,
-    /// What it hangs on, shared with the ledger; none where nothing drifts.
+    /// The release and the fields that decide, shared with the ledger; omitted if nothing drifts.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub grounds: Option<Arc<Grounds>>,
-    /// The arbiter may turn this: a refusal hangs on how a value is spelled, or
-    /// meets an operation that is under way.
+    /// Whether a dry run may change the verdict: a denial depends on the format of a value, or a Helm
+    /// operation is running.
     #[serde(skip)]
     pub arguable: bool,
 }
 
-/// What becomes of an edit. Ordered from lenient to strict.
+/// The outcome of a change, from lenient to strict.
 #[derive(
     Clone,
     Copy,
@@ -103,20 +102,20 @@ pub struct Verdict {
 #[schemars(rename = "Outcome")]
 #[strum(const_into_str)]
 pub enum EditOutcome {
-    /// It passes, unrecorded.
+    /// The change passes and is not recorded.
     Allow,
-    /// It passes and is recorded.
+    /// The change passes and is recorded.
     Record,
-    /// It passes, is recorded, and the editor is warned.
+    /// The change passes and is recorded, and the user gets a warning.
     Warn,
-    /// It passes once what drifts is set back; it is recorded, and the editor
-    /// is warned.
+    /// Fields that would drift are reverted, and the rest of the change passes. It is recorded, and
+    /// the user gets a warning.
     Revert,
-    /// It is refused and recorded.
+    /// The change is denied and recorded.
     Deny,
 }
 
-/// Why an edit is judged as it is.
+/// The reason for a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Reason")]
@@ -124,56 +123,55 @@ pub enum EditOutcome {
 pub enum VerdictReason {
     /// No release declares the object.
     NotDeclared,
-    /// A dry run of the arbiter.
+    /// The request is the guard's own dry run.
     Probe,
-    /// The object is in Kubemoor's own namespace, which only the loop guards.
+    /// The object is in Kubemoor's own namespace, where only the reconcile loop finds drift.
     OwnNamespace,
     /// The object is being deleted already.
     BeingDeleted,
-    /// A built-in identity does its work.
+    /// A built-in identity, or the guard itself, does its job.
     Identity,
-    /// The policy exempts the editor.
+    /// The policy exempts the user.
     Exempt,
     /// The manifest opts the object out.
     OptedOut,
     /// No declared field changed.
     Unchanged,
-    /// What changed is as the manifest declares it.
+    /// The changed fields match the manifest.
     AsDeclared,
-    /// A policy ignores what changed.
+    /// A policy ignores the changed fields.
     Ignored,
-    /// An autoscaler moves the replicas within its range.
+    /// An autoscaler changes the replicas within its range.
     Autoscaled,
-    /// An allowance is open.
+    /// An exception allows the change.
     Allowed,
-    /// The state of the record authorises it.
+    /// The state of the release record permits the change.
     InBand,
-    /// An annotation asks for an allowance that is not granted.
+    /// An annotation requests an allowance that is not granted.
     Request,
-    /// The arbiter could not tell, and an operation is under way; or there is
-    /// no arbiter.
+    /// A dry run gave no answer while a Helm operation is running, or dry runs are not possible.
     Unsettled,
-    /// A declared field would not be as declared.
+    /// A declared or sealed field would differ from the manifest.
     Drift,
     /// A declared object would be deleted.
     Deletion,
-    /// Declared objects would be deleted along.
+    /// Declared objects would be deleted with it.
     Dependants,
-    /// Helm's record would be falsified.
+    /// The change would falsify Helm's record.
     Record,
-    /// Helm's record stays true.
+    /// The change leaves Helm's record correct.
     RecordIntact,
-    /// The request is larger than what is judged.
+    /// The request is too large to be judged.
     TooLarge,
-    /// The object is nested deeper than what is judged.
+    /// The object is nested too deeply to be judged.
     TooDeep,
-    /// Too many large requests at once.
+    /// Too many large requests arrived at once.
     Busy,
     /// The request did not arrive, or could not be read, in time.
     Late,
 }
 
-/// What a verdict hangs on.
+/// The release and the fields that decide a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Grounds {
     /// The release that declares the object.
@@ -182,7 +180,7 @@ pub struct Grounds {
     pub revision: u64,
     /// The fields that drift; empty for deletions.
     pub fields: Vec<FieldFinding>,
-    /// What lets the edit pass all the same: exceptions and rules, as people name them.
+    /// The names of the exceptions and rules that allow the change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exceptions: Vec<String>,
 }
@@ -194,7 +192,7 @@ pub struct FieldFinding {
     /// The field.
     #[schemars(with = "String")]
     pub path: Path,
-    /// Its declared value; none where the manifest has none.
+    /// Its declared value; omitted if the manifest has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<Shown>,
     /// Its value before.
@@ -203,12 +201,12 @@ pub struct FieldFinding {
     /// Its value after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Shown>,
-    /// Where the values first differ, of long or nested ones.
+    /// For long or nested values, the first place where they differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Box<Difference>>,
-    /// Whether another spelling of the declared value is not ruled out.
+    /// Whether the new value may be the declared one in another format.
     pub doubt: bool,
-    /// Whether nobody declares it, and a policy seals what it lies below.
+    /// Whether the manifest does not declare it, and a policy seals a path above it.
     #[serde(skip)]
     pub added: bool,
 }
@@ -220,11 +218,11 @@ impl Grounds {
 }
 
 impl FieldFinding {
-    /// A field with the declared value, the one before and the one after, as far as a person may see them.
+    /// A field with its declared, old and new values, as far as a user may see them.
     pub fn new(object: &ObjectId, path: &Path, [declared, old, new]: [Option<&Value>; 3]) -> Self {
         let shown = |value: Option<&Value>| value.map(|value| Shown::new(object, path, value));
         let said = shown(declared);
-        // An edit usually starts from what is declared.
+        // The old value is usually the declared one.
         let was = if old == declared { said.clone() } else { shown(old) };
         let is = shown(new);
         let is_masked = [&said, &was, &is].into_iter().flatten().any(Shown::is_masked);
@@ -236,7 +234,7 @@ impl FieldFinding {
         Self { declared: said, old: was, new: is, difference, ..Self::untouched(path.clone()) }
     }
 
-    /// A field with its declared value that is named for another reason.
+    /// A field that is listed without its values.
     pub fn untouched(path: Path) -> Self {
         Self { path, ..Self::default() }
     }
@@ -264,20 +262,20 @@ impl Verdict {
         Self { outcome: EditOutcome::Allow, reason, grounds: None, arguable: false }
     }
 
-    /// The verdict on an edit that drifts and is allowed all the same; it is recorded where drift is.
+    /// The verdict on an edit that drifts and is still allowed; it is recorded if the policy records drift.
     pub fn excused(policy: &Policy, reason: VerdictReason, grounds: Grounds) -> Self {
         Self { grounds: Some(Arc::new(grounds)), ..Self::unjudged(policy, reason) }
     }
 
-    /// The verdict on an edit that could not be judged through no fault of its author: it is allowed, and recorded
-    /// where drift is.
+    /// The verdict on an edit that could not be judged, although the user did nothing wrong: it is allowed, and
+    /// recorded if the policy records drift.
     pub fn unjudged(policy: &Policy, reason: VerdictReason) -> Self {
         let verdict = Self::by_mode(policy, reason, None);
         Self { outcome: verdict.outcome.min(EditOutcome::Record), ..verdict }
     }
 
-    /// The verdict of the strictest of these policies on an edit that drifts and is judged as a whole; allowed where all
-    /// of them exempt the actor. `None` where there are none.
+    /// The verdict of the strictest of these policies on an edit that drifts and is judged as a whole; allowed if all
+    /// of them exempt the actor. `None` without policies.
     pub(crate) fn strictest(
         actor: &Actor,
         reason: VerdictReason,
@@ -298,8 +296,8 @@ impl Verdict {
         self.grounds.is_none() || matches!(self.reason, VerdictReason::Exempt | VerdictReason::Allowed)
     }
 
-    /// The verdict of the policy's mode on an edit that drifts and is judged as a whole: a revert would leave nothing
-    /// of it.
+    /// The verdict by the policy's mode on an edit that drifts and is judged as a whole. `Revert` denies it: a revert
+    /// would leave nothing of it.
     pub fn by_mode(policy: &Policy, reason: VerdictReason, grounds: Option<Grounds>) -> Self {
         use kubemoor_declare::model::EditsMode;
         let outcome = match policy.edits {
@@ -317,7 +315,7 @@ impl EditOutcome {
         self.into_str()
     }
 
-    /// Whether an edit is not stored as the user wants it.
+    /// Whether an edit is not stored as the user sent it.
     pub fn is_refusal(self) -> bool {
         self >= Self::Revert
     }
@@ -341,20 +339,20 @@ pub struct ObjectDeclaration<'a> {
 pub struct DepartedAutoscaler {
     /// The releases that declared it.
     pub declared_by: Vec<ReleaseId>,
-    /// The last range; `None` of one that no guard saw.
+    /// Its last range; `None` if no guard saw it.
     pub range: Option<(i32, i32)>,
 }
 
-/// The present knowledge about one object, besides its releases.
+/// The facts about one object at present, besides its releases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Circumstances {
     pub allowances: Vec<Arc<Allowance>>,
     /// The ranges of the autoscalers that scale it.
     pub autoscalers: Vec<Autoscaler>,
-    /// An autoscaler that scaled it has disappeared since its release last changed: its removal was not meant to change
-    /// the replicas, so a live object that nothing else scales keeps them.
+    /// An autoscaler of the object that disappeared after the last change of its release. Its removal was not meant to
+    /// change the replicas, so a live object without another autoscaler may keep them.
     pub departed: Option<DepartedAutoscaler>,
-    /// Values of it that a dry run has settled.
+    /// Values of the object that a dry run has settled.
     pub settled: Option<Arc<Settled>>,
 }
 

@@ -1,8 +1,8 @@
 //! Exceptions from the declaration: fields that an ignore rule, an open allowance, an autoscaler or a program of the
 //! release itself covers.
 //!
-//! Edits and live objects get the same answer, except that an allowance or an autoscaler must also match the user of
-//! an edit. Only the manifest selects: the editor controls the live object.
+//! Edits and live objects get the same answer, except that an allowance or an autoscaler must also match the user of an
+//! edit. Rules select by the manifest alone, because users control the live object.
 
 use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ enum ScalingRight {
 }
 
 impl ScalingRight {
-    /// That of an autoscaler that these releases declare.
+    /// The right of an autoscaler that these releases declare.
     fn new(policy: &Policy, of: ObjectDeclaration<'_>, declared_by: &[ReleaseId]) -> Self {
         // Records of other namespaces do not count here, except for that of the object's own release.
         let has_say =
@@ -54,7 +54,7 @@ impl ScalingRight {
             Some(AllowedAutoscalers::Any) => Self::Always,
             _ if is_declared() => Self::Always,
             Some(AllowedAutoscalers::Declared) => Self::Never,
-            // Whoever may create an autoscaler could scale the workload to any number.
+            // Otherwise a user who may create an autoscaler could scale the workload to any number.
             None if policy.edits >= EditsMode::Revert => Self::WithinRange,
             None => Self::Always,
         }
@@ -90,15 +90,14 @@ pub struct ObjectExceptions<'a> {
     rules: Arc<ObjectRules>,
     /// The open allowances, each with the fields of this object that it covers.
     grants: Vec<(&'a Allowance, Cow<'a, Mask>)>,
-    /// An index of the fields that they may cover.
+    /// An index of the fields that these allowances may cover.
     reach: PatternTrie,
     autoscalers: Vec<(&'a Autoscaler, ScalingRight)>,
     departed: bool,
     replicas: Option<&'a Path>,
-    /// The values of a Secret that programs of the release may have filled.
+    /// The paths of Secret values that programs of the release may have filled in.
     outputs: Vec<Path>,
-    /// Whether the object may be missing because its own time to live removed it. Nobody may delete it for that
-    /// reason.
+    /// Whether the object may be missing because its time to live is over. This does not allow anybody to delete it.
     pub may_have_expired: bool,
     actor: Option<&'a Actor>,
     now: Timestamp,
@@ -168,9 +167,9 @@ impl<'a> ObjectExceptions<'a> {
             .then_some(VerdictReason::Allowed)
     }
 
-    /// These differences of one [`Diff`](crate::diff::Diff), each with the reason why it is allowed. A declared null
-    /// and a field in the place of a declared one are among the declared ones already, so their paths do not come
-    /// again.
+    /// These differences of one [`Diff`](crate::diff::Diff), each with the reason why it is allowed, if it is. Drops
+    /// sealed fields and additions whose path already has a declared difference that is not allowed: a declared null,
+    /// or a field that replaces a declared one.
     pub(crate) fn excuse<D: Borrow<ChangedField>>(
         &self,
         diffs: impl IntoIterator<Item = D>,
@@ -209,8 +208,8 @@ impl<'a> ObjectExceptions<'a> {
         .then_some(VerdictReason::Allowed)
     }
 
-    /// The allowances that cover a field, or a part of it, as people name them; `None`: by which the object may be
-    /// deleted.
+    /// The names of the allowances that cover a field or a part of it; with `None`, of those that allow the deletion of
+    /// the object.
     pub fn naming(&self, path: Option<&Path>) -> Vec<String> {
         let is_meant = |grant: &Grant, mask: &Mask| match path {
             Some(path) => mask.covers(path) || mask.reaches_below(path),
@@ -222,7 +221,7 @@ impl<'a> ObjectExceptions<'a> {
         standing.chain(granted.map(|(allowance, _)| named(allowance))).collect()
     }
 
-    /// All exceptions, whether anything differs by them or not.
+    /// All exceptions, whether any field uses them or not.
     pub fn sources(&self) -> Vec<ExceptionSource<'_>> {
         let ignored =
             (!self.rules.ignored.is_empty()).then_some(ExceptionSource::Ignored(&self.rules.ignored));
@@ -249,15 +248,15 @@ impl<'a> ObjectExceptions<'a> {
         mask
     }
 
-    /// Whether the values at `path`, and not the path alone, decide if it may differ.
+    /// Whether the values at `path`, not only the path, decide if it may differ.
     pub fn hang_on_values(&self, path: &Path) -> bool {
         self.masks().any(|mask| mask.reaches_below(path)) && !self.masks().any(|mask| mask.covers(path))
     }
 
-    /// Whether the places of list elements in the manifest decide if `path` may differ.
+    /// Whether the positions of list elements in the manifest decide if `path` may differ.
     pub fn hang_on_places(&self, path: &Path) -> bool {
         let meets = |mask: &Mask| mask.0.iter().any(|pattern| pattern.meets_by_place(path));
-        // Hardly any rule names a place, and whether it is open now takes a look at its schedule.
+        // Few rules name positions, so check for these before the schedules.
         let standing = self.rules.standing.iter().map(|standing| &standing.grant.mask);
         let granted = self.grants.iter().map(|(_, mask)| &**mask);
         let mut all = [&self.rules.ignored].into_iter().chain(standing).chain(granted);
@@ -295,9 +294,9 @@ impl<'a> ObjectExceptions<'a> {
         standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
     }
 
-    /// Whether these replicas come from an autoscaler. In an edit, those that it sets itself, within its range;
-    /// replicas that a person sets are judged, whatever autoscalers there are. In a live object, also those that it
-    /// has still to bring into a new range, or left behind when it was removed.
+    /// Whether these replicas come from an autoscaler. In an edit, only replicas that the autoscaler itself sets within
+    /// its range; replicas that a user sets are always judged. In a live object, also replicas that it has yet to move
+    /// into a new range, or that it left when it was removed.
     fn is_scaled(&self, path: &Path, declared: Option<&Value>, new: Option<&Value>) -> bool {
         if self.replicas != Some(path) {
             return false;
@@ -344,7 +343,7 @@ fn named(Allowance { name, reason, .. }: &Allowance) -> String {
 }
 
 /// Whether `masks` cover all differences of the value at `path` from the declaration, or from the old value. If they
-/// cover only a part of a value, such as of a list that is one value, the rest is compared with the declaration; the
+/// cover only a part of a value, such as of an atomic list, the rest must equal the declared or the old value; the
 /// existence of a list element is covered only with the whole element.
 fn covers<'m>(
     masks: impl Iterator<Item = &'m Mask>,
@@ -372,8 +371,8 @@ fn covers<'m>(
     })
 }
 
-/// Whether the change at `path` is a value of a Secret that is declared empty, and the actor a ServiceAccount of the
-/// same release: a certificate rotator.
+/// Whether the change at `path` sets a Secret value that is declared empty, and the actor is a ServiceAccount of the
+/// same release, such as a certificate rotator.
 pub(crate) fn fills(
     actor: &Actor,
     release: &Release,
@@ -387,8 +386,8 @@ pub(crate) fn fills(
         && accounts(release).any(|(namespace, name)| actor.is_service_account(namespace, name))
 }
 
-/// The values of a Secret that are declared empty in a release with a ServiceAccount of its own. A live object does
-/// not show which account has filled them.
+/// The values of a Secret that a release with a ServiceAccount of its own declares empty. A live object does not show
+/// which account has filled them in.
 pub(crate) fn filled_by(release: &Release, object: &ObjectId, declared: &Arc<DeclaredObject>) -> Vec<Path> {
     if !is_secret(object) || accounts(release).next().is_none() {
         return Vec::new();
@@ -398,7 +397,7 @@ pub(crate) fn filled_by(release: &Release, object: &ObjectId, declared: &Arc<Dec
     empty.map(|(name, _)| Path::from_names(["data", name])).collect()
 }
 
-/// Whether the object is a Job that is declared to be removed some time after it has finished.
+/// Whether the object is a Job that declares `ttlSecondsAfterFinished`.
 pub(crate) fn expires(object: &ObjectId, declared: &DeclaredObject) -> bool {
     object.group == "batch"
         && object.kind == "Job"

@@ -1,7 +1,7 @@
 //! The health of a release as a whole: its state in one word, the counts of its objects, and the sentences about it.
 //! The guard's statuses and metrics, `get releases`, `diff` and `explain` show these and count nothing themselves, so
-//! state, counts and sentences never contradict each other. `InSync` means that no object drifts, is in doubt or is
-//! unread.
+//! state, counts and sentences never contradict each other. `InSync` means that no object drifts, possibly drifts or
+//! could not be read.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ pub struct HealthFacts {
     pub record: RecordHealth,
     pub control: Control,
     pub declared: usize,
-    /// Those of them that do not plainly match, in the order of objects.
+    /// The declared objects that do not plainly match, sorted by object.
     pub objects: Vec<ObjectFacts>,
-    /// Those that the guard may not read, by kind.
+    /// The declared objects that the guard may not read, by kind.
     pub unwatched: Vec<Unwatched>,
 }
 
@@ -51,11 +51,11 @@ pub enum RecordState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
     pub drift: DriftMode,
-    /// The emergency switch is off: nothing is judged, nothing is repaired.
+    /// Enforcement is disabled (emergency): nothing is judged, nothing is repaired.
     pub open: bool,
-    /// A person has suspended repairs of the release.
+    /// A user has suspended repairs of the release.
     pub suspended: Option<Suspension>,
-    /// Repairs have stopped because too much drifts at once.
+    /// Repairs have stopped because too many objects drift at once.
     pub braked: bool,
 }
 
@@ -64,9 +64,9 @@ pub struct Control {
 pub struct ObjectFacts {
     pub object: ObjectId,
     pub state: ObjectState,
-    /// The reason why it stays so.
+    /// The reason why it stays in this state.
     pub kept: Option<String>,
-    /// The field manager that keeps changing it back; empty where it has no name.
+    /// The field manager that keeps changing it back; empty if it has no name.
     pub contested_by: Option<String>,
     /// Its declared values were never seen in the live object, so the guard does not write them.
     pub unconfirmed: bool,
@@ -78,11 +78,11 @@ pub struct ObjectFacts {
 pub enum ObjectState {
     Missing,
     Changed,
-    /// Its fields match, and a field manager owns some of them with which Helm's next upgrade conflicts.
+    /// Its fields match, but another field manager owns some of them, so Helm's next upgrade conflicts with it.
     Ownership,
     /// It is nested too deep to be compared.
     Unreadable,
-    /// Declared fields may have other values; only a dry run could tell.
+    /// Declared fields possibly differ; only a dry run could tell.
     InDoubt,
     #[strum(serialize = "terminating")]
     Deleting,
@@ -93,8 +93,8 @@ pub enum ObjectState {
     Awaited,
     OptedOut,
     Foreign,
-    /// It lies outside of the release's namespace and was not seen to name the release: the guard neither reads it
-    /// nor tells anything of it.
+    /// It is outside of the release's namespace and is not known to name the release: the guard neither reads it nor
+    /// reports anything about it.
     Outside,
     Unread,
 }
@@ -158,7 +158,7 @@ impl RecordHealth {
 }
 
 impl Control {
-    /// The treatment by a drift mode, with repairs neither suspended nor stopped.
+    /// A drift mode, with repairs neither suspended nor stopped.
     pub fn by_mode(drift: DriftMode) -> Self {
         Self { drift, open: false, suspended: None, braked: false }
     }
@@ -187,14 +187,14 @@ impl Ready {
     }
 }
 
-/// A status is stale when the guard's Lease has not been renewed for that long: five times the life of a Lease.
-/// Clocks of readers and guards may differ by less.
+/// A status is stale if the guard's Lease has not been renewed for this long: five times the duration of a Lease. The
+/// clocks of readers and guards must not differ by more.
 pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// The reason of a stale status.
 const STALE: &str = "Stale";
 
-/// The state of the Lease of the guard that keeps a status.
+/// The state of the Lease of the guard that writes a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pulse {
     Renewed(Timestamp),
@@ -203,30 +203,30 @@ pub enum Pulse {
     Unknown,
 }
 
-/// How a release stands by its status.
+/// The state of a release by its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedHealth {
     /// `True`, `False` or `Unknown`.
     pub ready: String,
-    /// The reason in one word; none before the guard has looked.
+    /// The reason, as one word; null before the first check.
     pub reason: Option<String>,
-    /// The revision that the release is held to.
+    /// The revision that the objects are compared with.
     pub revision: u64,
     /// How many objects it declares.
     pub declared: u64,
     /// How many of them drifted.
     pub drifted: u64,
-    /// Since when the oldest drift lasts that the status names.
+    /// The time of the oldest drift in the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_drift: Option<Timestamp>,
-    /// How the others stand.
+    /// The other objects, by state.
     pub counts: ObjectCounts,
-    /// What becomes of edits that drift.
+    /// The mode in effect for changes that cause drift.
     pub edits: String,
-    /// What becomes of drift.
+    /// The mode in effect for drift in the cluster.
     pub drift: String,
-    /// Since when nobody keeps the status, where that is known.
+    /// Since when no guard has updated the status, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_since: Option<Timestamp>,
     /// The state in a sentence or two.
@@ -234,7 +234,7 @@ pub struct ReportedHealth {
 }
 
 impl ReportedHealth {
-    /// The health according to `status` at `now`, where the guard's Lease has this pulse.
+    /// The health at `now` according to `status` and to the guard's Lease.
     pub fn new(status: GuardedReleaseStatus, pulse: &Pulse, now: Timestamp) -> Self {
         let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
         // Drifted objects come before objects that may differ.
@@ -304,17 +304,17 @@ pub enum HealthReason {
     Suspended,
     OperationUnderway,
     Braked,
-    /// Something does not match, and the guard has never seen it match.
+    /// Some object does not match, and the guard has never seen it match.
     Unconfirmed,
     /// Another writer reverts each repair.
     Contested,
     Drifted,
     /// Some object may not match, and no dry run could tell.
     Unsettled,
-    /// All objects that the guard may read match, and there are others.
+    /// All objects that the guard could read match, but it could not read all.
     Unwatched,
     DriftIgnored,
-    /// All of it matches, or differs as it may.
+    /// All objects match, or differ as an exception allows.
     InSync,
 }
 
@@ -392,9 +392,9 @@ impl HealthReason {
 pub struct HealthCounts {
     pub declared: usize,
     pub matching: usize,
-    /// They do not match, or another manager owns their fields.
+    /// They do not match, or another manager owns some of their fields.
     pub drifted: usize,
-    /// Of those that drifted: they match, and another manager owns their fields.
+    /// The drifted objects that match, but of which another manager owns some fields.
     pub ownership: usize,
     /// They may not match.
     pub in_doubt: usize,
@@ -404,7 +404,7 @@ pub struct HealthCounts {
     pub not_created: usize,
     /// They are not judged: opted out, owned by another release, or outside of the release's namespace.
     pub unjudged: usize,
-    /// Of those that are not judged: they lie outside of the release's namespace and do not name the release.
+    /// The unjudged objects that are outside of the release's namespace and do not name the release.
     pub outside: usize,
     /// The guard may not, or could not, read them.
     pub unwatched: usize,
@@ -449,7 +449,7 @@ impl HealthCounts {
         }
     }
 
-    /// All that do not plainly match.
+    /// The number of objects that do not plainly match.
     fn others(&self) -> usize {
         let Self { drifted, in_doubt, deleting, allowed, not_created, unjudged, unwatched, .. } = *self;
         [drifted, in_doubt, deleting, allowed, not_created, unjudged, unwatched]
@@ -458,14 +458,14 @@ impl HealthCounts {
     }
 }
 
-/// Objects that a sentence names.
+/// The most objects that a sentence names.
 const NAMED: usize = 5;
 
-/// The most characters of a text that comes from elsewhere.
+/// The most characters of a text from outside of this module.
 const TEXT: usize = 300;
 
 impl HealthCounts {
-    /// The counts in few words.
+    /// The counts in a few words.
     pub fn headline(&self) -> String {
         let Self { declared, drifted, in_doubt, not_created, allowed, unwatched, .. } = *self;
         let objects = counted(declared, "object");
@@ -555,7 +555,7 @@ impl HealthCounts {
             clauses.push(format!("{} opted out or owned by another release", are(others)));
         }
         if self.outside > 0 {
-            clauses.push(format!("{} outside of the namespace, not judged", are(self.outside)));
+            clauses.push(format!("{} outside the namespace, not checked", are(self.outside)));
         }
         clauses.extend(facts.unwatched_clause());
         clauses
@@ -595,10 +595,10 @@ fn sentence(reason: HealthReason, counts: &HealthCounts, facts: &HealthFacts) ->
     match reason {
         HealthReason::InSync | HealthReason::Unwatched | HealthReason::Unsettled => stands(),
         HealthReason::DriftIgnored => {
-            "the policy says `drift: Ignore`, so the guard does not look at the objects".to_owned()
+            "the policy says `drift: Ignore`, so the guard does not check the objects".to_owned()
         }
         HealthReason::OperationUnderway => format!(
-            "a Helm operation is under way at revision {revision}; the guard judges the objects when it ends"
+            "a Helm operation is under way at revision {revision}; the guard checks the objects when it ends"
         ),
         HealthReason::Suspended => {
             let Suspension { until, reason } = facts.control.suspended.clone().unwrap_or_default();
@@ -643,7 +643,7 @@ fn sentence(reason: HealthReason, counts: &HealthCounts, facts: &HealthFacts) ->
         HealthReason::RecordInvalid => format!(
             "the latest record cannot be read, so nothing is repaired; the guard uses the last valid revision, {revision}"
         ),
-        HealthReason::ReleaseMissing => "the release has no record any more".to_owned(),
+        HealthReason::ReleaseMissing => "the release no longer has a record".to_owned(),
     }
 }
 

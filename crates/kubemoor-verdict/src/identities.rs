@@ -1,16 +1,16 @@
-//! The built-in identities: Kubernetes' own controllers, each with exactly the changes that are its work, as a table;
-//! every other identity counts as a person. Controllers without accounts of their own all run as
-//! `system:kube-controller-manager`, which may do the work of any of them.
+//! The built-in identities: a table of Kubernetes' own controllers, each with exactly the changes that it makes; every
+//! other identity counts as a user. Controllers without service accounts of their own all run as
+//! `system:kube-controller-manager`, which may make the changes of any of them.
 
 use kubemoor_declare::model::{Actor, Autoscaler, ObjectId};
 use kubemoor_declare::path::{Path, Segment};
 
-/// Whether deleting `object` is this actor's built-in work.
+/// Whether this actor is a built-in controller that deletes such objects.
 pub fn deletes(actor: &Actor, object: &ObjectId) -> bool {
     rows(actor, object).any(|row| matches!(row.verb, ControllerVerb::Delete))
 }
 
-/// The users whose built-in work includes deleting any object.
+/// The built-in controllers, by user name, that delete objects of every kind.
 pub fn delete_everything() -> impl Iterator<Item = String> {
     let rows = TABLE.iter().filter(|row| row.kinds.is_empty() && matches!(row.verb, ControllerVerb::Delete));
     let accounts = rows.map(|row| format!("system:serviceaccount:kube-system:{}", row.account));
@@ -24,7 +24,7 @@ pub fn autoscales(actor: &Actor, autoscaler: &Autoscaler) -> bool {
     TABLE.iter().any(scales) || (autoscaler.by_keda && actor.is_service_account(namespace, account))
 }
 
-/// Whether changing `path` of `object` is this actor's built-in work.
+/// Whether this actor is a built-in controller that changes `path` of such objects.
 pub fn writes(actor: &Actor, object: &ObjectId, path: &Path) -> bool {
     rows(actor, object).any(|row| match row.verb {
         ControllerVerb::Delete | ControllerVerb::Scale => false,
@@ -114,7 +114,7 @@ const ACCOUNTS: &[&str] = &[
 struct IdentityRow {
     /// The service account in kube-system.
     account: &'static str,
-    /// The API group and kinds of the objects; no kind for all of them.
+    /// The API group and kinds of the objects; without kinds, all objects.
     group: &'static str,
     kinds: &'static [&'static str],
     verb: ControllerVerb,

@@ -22,27 +22,25 @@ use kubemoor_helm::release::Release;
 use kubemoor_helm::state::{self, ReleaseClaim};
 use kubemoor_policy::Policy;
 
-/// Judges one edit by the releases that declare its object (`claims`, the one
-/// seen first in front), in the order of the steps:
+/// Judges one edit by the releases that declare its object (`claims`, in the order in which they were seen first), in
+/// these steps:
 ///
 /// 1. declared by no release: allow;
-/// 2. the object is being deleted already: a deletion is allowed, and so is the removal of
-///    finalizers; other changes are judged, because a finalizer keeps the object at work;
-/// 3. the edit is exactly the work of a built-in identity: allow;
+/// 2. the object is being deleted already: a deletion is allowed, and so is the removal of finalizers; other changes
+///    are judged, because the object stays in use until its finalizers are removed;
+/// 3. the edit is Kubemoor's own, or exactly one that a built-in identity makes: allow;
 /// 4. the manifest opts the object out: allow;
-/// 5. the declared and sealed fields that change, without those that a policy
-///    ignores, that an autoscaler moves or that become what the manifest
-///    declares; none left: allow;
+/// 5. no declared or sealed field changes, apart from those that a policy ignores, that an autoscaler sets, or that
+///    get the declared value: allow;
 /// 6. a deletion that Helm's own operation makes: allow;
-/// 7. an allowance covers the changes, or the policy exempts the user: allow, and record it where
-///    drift is recorded;
+/// 7. an allowance covers the changes, or the policy exempts the user: allow, and record if the policy records drift;
 /// 8. otherwise the policy's mode decides.
 ///
-/// If several releases claim the object, any of them may allow the edit. Only releases that declare
-/// it in the version of the request are consulted.
+/// If several releases claim the object, any of them may allow the edit. Only releases that declare it in the version
+/// of the request are consulted.
 ///
-/// Also returns the facts of the edit, by which other policies can judge it later; none where every policy would
-/// allow it.
+/// Also returns the facts of the edit, by which other policies can judge it later; `None` if every policy would allow
+/// the edit.
 pub fn judge(
     edit: &Edit<'_>,
     claims: &[Arc<Release>],
@@ -54,7 +52,7 @@ pub fn judge(
     if claims.is_empty() {
         return plain(VerdictReason::NotDeclared);
     }
-    // Nothing is stored, and the arbiter must not wait for itself.
+    // The guard's own dry run: nothing is stored, and it must not wait for itself.
     if edit.dry_run && edit.field_manager == PROBE_MANAGER {
         return plain(VerdictReason::Probe);
     }
@@ -88,8 +86,7 @@ pub fn judge(
     };
     let mut decision = decide_aided(None);
     if !decision.verdict.passes() && !matches!(evidence, DryRunEvidence::None | DryRunEvidence::Nowhere) {
-        // The arbiter was asked about this release's manifest, so its answer does not apply to
-        // another's.
+        // The dry run was made with the manifest of this release, so it does not apply to another one.
         decision = decide_aided(Some(decision.index));
     }
     let Decision { verdict, claims, .. } = decision;
@@ -121,7 +118,7 @@ fn judge_claim(
         unweighed: 0,
     };
     let alternatives = standing.alternatives.iter().enumerate().map(|(index, declared)| {
-        // The arbiter was asked about the first alternative.
+        // The dry run was made with the first alternative.
         let evidence = if index == 0 { evidence } else { DryRunEvidence::None };
         let (object, release) = (edit.object, &standing.release.id);
         let of = ObjectDeclaration { object, release, declared };
@@ -155,8 +152,8 @@ pub(crate) struct Decision {
     pub(crate) claims: Vec<ClaimFacts>,
 }
 
-/// The verdict of the first release that allows the edit, after which no other is consulted; if none does, the
-/// mildest verdict, then one that the arbiter may change, then the first.
+/// The verdict of the first release that allows the edit, after which no other is consulted; if none does, the mildest
+/// verdict, preferably one that a dry run may change, then the first.
 pub(crate) fn decide(judged: impl Iterator<Item = (Verdict, ClaimFacts)>) -> Decision {
     let mut mildest: Option<(usize, Verdict)> = None;
     let mut claims = Vec::new();
@@ -186,7 +183,7 @@ impl Claim<'_> {
             Operation::Delete => self.deletion(edit, &mut alternatives, &mut weighed),
             Operation::Create | Operation::Update => self.change(edit, &mut alternatives, &mut weighed),
         };
-        // One that opts the object out is not weighed.
+        // A manifest that opts the object out is not counted as compared.
         self.facts.unweighed = all.saturating_sub(weighed.len());
         self.facts.alternatives = weighed;
         (verdict, self.facts)
@@ -251,7 +248,7 @@ impl Claim<'_> {
         self.by_mode(edit, index, weighed)
     }
 
-    /// The verdict of the mode on an edit that drifts from all manifests, least from the one at `index`.
+    /// The verdict by the policy's mode on an edit that drifts from all manifests, least from the one at `index`.
     fn by_mode(&self, edit: &Edit<'_>, index: usize, weighed: Weighed) -> Verdict {
         let Self { policy, facts: ClaimFacts { evidence, pending, .. } } = *self;
         let Weighed { findings, certain, in_doubt, merged, .. } = weighed;
@@ -261,26 +258,26 @@ impl Claim<'_> {
             return Verdict::excused(policy, VerdictReason::Unsettled, grounds);
         }
         if all_in_doubt && evidence == EvidenceKind::Nowhere {
-            // A doubt that cannot be settled is reported as one, and never leads to a denial.
+            // An uncertain difference that cannot be settled is reported as one, and never denied.
             let outcome =
                 Verdict::by_mode(policy, VerdictReason::Unsettled, None).outcome.min(EditOutcome::Warn);
             let grounds = Some(Arc::new(grounds));
             return Verdict { outcome, reason: VerdictReason::Unsettled, grounds, arguable: false };
         }
-        // The arbiter was asked about the first manifest.
+        // The dry run was made with the first manifest.
         let is_untold = match evidence {
             EvidenceKind::None => false,
             EvidenceKind::Canonical => index > 0,
             EvidenceKind::Unavailable | EvidenceKind::Nowhere => true,
         };
         if !certain && pending && is_untold {
-            // A valid write of Helm can fail a dry run. A value that a webhook or the API server
-            // may have changed must not stop it if that cannot be settled.
+            // A valid write by Helm can fail a dry run. It must not be denied for a value that a webhook or the API
+            // server may have changed.
             return Verdict::excused(policy, VerdictReason::Unsettled, grounds);
         }
         let arguable = evidence == EvidenceKind::None && !edit.scale && (in_doubt || pending);
         let verdict = Verdict::by_mode(policy, VerdictReason::Drift, Some(grounds));
-        // A Scale has nothing but its replicas, and a new object has no former state.
+        // A Scale has only its replicas, and a new object has no earlier state.
         let outcome = match policy.edits {
             EditsMode::Revert if edit.operation == Operation::Update && !edit.scale => EditOutcome::Revert,
             _ => verdict.outcome,
@@ -293,7 +290,7 @@ impl Claim<'_> {
     }
 }
 
-/// The same grounds with the exceptions that allow the edit; the first ones are named, each once.
+/// Adds the exceptions that allow the edit to the grounds: only the first ones, without duplicates.
 fn by_exceptions(grounds: Grounds, by: Vec<String>) -> Grounds {
     let mut exceptions: Vec<String> = Vec::new();
     for name in by {
@@ -306,11 +303,11 @@ fn by_exceptions(grounds: Grounds, by: Vec<String>) -> Grounds {
 
 struct Weighed {
     findings: Vec<FieldFinding>,
-    /// Whether one of them cannot come from a webhook that only adds fields or an API server that drops unknown ones.
+    /// Whether a finding cannot come from a webhook that only adds fields or an API server that drops unknown ones.
     certain: bool,
-    /// Whether a dry run could show that all of them match the declaration.
+    /// Whether a dry run could show that all findings match the declaration.
     in_doubt: bool,
-    /// Whether all of them may come from the merge of a running Helm operation.
+    /// Whether all findings may come from the merge of a running Helm operation.
     merged: bool,
     /// The drift that an allowance covers.
     allowed: Vec<FieldFinding>,
@@ -346,7 +343,7 @@ fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> W
 pub(crate) fn finding(object: &ObjectId, diff: &ChangedField, fields: &DeclaredFields) -> FieldFinding {
     let ChangedField { change, element, .. } = diff;
     let Some(element) = element else { return FieldFinding::of_change(object, change) };
-    // A change of an element's existence holds only its keys.
+    // If an element appears or disappears, the change itself holds only its keys.
     let declared = fields.element(&change.path);
     let values = [declared.as_ref(), element.old.as_ref(), element.new.as_ref()];
     let doubt = change.agreement == FieldAgreement::Doubt;
@@ -359,7 +356,7 @@ impl Weighed {
         Self { findings, certain: false, in_doubt: true, merged: false, allowed, allowed_by, reason }
     }
 
-    /// The distance of the edit from the declaration: doubts weigh least, however many there are.
+    /// The distance of the edit from the declaration: uncertain differences weigh least, however many there are.
     fn weight(&self) -> (bool, usize) {
         (self.findings.iter().any(|finding| !finding.doubt), self.findings.len())
     }

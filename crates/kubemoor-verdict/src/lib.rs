@@ -1,10 +1,10 @@
-//! The one decision on edits.
+//! The verdicts on edits, live objects and releases.
 //!
 //! Entry points: [`judge::judge`] for edits of declared objects, [`records::judge`] for edits of Helm's records,
 //! [`claims::judge_deletion`] for deletions of namespaces and definitions, [`drift::compare`] for live objects;
 //! [`replay::Replay`] judges recorded edits by other policies; [`revert::plan`] reverts the drifting fields of an
 //! edit, [`ownership`] predicts the next upgrade, [`health::ReleaseHealth`] gives the health of a release as a whole.
-//! Webhook, loop and command line call the same functions. Total on any JSON; no verdict holds a Secret's value.
+//! Webhook, loop and commands call the same functions, which accept any JSON. No verdict holds a Secret's value.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod additions;

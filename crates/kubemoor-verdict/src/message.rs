@@ -30,7 +30,7 @@ use kubemoor_policy::flaw::Flaw;
 /// Room for most denials, in bytes.
 const ROOM: usize = 2048;
 
-/// The characters of a warning that the API server passes on.
+/// The most characters of a warning that the API server passes on.
 pub const WARNING: usize = 256;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,7 +62,7 @@ pub struct MessageContext<'a> {
     pub declared: Option<&'a Arc<DeclaredObject>>,
     /// The release that declares it; `None` where it is not known.
     pub release: Option<&'a Release>,
-    /// The live object before and after the edit; `None` if the object did not exist or does not stay.
+    /// The live object before and after the edit; `None` if it did not exist or is deleted.
     pub live: [Option<&'a Excerpt<'a>>; 2],
 }
 
@@ -127,7 +127,7 @@ impl EditMessage {
         self.claim.is_empty()
     }
 
-    /// Names the chart values that probably set the fields, of each field one or none.
+    /// Names the chart values that probably set the fields; `values` has one entry for each field.
     pub fn suggest(&mut self, values: &[Vec<Candidate>]) {
         let Some(upgrade) = self.upgrade.as_ref().filter(|_| values.iter().any(|it| !it.is_empty())) else {
             return;
@@ -137,7 +137,7 @@ impl EditMessage {
         }
     }
 
-    /// Has it say that the user may not run the command that allows changes for a time: somebody else has to, who may
+    /// For a user who may not run the command that allows changes temporarily: the message says to ask somebody who may
     /// create exceptions in this namespace.
     pub fn ask_others(&mut self, namespace: &str) {
         let temporary = self.ways.iter_mut().filter(|way| way.kind == RemedyKind::Temporary);
@@ -150,14 +150,14 @@ impl EditMessage {
             && matches!(&self.listed, MessageList::Fields(grounds) if !grounds.fields.is_empty())
     }
 
-    /// Has its denial and its warnings name the fields without their values: the user may not read the object. The
-    /// line for the guard's own log stays whole.
+    /// Leaves the values out of the denial and the warnings, because the user may not read the object. The line for the
+    /// guard's own log keeps them.
     pub fn hide_values(&mut self) {
         self.hides_values = true;
         self.add("Values are shown only to users who may get the object.".to_owned());
     }
 
-    /// Adds a sentence before those that say what to do.
+    /// Adds a sentence before the remedies.
     pub fn add(&mut self, sentence: String) {
         self.ways.insert(0, sentence.into());
     }
@@ -300,7 +300,7 @@ pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> EditMessage {
     }
 }
 
-/// The message for an edit for which the guard had no room.
+/// The message for an edit that was not checked because too many large ones arrived at once.
 pub fn of_no_room(object: &ObjectId, is_record: bool) -> EditMessage {
     EditMessage {
         denied: "Too many large changes arrive at once: try again".to_owned(),
@@ -350,23 +350,23 @@ fn of_release(object: &ObjectId, release: &ReleaseId) -> String {
     }
 }
 
-/// The characters of a path that are shown.
+/// The most characters of a path that are shown.
 const PATH: usize = 300;
 
-/// The fewest characters that a shortened value has.
+/// The fewest characters to which a value is shortened.
 const VALUE: usize = 12;
 
 /// Room for most paths, in bytes.
 const PATH_ROOM: usize = 128;
 
-/// What stands for no value.
+/// The text for an absent value.
 const ABSENT: &str = "absent";
 
 #[derive(Clone)]
 struct FieldWords<'a> {
     path: Cow<'a, str>,
     values: SmallVec<[Cow<'a, str>; 3]>,
-    /// What stands before each value and behind the last one.
+    /// The texts before each value and after the last one.
     between: &'static [&'static str],
 }
 
@@ -381,7 +381,7 @@ impl<'a> FieldWords<'a> {
         Self { path, values: smallvec![old, new, declared], between }
     }
 
-    /// The same without its values, and without the place below it at which they begin to differ.
+    /// Only the path of the field, without its values and the place below it at which they differ.
     fn of_path(finding: &'a FieldFinding) -> Self {
         let path = front_cut(finding.path.plain().to_string().into(), PATH);
         Self { path, values: SmallVec::new(), between: &[] }
@@ -399,8 +399,8 @@ impl<'a> FieldWords<'a> {
         Self { path, values, between: &[": ", " was reverted to ", ""] }
     }
 
-    /// The field after the first of these clauses with which it fits into `limit` characters. After the last clause,
-    /// its values are shortened, then its path.
+    /// The field after the first of these clauses with which it fits into `limit` characters. If it fits with none, it
+    /// follows the last clause, with its values shortened, then its path.
     fn within(&self, limit: usize, clauses: &[&str]) -> String {
         for clause in clauses {
             let whole = format!("{clause}: {self}");
@@ -462,7 +462,7 @@ fn text(value: &Option<Shown>) -> Cow<'_, str> {
 }
 
 fn front_cut(text: Cow<'_, str>, most: usize) -> Cow<'_, str> {
-    // Of fewer bytes there are no more characters.
+    // A text has no more characters than bytes.
     if text.len() <= most {
         return text;
     }
@@ -488,7 +488,7 @@ impl fmt::Write for OneLine<'_> {
     }
 }
 
-/// `text` within the length of a warning: what is cut ends with a whole word.
+/// `text`, cut to the length of a warning, after a whole word if possible.
 fn at_a_word(text: String) -> String {
     if text.chars().nth(WARNING).is_none() {
         return text;
@@ -514,7 +514,7 @@ enum MessageList {
 }
 
 impl MessageList {
-    /// The first of them in words, perhaps without the values of the fields that an edit overwrites.
+    /// The first entries in words; with `hides_values`, without the values of fields that an edit overwrites.
     fn first(&self, hides_values: bool) -> Vec<FieldWords<'_>> {
         let words = |finding| match hides_values {
             true => FieldWords::of_path(finding),
@@ -528,7 +528,7 @@ impl MessageList {
         }
     }
 
-    /// The number of the others, in words.
+    /// The number of the other entries, in words.
     fn others(&self) -> Option<String> {
         let (all, one, many) = match self {
             Self::Nothing => (0, "", ""),
@@ -541,30 +541,30 @@ impl MessageList {
     }
 }
 
-/// Why an order does not repair an object.
+/// Why a repair order leaves an object unrepaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwritten<'a> {
-    /// Writing it needs rights that depend on the values.
+    /// The rights that a write of the object needs depend on its values.
     OnlyHelm,
     NoRight {
         user: &'a str,
         /// `create` or `update`.
         verb: &'a str,
     },
-    /// The API server could not be asked whether the user may do this to the object.
+    /// The guard could not ask the API server whether the user may do this to the object.
     Unchecked {
         user: &'a str,
         verb: &'a str,
-        /// Why it could not be asked.
+        /// Why it could not ask.
         error: &'a str,
-        /// Whether it did not answer, so that it may another time.
+        /// Whether the API server did not answer, so that a retry may help.
         is_outage: bool,
     },
-    /// One order is asked about so many objects only.
+    /// The order has more objects than the guard checks for one order.
     OrderAgain,
 }
 
-/// An order of a repair leaves an object as it is: one line, as short as the API server wants a warning.
+/// The warning that a repair order leaves an object as it is: one line, short enough for the API server.
 pub fn of_order(object: &ObjectId, release: &ReleaseId, why: Unwritten<'_>) -> String {
     let named = format!("{} (Helm release {})", named(object, release), of_release(object, release));
     let text = match why {
@@ -583,7 +583,7 @@ pub fn of_order(object: &ObjectId, release: &ReleaseId, why: Unwritten<'_>) -> S
     at_a_word(one_line(&text).into_owned())
 }
 
-/// The message for a request that is not granted, with a denied edit.
+/// The message for a denied edit whose requested exception is not granted.
 pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> EditMessage {
     let claim =
         format!("{} is managed by Helm release {}", named(object, release), of_release(object, release));
@@ -604,14 +604,14 @@ pub fn refused(object: &ObjectId, release: &ReleaseId, reason: &str) -> EditMess
     }
 }
 
-/// The message for a request that is not granted, with an allowed edit.
+/// The message for an allowed edit whose requested exception is not granted.
 pub fn without_effect(object: &ObjectId, reason: &str) -> EditMessage {
     let ObjectId { kind, name, .. } = object;
     let claim = format!("{ALLOW} of {kind} {name:?} has no effect here: {reason}");
     EditMessage::with_remedies(claim, vec![details(object, None)])
 }
 
-/// The message after the annotations were removed, while the exceptions stay.
+/// The message for an edit that removes the annotation of exceptions that stay open.
 pub fn withdrawn(object: &ObjectId, release: &ReleaseId) -> EditMessage {
     let ObjectId { kind, name, namespace, .. } = object;
     let namespace = namespace.as_ref().unwrap_or(&release.namespace);
@@ -638,7 +638,7 @@ pub fn granted(
     EditMessage::with_remedies(claim, vec![details(object, None)])
 }
 
-/// The operations that would restore the declared values, on one line of at most `limit` characters.
+/// The JSON Patch operations that would restore the declared values, on one line of at most `limit` characters.
 pub fn patch(findings: &[FieldFinding], limit: usize) -> String {
     let mut text = String::from("[");
     for finding in findings {
@@ -654,7 +654,7 @@ pub fn patch(findings: &[FieldFinding], limit: usize) -> String {
                 write!(text, r#"{{"op":"replace","path":{path},"value":{declared}}}"#)
             }
         };
-        // What lies beyond the limit need not be written.
+        // Text beyond the limit is cut off anyway.
         if text.len() > limit.saturating_mul(4) {
             break;
         }

@@ -1,8 +1,8 @@
 //! The owners of an object's fields, read from its `managedFields`, and Helm's own manager among them.
 //!
-//! `managedFields` come from clients: an entry that cannot be read is skipped and written back unchanged, and walks
-//! follow declared paths, never the depth of the input. Helm's manager has the name of the program that runs Helm, so
-//! only Helm's label and annotations show which one it is; no permission depends on it.
+//! `managedFields` come from clients: an entry that cannot be read is skipped and written back unchanged, and recursion
+//! follows declared paths or stops at a fixed depth. Helm's manager has the name of the program that runs Helm, so only
+//! Helm's label and annotations show which one it is; no permission depends on it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,11 +18,11 @@ use kubemoor_declare::path::{Path, Segment};
 use kubemoor_declare::schema::ScalarType;
 use kubemoor_helm::record::ApplyMethod;
 
-/// The most entries of one object that are read. The API server merges all but ten of the managers that update;
-/// managers that apply are few.
+/// The most entries of one object that are read. The API server merges all but ten of the `Update` managers; `Apply`
+/// managers are few.
 pub(crate) const MAX_ENTRIES: usize = 1000;
 
-/// Who wrote: what tells one entry of `managedFields` from another.
+/// A field manager, as one entry of `managedFields` identifies it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Manager")]
@@ -33,7 +33,7 @@ pub struct FieldManager {
     /// How it wrote.
     pub operation: ManagerOperation,
     /// The subresource through which it wrote, such as `scale`; empty for the
-    /// object itself, and on API servers that keep no such note (before 1.21).
+    /// object itself, and on API servers that do not record it (before 1.21).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subresource: String,
 }
@@ -48,7 +48,7 @@ pub enum ManagerOperation {
     Update,
 }
 
-/// The managers of one object and what each owns.
+/// The field managers of one object, and the fields that each one owns.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     entries: Vec<EntrySlot>,
@@ -57,7 +57,7 @@ pub struct Owners {
 #[derive(Clone, Debug)]
 enum EntrySlot {
     Entry(Box<ManagedEntry>),
-    /// One that cannot be read.
+    /// An entry that cannot be read.
     Odd(Value),
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct ManagedEntry {
     pub(crate) manager: FieldManager,
     pub(crate) since: Option<Timestamp>,
     pub(crate) owned: FieldSet,
-    /// The entry as it came, without its fields.
+    /// The original entry without its `fieldsV1`.
     head: Value,
 }
 
@@ -80,12 +80,12 @@ impl Owners {
         Self { entries: entries.into_iter().flatten().enumerate().map(read).collect() }
     }
 
-    /// The owners of the value at `path`, or of a parent as one value.
+    /// The owners of `path`, of anything below it, or of a parent as one value.
     pub fn of_path(&self, path: &Path) -> Vec<&FieldManager> {
         self.read().filter(|entry| entry.owned.owns(path)).map(|entry| &entry.manager).collect()
     }
 
-    /// Whether Helm owns the value at `path`, by the manager that owns its annotation.
+    /// Whether Helm owns the value at `path`: Helm is any manager that owns Helm's annotation.
     pub(crate) fn are_helms(&self, path: &Path) -> bool {
         let annotation = annotation();
         self.read().any(|entry| entry.owned.owns(&annotation) && entry.owned.owns(path))
@@ -145,11 +145,11 @@ impl Owners {
         self.entries.iter().filter_map(written).collect()
     }
 
-    /// Gives the declared `path` and the list elements around it to Helm: other managers that update lose them, Helm's
+    /// Gives the declared `path` and the list elements around it to Helm: other `Update` managers lose them, Helm's
     /// entry gains them.
     pub(crate) fn give(&mut self, helm: Option<&FieldManager>, path: &Path) {
-        // Helm sends texts that the API server moves into `data`. Applied from
-        // there, Helm would find `data` dropped by its next manifest.
+        // Helm sends `stringData`, which the API server moves into `data`. If Helm owned the key in `data`, its next
+        // apply would remove that key.
         let texts = stands_for_text(path);
         for entry in self.read_mut() {
             if helm == Some(&entry.manager) {
@@ -210,7 +210,7 @@ impl ManagedEntry {
     }
 }
 
-/// For a key of a Secret's `data`: the path of the key if the manifest spells the value as text.
+/// For a key of a Secret's `data`: the path of the key in `stringData`.
 pub(crate) fn stands_for_text(path: &Path) -> Option<Path> {
     match &*path.0 {
         [Segment::Field(data), key] if data == "data" => {
@@ -224,16 +224,16 @@ fn annotation() -> Path {
     Path::from_names(["metadata", "annotations", RELEASE_NAME])
 }
 
-/// The child that marks an entry with children as owned itself.
+/// The key in `fieldsV1` that marks a path with children as owned itself.
 const ITSELF: &str = ".";
 
-/// The name under which the API server keeps what an object without owners holds when it is first applied to.
+/// The manager to which the API server gives the fields of an object without owners at the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Keys of one element of which other spellings are tried.
+/// The most keys of one element for which other spellings are tried.
 const MAX_SPELLED: usize = 3;
 
-/// The deepest path that is looked for.
+/// The depth at which a search stops.
 const MAX_DEPTH: usize = 128;
 
 type Tree = Map<String, Value>;
@@ -244,7 +244,7 @@ pub(crate) enum FieldOwnership {
     Whole,
     /// The path itself, and parts of it.
     Itself,
-    /// Parts of it alone.
+    /// Only parts of it.
     Parts,
 }
 
@@ -285,12 +285,12 @@ impl FieldSet {
         found
     }
 
-    /// Visits every path in the set: by its number, and how it is owned.
+    /// Visits every path in the set, with its number and its ownership.
     pub(crate) fn each(&self, visit: &mut impl FnMut(u64, FieldOwnership)) {
         each(&self.0, 0, 0, visit);
     }
 
-    /// What is in the set at and below `path`.
+    /// The part of the set at and below `path`.
     pub(crate) fn at(&self, path: &Path) -> Option<&Value> {
         let (last, above) = path.0.split_last()?;
         let mut tree = &self.0;
@@ -304,14 +304,14 @@ impl FieldSet {
         remove(&mut self.0, &path.0, false);
     }
 
-    /// Removes a declared `path`, and the list elements around it with their keys: an apply that drops an element leaves
-    /// one that somebody else owns, but not its other fields, and the API server may refuse what is left.
+    /// Removes a declared `path`, and the list elements around it with their keys. Otherwise an apply that drops an
+    /// element would leave only the fields that another manager owns, and the API server may refuse these.
     fn give_up(&mut self, path: &Path) {
         remove(&mut self.0, &path.0, true);
     }
 
-    /// The same with what is owned around `path` as if it was one value: an apply by force takes what is below away and
-    /// leaves that, and with the next write the API server gives it everything below again.
+    /// The same, but also removes a parent that is owned as one value: a forced apply takes over the fields below such
+    /// a parent but not the parent, and with the next write the API server gives it everything below again.
     fn give_up_whole(&mut self, path: &Path) {
         let is_one_value = |length: &usize| {
             let above = Path(path.0.iter().take(*length).cloned().collect());
@@ -333,8 +333,8 @@ impl FieldSet {
     }
 }
 
-/// The number of a path that goes on with this segment from the one of that number: the same for all spellings of its
-/// keys. That of the root is 0.
+/// The number of the path that continues the path with number `above` by this segment; all spellings of its keys have
+/// the same number. The root has number 0.
 fn number(above: u64, segment: &Segment) -> u64 {
     let class = |value| equality::class_of_scalar(ScalarType::IntOrString, value);
     let own = match segment {
@@ -381,7 +381,7 @@ fn highest(tree: &Tree, above: &mut Vec<Segment>, found: &mut Vec<Path>) {
     }
 }
 
-/// The segment that an entry spells.
+/// The segment for a key of `fieldsV1`.
 fn read(name: &str) -> Option<Segment> {
     let (kind, text) = name.split_once(':')?;
     match kind {
@@ -413,8 +413,8 @@ fn remove(tree: &mut Tree, path: &[Segment], with_elements: bool) {
             part != ITSELF && keys.iter().all(|(key, _)| field != Some(key.as_str()))
         });
     }
-    // Without anything below it, the API server would take the rest as ownership of the whole, and give the entry
-    // everything that is there.
+    // With nothing else below it, the API server would take the rest as ownership of the whole, and give the entry
+    // everything there.
     if child.keys().all(|left| left == ITSELF) {
         tree.remove(&name);
     }
@@ -441,7 +441,7 @@ fn put(tree: &mut Tree, path: &[Segment], owned: Value, with_elements: bool) {
     put(child, below, owned, with_elements);
 }
 
-/// The entry of a segment, whichever way its keys are spelled.
+/// The entry of a segment, however its keys are spelled.
 fn entry<'t>(tree: &'t Tree, segment: &Segment) -> Option<(&'t str, &'t Value)> {
     if let Some((name, value)) = tree.get_key_value(&spelled(segment)) {
         return Some((name, value));
@@ -454,7 +454,7 @@ fn is_same(a: &Value, b: &Value) -> bool {
     equality::is_same_scalar(ScalarType::IntOrString, a, b)
 }
 
-/// A segment with its values as texts and as what these are the texts of.
+/// The spellings of a segment: each value as a string, and as the number or boolean that the string stands for.
 fn spellings(segment: &Segment) -> Vec<String> {
     match segment {
         Segment::Field(_) => Vec::new(),
@@ -478,7 +478,7 @@ fn spellings(segment: &Segment) -> Vec<String> {
     }
 }
 
-/// The other value that means the same as a key.
+/// The other spelling of a key's value, if it has one.
 fn other(value: &Value) -> Option<Value> {
     match value {
         Value::String(text) => {
@@ -502,22 +502,22 @@ fn spelled(segment: &Segment) -> String {
     }
 }
 
-/// The owners of the places of one object.
+/// The owners of the paths of one object.
 pub(crate) struct Holdings<'o> {
-    /// The entries that own a place or parts of it, with their places among all.
+    /// The entries that own a path or parts of it, with their indexes.
     by_path: HashMap<u64, Vec<(usize, &'o ManagedEntry, FieldOwnership)>>,
-    /// The entries that own a place as one value.
+    /// The entries that own a path as one value.
     whole: HashMap<u64, Vec<&'o ManagedEntry>>,
     /// The names of the managers that have set Helm's label or annotations.
     helms: HashSet<&'o str>,
     is_complete: bool,
 }
 
-/// How a manager owns a place.
+/// How a manager owns a path.
 #[derive(Clone, Copy)]
 pub(crate) struct Holding<'o> {
     pub(crate) manager: &'o FieldManager,
-    /// Whether it owns parts of the place alone.
+    /// Whether it owns only parts of the path.
     pub(crate) is_in_parts: bool,
     pub(crate) is_helms: bool,
 }
@@ -542,7 +542,7 @@ impl<'o> Holdings<'o> {
         Self { by_path, whole, helms, is_complete }
     }
 
-    /// Whether all managers are known, so that a place without an owner is certain to have none.
+    /// Whether all entries could be read, so that a path without a known owner certainly has none.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -561,7 +561,7 @@ impl<'o> Holdings<'o> {
         above.map(|entry| self.holding(entry, FieldOwnership::Whole)).filter(|it| !it.is_helms).collect()
     }
 
-    /// The highest places below `path` that managers other than Helm own by updates.
+    /// The highest paths below `path` that `Update` managers other than Helm own.
     pub(crate) fn parts(&self, path: &Path) -> Vec<(Path, &'o FieldManager)> {
         let entries = prefixes(path).last().and_then(|it| self.by_path.get(&it)).into_iter().flatten();
         let others = entries.filter(|(_, entry, held)| {
@@ -572,8 +572,8 @@ impl<'o> Holdings<'o> {
             .collect()
     }
 
-    /// The entries that own a path, given by its [`prefixes`], or anything below it, or one above it as one value;
-    /// each once, in their order.
+    /// The entries that own a path, given by its [`prefixes`], or anything below it, or a parent as one value; each
+    /// once, in their order.
     pub(crate) fn entries(&self, prefixes: &[u64]) -> impl Iterator<Item = &'o ManagedEntry> {
         let last = prefixes.len().saturating_sub(1);
         let holders = prefixes.iter().enumerate().flat_map(|(depth, prefix)| {
@@ -591,7 +591,7 @@ impl<'o> Holdings<'o> {
     }
 }
 
-/// The managers that wrote Helm's label and annotations, and on how many places.
+/// The managers that wrote Helm's label and annotations, each with the number of these that it owns.
 #[derive(Clone, Debug)]
 pub struct Votes {
     operation: ManagerOperation,
@@ -630,7 +630,7 @@ impl Votes {
 
     /// The manager with the most votes.
     pub fn manager(&self) -> Option<FieldManager> {
-        // A user may have applied a manifest of Helm by hand.
+        // A user may have applied one of Helm's manifests by hand.
         let by_hand = |manager: &FieldManager| manager.name.starts_with("kubectl");
         let most =
             self.counts.iter().max_by_key(|(manager, votes)| (**votes, !by_hand(manager), Reverse(*manager)));
@@ -669,7 +669,7 @@ fn step<'v>(kind: &str, name: &str, value: &'v Value) -> Option<&'v Value> {
         "f" => value.get(name),
         "k" => {
             let keys: Map<String, Value> = serde_json::from_str(name).ok()?;
-            // An element does not spell a key with its default value.
+            // An element may lack a key that has its default value.
             let is = |item: &&Value| {
                 item.is_object()
                     && keys.iter().all(|(key, own)| item.get(key).is_none_or(|value| is_same(value, own)))
@@ -684,7 +684,7 @@ fn step<'v>(kind: &str, name: &str, value: &'v Value) -> Option<&'v Value> {
     }
 }
 
-/// A Secret with its texts where the API server stores them.
+/// The document; a Secret has the keys of its `stringData` in `data`, where the API server stores them.
 fn as_stored(document: &Value) -> Value {
     let mut stored = document.clone();
     if stored.get("kind").and_then(Value::as_str) != Some("Secret") {

@@ -1,8 +1,8 @@
-//! Declared fields that a manager beside Helm owns: the conflicts and effects of the next upgrade, and the return of
-//! fields to Helm.
+//! Declared fields that another manager owns: the conflicts and effects of the next upgrade, and the return of fields
+//! to Helm.
 //!
-//! Helm 4 applies server-side, without force: where another manager owns a field and the manifest has another value
-//! for it, the upgrade fails. An equal value is owned by both, so it costs nothing until a chart changes it.
+//! Helm 4 uses server-side apply without force: if another manager owns a field and the manifest has another value, the
+//! upgrade fails. With an equal value both own the field, so there is no conflict until a chart changes it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,22 +25,23 @@ use kubemoor_policy::mask::Mask;
 /// The name under which Flux's controller runs Helm. It always forces its applies, so it meets no conflict.
 const FLUX: &str = "helm-controller";
 
-/// A declared field that somebody beside Helm owns.
+/// A declared field that another field manager than Helm owns.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct FieldConflict {
     /// The field.
     #[schemars(with = "String")]
     pub path: Path,
-    /// Who owns it.
+    /// The field manager that owns it.
     #[serde(flatten)]
     pub manager: FieldManager,
     /// When that manager last wrote any field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Whether the field's value is not the declared one. Then every upgrade
-    /// meets the conflict, else one that changes the field.
+    /// Whether the field's value differs from the declared one. If so, every upgrade conflicts;
+    /// otherwise only an upgrade that changes the field.
     pub differs: bool,
-    /// Where somebody gave a list element other keys, or set a field that excludes this one: the path of what is there.
+    /// The path of the live element or field, if the keys of a list element were changed or a field was
+    /// set that excludes this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub moved_to: Option<Path>,
@@ -55,8 +56,8 @@ pub struct Back {
 }
 
 /// The declared fields on which the next upgrade of a release that Helm writes by `method` will conflict, at once or
-/// when it changes them: those with an owner other than `helm`; without a `helm`, those with any owner. What lies
-/// below an empty map is not declared. Empty for client-side releases, and for Flux, which forces its applies.
+/// when it changes them: those with an owner other than `helm`; without a `helm`, those with any owner. Fields below a
+/// declared empty map are not declared. Empty for client-side releases, and for Flux, which forces its applies.
 pub fn conflicts(
     fields: &DeclaredFields,
     live: &Value,
@@ -74,7 +75,7 @@ pub fn conflicts(
         fields.leaves().iter().any(|(leaf, value)| leaf == path && value.as_str().is_some_and(str::is_empty))
     };
     for conflict in move_conflicts(replaced, owners) {
-        // Whoever has changed a declared field is told of at that field. An empty text excludes nothing.
+        // A manager that changed a declared field is reported at that field already. An empty string excludes nothing.
         let is_known = |it: &FieldConflict| it.path == conflict.path && it.manager == conflict.manager;
         if !found.iter().any(is_known) && !is_empty(&conflict.path) {
             found.push(conflict);
@@ -105,8 +106,8 @@ fn owned_by_others(
         let drifts = prefixes.iter().any(|prefix| drift.contains(prefix));
         let differs = drifts || lookup.get(&path).iter().any(|live| is_applied_anew(&declared, live));
         let is_empty = || prefixes.last().is_some_and(|last| empties.contains(last));
-        // A null changes nothing where the field is absent, or is a map or list, nor does an empty map where there is
-        // a map.
+        // A null changes nothing if the field is absent, a map or a list; an empty map changes nothing if there is a
+        // map.
         let says_nothing = !differs && (declared.is_null() || is_empty());
         if says_nothing || sent_as_text {
             continue;
@@ -124,10 +125,10 @@ fn owned_by_others(
     found
 }
 
-/// The `managedFields` of `live` in which the declared `paths` belong to `helm` and to no manager that updates.
-/// Managers that apply keep their fields, because these are claims of their own. `None` if nothing has to change.
+/// The `managedFields` of `live` in which the declared `paths` belong to `helm` and to no other `Update` manager.
+/// `Apply` managers keep their fields, because they declare these too. `None` if nothing has to change.
 ///
-/// Meant for fields with their declared values; where the value is another one, Helm's next apply sets it.
+/// Meant for fields that have their declared values; if a field has another value, Helm's next apply overwrites it.
 pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Value> {
     let (mut owners, mut lookup) = (Owners::from_object(live), PathLookup::new(live));
     for path in paths.iter().filter(|path| !lookup.get(path).is_empty()) {
@@ -137,12 +138,12 @@ pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Val
     (live.pointer("/metadata/managedFields") != Some(&value)).then_some(value)
 }
 
-/// The `managedFields` that an edit must have after the revert of the paths `back`, which made `result` of it.
+/// The `managedFields` that an edit must have after the revert of the paths `back`, which turned it into `result`.
 ///
-/// Other reverted fields have their owners from before the edit; declared ones belong to Helm, and to no manager that
-/// updates. An old object without `managedFields` (Kubernetes 1.20 sends it like that) gives no information: then the
-/// manager that the request names loses the paths even if it applies. `None` if nothing has to change, or nothing is
-/// known.
+/// Reverted fields get back their owners from before the edit; declared ones then belong to Helm, and to no other
+/// `Update` manager. If the old object has no `managedFields` (Kubernetes 1.20 sends it like that), the manager that
+/// the request names loses the paths even if it applies. `None` if nothing has to change, or the new object has no
+/// `managedFields`.
 pub(crate) fn undone(
     WholeEdit { old, new, field_manager: editor, .. }: WholeEdit<'_>,
     result: &Value,
@@ -169,7 +170,7 @@ pub(crate) fn undone(
         for path in declared.iter().filter(|path| !lookup.get(path).is_empty()) {
             owners.give(helm.as_ref(), path);
         }
-        // Parents that the edit created only for it are removed too.
+        // Also remove parents that the edit created only for this path.
         for length in (2..path.0.len()).rev() {
             let above = Path(path.0.iter().take(length).cloned().collect());
             if !lookup.get(&above).is_empty() {
@@ -182,7 +183,7 @@ pub(crate) fn undone(
     (new.pointer("/metadata/managedFields") != Some(&value)).then_some(value)
 }
 
-/// Whether the API server considers a declared value different from the live one in its search for conflicts: it
+/// Whether the API server considers a declared value different from the live one when it checks for conflicts: it
 /// compares the value as it was sent, without defaults.
 fn is_applied_anew(declared: &Value, live: &Value) -> bool {
     let same = |one: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
@@ -213,18 +214,18 @@ fn is_key(path: &Path) -> bool {
     }
 }
 
-/// A [`Move`], and whose it is.
+/// A [`Move`] and the manager that made it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replacement {
-    /// What takes the place of what is declared.
+    /// The element or field that replaces the declared one.
     pub found: Move,
-    /// The manager that put it there; `None` where the API server did, or nobody knows.
+    /// The manager that set it; `None` if the API server did, or if it is not known.
     pub by: Option<FieldManager>,
-    /// Whether a repair may remove it: another manager applies it otherwise, and would put it there again.
+    /// Whether a repair may remove it; not if another manager applies it and would set it again.
     pub is_removable: bool,
 }
 
-/// What takes the place of declared elements and fields of `live`.
+/// The elements and fields of `live` that replace declared ones.
 pub fn replacements(
     fields: &DeclaredFields,
     live: &Value,
@@ -245,9 +246,9 @@ pub fn replacements(
     fields.moved(live).into_iter().filter_map(whose).collect()
 }
 
-/// Undeclared fields beside the declared one at `path` that managers which update have set. One of them may exclude
-/// the declared value, as `privileged` excludes `allowPrivilegeEscalation: false`: only the API server's refusal
-/// tells.
+/// Undeclared siblings of the declared field at `path` that `Update` managers have set. One of them may exclude the
+/// declared value, as `privileged` excludes `allowPrivilegeEscalation: false`: only an error of the API server shows
+/// this.
 pub fn set_beside(
     fields: &DeclaredFields,
     live: &Value,
@@ -274,8 +275,8 @@ pub fn set_beside(
     undeclared.filter_map(set).collect()
 }
 
-/// The conflicts of the next upgrade because of these: it adds what is declared beside them, and the API server
-/// refuses the two together.
+/// The conflicts of the next upgrade with these replacements: it adds the declared element or field beside each, and
+/// the API server refuses both together.
 fn move_conflicts(found: Vec<Replacement>, owners: &Owners) -> impl Iterator<Item = FieldConflict> {
     found.into_iter().filter_map(|Replacement { found, by, .. }| {
         let manager = by?;
@@ -289,11 +290,10 @@ fn move_conflicts(found: Vec<Replacement>, owners: &Owners) -> impl Iterator<Ite
     })
 }
 
-/// The programs of Kubernetes itself, by their exact names, which write declared fields only where that is their
-/// work.
+/// The field managers of Kubernetes' own programs, which write declared fields only as a part of their work.
 const CONTROLLERS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// Fields of one object that another manager holds besides Helm.
+/// Declared fields of one object that another manager owns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TakenFields {
     /// Helm's own manager.
@@ -302,11 +302,11 @@ pub struct TakenFields {
     pub paths: Vec<Path>,
 }
 
-/// The declared fields of `live`, a matching object, that a manager that updates, such as kubectl, holds alone or
-/// besides Helm, so that Helm's next upgrade may fail. `None` for client-side releases, for Flux, which forces its
-/// applies, and for fields that `spared` covers. Keys of list elements count: who holds them holds the element, which
-/// then outlives an upgrade that drops it. A field with another spelling than in the manifest counts too: a dry run has
-/// shown that the API server turns the manifest's value into it.
+/// The declared fields of `live`, a matching object, that an `Update` manager such as kubectl owns, alone or together
+/// with Helm, so that Helm's next upgrade may fail; without the fields that `spared` covers. `None` for client-side
+/// releases, and for Flux, which forces its applies. Keys of list elements count: their owner owns the element, which
+/// then stays after an upgrade that drops it. A field that is spelled differently from the manifest counts too: a dry
+/// run has shown that the API server stores the declared value like this.
 pub fn taken(
     fields: &DeclaredFields,
     live: &Value,
@@ -331,7 +331,7 @@ pub fn taken(
         }
     }
     paths.dedup();
-    // An element goes back with its fields; its keys are named last.
+    // An element is returned with its fields; its keys are named last.
     paths.sort_by_key(is_key);
     // Fields that cannot be returned are not reported.
     by.filter(|_| returned(live, &helm, &paths).is_some()).map(|by| TakenFields { helm, by, paths })
@@ -342,8 +342,8 @@ pub fn is_controller(name: &str) -> bool {
     CONTROLLERS.contains(&name)
 }
 
-/// The groups below `k8s.io` whose types Helm knows. A client-side Helm merges all other kinds of a group with a dot
-/// without looking at the live object.
+/// The groups below `k8s.io` whose types Helm knows. For other kinds in a group with a dot, client-side Helm makes its
+/// patch without the live object.
 const KNOWN: [&str; 15] = [
     "admissionregistration.k8s.io",
     "authentication.k8s.io",
@@ -367,12 +367,12 @@ const KNOWN: [&str; 15] = [
 pub struct NextUpgrade {
     object: ObjectId,
     conflicts: Vec<FieldConflict>,
-    /// The empty maps that the manifest declares, to which the upgrade merges what others set.
+    /// The empty maps that the manifest declares; the upgrade keeps what others set below them.
     empties: Vec<Path>,
     method: ApplyMethod,
     /// Flux applies with force and meets no conflict.
     is_forced: bool,
-    /// Of these a client-side Helm sends only what the chart changes.
+    /// Client-side Helm sends only the fields that the chart changes.
     is_generic: bool,
 }
 
@@ -392,8 +392,7 @@ pub enum Effect {
 }
 
 impl NextUpgrade {
-    /// What an upgrade of a release that Helm writes by `method`, as the field manager `helm`, finds in the object
-    /// `live`.
+    /// The state of `live` for an upgrade of a release that Helm writes by `method`, as the field manager `helm`.
     pub fn new(
         object: &ObjectId,
         fields: &DeclaredFields,
@@ -471,7 +470,7 @@ impl fmt::Display for Effect {
     }
 }
 
-/// Whether a map holds all that is declared for it, and more.
+/// Whether a live map has all the entries that are declared for it.
 fn is_within(declared: Option<&Value>, live: Option<&Value>) -> bool {
     match (declared, live) {
         (Some(Value::Object(declared)), Some(Value::Object(live))) => declared.iter().all(|(name, value)| {

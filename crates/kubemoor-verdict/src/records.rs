@@ -1,11 +1,11 @@
-//! The one rule that guards Helm's records.
+//! The rule that guards Helm's records.
 //!
-//! Denied are changes of the manifest of an existing revision, the deletion of the last deployed record outside of an
-//! uninstallation, also by the garbage collector after a new owner, and contradictions between a record's name,
-//! labels and payload. Everything else is allowed: pruning, restores, the deletion of a stuck pending record,
-//! re-encryption; unless a policy names the operators who alone may write records. A record is what Helm reads as
-//! one: it asks for the next one by its name, and for those of a release by their labels. This prevents accidents;
-//! users who may write Secrets in a namespace can still act as Helm there.
+//! It denies changes of the manifest of an existing revision, contradictions between a record's name, labels and
+//! payload, and the deletion of the last deployed record except in an uninstallation; also a new owner reference,
+//! because of which the garbage collector may delete that record. Everything else is allowed: pruning, restores, the
+//! deletion of a stuck pending record, re-encryption. If a policy names operators, only they may write records. Every
+//! object that Helm reads as a record, by its name or by its labels, is one. This prevents accidents; users who may
+//! write Secrets in a namespace can still act as Helm there.
 
 use std::sync::Arc;
 
@@ -27,14 +27,14 @@ pub struct RecordEdit<'a> {
     pub object: &'a ObjectId,
     pub old: Option<&'a Stored>,
     pub new: Option<&'a Stored>,
-    /// The releases that its labels name before and after, where they mark it as Helm's. Helm finds the records of a
-    /// release by these labels, whatever their names.
+    /// The releases that its labels name before and after, if they mark it as Helm's. Helm finds the records of a
+    /// release by these labels, whatever the names of the objects.
     pub labelled: &'a [String],
-    /// Whether an update gives the object an owner that it did not have. The garbage collector deletes it if that
+    /// Whether an update adds an owner reference to the object. The garbage collector deletes the object if that owner
     /// does not exist.
     pub adds_owner: bool,
-    /// Whether the object is being deleted, and the edit leaves what Helm reads of it, its labels and its content.
-    /// Helm reads a record that a finalizer holds as any other.
+    /// Whether the object is being deleted, and the edit does not change its labels and its content. Helm still reads a
+    /// record whose deletion a finalizer blocks.
     pub being_deleted: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct RecordFacts {
     pub revision: u64,
     /// The releases that it describes, before and after.
     pub releases: Vec<ReleaseId>,
-    /// What would be falsified, for every writer.
+    /// What the edit would falsify, whoever makes it.
     pub falsified: Option<Falsified>,
 }
 
@@ -74,8 +74,8 @@ pub fn names(object: &ObjectId) -> Option<(ReleaseId, u64)> {
     Some((ReleaseId { namespace: object.namespace.clone()?, name: name.into() }, revision))
 }
 
-/// The places of the releases for which Helm reads the object, by its name or by its labels; that of its name comes
-/// first. None for an object that Helm reads for no release.
+/// The releases for which Helm reads the object, by its name or by its labels, as if they were in the object's
+/// namespace; the release of its name comes first. Empty if Helm reads the object for no release.
 fn places(object: &ObjectId, labelled: &[String]) -> Vec<ReleaseId> {
     let Some(namespace) = &object.namespace else { return Vec::new() };
     let mut places: Vec<_> = names(object).into_iter().map(|(release, _)| release).collect();
@@ -99,7 +99,7 @@ pub fn judge(edit: &RecordEdit<'_>, index: &Index, rules: &Rules<'_>) -> (Verdic
 /// The effects of an edit on a record.
 ///
 /// # Errors
-/// Why the edit passes whatever the policies say.
+/// The reason why the edit is allowed under every policy.
 pub fn facts(edit: &RecordEdit<'_>, index: &Index, rules: &Rules<'_>) -> Result<RecordFacts, VerdictReason> {
     let places = places(edit.object, edit.labelled);
     if places.is_empty() {
@@ -114,7 +114,7 @@ pub fn facts(edit: &RecordEdit<'_>, index: &Index, rules: &Rules<'_>) -> Result<
     let named = names(edit.object);
     let release = named.as_ref().and_then(|(id, _)| index.uncontested(id)).map(Arc::as_ref);
     let falsified = match (&named, edit.operation) {
-        // It never agreed with its name, so there is nothing to keep.
+        // Its name is not that of a record, so the content cannot contradict it.
         (None, _) => None,
         (Some((_, revision)), Operation::Delete) => last_deployed(edit, *revision, release),
         (Some((id, revision)), Operation::Create | Operation::Update) => {
@@ -151,8 +151,8 @@ pub fn decide(
     (verdict, falsified)
 }
 
-/// What can be said of an edit of a record without either side: whether somebody writes who may not, or does what
-/// they always may. None where all hangs on what the record holds.
+/// The verdict on an edit of a record of which neither version could be read: the user is not an operator, or the edit
+/// is always allowed. `None` if it depends on the content of the record.
 pub fn judge_unread(
     edit: &RecordEdit<'_>,
     index: &Index,
@@ -166,10 +166,10 @@ pub fn judge_unread(
 }
 
 /// The releases for which Helm reads the record at `places`, before and after the edit. Helm ignores the namespace in a
-/// record's content. The name of the record, `named`, counts for the release whose records lie there and for that of
-/// its content, as releases of several namespaces may keep their records in one; without either, for that namespace
-/// itself. Helm writes no label with another name, so such a label counts for all releases of that name whose records
-/// may lie there.
+/// record's content. Releases of several namespaces may store their records in one, so the record's name, `named`,
+/// counts for the release that is known to store its records there and for the one in the content; without either, for
+/// a release in that namespace. Helm writes no label with another name, so such a label counts for all releases of that
+/// name whose records may be there.
 fn read_for(
     edit: &RecordEdit<'_>,
     named: Option<&ReleaseId>,
@@ -225,7 +225,7 @@ fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Fal
     {
         return Some(Falsified::Manifest);
     }
-    // Another release's record, which Helm makes of none.
+    // The update would make it the record of another release, which Helm never does.
     if let (Some(Ok(old)), Ok(new)) = (edit.old.map(|old| &old.payload), &new.payload)
         && old.namespace != new.namespace
     {
@@ -242,7 +242,7 @@ fn agrees(stored: &Stored, id: &ReleaseId, revision: u64) -> bool {
     stored.owner.as_deref() == Some("helm")
         && stored.name.as_deref() == Some(id.name.as_str())
         && stored.version.as_deref() == Some(revision.to_string().as_str())
-        // Unknown words of a later Helm count as equal.
+        // Statuses that only a later Helm knows count as equal.
         && stored.status.as_deref().and_then(|word| word.parse().ok()) == Some(record.status)
         && record.name == id.name
         && record.revision == revision

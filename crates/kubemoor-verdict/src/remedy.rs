@@ -16,13 +16,13 @@ use kubemoor_helm::record::ChartVersion;
 use kubemoor_helm::release::{RecordHead, RecordWriter};
 use kubemoor_helm::values::Candidate;
 
-/// The paths that a command names; of more it names all by `*`.
+/// The most paths that a command names; for more, it uses `*`.
 const PATHS: usize = 8;
 
-/// The most bytes of the paths of a command.
+/// The most bytes of the paths in a command.
 const LENGTH: usize = 1000;
 
-/// Groups whose kinds are named without them.
+/// API groups that are omitted after the kind.
 const USUAL: [&str; 8] = [
     "",
     "apps",
@@ -34,29 +34,29 @@ const USUAL: [&str; 8] = [
     "storage.k8s.io",
 ];
 
-/// What stands for the command that explains an object where its name leaves no room.
+/// Replaces the command that explains an object if the name of the object is too long.
 const EXPLAIN_PASTED: &str = "Details: paste this message into the input of: kubectl moor explain -";
 
-/// The values that a sentence names.
+/// The most chart values that a sentence names.
 const VALUES: usize = 3;
 
 /// A sentence that says what to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remedy {
     text: String,
-    /// The same where there is little room: its command names no path.
+    /// A shorter version, whose command names no path.
     short: String,
     pub(crate) kind: RemedyKind,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RemedyKind {
-    /// Any sentence: of little room it loses its end.
+    /// Any sentence: its end may be cut off.
     #[default]
     Sentence,
-    /// It says how the release is changed for good.
+    /// It says how to change the release permanently.
     Permanent,
-    /// It has the command that allows changes for a time.
+    /// It has the command that allows changes temporarily.
     Temporary,
     /// It has the command that explains the object.
     Details,
@@ -66,12 +66,12 @@ pub(crate) enum RemedyKind {
 pub struct Upgrade {
     pub release: ReleaseId,
     pub owner: Upgrader,
-    /// The chart that its latest revision was made from, where that is known.
+    /// The chart of its latest revision, if it is known.
     pub chart: Option<ChartVersion>,
 }
 
 impl Upgrade {
-    /// The sentence about this way. `values` has, for each field to change, the chart values that probably set it.
+    /// The sentence about this upgrade. `values` has, for each field to change, the chart values that probably set it.
     pub fn text(&self, values: &[Vec<Candidate>]) -> String {
         self.way(values).to_string()
     }
@@ -148,8 +148,8 @@ impl Upgrade {
 }
 
 impl Remedy {
-    /// The sentence within so many characters. A command is given whole or not at all; what explains is never left
-    /// out.
+    /// The sentence for `limit` characters. A command is given whole or not at all; the one that explains the object is
+    /// replaced by a short hint.
     pub(crate) fn within(&self, limit: usize) -> Option<String> {
         let fitting = [&self.text, &self.short].into_iter().find(|text| text.chars().count() <= limit);
         let otherwise = match self.kind {
@@ -160,7 +160,7 @@ impl Remedy {
         fitting.map(String::as_str).or(otherwise).map(str::to_owned)
     }
 
-    /// Has it say that somebody else has to run the command, who has the right to.
+    /// Rewords it for a user who has to ask somebody with the right to run the command.
     pub(crate) fn ask_others(&mut self, namespace: &str) {
         let to_run = format!(
             " for a while, ask a user with the right to create driftallowances in namespace {namespace:?} to run: "
@@ -227,14 +227,14 @@ fn allowing(object: &ObjectId, release: &ReleaseId) -> (String, &'static str) {
 }
 
 fn explained_by(object: &ObjectId, release: Option<&ReleaseId>, flags: &str) -> Remedy {
-    // For a cluster-scoped object, it is the namespace of the release.
+    // A cluster-scoped object gets the namespace of the release.
     let namespace = object.namespace.as_ref().or(release.map(|release| &release.namespace));
     let place = namespace.map_or_else(String::new, |namespace| format!(" -n {namespace}"));
     let short = format!("Details: kubectl moor explain {}{place}", argument(object));
     Remedy { text: format!("{short}{flags}"), short, kind: RemedyKind::Details }
 }
 
-/// The names of the values, in brackets; nothing where there are none.
+/// The names of the values, in parentheses; empty without values.
 fn probable(values: &[Vec<Candidate>]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for candidate in values.iter().flatten() {
@@ -246,7 +246,7 @@ fn probable(values: &[Vec<Candidate>]) -> String {
     if names.is_empty() { String::new() } else { format!(" (probably {})", names.join(", ")) }
 }
 
-/// The flags that set the values; where a new text is not known, with a word in capitals in its place.
+/// The flags that set the values, with a word in capitals in place of an unknown value.
 fn sets(values: &[Vec<Candidate>]) -> String {
     let set = |candidate: &Candidate| match &candidate.set {
         Some((flag, set)) => format!(" {flag} {}", quoted(set)),
@@ -279,20 +279,20 @@ fn flags_of<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Option<String
     (paths.iter().map(String::len).sum::<usize>() <= LENGTH).then(|| flags(&paths))
 }
 
-/// The labels by which Flux marks what a HelmRelease installs.
+/// The labels (or annotations) by which Flux marks the objects of a HelmRelease.
 const FLUX: [&str; 2] = ["helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace"];
 
-/// How Argo CD marks what an Application installs: as an annotation `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, or as a
+/// How Argo CD marks the objects of an Application: by an annotation `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, or by a
 /// label.
 const ARGO: [&str; 2] = ["argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"];
 
-/// Argo CD's own default label, which it also writes over the chart's.
+/// Argo CD's default label, with which it also overwrites the chart's.
 const COMMON: &str = "app.kubernetes.io/instance";
 
 /// The longest name of an Application.
 const NAME: usize = 253;
 
-/// Who upgrades a release, as its manifest, its record and the live object say.
+/// The program that upgrades a release, according to its manifest, its record and the live object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upgrader {
     Helm,
@@ -303,17 +303,17 @@ pub enum Upgrader {
     Argo(Option<String>),
 }
 
-/// Who wrote a live object, as far as its metadata tell.
+/// The programs that wrote a live object, as far as its metadata show.
 #[derive(Clone, Debug, Default)]
 pub struct LiveWriters<'a> {
     has_managers: bool,
-    /// The last program among those that upgrade releases for people, and when it wrote.
+    /// The last writer among Flux and Argo CD, and when it wrote.
     newest: Option<(Timestamp, RecordWriter)>,
     metadata: Option<Excerpt<'a>>,
 }
 
 impl Upgrader {
-    /// The owner of the release of an object with these declared fields, where `record` is the latest record.
+    /// The upgrader of the release of an object with these declared fields; `record` is the latest record.
     pub fn find<'l>(
         fields: &DeclaredFields,
         record: Option<&RecordHead>,
@@ -379,14 +379,14 @@ impl<'a> LiveWriters<'a> {
         Self { has_managers: managers.is_some(), newest, metadata: Some(metadata) }
     }
 
-    /// Those of an object in a review, before the edit or else after it: some API servers send no managers of the
-    /// object before.
+    /// The writers of an object in a review: from the old object, or from the new one if the old one has no
+    /// `managedFields`, which some API servers do not send.
     pub(crate) fn of_review(objects: [Option<&Excerpt<'a>>; 2]) -> Self {
         let found = objects.into_iter().flatten().map(Self::read).find(|writers| writers.has_managers);
         found.unwrap_or_default()
     }
 
-    /// The Application of Argo CD that the object belongs to, by the surest of its marks.
+    /// The Argo CD Application that the object belongs to, by its most reliable mark.
     fn application(&self) -> Option<String> {
         let metadata = self.metadata.as_ref()?;
         let [tracked] = metadata.texts(&["annotations"], [ARGO[0]]);
@@ -400,7 +400,7 @@ impl<'a> LiveWriters<'a> {
     }
 }
 
-/// A HelmRelease in words; without its name, that of the `release`.
+/// A HelmRelease in words; if it is not known which one, by the name of the `release`.
 pub(crate) fn helm_release(found: Option<&ReleaseId>, release: &str) -> String {
     match found {
         Some(ReleaseId { namespace, name }) => format!("HelmRelease {name:?} in namespace {namespace:?}"),

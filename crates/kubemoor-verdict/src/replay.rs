@@ -1,6 +1,6 @@
 //! The facts of an edit as the ledger stores them, and the verdict of other policies on them.
 //!
-//! No stored text has more than [`MOST`] bytes, whatever an editor or a manifest contains, and none holds a Secret's
+//! No stored text has more than [`MOST`] bytes, whatever an edit or a manifest contains, and none holds a Secret's
 //! value. A replay does not guess: if a verdict depends on data that was not stored, there is no verdict.
 
 use std::collections::{BTreeMap, HashMap};
@@ -33,7 +33,7 @@ use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{SubjectKind, SubjectSpec};
 
-/// The most declarations, and the most policies of releases of a cluster, that are remembered.
+/// The most declarations, and the most policies of one cluster, that are cached.
 const REMEMBERED: usize = 10_000;
 
 /// The policies by which recorded edits are judged.
@@ -41,7 +41,7 @@ pub struct Replay {
     defaults: Policy,
     accepted: Vec<Arc<Compiled>>,
     clusters: HashMap<Labels, ClusterPolicies>,
-    /// The declarations that were recorded of objects by a release: rules are kept for each of them.
+    /// The recorded declarations of objects: policies cache their rules for each of them.
     declared: HashMap<(ReleaseId, ObjectId, RecordedDeclaration), Arc<DeclaredObject>>,
 }
 
@@ -67,7 +67,7 @@ pub struct Replayed {
     pub verdict: Verdict,
     /// The policy that decided; `None` for an edit that no release governs.
     pub policy: Option<Arc<Policy>>,
-    /// The declaration of the object, if rules selected by it.
+    /// The first recorded declaration of the object, by which rules select; `None` for a record.
     pub declared: Option<Arc<DeclaredObject>>,
     pub falsified: Option<Falsified>,
 }
@@ -88,7 +88,7 @@ pub enum Unreplayable {
     Metadata,
     /// A rule names a group, and not all groups of the user were stored.
     Groups,
-    /// A policy seals a path below which additions were not searched then.
+    /// A policy seals a path, and additions below it were not recorded.
     Seal,
     /// Only a dry run could tell whether a value is as declared, and none was made.
     Unsettled,
@@ -102,7 +102,7 @@ struct ReplayedClaim {
     policy: Arc<Policy>,
     /// The object as its first manifest declares it.
     declared: Option<Arc<DeclaredObject>>,
-    /// Additions count, but none were stored.
+    /// The policy seals paths, and additions below them were not recorded.
     is_unsealed: bool,
 }
 
@@ -115,7 +115,7 @@ impl Replay {
     /// The verdict on a recorded edit.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// The reason why there is no verdict.
     pub fn verdict(&mut self, past: PastEdit<'_>) -> Result<Replayed, Unreplayable> {
         match past.facts {
             RecordedFacts::Edit(recorded) => self.edit(past, recorded),
@@ -189,7 +189,7 @@ impl Replay {
         let policy = self.policy(cluster, &release, claim.release.labels());
         let declared: Vec<_> =
             claim.alternatives.iter().map(|it| self.declared(&release, object, &it.declared)).collect();
-        // Nobody searches for additions in other edits.
+        // Other edits are never searched for additions.
         let may_add = past.operation != Operation::Delete && !identities::is_built_in(past.actor);
         let (mut alternatives, mut is_unsealed) = (Vec::new(), false);
         for (recorded, declared) in claim.alternatives.iter().zip(&declared) {
@@ -229,7 +229,7 @@ impl Replay {
         Ok(ReplayedClaim { judged, declared: declared.into_iter().next(), policy, is_unsealed })
     }
 
-    /// The policy of a release, whose namespace has these labels, in a cluster with those.
+    /// The policy of a release in a namespace with these `labels`, in a cluster with the labels `cluster`.
     fn policy(&mut self, cluster: &Labels, release: &ReleaseId, labels: Labels) -> Arc<Policy> {
         let Self { defaults, accepted, clusters, .. } = self;
         let of_cluster = clusters.entry(cluster.clone()).or_insert_with(|| ClusterPolicies {
@@ -356,7 +356,7 @@ struct RecordedRelease {
     /// The labels of its namespace, without the one that names it.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     labels: Labels,
-    /// The namespace is not known to have that one: no namespace has it before Kubernetes 1.21.
+    /// The namespace is not known to have the label that names it: none has it before Kubernetes 1.21.
     #[serde(default, skip_serializing_if = "is_default")]
     unnamed: bool,
 }
@@ -397,7 +397,7 @@ struct RecordedDeclaration {
     labels: BTreeMap<String, Value>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     annotations: BTreeMap<String, Value>,
-    /// Some of them are not kept.
+    /// Some labels or annotations are not stored.
     #[serde(default, skip_serializing_if = "is_default")]
     cut: bool,
     /// The exceptions of the manifest itself, and their end.
@@ -444,7 +444,7 @@ struct RecordedAutoscaler {
     declared: Vec<(String, String)>,
 }
 
-/// A value that is present, even if it is null.
+/// Reads a value that is present as `Some`, even if it is null.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -454,7 +454,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl RecordedEdit {
-    /// Other knowledge about `object` at that time.
+    /// The other facts about `object` at that time.
     fn circumstances(&self, object: &ObjectId) -> Option<Circumstances> {
         let allowances = self.allowances.iter().map(|it| it.allowance(object));
         let autoscalers = self.autoscalers.iter().map(|it| {
@@ -588,7 +588,7 @@ pub fn text(facts: &JudgedFacts, recording: Recording<'_>) -> String {
         JudgedFacts::Edit(facts) => recording.edit(facts).map(RecordedFacts::Edit),
         JudgedFacts::Record(facts) => Some(RecordedFacts::Record(recording.record_edit(facts))),
     };
-    // Text and numbers can always be written.
+    // Strings and numbers can always be serialized.
     let text = |facts: &RecordedFacts| serde_json::to_string(facts).unwrap_or_default();
     recorded.map(|it| text(&it)).filter(|it| it.len() <= MOST).unwrap_or_else(|| text(&RecordedFacts::Cut))
 }
@@ -681,7 +681,7 @@ impl Recording<'_> {
         RecordedAlternative { declared: recorded, changes, seal: seal.clone() }
     }
 
-    /// Adds the labels or annotations of a manifest, without Helm's own. Returns whether these are all.
+    /// Adds the labels or annotations of a manifest, without Helm's own. Returns whether all of them were added.
     fn add_texts(
         &self,
         fields: &DeclaredFields,

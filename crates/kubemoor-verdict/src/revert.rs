@@ -37,7 +37,7 @@ const MAX_FINDINGS: usize = 256;
 /// The annotation in which kubectl stores the last applied manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// An edit of a declared object, whole.
+/// An edit of a declared object, with the whole old and new objects.
 #[derive(Clone, Copy)]
 pub struct WholeEdit<'a> {
     pub object: &'a ObjectId,
@@ -61,7 +61,7 @@ pub struct RevertPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetBack {
     pub path: Path,
-    /// What the editor wanted; none where they removed it.
+    /// The value in the request; `None` if the request removes the field.
     pub wanted: Option<Shown>,
     /// The resulting value; `None` if the field is absent.
     pub now: Option<Shown>,
@@ -71,19 +71,19 @@ pub struct SetBack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Irreversible {
     /// Nothing else would be left, and an allowed edit would look as if it had an effect.
-    #[error("nothing else is in this edit")]
+    #[error("it contains nothing else")]
     NothingRemains,
-    #[error("more than {MAX_FINDINGS} fields of this edit would have to be set back")]
+    #[error("more than {MAX_FINDINGS} of its fields would have to be reverted")]
     TooMuch,
-    #[error("the object is nested too deep")]
+    #[error("the object is nested too deeply")]
     TooDeep,
     /// A field differed before the edit too, so there is no declared value to return to.
     #[error(
-        "a field of it differed from the release before the edit as well; set it to the release's value instead"
+        "one of its fields already differed from the release; set it to the release's value instead"
     )]
     Drifted,
-    /// Nothing is known of what the edit changes.
-    #[error("the release has changed meanwhile")]
+    /// The changes of the edit are not known.
+    #[error("the release has changed in the meantime")]
     Outdated,
 }
 
@@ -95,13 +95,13 @@ struct Undoing<'a> {
     findings: &'a [FieldFinding],
 }
 
-/// Plans the revert of the `findings` of the verdict by `release` on `edit`, of which it has found this `diff`.
+/// Plans the revert of the `findings` in the verdict of `release` on `edit`, which come from this `diff`.
 ///
 /// Every field gets its value from before the edit. Fields that `policy` ignores are left alone.
 /// The reverted fields belong to Helm again.
 ///
 /// # Errors
-/// When nothing else would remain of the edit, or it cannot be set back.
+/// When nothing else would remain of the edit, or it cannot be reverted.
 pub fn plan(
     edit: WholeEdit<'_>,
     release: &Release,
@@ -112,7 +112,7 @@ pub fn plan(
     if findings.len() > MAX_FINDINGS {
         return Err(Irreversible::TooMuch);
     }
-    // All of the object is judged, and not only what the edit changes.
+    // An adopted object is judged as a whole, not only by the changes of the edit.
     if adopts(edit.object, release, edit.old, edit.new) {
         return Err(Irreversible::Drifted);
     }
@@ -143,8 +143,8 @@ pub fn plan(
 }
 
 impl Undoing<'_> {
-    /// The object without its drift, and the paths that belong to Helm again. At the paths in `settled`, the old
-    /// object was spelled differently from the declaration.
+    /// The object without its drift, and the reverted paths. At the paths in `settled`, the old object was spelled
+    /// differently from the declaration.
     fn undo(&self, settled: &[Path]) -> (Value, Vec<Back>) {
         let Self { edit, diff, ignored, findings } = *self;
         let fields = &*diff.fields;
@@ -168,9 +168,9 @@ impl Undoing<'_> {
                 None if sealed::is_of_owners(path) => remove_new_owners(edit.old, &mut result),
                 None => additions::undo(path, edit.old, &mut result),
             }
-            // The order of a list is owned by nobody.
+            // No manager owns the order of a list.
             if change.is_none_or(|change| !is_order(change, &leaves)) {
-                // What others set below an empty map stays theirs.
+                // Fields that others set below a declared empty map stay theirs.
                 let below = leaves.iter().map(|(leaf, _)| leaf);
                 let below = below.filter(|leaf| leaf.0.starts_with(&path.0) && !empties.contains(leaf));
                 let declared = if change.is_some() { below.cloned().collect() } else { Vec::new() };
@@ -186,7 +186,7 @@ impl Undoing<'_> {
         (result, back)
     }
 
-    /// The object with its former list elements, and what had taken the place of elements and fields.
+    /// The object with its old list elements, and the elements and fields that had replaced them.
     fn put_elements_back(&self) -> (Value, Vec<Move>) {
         let Self { edit, diff, findings, .. } = self;
         let fields = &diff.fields;
@@ -194,7 +194,7 @@ impl Undoing<'_> {
         let moved = moved(*edit, fields, findings, self.ignored);
         let (replaced, keyed): (Vec<Move>, Vec<Move>) = moved.into_iter().partition(Move::is_of_field);
         DeclaredFields::put_back(&keyed, &mut elements);
-        // A field in the place of another one goes, and all that the other one held comes back.
+        // Removes a field that replaced another one, and restores the other one with all its content.
         for it in &replaced {
             additions::undo(&it.live, edit.old, &mut elements);
             additions::undo(&it.declared, edit.old, &mut elements);
@@ -205,7 +205,7 @@ impl Undoing<'_> {
     }
 }
 
-/// The places where the old object was not spelled as declared: those that a dry run has settled, and those that
+/// The paths at which the old object was not spelled as declared: those that a dry run has settled, and those that
 /// differ.
 fn before(
     edit: WholeEdit<'_>,
@@ -230,7 +230,7 @@ fn has_drifted<'c>(
     restored.any(|change| drift.iter().any(|it| change.path.0.starts_with(&it.path.0)))
 }
 
-/// The elements whose keys this edit changed, and the fields that it sets in the place of others.
+/// The elements whose keys this edit changed, and the fields with which it replaces others.
 fn moved(
     edit: WholeEdit<'_>,
     fields: &DeclaredFields,
@@ -264,14 +264,14 @@ fn is_element(path: &Path) -> bool {
     matches!(path.0.last(), Some(Segment::Key(_)))
 }
 
-/// Whether a change is one of the order of a list.
+/// Whether a change affects only the order of a list.
 fn is_order(change: &FieldChange, leaves: &[(Path, Value)]) -> bool {
     change.declared.is_some()
         && change.path.0.last().is_some_and(|last| matches!(last, Segment::Field(_)))
         && leaves.iter().all(|(leaf, _)| *leaf != change.path)
 }
 
-/// Removes the owners that are new. The others are as before.
+/// Removes owner references that are new, and restores those that the edit changed.
 fn remove_new_owners(old: &Value, new: &mut Value) {
     let path = Path::from_names(OWNERS);
     let pointer = path.to_string();
@@ -284,7 +284,7 @@ fn remove_new_owners(old: &Value, new: &mut Value) {
         .flatten()
         .filter_map(|owner| Some((uid(owner)?, owner)))
         .collect();
-    // One of another name is another owner under the same uid.
+    // A reference with another name and the same uid is another owner.
     let kept = owners.iter().filter_map(|owner| {
         let before = *had.get(&uid(owner)?)?;
         Some(if sealed::is_same_owner(before, owner) { owner.clone() } else { before.clone() })
@@ -295,7 +295,7 @@ fn remove_new_owners(old: &Value, new: &mut Value) {
     }
 }
 
-/// Whether nothing is left of an edit but bookkeeping.
+/// Whether two objects are equal apart from bookkeeping fields.
 fn is_same(old: &Value, new: &Value) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
     let metadata = |map: &Map<String, Value>| {

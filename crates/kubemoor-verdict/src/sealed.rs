@@ -1,8 +1,8 @@
 //! The sealed fields: fields that undo a release without touching a declared path.
 //!
-//! For an edit, only its changes are reported; for a live object, fields that were set after its creation by a
-//! manager other than Helm, and owners also by another than Kubernetes' own controllers. A sealed field that the
-//! manifest declares is judged as a declared one instead.
+//! For an edit, only the fields that it changes are reported; for a live object, only those that a manager other than
+//! Helm set after the creation, and owner references only if Kubernetes' own controllers did not set them. A sealed
+//! field that the manifest declares is judged as a declared one instead.
 
 use std::collections::HashSet;
 
@@ -20,14 +20,14 @@ use kubemoor_declare::path::{Path, Segment};
 
 pub(crate) const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 
-/// A field that says what an autoscaler does.
+/// A field that configures an autoscaler.
 struct SealedSetting {
     path: &'static [&'static str],
-    /// The value that the API server or the controller takes for an absent one; empty for none.
+    /// The default value of the API server or the controller; empty if there is none.
     default: &'static str,
 }
 
-/// The range and the target of an autoscaler of Kubernetes.
+/// The range and the target of a HorizontalPodAutoscaler.
 const OF_AUTOSCALER: &[SealedSetting] = &[
     SealedSetting { path: &["spec", "minReplicas"], default: "1" },
     SealedSetting { path: &["spec", "maxReplicas"], default: "" },
@@ -36,7 +36,7 @@ const OF_AUTOSCALER: &[SealedSetting] = &[
     SealedSetting { path: &["spec", "scaleTargetRef", "name"], default: "" },
 ];
 
-/// The same of KEDA's, which makes one of Kubernetes of it.
+/// The same for a ScaledObject, from which KEDA makes a HorizontalPodAutoscaler.
 const OF_SCALED_OBJECT: &[SealedSetting] = &[
     SealedSetting { path: &["spec", "minReplicaCount"], default: "0" },
     SealedSetting { path: &["spec", "maxReplicaCount"], default: "100" },
@@ -90,7 +90,7 @@ pub fn adds_owner(old: &Value, new: &Value) -> bool {
     added_uids(old, new).next().is_some()
 }
 
-/// Whether two references are to one owner.
+/// Whether two owner references are to the same owner.
 pub(crate) fn is_same_owner(one: &Value, other: &Value) -> bool {
     identity(one) == identity(other)
 }
@@ -103,8 +103,8 @@ pub fn is_set(object: &ObjectId, live: &Value) -> bool {
         || owner_uids(live).next().is_some()
 }
 
-/// The sealed fields of a live object that differ from the manifest, as far as its `managedFields` tell; without
-/// these, all that are set.
+/// The sealed fields of a live object that differ from the manifest, as far as its `managedFields` show; without these,
+/// all that are set.
 pub fn drift(object: &ObjectId, fields: &DeclaredFields, live: &Value) -> Vec<FieldChange> {
     if !is_set(object, live) {
         return Vec::new();
@@ -116,17 +116,17 @@ pub fn drift(object: &ObjectId, fields: &DeclaredFields, live: &Value) -> Vec<Fi
     changes
 }
 
-/// Whether an owner is set: the garbage collector would finish the deletion of the object.
+/// Whether `path` is that of the owner references.
 pub(crate) fn is_of_owners(path: &Path) -> bool {
     *path == Path::from_names(OWNERS)
 }
 
-/// Whether a finding of [`drift`] is about a sealed field, rather than a declared one.
+/// Whether `path` is that of a sealed field of the object.
 pub fn is_sealed(object: &ObjectId, path: &Path) -> bool {
     paths(object).any(|sealed| sealed == *path)
 }
 
-/// Whether the manifest declares the field of a change, rather than a policy or the kind sealing it.
+/// Whether a change is one of a declared field, not of a sealed field, an addition or finalizers.
 pub fn is_declared(object: &ObjectId, change: &FieldChange) -> bool {
     let is_sealed = change.declared.is_none()
         && (is_sealed(object, &change.path) || claims::is_of_finalizers(object, &change.path));
@@ -140,8 +140,8 @@ pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
     switches.chain(settings).chain([Path::from_names(OWNERS), Path::from_names(POLICY)])
 }
 
-/// Whether only a person can undo it: the API server does not allow it, or the writer of the field, which knows more
-/// about the object than its release, may have to do it.
+/// Whether the guard leaves the change of a sealed field for a user to revert: the API server does not allow the
+/// revert, or the writer of the field knows more about the object than its release.
 pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
     let Some(Segment::Field(last)) = change.path.0.last() else { return true };
     match last.as_str() {
@@ -160,7 +160,7 @@ pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
 /// creation leave it without an owner, or with the creator as owner.
 fn is_set_later(holdings: &Holdings<'_>, path: &Path, live: &Value) -> bool {
     let is_of_owners = is_of_owners(path);
-    // The controllers of Kubernetes own what they make, and pause and suspend nothing.
+    // Kubernetes' controllers own the objects that they create, but never pause or suspend anything.
     let is_its_work = |name: &str| is_of_owners && is_controller(name);
     let is_anybodys =
         |path: &Path| holdings.at(path).iter().any(|it| !it.is_helms && !is_its_work(&it.manager.name));
@@ -174,7 +174,7 @@ fn is_set_later(holdings: &Holdings<'_>, path: &Path, live: &Value) -> bool {
     }
 }
 
-/// The fields that stop an object from following its release when true.
+/// The fields that, if true, stop an object from following its release.
 fn switches(object: &ObjectId) -> &'static [&'static [&'static str]] {
     match (object.group.as_str(), object.kind.as_str()) {
         ("", "ConfigMap" | "Secret") => &[&["immutable"]],
@@ -183,8 +183,8 @@ fn switches(object: &ObjectId) -> &'static [&'static [&'static str]] {
     }
 }
 
-/// The fields that say what an autoscaler does. Its release may leave some of them to their defaults, and whoever
-/// sets these scales the workload as the release does not say.
+/// The fields that configure an autoscaler. Its release may leave some of them at their defaults; a user who sets these
+/// changes the scaling that the release intends.
 fn settings(object: &ObjectId) -> &'static [SealedSetting] {
     match (object.group.as_str(), object.kind.as_str()) {
         ("autoscaling", "HorizontalPodAutoscaler") => OF_AUTOSCALER,
@@ -193,7 +193,7 @@ fn settings(object: &ObjectId) -> &'static [SealedSetting] {
     }
 }
 
-/// The value of a setting as text. All of them are numbers or texts; anything else may be too deep to compare.
+/// The value of a setting as text. All settings are numbers or strings; anything else may be too deep to compare.
 fn setting(value: Option<&Value>, default: &str) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),
@@ -239,8 +239,8 @@ fn declares_owners<'u>(fields: &DeclaredFields, mut uids: impl Iterator<Item = &
     uids.all(|uid| declared.contains(uid))
 }
 
-/// The uids of the owners of `new` that `old` has not. The garbage collector looks an owner up by its group, kind and
-/// name and then compares the uid, so that one of another name is another owner, which may not exist.
+/// The uids of the owners of `new` that `old` does not have. The garbage collector looks up an owner by its group, kind
+/// and name and then compares the uid, so a reference with another name is another owner, which may not exist.
 fn added_uids<'v>(old: &'v Value, new: &'v Value) -> impl Iterator<Item = &'v str> {
     let had: HashSet<_> = owners(old).map(identity).collect();
     owners(new).filter(move |owner| !had.contains(&identity(owner))).filter_map(uid)

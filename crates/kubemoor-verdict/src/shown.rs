@@ -1,9 +1,9 @@
-//! The part of a value that a person may see, and the first difference between values.
+//! The part of a value that a user may see, and the first difference between values.
 //!
 //! A [`Shown`] is text for messages, logs and records. It cannot be turned back into a value, so that a mask is never
 //! written to an object. For a Secret's value, and for a webhook's address with a caller's token, it holds only a
-//! digest, which leaves it only under a key. A long or nested value is shown by the first place at which it differs,
-//! so that both sides never look the same.
+//! digest, which is output only as a keyed hash. A long or nested value is shown by the first place at which it
+//! differs, so that both sides never look the same.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -24,17 +24,17 @@ use kubemoor_policy::signing::hex;
 /// The text in place of a Secret's value.
 const MASK: &str = "(redacted)";
 
-/// A value as a person may see it: its JSON, cut, or a mask. As JSON it is the same text, of which more is kept.
+/// A value as a user may see it: its JSON, shortened, or a mask. Serialized, it is a longer part of the same text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown(ShownContent);
 
 #[derive(Clone, PartialEq, Eq)]
 enum ShownContent {
     Text(String),
-    /// The same of a long value, and a longer text of it.
+    /// The short and the longer text of a long value.
     Long(Arc<(String, String)>),
-    /// SHA-256 of a Secret's value and its place. A guessed password can be tried against it, so it never leaves this
-    /// type as it is.
+    /// SHA-256 of a Secret's value and its path. A guessed password can be tested against it, so it leaves this type
+    /// only as a keyed hash.
     Masked([u8; 32]),
 }
 
@@ -51,8 +51,8 @@ impl Shown {
         })
     }
 
-    /// The same text, but a mask that tells values of one field apart: equal under one key exactly when the values
-    /// are (`(redacted 5f0c…)`).
+    /// The same text, but with a mask that distinguishes values of one field: under one key, masks are equal exactly
+    /// when the values are (`(redacted 5f0c…)`).
     pub fn sealed(&self, key: &SealingKey) -> String {
         let digest = match &self.0 {
             ShownContent::Text(text) => return text.clone(),
@@ -145,7 +145,7 @@ fn digest(object: &ObjectId, path: &Path, value: &Value) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The characters of a value that are shown.
+/// The most characters of a value that are shown.
 const LIMIT: usize = 120;
 
 /// The most characters of a value in JSON, for machines.
@@ -166,7 +166,7 @@ fn full(value: &Value) -> String {
     }
 }
 
-/// Whether a value's JSON has at most so many bytes.
+/// Whether a value's JSON has at most this number of bytes.
 pub(crate) fn is_within(value: &Value, bytes: usize) -> bool {
     // JSON puts a text in quotes.
     let is_longer = value.as_str().is_some_and(|text| text.len() + 2 > bytes);
@@ -179,7 +179,7 @@ fn front(text: &str, limit: usize) -> Option<String> {
     Some([front, "…"].concat())
 }
 
-/// The front of a value's JSON, of about so many bytes, and whether that is all: no more is written than is kept.
+/// The start of a value's JSON, of at most this number of bytes, and whether that is all. No more is serialized.
 fn json(value: &Value, bytes: usize) -> (String, bool) {
     struct Front(Vec<u8>, usize);
     impl io::Write for Front {
@@ -207,9 +207,9 @@ fn json(value: &Value, bytes: usize) -> (String, bool) {
     (String::from_utf8(kept.0).unwrap_or_default(), is_whole)
 }
 
-/// Where the character of this number begins, if there is one.
+/// The byte offset of the character with this number, if there is one.
 pub(crate) fn place_of(number: usize, text: &str) -> Option<usize> {
-    // Of fewer bytes there are no more characters.
+    // A text has no more characters than bytes.
     let front = text.as_bytes().get(..number)?;
     if front.is_ascii() {
         return (text.len() > number).then_some(number);
@@ -221,7 +221,7 @@ pub(crate) fn place_of(number: usize, text: &str) -> Option<usize> {
 /// by eye.
 const HASH_BYTES: usize = 8;
 
-/// What makes sealed values of one ledger comparable with each other, and useless to anybody without the ledger.
+/// The key that makes sealed values of one ledger comparable with each other, and useless without the ledger.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealingKey([u8; 32]);
 
@@ -246,10 +246,10 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// The fewest letters of a caller's token.
+/// The fewest characters of a caller's token.
 const TOKEN: usize = 32;
 
-/// Whether values at `path` are a Secret's content. Its metadata is not, but for annotations: kubectl keeps whole
+/// Whether values at `path` are a Secret's content. Its metadata is not, except for annotations: kubectl stores whole
 /// manifests in one.
 fn is_secret(object: &ObjectId, path: &Path) -> bool {
     let field = |index: usize| match path.0.get(index) {
@@ -264,7 +264,7 @@ fn is_secret(object: &ObjectId, path: &Path) -> bool {
     object.group.is_empty() && object.kind == "Secret" && !open
 }
 
-/// Whether a value of a webhook configuration holds an address of the guard with the token by which it knows the API
+/// Whether a value of a webhook configuration holds an address of the guard with the token that authenticates the API
 /// server.
 fn holds_token(object: &ObjectId, value: &Value) -> bool {
     if object.group != "admissionregistration.k8s.io" {
@@ -288,16 +288,16 @@ const SHORT: usize = 60;
 /// The characters of a line before the place at which it differs.
 const BEFORE: usize = 20;
 
-/// The characters of a line that are shown.
+/// The most characters of a line that are shown.
 const LINE: usize = 80;
 
-/// The depth of the search.
+/// The depth at which the search stops.
 const DEEPEST: usize = 64;
 
 /// The first place below a field at which its values differ.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Difference {
-    /// The place as people write it, behind the field's: `[0].host`.
+    /// The place as users write it, after the field's path: `[0].host`.
     #[serde(skip)]
     pub plain: String,
     /// The place from the object's root, as a JSON Pointer.
@@ -305,10 +305,10 @@ pub struct Difference {
     /// The line of a long text, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// What the manifest declares there.
+    /// The declared value there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<Shown>,
-    /// What was there.
+    /// The value there before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old: Option<Shown>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -445,7 +445,7 @@ fn step_down<'v>(value: &'v Value, steps: &[ValueStep<'_>]) -> Option<&'v Value>
 }
 
 impl TextPlace {
-    /// None of short texts.
+    /// `None` for short texts.
     fn find(a: &str, b: &str) -> Option<Self> {
         let is_of_lines = a.contains('\n') || b.contains('\n');
         if !is_of_lines && a.len() <= SHORT && b.len() <= SHORT {
@@ -464,7 +464,7 @@ impl TextPlace {
         Some(Self { line, column, is_of_lines })
     }
 
-    /// The part of a text around the place; `None` where it has no such line.
+    /// The part of a text around the place; `None` if it has no such line.
     fn excerpt(&self, text: &str) -> Option<String> {
         let line = text.split('\n').nth(self.line)?;
         let skipped = if self.column + BEFORE <= LINE { 0 } else { self.column - BEFORE };

@@ -1,8 +1,8 @@
-//! The list of exceptions, and what a visitor orders: [`confirm`] shows what an order will do, [`carry_out`] does it,
-//! [`ask`] asks for an exception.
+//! The list of exceptions, and the actions of a visitor: [`confirm`] shows what an action will do, [`carry_out`] does
+//! it, [`ask`] is the form for a new exception.
 //!
-//! Nothing is written before a form with the visitor's token comes back; the API server decides who may. Values are shown
-//! as the comparison shows them, which masks those of Secrets.
+//! Nothing is written before a form with the visitor's token is sent, and the API server authorizes the write. Values
+//! come from the comparison, which masks those of Secrets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ enum UserAction {
     Revoke,
 }
 
-/// The actions, by their names in addresses, and what pages call them.
+/// The actions: their names in addresses, and their labels on pages.
 const ACTIONS: [(&str, UserAction, &str); 5] = [
     ("reconcile", UserAction::Reconcile, "Repair now"),
     ("suspend", UserAction::Suspend, "Pause repairs"),
@@ -67,7 +67,7 @@ pub(super) async fn ask(Extension(visitor): Extension<Arc<Visitor>>, asked: Page
     let paths: Vec<_> = asked.all("path").collect();
     PageFrame::still(&visitor, "Make an exception", "exceptions").around(&html! {
         h1 { "Make an exception" }
-        p { "The object may differ from its release at these fields until the exception ends." }
+        p { "The object may differ from its release in these fields until the exception ends." }
         @if let Some(all) = asked.get("drifting") {
             p.note { "These are " (paths.len()) " of the " (all) " fields that drift: an exception has " (MAX_PATHS) " fields at most." }
         }
@@ -86,7 +86,7 @@ pub(super) async fn ask(Extension(visitor): Extension<Arc<Visitor>>, asked: Page
     })
 }
 
-/// The action that is asked for, and what pages call it.
+/// The requested action, and its label on pages.
 fn action(asked: &PageQuery) -> Result<(UserAction, &'static str), InspectError> {
     let found = ACTIONS.iter().find(|(name, ..)| asked.get("do") == Some(*name));
     let (_, order, title) =
@@ -144,7 +144,7 @@ fn named(asked: &PageQuery) -> Result<ReleaseId, InspectError> {
     asked.release().ok_or_else(|| InspectError::Named("this address names nothing to act on".to_owned()))
 }
 
-/// The exception that is asked for, and until when.
+/// The requested exception, and until when it lasts.
 async fn plan(
     cluster: &VisitedCluster,
     asked: &PageQuery,
@@ -155,11 +155,13 @@ async fn plan(
     let object: Result<NamedObject, &str> = asked.get("object").ok_or_else(|| missing("object"))?.parse();
     let object = object.map_err(|error| wrong(error.to_owned()))?;
     let until = match (asked.get("until"), asked.get("for")) {
-        (Some(until), _) => until.parse().map_err(|error| wrong(format!("{until:?} is no time: {error}")))?,
+        (Some(until), _) => until.parse().map_err(|error| wrong(format!(
+            "{until:?} is not a time: {error}"
+        )))?,
         (None, Some(length)) => {
             let length = parse_duration(length).map_err(wrong)?;
             let end = now.checked_add(length).map_err(|_| wrong("that is too long".to_owned()))?;
-            // Whole seconds, so that it reads well.
+            // Whole seconds are easier to read.
             Timestamp::from_second(end.as_second()).unwrap_or(end)
         }
         (None, None) => return Err(missing("end")),
@@ -171,7 +173,7 @@ async fn plan(
     Ok((exceptions::plan(connection, &object, namespace, &paths, until, reason, now).await?, until))
 }
 
-/// Gives the order; the page that tells what came of it.
+/// Performs the action and shows its result.
 async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, InspectError> {
     let ((order, title), cluster) = (action(asked)?, visitor.cluster(asked)?);
     let connection = cluster.connection().await?;
@@ -205,7 +207,7 @@ async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, InspectE
             let (setting, doing, said) = match order {
                 UserAction::Suspend => {
                     let setting = UserSetting::Suspend(Suspension::default());
-                    (setting, "suspend the release", "Nothing of it is repaired until repairs are resumed")
+                    (setting, "suspend the release", "Nothing in it is repaired until repairs are resumed")
                 }
                 _ => (UserSetting::Resume, "resume the release", "Repairs go on"),
             };
@@ -230,7 +232,7 @@ fn permission(plan: &ExceptionPlan) -> Result<Markup, InspectError> {
             " may differ from its release: " @for path in &plan.resource.spec.paths { code { (path) } " " }
         }
         @if let Some(unchecked) = &plan.unchecked { p.note { (unchecked) } }
-        p { "This object is made:" }
+        p { "This object is created:" }
         pre tabindex="0" { (text) }
     })
 }
@@ -261,7 +263,7 @@ async fn resumption(cluster: &VisitedCluster, release: &ReleaseId) -> Markup {
                 @if is_repaired {
                     p { "Their mode for drift is Repair: the guard repairs what drifts. It repairs roles and cluster-scoped objects only if a policy names them." }
                 } @else {
-                    p { "Their mode for drift is " strong { (mode) } ": the guard repairs nothing of it." }
+                    p { "Their mode for drift is " strong { (mode) } ": the guard does not repair it." }
                 }
                 (drifting(compared, is_repaired))
             }
@@ -273,7 +275,7 @@ async fn resumption(cluster: &VisitedCluster, release: &ReleaseId) -> Markup {
     }
 }
 
-/// What the end of an exception does, and the exception's uid: the one that was `shown`, if there was a list.
+/// What ending an exception does, and the uid of the exception: the one that was `shown` if it came from a list.
 async fn revocation(
     cluster: &VisitedCluster,
     exception: &ReleaseId,
@@ -288,7 +290,7 @@ async fn revocation(
             let uid = row.uid.clone();
             (Ok(row), uid)
         }
-        // Some who may end an exception may not read it.
+        // Some users may delete an exception but not read it.
         (Err(error), Some(shown)) if error.is_forbidden() => (Err(error), shown.to_owned()),
         (Err(error), _) => return Err(error),
     };
@@ -313,7 +315,7 @@ fn ended(row: &ListedAllowance, now: Timestamp) -> Markup {
             @if !by.is_empty() { div { dt { "By" } dd { (by) } } }
             @if !reason.is_empty() { div { dt { "Reason" } dd { (reason) } } }
         }
-        @if *state != ExceptionState::Open { p.note { "It has no effect at this moment." } }
+        @if *state != ExceptionState::Open { p.note { "It has no effect now." } }
     }
 }
 
@@ -332,19 +334,19 @@ async fn compare(cluster: &VisitedCluster, release: &ReleaseId) -> Result<Releas
     Ok(comparison::compare(&reader, &read, false, Timestamp::now(), &|| ()).await)
 }
 
-/// What drifts now, and which of it a repair changes.
+/// What drifts now, and what a repair would change.
 fn drifting(compared: Result<ReleaseDiff, InspectError>, is_repaired: bool) -> Markup {
     let report = match compared {
         Ok(report) => report,
-        Err(error) => return html! { p.note { "The present drift cannot be shown: " (error) } },
+        Err(error) => return html! { p.note { "The current drift cannot be shown: " (error) } },
     };
     let is_drift = |it: &&ObjectDiff| {
         matches!(it.state, ObjectState::Drifted | ObjectState::Missing | ObjectState::Ownership)
     };
     let drifted: Vec<_> = report.objects.iter().filter(is_drift).collect();
     html! {
-        @if drifted.is_empty() { p { "Nothing drifts at this moment." } } @else {
-            p { "At this moment these objects drift:" }
+        @if drifted.is_empty() { p { "Nothing drifts now." } } @else {
+            p { "These objects drift now:" }
             ul {
                 @for object in drifted {
                     li {
@@ -387,7 +389,7 @@ pub(super) async fn list(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
     })
 }
 
-/// A table of exceptions, at most of one page. Those in the namespaces `ends` may be ended.
+/// A table of exceptions, at most one page of them. Those in the namespaces `ends` have a link to end them.
 pub(super) fn exceptions_table(
     cluster: &VisitedCluster,
     rows: &[ListedAllowance],
@@ -426,7 +428,7 @@ async fn exceptions_of(
     let connection = cluster.connection().await?;
     let mut only = None;
     let mut rows = match exceptions::read(connection, asked.get("namespace"), None, now).await {
-        // Who may not look into all namespaces is shown their own.
+        // A visitor who may not list all namespaces sees the connection's own.
         Err(error) if error.is_forbidden() && asked.get("namespace").is_none() => {
             only = Some(connection.namespace.clone());
             exceptions::read(connection, only.as_deref(), None, now).await

@@ -1,9 +1,8 @@
-//! How the releases of a cluster stand, followed by a watch for as long as somebody looks.
+//! Watches the states of a cluster's releases while somebody views a page.
 //!
-//! Nothing is kept but what the visitor may read. An API server goes on with a watch that is open when the right to it
-//! ends, so it is asked for the rights again and again; once they are others, all is forgotten and read anew. What a page
-//! costs does not depend on how many releases there are, beyond going through them. A failure takes nothing away and is
-//! told. No release counts as not guarded before all GuardedReleases are known.
+//! It keeps only what the visitor may read. An API server does not close an open watch when the right to it ends, so
+//! the rights are checked periodically; when they change, all state is dropped and read again. A failure is shown and
+//! discards nothing. No release is shown as not guarded before all GuardedReleases are listed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,28 +33,28 @@ use kubemoor_policy::resolver::Labels;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_verdict::health::{Pulse, ReportedHealth, STALE_AFTER};
 
-/// How long a page waits for the first listing; then it shows what is there.
+/// How long a page waits for the first list before it shows what is there.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// How often the API server is asked what the visitor may list, and whether the guards still update their statuses.
+/// How often to check what the visitor may list, and whether the guards still update their statuses.
 const PULSE: Duration = Duration::from_secs(10);
 
-/// How old the list of releases without a guard may become.
+/// The maximum age of the list of releases without a guard.
 const RECORDS: Duration = Duration::from_secs(60);
 
-/// How long after a listing the next one begins, for visitors who may not watch.
+/// How long after a list the next one begins, for visitors who may not watch.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// For how long nothing needs to be looked at until it is followed no more.
+/// After this time without a viewer, watching ends.
 const IDLE: Duration = Duration::from_secs(10 * 60);
 
-/// Changes that wait for a slow page; with more it takes all as changed.
+/// Changes that are buffered for a slow page. If there are more, the page treats everything as changed.
 const CHANGES: usize = 256;
 
-/// Of a release that may have a guard.
-const UNREAD: &str = "it is not known if a guard covers it: not all GuardedReleases are read";
+/// The message for a release that may or may not have a guard.
+const UNREAD: &str = "it is not known whether a guard covers it: not all GuardedReleases were read";
 
-/// What is listed, by group and plural: Kubemoor's own kinds, and those by which releases without a guard are found.
+/// The resources to list, by group and plural: Kubemoor's own kinds, and those that reveal releases without a guard.
 const LISTED: [(&str, &str); 10] = [
     (GROUP, guarded::PLURAL),
     (GROUP, "driftallowances"),
@@ -72,10 +71,10 @@ const LISTED: [(&str, &str); 10] = [
 /// Which of [`LISTED`] the visitor may list.
 type ListRights = [bool; LISTED.len()];
 
-/// Tells of changes: of one release, or of anything (`None`).
+/// Notifies of changes: of one release, or of anything (`None`).
 pub(super) type Changes = broadcast::Sender<Option<ReleaseId>>;
 
-/// The changes of anything that is followed, or of one release.
+/// Receives all changes, or those of one release.
 pub(super) struct ChangeFeed {
     pub(super) changes: broadcast::Receiver<Option<ReleaseId>>,
     pub(super) release: Option<ReleaseId>,
@@ -85,13 +84,13 @@ pub(super) fn changes() -> Changes {
     broadcast::Sender::new(CHANGES)
 }
 
-/// Tells those who listen, if there are any.
+/// Notifies the subscribers, if there are any.
 pub(super) fn tell(changes: &Changes, changed: Option<ReleaseId>) {
     drop(changes.send(changed));
 }
 
 impl ChangeFeed {
-    /// Waits for the next change. Returns whether there can be others: somebody follows still. Safe to cancel.
+    /// Waits for the next change. Returns `false` if there will be no further changes. Cancel safe.
     pub(super) async fn next(&mut self) -> bool {
         loop {
             match self.changes.recv().await {
@@ -102,7 +101,7 @@ impl ChangeFeed {
         }
     }
 
-    /// What has changed so far is told.
+    /// Skips the changes so far, because they have been reported.
     pub(super) fn settle(&mut self) {
         self.changes = self.changes.resubscribe();
     }
@@ -113,7 +112,7 @@ pub(super) struct ReleaseStates {
     task: AbortOnDropHandle<()>,
 }
 
-/// Whose releases are followed: of a namespace, or of all (`None`).
+/// The releases to watch: of a namespace, or of all (`None`).
 pub(super) struct BoardScope {
     pub(super) namespace: Option<String>,
     pub(super) driver: RecordDriver,
@@ -129,7 +128,7 @@ struct Follower {
 }
 
 impl ReleaseStates {
-    /// Follows the releases with the credentials of `connection`, until it is dropped or nobody has looked for long.
+    /// Watches the releases with the credentials of `connection`, until dropped or without a viewer for [`IDLE`].
     pub(super) fn follow(connection: ClusterConnection, scope: BoardScope) -> Self {
         let follower = Arc::new(Follower {
             connection,
@@ -142,13 +141,13 @@ impl ReleaseStates {
         Self { follower, task }
     }
 
-    /// Says that somebody looks. Returns whether it is followed still.
+    /// Records that somebody views the page. Returns whether the watch still runs.
     pub(super) fn look(&self) -> bool {
         *self.follower.looked_at.lock() = Instant::now();
         !self.task.is_finished()
     }
 
-    /// Waits until all was listed, or could not be; but not for long.
+    /// Waits until everything was listed, or could not be, but at most for [`FIRST`].
     pub(super) async fn ready(&self) {
         let mut changes = self.follower.changes.subscribe();
         let wait = async {
@@ -156,7 +155,7 @@ impl ReleaseStates {
                 drop(changes.recv().await);
             }
         };
-        // What is there by then is shown.
+        // After the timeout, the page shows what is there.
         let _ = timeout(FIRST, wait).await;
     }
 
@@ -164,7 +163,7 @@ impl ReleaseStates {
         self.follower.scope.namespace.as_deref()
     }
 
-    /// The only namespace that is shown, where nobody chose it.
+    /// The only namespace that is shown, if the user did not choose it.
     pub(super) fn only(&self, chosen: Option<&str>) -> Option<&str> {
         self.namespace().filter(|_| chosen.is_none())
     }
@@ -202,7 +201,7 @@ impl Follower {
         let mut rights = self.rights([true; LISTED.len()]).await;
         loop {
             let changed = tokio::select! {
-                // A watch that is open adds nothing to what is forgotten.
+                // The rights are checked first, so that an open watch adds nothing to dropped state.
                 biased;
                 changed = self.rights_change(rights) => changed,
                 () = self.follow() => None,
@@ -214,7 +213,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the visitor may list something else; `None` once nobody looks any more.
+    /// Waits until the visitor's rights change; `None` once there is no viewer any more.
     async fn rights_change(&self, before: ListRights) -> Option<ListRights> {
         loop {
             sleep(PULSE).await;
@@ -228,7 +227,7 @@ impl Follower {
         }
     }
 
-    /// What the visitor may list; as `before` where the API server does not say.
+    /// What the visitor may list; as `before` if the API server does not answer.
     async fn rights(&self, before: ListRights) -> ListRights {
         let namespace = self.scope.namespace.as_deref();
         let answers = LISTED.map(|(group, resource)| async move {
@@ -249,7 +248,7 @@ impl Follower {
     async fn follow(&self) {
         let namespace = self.scope.namespace.as_deref();
         let policies = async {
-            // Policies belong to no namespace: whoever follows one namespace does not follow them.
+            // Policies are cluster-scoped: a board of one namespace does not watch them.
             if namespace.is_none() {
                 self.tell_of(&guarded::policy_resource(), None).await;
             }
@@ -267,12 +266,12 @@ impl Follower {
     async fn watch(&self) {
         let (client, namespace) = (self.connection.client.clone(), self.scope.namespace.as_deref());
         let mut watch = Watch::<Value>::new(client, &guarded::resource(), namespace, None);
-        // What the listing under way has named, and whether the last one has just ended.
+        // The releases of the list in progress, and whether the last event ended a list.
         let (mut listed, mut is_listed) = (HashSet::new(), false);
         loop {
             let event = watch.next().await;
             match &event {
-                // The visitor may list, and not watch: what was listed is theirs to see.
+                // The visitor may list but not watch, so the listed releases stay.
                 ObjectEvent::Broken(error) if is_listed && error.is_forbidden() => sleep(AGAIN).await,
                 _ => {
                     is_listed = matches!(event, ObjectEvent::Synced);
@@ -282,11 +281,11 @@ impl Follower {
         }
     }
 
-    /// Tells of changes of a kind; the pages read it when they are shown.
+    /// Notifies of changes of a kind; the pages read its objects when they are rendered.
     async fn tell_of(&self, resource: &ApiResource, namespace: Option<&str>) {
         let mut watch = Watch::<Meta>::new(self.connection.client.clone(), resource, namespace, None);
         loop {
-            // What changed before the listing has no event of its own.
+            // Changes before the list have no event of their own.
             if let ObjectEvent::Applied(_) | ObjectEvent::Deleted(_) | ObjectEvent::Synced =
                 watch.next().await
             {
@@ -298,7 +297,7 @@ impl Follower {
     fn take(&self, event: ObjectEvent<Value>, listed: &mut HashSet<ReleaseId>) {
         let changed = match event {
             ObjectEvent::Relisting => return listed.clear(),
-            // All are told of at the end of the listing.
+            // The end of the list notifies of all of them.
             ObjectEvent::Listed(object) => {
                 let found = read_guarded(object);
                 listed.extend(found.as_ref().map(|(release, _)| release.clone()));
@@ -329,12 +328,12 @@ impl Follower {
         tell(&self.changes, changed);
     }
 
-    /// Notes why the GuardedReleases cannot be listed. Returns whether that is new.
+    /// Records why the GuardedReleases cannot be listed. Returns whether that is new.
     fn fail(&self, error: ClusterError) -> bool {
         let mut known = self.known.write();
         let (is_forbidden, is_unauthorized) = (error.is_forbidden(), error.is_unauthorized());
         let is_undefined = error.is_not_found();
-        // What was read with rights that are gone is not shown any more.
+        // What was read with revoked rights is no longer shown.
         if is_undefined || is_forbidden || is_unauthorized {
             known.guarded.clear();
         }
@@ -347,7 +346,7 @@ impl Follower {
         std::mem::replace(&mut known.listing, listing.clone()) != listing
     }
 
-    /// Reads again and again which releases there are that no guard speaks of.
+    /// Periodically reads which releases have no GuardedRelease.
     async fn read_others(&self) {
         loop {
             let (others, notes) = self.others().await;
@@ -386,7 +385,7 @@ impl Follower {
         (others, notes)
     }
 
-    /// Reads again and again whether the guards still keep their statuses.
+    /// Periodically reads the guards' Leases, to find stale statuses.
     async fn read_pulses(&self) {
         loop {
             let leases: HashSet<(String, String)> = {
@@ -410,7 +409,7 @@ pub(super) struct Rows {
     pub(super) rows: Vec<Arc<ListedRelease>>,
     pub(super) notes: Vec<String>,
     pub(super) is_blind: bool,
-    /// Whether there are no other releases.
+    /// Whether all releases are known.
     pub(super) is_complete: bool,
 }
 
@@ -419,14 +418,14 @@ struct BoardState {
     guarded: BTreeMap<ReleaseId, Guarded>,
     listing: Listing,
     pulses: HashMap<(String, String), Pulse>,
-    /// By records and by objects; with the origin where there is no record.
+    /// Found by records and by objects; with the origin if there is no record.
     others: BTreeMap<ReleaseId, Option<LabelOrigin>>,
-    /// Whether records and objects were looked at.
+    /// Whether records and objects were read.
     has_others: bool,
     notes: Vec<String>,
 }
 
-/// How the list of GuardedReleases went.
+/// The state of the list of GuardedReleases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Listing {
     is_whole: bool,
@@ -438,7 +437,7 @@ struct Listing {
 
 struct Guarded {
     row: Arc<ListedRelease>,
-    /// Without what only the guard needs.
+    /// Without the parts that only the guard needs.
     status: GuardedReleaseStatus,
 }
 
@@ -474,7 +473,9 @@ impl BoardState {
             notes.push(format!("still reading: {} releases so far", rows.len()));
         }
         if *is_undefined {
-            notes.push("no guard is installed here: there is no definition of GuardedRelease".to_owned());
+            let undefined =
+                "no guard is installed here: the cluster has no CustomResourceDefinition of GuardedRelease";
+            notes.push(undefined.to_owned());
         }
         Rows {
             is_blind: rows.is_empty() && trouble.is_some(),
@@ -484,7 +485,7 @@ impl BoardState {
         }
     }
 
-    /// A release that no known GuardedRelease speaks of.
+    /// A release that no known GuardedRelease is about.
     fn other(&self, release: &ReleaseId, origin: Option<LabelOrigin>) -> ListedRelease {
         if !self.listing.is_whole || self.listing.trouble.is_some() {
             return ListedRelease::unread(release.clone(), UNREAD.to_owned());
@@ -514,11 +515,11 @@ impl BoardState {
     }
 }
 
-/// The fields that drift, with the number of their releases: the most first.
+/// The fields that drift, with the number of their releases, in descending order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct DriftingFields {
     pub(super) ranked: Vec<(String, usize)>,
-    /// Whether a status names only a part of its drift, so that further releases may have a field.
+    /// Whether a status names only part of its drift, so that more releases may have a field.
     pub(super) is_cut: bool,
 }
 
@@ -552,7 +553,7 @@ fn named_fields(status: &GuardedReleaseStatus) -> BTreeSet<String> {
     names
 }
 
-/// The number of drifted objects. They come before objects that may differ.
+/// The number of drifted objects. The status lists them before objects that may differ.
 fn drifted(status: &GuardedReleaseStatus) -> usize {
     usize::try_from(status.drifted).unwrap_or(usize::MAX)
 }

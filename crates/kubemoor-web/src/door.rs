@@ -1,7 +1,7 @@
-//! Who is let in: every request passes `check`, those for a visitor's pages `admit`, and forms that do something
-//! [`SentForm`]. A page of another site, and another user, learn nothing and cause nothing: the Host must be the page's
-//! own, somebody who is known must ask, and no action comes from another site. On this machine the address below which
-//! all pages lie is not to be guessed, and nobody who has not got it is let in.
+//! Access control: every request passes `check`, requests for a visitor's pages pass `admit`, and forms that act pass
+//! [`SentForm`]. Other sites and other users learn nothing and cause nothing: the Host must be the page's own, the
+//! visitor must be authenticated, and no action comes from another site. On loopback, all pages are below a path that
+//! cannot be guessed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use kubemoor_ledger::store::Store;
 use kubemoor_policy::signing::{SigningKey, hex};
 use kubemoor_runtime::callers::{self, RandomError};
 
-/// What a page may load or run: nothing but its own.
+/// The Content-Security-Policy: pages load and run only the page's own files.
 const CONTENT: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
@@ -42,7 +42,7 @@ enum AccessMethod {
     InCluster(Arc<Visitors>),
 }
 
-/// What a form of the visitor's own asks for. A handler that takes one runs only if the form holds the visitor's token.
+/// The fields of a form. Extraction fails unless the form holds the visitor's token.
 pub(super) struct SentForm(pub(super) PageQuery);
 
 impl AccessCheck {
@@ -50,12 +50,12 @@ impl AccessCheck {
         Self { hosts: loopback.hosts(), way: AccessMethod::Loopback(loopback) }
     }
 
-    /// Lets in whom the cluster knows, at these names and any port.
+    /// Admits visitors whom the cluster authenticates, at these host names and any port.
     pub(super) fn in_cluster(hosts: Vec<String>, visitors: Arc<Visitors>) -> Self {
         Self { hosts, way: AccessMethod::InCluster(visitors) }
     }
 
-    /// Whether a browser may remember that this name is served over TLS. A forwarded port's name is others' as well.
+    /// Whether to send HSTS for this host. Not for `localhost`, which port forwards of other servers share.
     fn is_lasting(&self, headers: &HeaderMap) -> bool {
         matches!(self.way, AccessMethod::InCluster(_))
             && host(headers).is_some_and(|host| without_port(host) != "localhost")
@@ -63,7 +63,7 @@ impl AccessCheck {
 
     fn is_host(&self, headers: &HeaderMap) -> bool {
         let Some(host) = host(headers) else { return false };
-        // Ports of this machine are others' as well; a name in a cluster is one's own.
+        // Other servers use other ports of this machine; in a cluster the host name is this server's alone.
         let host = match &self.way {
             AccessMethod::Loopback(_) => host,
             AccessMethod::InCluster(_) => without_port(host),
@@ -72,7 +72,7 @@ impl AccessCheck {
     }
 }
 
-/// Every request: whether it means this server, and what its answer may do in a browser.
+/// Checks the Host header of every request, and sets the security headers of every response.
 pub(super) async fn check(State(door): State<Arc<AccessCheck>>, request: Request, next: Next) -> Response {
     let is_lasting = door.is_lasting(request.headers());
     let mut response = if door.is_host(request.headers()) {
@@ -118,7 +118,7 @@ pub(super) async fn admit(
         }
         AccessMethod::InCluster(visitors) => match visitors.identify(headers, Timestamp::now()).await {
             Ok(visitor) => visitor,
-            // No page lies deeper: a relative address there would lead to itself without end.
+            // No page has a deeper path; the relative link to the login would loop there.
             Err(Refused::Unknown) if request.uri().path().rfind('/') != Some(0) => {
                 return html::no_such_page();
             }
@@ -135,16 +135,16 @@ pub(super) async fn admit(
     next.run(request).await
 }
 
-/// The pages that are made at one time, for all visitors. Each of a large release takes tens of megabytes meanwhile.
+/// Limits the pages that are rendered at one time for all visitors. Rendering a large release takes tens of megabytes.
 static MAKING: Semaphore = Semaphore::const_new(8);
 
-/// Answers a visitor once they have room for one more answer, which is free again when all of it was sent.
+/// Waits until the visitor has room for another response, and frees it when the response is sent.
 pub(super) async fn take_turn(
     Extension(visitor): Extension<Arc<Visitor>>,
     request: Request,
     next: Next,
 ) -> Response {
-    // Neither is ever closed.
+    // Neither semaphore is ever closed.
     let turn = Arc::clone(&visitor.answers).acquire_owned().await;
     let making = MAKING.acquire().await;
     let response = next.run(request).await;
@@ -169,13 +169,14 @@ impl<S: Send + Sync> FromRequest<S> for SentForm {
             true => Ok(Self(asked)),
             false => Err(html::refusal(
                 StatusCode::FORBIDDEN,
-                "This form is not from a page of yours, or it is old. Nothing was done. Go back and try again.",
+                "This form is not from your page, or it has expired. Nothing was done. Go back and try \
+                 again.",
             )),
         }
     }
 }
 
-/// What an address asks for, or a form of the visitor's own. For pages that change nothing.
+/// The query of an address, or a form that the visitor's own page sent. For pages that change nothing.
 pub(super) struct PageRequest(pub(super) PageQuery);
 
 impl<S: Send + Sync> FromRequest<S> for PageRequest {
@@ -201,12 +202,12 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// The page behind the address that the owner was told.
+/// The path of the address that is printed for the owner.
 pub(super) const OPEN: &str = "open";
 
 const COOKIE: &str = "kubemoor";
 
-/// Purposes of marks.
+/// Purposes of [`SigningKey::mark`].
 const PATH: &str = "path of the page";
 const TOKEN: &str = "token of the address";
 const OWNER: &str = "cookie of the visitor";
@@ -214,7 +215,7 @@ const FORMS: &str = "forms of the visitor";
 
 pub enum LoopbackSettings {
     Clusters(Vec<PageCluster>),
-    /// The database that the guards of many clusters share. No cluster is asked.
+    /// The database that the guards of many clusters share. No cluster is called.
     Database(Store),
 }
 
@@ -225,7 +226,7 @@ pub(super) struct Loopback {
 }
 
 impl Loopback {
-    /// Lets in visitors who know the address that is made here.
+    /// Creates the secret address; visitors who know it are admitted.
     pub(super) fn new(settings: LoopbackSettings, address: SocketAddr) -> Result<Self, RandomError> {
         let key = callers::random_key()?;
         let forms = SigningKey::new(key.mark(FORMS, &[]));
@@ -243,8 +244,8 @@ impl Loopback {
         vec![self.address.to_string(), format!("localhost:{}", self.address.port())]
     }
 
-    /// The path below which all pages lie, without a slash at its end. Cookies know no port: below a path that nobody
-    /// guesses, no other server of this machine is sent them.
+    /// The path below which all pages are, without a trailing slash. Browsers send cookies to every port of a host;
+    /// with an unguessable path, no other server of this machine receives them.
     pub(super) fn path(&self) -> String {
         format!("/{}", hex(self.key.mark(PATH, &[]).split_at(16).0))
     }
@@ -274,7 +275,7 @@ pub(super) async fn open(
     let own = loopback.token();
     if !query.iter().any(|(name, value)| name == "token" && is_same(value, &own)) {
         let why =
-            "The token in this address is not valid. Open the address that `kubemoor ui` has printed last.";
+            "The token in this address is not valid. Open the address that `kubemoor ui` printed last.";
         return html::refusal(StatusCode::UNAUTHORIZED, why);
     }
     let (cookie, path) = (loopback.cookie(), loopback.path());
@@ -282,7 +283,7 @@ pub(super) async fn open(
     let Ok(cookie) = HeaderValue::from_str(&cookie) else {
         return html::refusal(StatusCode::INTERNAL_SERVER_ERROR, "The cookie cannot be set.");
     };
-    // A redirection would still count as the step of the page that opened the address, and lack the cookie.
+    // After a redirect the request would still count as cross-site, and the browser would not send the cookie.
     ([(header::SET_COOKIE, cookie)], html::redirect_page("./", "Continue to the overview")).into_response()
 }
 

@@ -22,7 +22,7 @@ use kubemoor_verdict::shown::Difference;
 const FIELD_HEADS: [&str; 7] =
     ["Field", "State", "Declared", "Live", "Owned by", "Chart values", "Exceptions"];
 
-/// The page of an object that is named, or of a message that was pasted, or the empty form.
+/// Explains the named object or the pasted message; without either, shows the empty form.
 pub(super) async fn page(
     Extension(visitor): Extension<Arc<Visitor>>,
     PageRequest(asked): PageRequest,
@@ -47,7 +47,8 @@ async fn report(visitor: &Visitor, asked: &PageQuery) -> Result<Explanation, Ins
     let cluster = visitor.cluster(asked)?;
     let query = match asked.get("text") {
         Some(text) => ExplainQuery::parse(text).ok_or_else(|| {
-            let why = "this is no denial or warning that names an object: paste the whole message, or name the object";
+            let why = "this is not a denial or warning that names an object: paste the whole message, or \
+                       name the object";
             InspectError::Named(why.to_owned())
         })?,
         None => named(asked)?,
@@ -129,7 +130,7 @@ fn line(field: &ExplainedField) -> Markup {
         FieldState::Absent => ("bad", "Absent with its object"),
     };
     let (declared, live) = match field.difference.as_deref() {
-        // Of long values the place at which they differ.
+        // For long values, the place at which they differ.
         Some(Difference { declared, new, .. }) => (declared, new),
         None => (&field.declared, &field.live),
     };

@@ -1,5 +1,5 @@
-//! A database that the guards of many clusters share: what is read is what the database shows its user. No cluster is
-//! asked, no object is shown, and nothing can be ordered.
+//! Pages of a database that the guards of many clusters share. They show what the database lets its user read. No
+//! cluster is called, so no object is shown and no action is possible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,14 +33,14 @@ pub(super) fn wanted(asked: &PageQuery) -> FleetFilter {
     }
 }
 
-/// The page of a release, in all clusters or in the one that is asked for.
+/// The page of a release, in all clusters or in the requested one.
 pub(super) async fn release(
     shared: &SharedLedger,
     asked: &PageQuery,
     release: &ReleaseId,
     now: Timestamp,
 ) -> Result<Markup, InspectError> {
-    // All clusters are compared, whichever is looked at.
+    // All clusters are compared, even if one is selected.
     let wish = FleetFilter { clusters: Vec::new(), release: Some(release.name.to_string()), ..wanted(asked) };
     let rows = fleet::kept(&shared.store, &wish, &[]).await?;
     let cluster = asked.get("cluster");
@@ -89,7 +89,7 @@ fn line(release: &ReleaseId, row: &ReleaseRow, now: Timestamp) -> Markup {
     }
 }
 
-/// The rows that tell since when objects drift. The database holds no objects.
+/// Links to the ledger rows that show since when objects drift. The database holds no objects.
 fn drifted(release: &ReleaseId, row: &ReleaseRow) -> PageLink {
     let place = LinkScope { cluster: Some(&row.cluster), namespace: Some(&release.namespace) };
     let since = row.oldest_drift.map_or_else(|| "30d".to_owned(), |oldest| oldest.to_string());
@@ -97,26 +97,26 @@ fn drifted(release: &ReleaseId, row: &ReleaseRow) -> PageLink {
     LEFT.iter().fold(rows, |rows, verdict| rows.with("verdict", verdict))
 }
 
-/// How often it is looked for changes while a page is open.
+/// How often the database is checked for changes while a page is open.
 const POLL: Duration = Duration::from_secs(3);
 
 pub(super) struct SharedLedger {
     pub(super) store: Store,
     pub(super) histories: HistoryCache,
-    /// Tells of every change of a release's state and of new rows.
+    /// Notifies of every change of a release's state, and of new rows.
     pub(super) changes: Changes,
     pub(super) ledger: VisitorLedger,
     _poll: AbortOnDropHandle<()>,
 }
 
 impl SharedLedger {
-    /// Looks for changes for as long as it lives.
+    /// Checks for changes until it is dropped.
     pub(super) fn new(store: Store) -> Self {
         let (histories, changes, marked) = (histories(), changes(), store.clone());
         let (counted, changed) = (histories.clone(), changes.clone());
         let poll = tokio::spawn(async move {
             let look = || marked.fleet_mark();
-            // What is new is counted at once.
+            // New rows invalidate the cached counts.
             poll(&changed, look, || counted.invalidate_all()).await;
         });
         let ledger = VisitorLedger { source: Arc::new(LedgerSource::Database(store.clone())), own: None };
@@ -124,7 +124,7 @@ impl SharedLedger {
     }
 }
 
-/// Tells of changes of what `look` finds, for as long as somebody listens.
+/// Notifies of changes in the result of `look` while there are subscribers.
 async fn poll<L, E>(changed: &Changes, look: impl Fn() -> L, forget: impl Fn())
 where
     L: Future<Output = Result<String, E>>,
@@ -137,9 +137,9 @@ where
         if changed.receiver_count() == 0 {
             continue;
         }
-        // A database that is away has not changed.
+        // An unavailable database counts as unchanged.
         let Ok(mark) = look().await else { continue };
-        // Something may have changed before it was looked for the first time.
+        // Something may have changed before the first check.
         if before.as_ref() != Some(&mark) {
             forget();
             tell(changed, None);

@@ -1,5 +1,5 @@
-//! The writing of pages, and of their addresses. Text becomes text, and a page is whole without its script. What is
-//! asked for stands in the query, so that every view can be linked to: whatever a name holds, it stays one value of it.
+//! Renders pages and their links. All text is escaped, and every page works without its script. The query of an address
+//! holds everything that a view shows, so that every view can be linked to.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use kubemoor_inspect::times::AgeOrTime;
 
 const STREAM: &str = "stream";
 
-/// The pages that a shared ledger has: it knows no cluster's objects.
+/// The pages of a shared ledger, which knows no objects.
 const OF_DATABASE: [&str; 4] = ["", "releases", "ledger", "replay"];
 
 const PAGES: [(&str, &str); 7] = [
@@ -37,9 +37,9 @@ const PAGES: [(&str, &str); 7] = [
 pub(super) struct PageFrame<'a> {
     pub(super) visitor: &'a Visitor,
     pub(super) title: &'a str,
-    /// Which of the pages in the head it belongs to.
+    /// The entry of the navigation that is marked as current.
     pub(super) page: &'static str,
-    /// The stream by which the script keeps it up to date.
+    /// The event stream by which the script keeps the page up to date.
     pub(super) stream: Option<String>,
     pub(super) status: StatusCode,
 }
@@ -53,7 +53,7 @@ impl<'a> PageFrame<'a> {
         Self { stream: None, ..Self::live(visitor, title, page) }
     }
 
-    /// The same with changes of what is asked for alone.
+    /// Limits the stream to changes of the requested cluster, namespace and release.
     pub(super) fn narrowed(self, asked: &PageQuery) -> Self {
         let only = ["cluster", "namespace", "name"];
         let link = only.iter().fold(PageLink::to(STREAM), |link, name| link.set(name, asked.get(name)));
@@ -93,7 +93,7 @@ impl<'a> PageFrame<'a> {
     }
 }
 
-/// A page that only says why something could not be shown.
+/// An error page: why something could not be shown.
 pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &InspectError) -> Response {
     let status = match error {
         _ if error.is_forbidden() => StatusCode::FORBIDDEN,
@@ -104,37 +104,37 @@ pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &InspectErro
     frame.around(&html! { h1 { "Not available" } (trouble(&error.to_string())) })
 }
 
-/// Why somebody is not let in, or nothing was done.
+/// A page that says why a request was rejected.
 pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
-    (status, plain("Not let in", &html! { h1 { "Kubemoor" } p { (why) } })).into_response()
+    (status, plain("Access denied", &html! { h1 { "Kubemoor" } p { (why) } })).into_response()
 }
 
 pub(super) fn no_such_page() -> Response {
     refusal(StatusCode::NOT_FOUND, "There is no such page.")
 }
 
-/// A page for a visitor who is not let in yet.
+/// A page for a visitor who is not authenticated yet.
 pub(super) fn plain(title: &str, content: &Markup) -> Html<String> {
     sent(document(title, None, &html! { main #content { (content) } }))
 }
 
-/// A page that leads on to another.
+/// A page that redirects to another.
 pub(super) fn redirect_page(to: &str, text: &str) -> Html<String> {
     let content = html! { main { h1 { "Kubemoor" } p { a href=(to) { (text) } } } };
     sent(document(text, Some(to), &content))
 }
 
-/// A page as it is sent. A name from the cluster can hold characters that reverse the order of the text around it.
+/// Escapes unprintable characters: a name from the cluster can hold some that reverse the order of the text around it.
 fn sent(page: Markup) -> Html<String> {
     Html(escaped_but(&page.into_string(), &['\n', '\t']).into_owned())
 }
 
-/// What went wrong, where people see it.
+/// A visible error message.
 pub(super) fn trouble(sentence: &str) -> Markup {
     html! { p.trouble role="alert" { (sentence) } }
 }
 
-/// What is shown of each cluster, or why nothing is.
+/// A section for each cluster, or the reason why it cannot be shown.
 pub(super) fn sections(
     visitor: &Visitor,
     shown: &[(&Arc<VisitedCluster>, Result<Markup, InspectError>)],
@@ -152,12 +152,12 @@ pub(super) fn sections(
     }
 }
 
-/// That one namespace alone is shown, though nobody chose it.
+/// The note that only one namespace is shown, although the user did not choose it.
 pub(super) fn only(namespace: &str) -> String {
     format!("Only namespace {namespace}: you may not list all namespaces.")
 }
 
-/// What could not be read, folded away where it is much. By its place the script knows it again on a page.
+/// What could not be read, folded if there are several. By the id from `place` the script finds it after an update.
 pub(super) fn notes(place: &str, notes: &[String]) -> Markup {
     match notes {
         [] => html! {},
@@ -171,7 +171,7 @@ pub(super) fn notes(place: &str, notes: &[String]) -> Markup {
     }
 }
 
-/// Links to the pages of a list before and after.
+/// Links to the previous and the next page of a list.
 pub(super) fn turns(label: &str, (page, pages): (usize, usize), link: impl Fn(usize) -> String) -> Markup {
     html! {
         @if pages > 1 {
@@ -184,7 +184,7 @@ pub(super) fn turns(label: &str, (page, pages): (usize, usize), link: impl Fn(us
     }
 }
 
-/// The field that chooses one of several clusters, or `all` of them; a database knows all that there are.
+/// The field for the cluster: one of several, or `all`; for a database any name.
 pub(super) fn cluster_choice(visitor: &Visitor, asked: &PageQuery, all: bool) -> Markup {
     html! {
         @if visitor.shared.is_some() { (text_field(asked, "Cluster", "cluster", "all")) }
@@ -203,13 +203,12 @@ pub(super) fn cluster_choice(visitor: &Visitor, asked: &PageQuery, all: bool) ->
     }
 }
 
-/// The field of a form for a text, with what is asked for by its name.
+/// A text field of a form, filled from the query.
 pub(super) fn text_field(asked: &PageQuery, label: &str, name: &str, placeholder: &str) -> Markup {
     html! { label { (label) input name=(name) value=[asked.get(name)] placeholder=(placeholder); } }
 }
 
-/// A field of a form that brings back exactly this value, and that nobody sees: references stand in it for the characters
-/// that [`sent`] would replace.
+/// A hidden field that returns exactly this value: it encodes as character references what [`sent`] would replace.
 pub(super) fn hidden_field(name: &str, value: &str) -> Markup {
     let mut text = String::new();
     for letter in html! { (value) }.into_string().chars() {
@@ -226,7 +225,7 @@ pub(super) fn heads(names: &[&str]) -> Markup {
     html! { @for name in names { th scope="col" { (name) } } }
 }
 
-/// A table that scrolls by itself where it is wider than the page.
+/// A table that scrolls if it is wider than the page.
 pub(super) fn table(label: &str, heads: &Markup, rows: &Markup) -> Markup {
     html! {
         div.wide tabindex="0" role="region" aria-label=(label) {
@@ -239,12 +238,12 @@ pub(super) fn fields_table(label: &str, heads: &[&str], rows: &Markup) -> Markup
     html! { div.fields { (table(label, &self::heads(heads), rows)) } }
 }
 
-/// A mark of a class, such as `good`, `doubt` or `bad`.
+/// A badge of a CSS class, such as `good`, `doubt` or `bad`.
 pub(super) fn mark(class: &str, text: &str) -> Markup {
     html! { span class={ "badge " (class) } { (text) } }
 }
 
-/// The state of a release as a mark, which says it in words and by its colour, and since when its guard is silent.
+/// The state of a release as a badge with text and colour, and since when its status is stale.
 pub(super) fn badge(state: &str, ready: Option<&str>, stale_since: Option<Timestamp>) -> Markup {
     let class = match (stale_since, ready) {
         (Some(_), _) | (_, Some("Unknown") | None) => "doubt",
@@ -257,7 +256,7 @@ pub(super) fn badge(state: &str, ready: Option<&str>, stale_since: Option<Timest
     }
 }
 
-/// `InSync` as people read it.
+/// `InSync` as `In sync`.
 pub(super) fn words(state: &str) -> String {
     let mut words = String::new();
     for letter in state.chars() {
@@ -276,7 +275,7 @@ pub(super) fn utc(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The time until which an exception counts; its own words where they are no time.
+/// The end of an exception; the text itself if it is not a valid time.
 pub(super) fn until(until: &str, now: Timestamp) -> Markup {
     match until.parse() {
         Ok(until) => time(until, now),
@@ -309,7 +308,7 @@ fn who(visitor: &Visitor) -> Markup {
     }
 }
 
-/// A whole page, which leads on to another one at once where that is named.
+/// A complete HTML document, which redirects at once if `refresh` is set.
 fn document(title: &str, refresh: Option<&str>, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -339,18 +338,18 @@ fn distance(distance: SignedDuration) -> String {
     if distance.is_negative() { format!("{text} ago") } else { format!("in {text}") }
 }
 
-/// What an address asks for.
+/// The parameters of a query or form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PageQuery(Vec<(String, String)>);
 
-/// An address within the page, relative to where all pages lie.
+/// A link to a page, relative to the root of all pages.
 #[derive(Clone, Debug)]
 pub(super) struct PageLink {
     page: &'static str,
     pairs: Vec<(String, String)>,
 }
 
-/// What of a cluster's is shown; `None` stands for all.
+/// The cluster and namespace that a link shows; `None` stands for all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkScope<'a> {
     pub(super) cluster: Option<&'a str>,
@@ -358,21 +357,21 @@ pub(super) struct LinkScope<'a> {
 }
 
 impl LinkScope<'_> {
-    /// The address of a page that shows it.
+    /// A link to `page` with this scope.
     pub(super) fn link(self, page: &'static str) -> PageLink {
         PageLink::to(page).set("cluster", self.cluster).set("namespace", self.namespace)
     }
 }
 
 impl PageQuery {
-    /// What the pairs of a query or of a form ask for. Empty values ask for nothing.
+    /// Empty values are dropped.
     pub(super) fn new(pairs: Vec<(String, String)>) -> Self {
         let asked = pairs.into_iter().filter(|(_, value)| !value.trim().is_empty());
-        // Browsers end the lines of a field with CRLF.
+        // Browsers send line ends of a field as CRLF.
         Self(asked.map(|(name, value)| (name, value.replace("\r\n", "\n"))).collect())
     }
 
-    /// The value of a name; the first, where there are several.
+    /// The first value of a name.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.trim())
     }
@@ -382,7 +381,7 @@ impl PageQuery {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
     }
 
-    /// The time that is asked for by a name, such as `24h`, `2026-11-29` or a whole timestamp.
+    /// The time under a name, such as `24h`, `2026-11-29` or a full timestamp.
     pub(super) fn time(
         &self,
         name: &str,
@@ -396,7 +395,7 @@ impl PageQuery {
             .map_err(|error| InspectError::Named(format!("{name}: {error}")))
     }
 
-    /// The page of a list with so many entries that a number asks for, and how many pages the list has.
+    /// The requested page of a list, by the parameter `name`, and how many pages the list has.
     pub(super) fn page(&self, name: &str, entries: usize, size: usize) -> (usize, usize) {
         let pages = entries.div_ceil(size).max(1);
         let page = self.get(name).and_then(|page| page.parse().ok()).unwrap_or(1).clamp(1, pages);
@@ -407,7 +406,7 @@ impl PageQuery {
         Some(ReleaseId { namespace: self.get("namespace")?.into(), name: self.get("name")?.into() })
     }
 
-    /// The address of `page` that asks for the same.
+    /// A link to `page` with the same parameters.
     pub(super) fn link(&self, page: &'static str) -> PageLink {
         PageLink { page, pairs: self.0.clone() }
     }
@@ -422,7 +421,6 @@ impl<S: Send + Sync> FromRequestParts<S> for PageQuery {
 }
 
 impl PageLink {
-    /// The address of a page.
     pub(super) fn to(page: &'static str) -> Self {
         Self { page, pairs: Vec::new() }
     }
@@ -431,18 +429,18 @@ impl PageLink {
         Self::to("release").with("cluster", cluster).of_release(release)
     }
 
-    /// The same with the names of a release.
+    /// Adds the namespace and name of a release.
     pub(super) fn of_release(self, release: &ReleaseId) -> Self {
         self.with("namespace", &release.namespace).with("name", &release.name)
     }
 
-    /// The same with one more value.
+    /// Adds one more value.
     pub(super) fn with(mut self, name: &str, value: &str) -> Self {
         self.pairs.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same with this as the only value of a name; `None` for no value.
+    /// Replaces all values of a name; `None` removes them.
     pub(super) fn set(mut self, name: &str, value: Option<&str>) -> Self {
         self.pairs.retain(|(known, _)| known != name);
         match value {
@@ -454,13 +452,13 @@ impl PageLink {
     pub(super) fn text(&self) -> String {
         let pairs: Vec<_> =
             self.pairs.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
-        // An empty reference would keep the query of the page that it stands in.
+        // An empty link would keep the query of the current page.
         let page = if self.page.is_empty() { "./" } else { self.page };
         if pairs.is_empty() { page.to_owned() } else { format!("{page}?{}", pairs.join("&")) }
     }
 }
 
-/// A text as letters, digits and percent signs.
+/// Percent-encodes everything but letters and digits.
 pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

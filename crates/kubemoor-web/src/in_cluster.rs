@@ -1,9 +1,8 @@
-//! The page as it runs in a cluster: for many visitors, each with their own token; the pod's own account is never used.
+//! The page in a cluster: for many visitors, each with their own token; the pod's own service account is never used.
 //!
-//! A request shows its visitor's token in the header of a proxy, or in the encrypted cookie of a login, which every replica
-//! with the key can open. What was read for a token is remembered for a while, under the token's keyed digest, so that
-//! pages are quick and follow the cluster; it is shown for no other token, and only while the API server still knows whose
-//! the token is.
+//! The token of a visitor comes in the Authorization header that a proxy sets, or in the encrypted cookie of a login,
+//! which every replica with the key can decrypt. Data that was read with a token is cached for a while under the
+//! token's keyed digest. It is shown for no other token, and only while the API server still accepts the token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,16 +36,16 @@ use kubemoor_inspect::failure::InspectError;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_runtime::server::{self, Limits, Peer, ServerShutdown, TlsPort};
 
-/// How often it is looked who has not come for long.
+/// How often idle visitors are evicted.
 const TIDYING: Duration = Duration::from_secs(60);
 
-/// What answers in flight get once the server is told to stop. An open page's stream never ends by itself.
+/// Time for requests in flight after the stop signal. The event stream of an open page does not end earlier.
 const DRAIN: Duration = Duration::from_secs(5);
 
 const PROBED: &str = "/livez";
 
-/// Serves the page on `port` until `ending` tells it to stop. The token of `cluster` is each visitor's own, browsers call
-/// this server by the names `hosts`, and `key`, which replicas share, protects cookies and forms.
+/// Serves the page on `port` until `ending` tells it to stop. Each visitor's own token replaces the one in `cluster`.
+/// Browsers reach the server by the names `hosts`. The replicas share `key`, which protects cookies and forms.
 ///
 /// # Errors
 /// The key cannot encrypt cookies.
@@ -62,7 +61,7 @@ pub async fn serve(
     let login = get(async || form(StatusCode::OK, None)).post(enter);
     let open = Router::new().route("/login", login).with_state(Arc::clone(&visitors));
     let door = Arc::new(AccessCheck::in_cluster(hosts, Arc::clone(&visitors)));
-    // Probes call the pod by its address.
+    // Probes call the pod by its IP address, so this route is outside of the Host check.
     let router = router(door, "", true, logout, open).route(PROBED, get(async || "ok"));
     let answer = move |_: Peer, request: http::Request<Incoming>| {
         let mut router = router.clone();
@@ -76,7 +75,7 @@ pub async fn serve(
         let mut ticks = interval(TIDYING);
         loop {
             ticks.tick().await;
-            // Forgets who has not looked for long, and ends their watches.
+            // Evicts idle visitors, which ends their watches.
             visitors.known.run_pending_tasks();
         }
     };
@@ -86,18 +85,19 @@ pub async fn serve(
     }
 }
 
-/// Lets a visitor in by the token that they have pasted.
+/// Logs a visitor in with the token that they pasted.
 async fn enter(State(visitors): State<Arc<Visitors>>, Form(sent): Form<Vec<(String, String)>>) -> Response {
     let sent = PageQuery::new(sent);
     let Some(token) = parse_token(sent.get("token").unwrap_or_default(), LONGEST_TOKEN) else {
         let why = format!(
-            "This is no bearer token of at most {LONGEST_TOKEN} characters. For longer ones put an OIDC proxy before this page."
+            "This is not a bearer token of at most {LONGEST_TOKEN} characters. For longer tokens, put an \
+             OIDC proxy in front of this page."
         );
         return form(StatusCode::BAD_REQUEST, Some(&why));
     };
     match visitors.visitor(token.clone(), LoginMethod::Login).await {
         Ok(visitor) => {
-            info!(user = visitor.user.as_deref().unwrap_or_default(), "a visitor has logged in");
+            info!(user = visitor.user.as_deref().unwrap_or_default(), "user logged in");
             match visitors.seal(&token, Timestamp::now()) {
                 Ok(sealed) => {
                     ([(header::SET_COOKIE, cookie(&sealed, ""))], Redirect::to("./")).into_response()
@@ -112,7 +112,7 @@ async fn enter(State(visitors): State<Arc<Visitors>>, Form(sent): Form<Vec<(Stri
     }
 }
 
-/// Has the visitor's browser forget the cookie. A copy of it elsewhere counts until its time or its token ends.
+/// Deletes the cookie in the visitor's browser. A stolen copy stays valid until the login or the token expires.
 async fn leave(
     State(visitors): State<Arc<Visitors>>,
     Extension(visitor): Extension<Arc<Visitor>>,
@@ -121,7 +121,7 @@ async fn leave(
 ) -> Response {
     visitors.log_out(&headers, Timestamp::now());
     if visitor.entry == LoginMethod::Login {
-        info!(user = visitor.user.as_deref().unwrap_or_default(), "a visitor has logged out");
+        info!(user = visitor.user.as_deref().unwrap_or_default(), "user logged out");
     }
     ([(header::SET_COOKIE, cookie("", "; Max-Age=0"))], Redirect::to("login")).into_response()
 }
@@ -147,27 +147,27 @@ fn form(status: StatusCode, trouble: Option<&str>) -> Response {
     (status, page).into_response()
 }
 
-/// The cookie for this host alone, which scripts cannot read and other sites cannot use.
+/// A cookie for this host alone that scripts cannot read and other sites cannot use.
 fn cookie(value: &str, rest: &str) -> String {
     format!("{COOKIE}={value}; Path=/; Secure; HttpOnly; SameSite=Strict{rest}")
 }
 
-/// The cookie of a login. By its prefix a browser takes it from this host alone, encrypted, for all paths: no other
-/// host of the domain can plant one.
+/// The cookie of a login. Because of the `__Host-` prefix, browsers accept it only from this host itself, so no other
+/// host of the domain can set it.
 pub(super) const COOKIE: &str = "__Host-kubemoor";
 
-/// How long a login lasts at most. The token may end sooner.
+/// The maximum time of a login. The token may expire sooner.
 const LOGIN: SignedDuration = SignedDuration::from_hours(8);
 
-/// The longest token that fits into a cookie of 4096 bytes, which is what browsers keep.
+/// The longest token whose cookie fits into the 4096 bytes that browsers accept.
 pub(super) const LONGEST_TOKEN: usize = 2900;
 
-/// The most visitors whose clusters are followed, and for how long after they have looked last, and at all.
+/// The limits of the cache of visitors: their number, the time since their last request, and the total time.
 const MOST_VISITORS: u64 = 64;
 const IDLE: Duration = Duration::from_secs(10 * 60);
 const LONGEST_STAY: Duration = Duration::from_secs(60 * 60);
 
-/// For how long it is believed who a visitor is.
+/// How long an authentication is valid before the API server is asked again.
 const CONFIRMED: Duration = Duration::from_secs(15);
 
 const ASKING: usize = 16;
@@ -193,23 +193,23 @@ struct Sealer(RandomizedNonceKey);
 #[error("the cookie of the login cannot be encrypted")]
 pub struct SealError;
 
-/// Why somebody is not let in.
+/// Why a request is not authenticated.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
-    /// They show nothing by which they are known, or nothing that the API server accepts.
+    /// There are no credentials, or the API server does not accept them.
     #[error("The cluster does not know you, or your login has ended.")]
     Unknown,
-    /// What they show is no bearer token.
-    #[error("The Authorization header of this request holds no bearer token.")]
+    /// The credentials are not a bearer token.
+    #[error("The Authorization header of this request has no bearer token.")]
     Malformed,
-    /// It cannot be told who they are.
+    /// The API server could not be asked.
     #[error("{0}")]
     Away(InspectError),
 }
 
 impl Visitors {
-    /// The visitors of a cluster; the token in `settings` is each visitor's own. Replicas with one key open each
-    /// other's cookies.
+    /// The token in `settings` is replaced by each visitor's own. Replicas with the same key accept each other's
+    /// cookies.
     pub(super) fn new(settings: PageCluster, key: SigningKey) -> Result<Self, SealError> {
         let sealer = Sealer::new(&key)?;
         let (known, asking) = (memory(MOST_VISITORS), Semaphore::new(ASKING));
@@ -223,7 +223,7 @@ impl Visitors {
     ) -> Result<Arc<Visitor>, Refused> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
-            // What a proxy says counts, whatever the browser remembers.
+            // The proxy's token takes precedence over the browser's cookie.
             (Some(one), None) => {
                 let token = bearer(one).ok_or(Refused::Malformed)?;
                 self.visitor(token, LoginMethod::Proxy).await
@@ -260,7 +260,7 @@ impl Visitors {
             Err(error) => return Err(Refused::Away(error)),
         };
         let visitor = self.known.get_with(place, || {
-            // Tokens are renewed while a form is open; who sends it stays the same.
+            // The user stays the same when a token is renewed while a form is open.
             let whose = user.as_ref().map_or(place.as_slice(), |user| user.as_bytes());
             let forms = SigningKey::new(self.key.mark(FORMS_PURPOSE, &[whose]));
             Arc::new(Visitor::new(vec![cluster], entry, user, forms))
@@ -273,14 +273,14 @@ impl Visitors {
         self.sealer.seal(token, now.checked_add(LOGIN).map_err(|_| SealError)?)
     }
 
-    /// Forgets what was read for the token in the cookie, and tells open pages of the visitor to ask again.
+    /// Forgets what was read with the token in the cookie, and tells open pages of the visitor to authenticate again.
     pub(super) fn log_out(&self, headers: &HeaderMap, now: Timestamp) {
         if let Some(token) = self.cookie_token(headers, now) {
             self.forget(&self.place(&token, LoginMethod::Login));
         }
     }
 
-    /// Forgets a visitor whose login or token has ended, and tells their open pages.
+    /// Forgets a visitor whose login or token has ended, and notifies their open pages.
     fn forget(&self, place: &[u8; 32]) {
         if let Some(visitor) = self.known.remove(place) {
             visitor.end();
@@ -305,7 +305,7 @@ impl Sealer {
             .map_err(|_| SealError)
     }
 
-    /// A token as text that only this key opens, and only until then.
+    /// Encrypts a token with its expiry.
     fn seal(&self, token: &SecretString, until: Timestamp) -> Result<String, SealError> {
         let mut sealed = until.as_millisecond().to_be_bytes().to_vec();
         sealed.extend(token.expose_secret().as_bytes());
@@ -313,7 +313,7 @@ impl Sealer {
         Ok(URL_SAFE_NO_PAD.encode([nonce.as_ref().as_slice(), sealed.as_slice()].concat()))
     }
 
-    /// The token that was sealed, if the text is unchanged and its time is not over.
+    /// Decrypts a token; `None` if the text was changed or has expired.
     fn open(&self, text: &str, now: Timestamp) -> Option<SecretString> {
         let mut sealed = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN)?;
@@ -337,9 +337,9 @@ fn parse_token(text: &str, longest: usize) -> Option<SecretString> {
     (!text.is_empty() && text.len() <= longest && text.bytes().all(is_token)).then(|| text.to_owned().into())
 }
 
-/// What remembers so many visitors. One more takes the place of the one who has not looked for longest.
+/// A cache of at most `most` visitors; the least recently used one is evicted.
 fn memory(most: u64) -> Cache<[u8; 32], Arc<Visitor>> {
-    // The default policy would not remember newcomers while others come often.
+    // The default policy of moka would not admit newcomers while others come often.
     let lru = EvictionPolicy::lru();
     Cache::builder()
         .max_capacity(most)

@@ -1,9 +1,9 @@
-//! The ledger: who did what, and what became of it; as a page, and as files.
+//! The ledger, as a page and as files: who did what, and the outcome.
 //!
-//! Rows come as the visitor may read them, and values as the ledger keeps them, which masks those of Secrets. Rows of one
-//! namespace are never shown as those of all, and of several clusters, one that fails or does not answer takes none of the
-//! others along. A file that lacks rows of a replica is only made for a visitor who asks for what can be read, and says so
-//! in its name; no answer holds the whole ledger in memory.
+//! Rows are those that the visitor may read, with values as the ledger keeps them, which masks those of Secrets. If
+//! only one namespace is readable, the page says so. A cluster that fails or hangs does not affect the others. An
+//! export that lacks rows of a replica needs the visitor's consent and is marked in its name. No response holds the
+//! whole ledger in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,19 +30,19 @@ use kubemoor_ledger::query::{self, EntryPage, Filter};
 
 const PAGE: u32 = 100;
 
-/// Since when rows are shown, where nothing else is asked for.
+/// The default start of the time range.
 const SINCE: &str = "24h";
 
 /// How long a page waits for the ledger of one cluster.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Fields that a row of the table names before it is opened.
+/// Fields that a row of the table shows before it is expanded.
 const FIELDS: usize = 2;
 
-/// What an address asks for by this name, if a file may lack rows.
+/// The query parameter that permits an export to lack rows.
 const PARTIAL: (&str, &str) = ("partial", "allow");
 
-/// The header that says which rows a file lacks.
+/// The header that describes the rows that an export lacks.
 const MISSING: HeaderName = HeaderName::from_static("kubemoor-missing-rows");
 
 pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: PageQuery) -> Response {
@@ -60,7 +60,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
         [(None, Ok(FirstRows { only, .. }))] => only.as_deref(),
         _ => None,
     };
-    // A shared ledger tells of new rows; older rows stay as they are.
+    // A shared ledger notifies of new rows; older rows do not change.
     let is_new = visitor.shared.is_some() && asked.get("before").is_none();
     let frame = if is_new { PageFrame::live } else { PageFrame::still };
     let frame = PageFrame { status, ..frame(&visitor, "Ledger", "ledger") };
@@ -79,7 +79,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
     })
 }
 
-/// The rows of one ledger, with the ways to older rows and to files; `cluster` names it where there are several.
+/// The rows of one ledger, with links to older rows and to exports; `cluster` is set if there are several.
 fn shown(
     visitor: &Visitor,
     asked: &PageQuery,
@@ -116,7 +116,7 @@ fn shown(
     }
 }
 
-/// The first rows: of the cluster or database that is asked for, or of several clusters, each with its name.
+/// The first rows: of the requested cluster or database, or of several clusters, each with its name.
 async fn read<'v>(
     visitor: &'v Visitor,
     asked: &PageQuery,
@@ -126,7 +126,7 @@ async fn read<'v>(
         let rows = async { visitor.ledger(asked).await?.begin(filter.clone()).await };
         return vec![(None, in_time(rows).await)];
     }
-    // No cluster knows the places of others' rows. Together they are no more than a page of one.
+    // A position in one ledger means nothing in another. Together they fill one page.
     let clusters = u32::try_from(visitor.clusters.len().max(1)).unwrap_or(u32::MAX);
     let limit = filter.limit.map(|limit| limit.div_ceil(clusters));
     let filter = &Filter { before: None, limit, ..filter.clone() };
@@ -137,7 +137,7 @@ async fn read<'v>(
     join_all(read).await
 }
 
-/// What a ledger answers, unless it takes too long.
+/// Limits how long a ledger may take to answer.
 pub(super) async fn in_time<T>(
     answer: impl Future<Output = Result<T, InspectError>>,
 ) -> Result<T, InspectError> {
@@ -145,7 +145,7 @@ pub(super) async fn in_time<T>(
     timeout(PATIENCE, answer).await.map_err(late).flatten()
 }
 
-/// What is asked for, as the ledger takes it.
+/// The query as a filter of the ledger.
 fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
     let wrong = |what: String| InspectError::Named(what);
     let text = |name: &str| asked.get(name).map(str::to_owned);
@@ -153,7 +153,7 @@ fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
     let operations: Result<Vec<_>, _> = asked.all("operation").map(query::parse_operation).collect();
     let verdicts: Result<Vec<_>, _> = asked.all("verdict").map(query::parse_verdict).collect();
     Ok(Filter {
-        // A guard knows its own cluster alone.
+        // A guard knows only its own cluster.
         cluster: text("cluster"),
         namespace: text("namespace"),
         release: text("release"),
@@ -168,7 +168,7 @@ fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
     })
 }
 
-/// The form that holds what the address asks for; `only` is the namespace that stands for all.
+/// The form with the values of the query; `only` is the namespace that is shown instead of all.
 fn form(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
     let text = |label: &str, name: &str, hint: &str| text_field(asked, label, name, hint);
     let verdicts: Vec<_> = asked.all("verdict").filter_map(|it| query::parse_verdict(it).ok()).collect();
@@ -190,7 +190,7 @@ fn form(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
     }
 }
 
-/// Any number of values of one name, each with a box.
+/// A choice of any number of values, with a check box for each.
 fn choice(label: &str, name: &str, values: &[&str], asked: &[&str]) -> Markup {
     let chosen: Vec<&str> = values.iter().copied().filter(|value| asked.contains(value)).collect();
     html! {
@@ -283,7 +283,7 @@ enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// The page that exports in this form, and the end of the file's name.
+    /// The page that exports this format, and the extension of the file.
     fn page(self) -> (&'static str, &'static str) {
         match self {
             Self::Csv => ("ledger.csv", "csv"),
@@ -324,7 +324,7 @@ pub(super) async fn json(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 
 async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Response {
     let begun = async {
-        // A spreadsheet has no column for the facts.
+        // The CSV has no column for the facts.
         let filter = Filter { facts: form == ExportFormat::Json, ..filter(asked, Timestamp::now())? };
         let ledger = visitor.ledger(asked).await?;
         let begun = ledger.begin(filter).await?;
@@ -347,7 +347,7 @@ async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Res
     let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, &name)];
     let missing = is_partial.then(|| [(MISSING, plain(&page.missing))]);
     let first = form.text(&page.items, true);
-    // A page that cannot be read ends the answer in the middle, which the browser reports.
+    // If a later page cannot be read, the response is cut off, which the browser reports.
     let others = stream::try_unfold(page.next, move |next| {
         let (source, filter) = (Arc::clone(&ledger.source), filter.clone());
         async move {
@@ -363,7 +363,7 @@ async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Res
     (headers, missing, Body::from_stream(pages)).into_response()
 }
 
-/// Why there is no file, and the way to one without the missing rows.
+/// The page that says why there is no export, with a link to one without the missing rows.
 fn refused(visitor: &Visitor, asked: &PageQuery, form: ExportFormat, missing: &[String]) -> Response {
     let (page, _) = form.page();
     let partial = asked.link(page).set(PARTIAL.0, Some(PARTIAL.1));
@@ -379,12 +379,12 @@ fn refused(visitor: &Visitor, asked: &PageQuery, form: ExportFormat, missing: &[
     })
 }
 
-/// Ends an export whose name does not say that rows are missing.
+/// Aborts an export that is not marked as partial if rows are missing.
 fn refuse(missing: &[String]) -> Result<(), InspectError> {
     if missing.is_empty() { Ok(()) } else { Err(InspectError::Named(missing.join("; "))) }
 }
 
-/// The name of a file of these rows, which says of which cluster and namespace they are, and whether rows are missing.
+/// The file name of an export: cluster and namespace, and whether rows are missing.
 fn file(names: [Option<&str>; 2], is_partial: bool, form: ExportFormat) -> String {
     let (_, end) = form.page();
     let is_plain = |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -396,21 +396,21 @@ fn file(names: [Option<&str>; 2], is_partial: bool, form: ExportFormat) -> Strin
 #[derive(Clone)]
 pub(super) struct VisitorLedger {
     pub(super) source: Arc<LedgerSource>,
-    /// The namespace that a guard shows to a visitor who may not read all.
+    /// The namespace that is shown to a visitor who may not read all.
     pub(super) own: Option<String>,
 }
 
 /// The first rows, as far as the visitor may read them.
 pub(super) struct FirstRows {
     pub(super) page: EntryPage,
-    /// What the next rows are asked for by.
+    /// The filter for the following rows.
     pub(super) filter: Filter,
-    /// The only namespace that is shown, where nobody chose it.
+    /// The only namespace that is shown, if the user did not choose it.
     pub(super) only: Option<String>,
 }
 
 impl VisitorLedger {
-    /// The first rows that are asked for: of all namespaces, or of the visitor's own where they may not read all.
+    /// The first rows: of all namespaces, or of the visitor's own if they may not read all.
     pub(super) async fn begin(&self, filter: Filter) -> Result<FirstRows, InspectError> {
         match (self.source.page(&filter).await, &filter.namespace, &self.own) {
             (Err(error), None, Some(own)) if error.is_forbidden() => {
@@ -426,7 +426,7 @@ impl VisitorLedger {
     }
 }
 
-/// Sentences as a header can hold them.
+/// Sentences as a valid header value.
 fn plain(sentences: &[String]) -> String {
     sentences.join("; ").replace(|letter: char| !(letter.is_ascii_graphic() || letter == ' '), "?")
 }

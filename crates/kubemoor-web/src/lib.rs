@@ -1,9 +1,9 @@
 //! The web page: releases, their drift, exceptions and the ledger, for one visitor at a time.
 //!
-//! `WebPage::on_loopback` serves it for its owner, `in_cluster::serve` for users of the cluster. The page has no rights of
-//! its own: everything is read and done with the visitor's credentials, as the commands do it, and nothing is done without
-//! a token that only the visitor's own pages hold. Text from a cluster is text of the page and never markup, and nothing is
-//! loaded from elsewhere. No page but a login's own is answered before the visitor is let in.
+//! `WebPage::on_loopback` serves it for its owner, `in_cluster::serve` for users of the cluster. The page has no rights
+//! of its own: it reads and acts with the visitor's credentials, as the commands do, and acts only on a form with a
+//! token that only the visitor's own pages contain. Text from a cluster is always escaped, and nothing is loaded from
+//! other sites. Only the login page is served before the visitor is authenticated.
 
 mod act;
 mod board;
@@ -52,7 +52,7 @@ pub struct WebPage {
 }
 
 impl WebPage {
-    /// The page of these clusters, or of this database, on `listener`, for visitors who know its address.
+    /// Serves the page for these clusters, or this database, on `listener`, to visitors who know its address.
     pub fn on_loopback(settings: LoopbackSettings, listener: TcpListener) -> Result<Self, ServeError> {
         let address = listener.local_addr()?;
         let loopback = Arc::new(Loopback::new(settings, address)?);
@@ -71,7 +71,7 @@ impl WebPage {
         let has_objects = loopback.visitor.shared.is_none();
         let router =
             router(Arc::new(AccessCheck::on_loopback(loopback)), &path, has_objects, Router::new(), open);
-        // What is under way is given up: nobody waits for a page that its owner has ended.
+        // Requests in flight are dropped: the owner has ended the page.
         tokio::select! {
             served = axum::serve(listener, router).into_future() => Ok(served?),
             () = stop.cancelled() => Ok(()),
@@ -79,15 +79,15 @@ impl WebPage {
     }
 }
 
-/// The largest form: a denial that was pasted, and its token.
+/// The maximum size of a form: a pasted denial and its token.
 const FORM: usize = 128 << 10;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// The pages `own` and those that all have, below `path`; `open` are those before a login. A database has no objects.
+/// The pages of `own` and the common ones, below `path`; `open` has those before a login. A database has no objects.
 fn router(door: Arc<AccessCheck>, path: &str, has_objects: bool, own: Router, open: Router) -> Router {
-    // The addresses within pages are relative, so that they hold below any path.
+    // Links within pages are relative, so they work below any path.
     let at = |page: &str| format!("{path}/{page}");
     let pages = own
         .route(&at(""), get(overview::page))
@@ -114,7 +114,7 @@ fn router(door: Arc<AccessCheck>, path: &str, has_objects: bool, own: Router, op
     pages
         .merge(open)
         .route(&at("style.css"), asset("text/css; charset=utf-8", STYLE))
-        // Without it every page works as well.
+        // Every page also works without it.
         .route(&at("script.js"), asset("text/javascript; charset=utf-8", SCRIPT))
         .layer(DefaultBodyLimit::max(FORM))
         .layer(CsrfLayer::new().with_rejection_response(refuse_another_site))
@@ -126,8 +126,8 @@ fn refuse_another_site(_: ProtectionError) -> Response {
     html::refusal(StatusCode::FORBIDDEN, "Another site sent this request. Nothing was done.")
 }
 
-/// Whether an answer is a page: streams, exports and files stay as they are. No secret is on two pages as the same text, so
-/// that the lengths of compressed pages reveal nothing of it.
+/// Whether a response is an HTML page; streams, exports and assets are not compressed. A secret never appears as the
+/// same text on two pages, so the lengths of compressed pages reveal nothing about it.
 fn is_page(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/html"))

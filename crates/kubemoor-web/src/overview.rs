@@ -1,7 +1,7 @@
 //! The first page: the state of the clusters at a glance, and drift and denied changes of the last days.
 //!
-//! Every number links to the rows behind it, and to no others. A cluster that fails affects no other. So many rows are
-//! counted at most, and what was counted for one visitor is shown to no other.
+//! Every number links to exactly the rows that it counts. A failing cluster does not affect the others. The number of
+//! counted rows is limited, and no visitor sees counts that were made for another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use kubemoor_verdict::health::{HealthReason, Ready};
 const FIELDS: usize = 8;
 const ALL_FIELDS: usize = 500;
 
-/// The name in an address of the page of all fields.
+/// The query parameter for the page of all fields.
 const ALL: &str = "fields";
 
-/// Exceptions that end within that time are about to end.
+/// Exceptions that end within this time are listed as ending soon.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
 
 const ENDING: usize = 8;
@@ -89,7 +89,7 @@ async fn of_clusters(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Ma
     }
 }
 
-/// All clusters of a database, or those that are asked for.
+/// All clusters of a database, or the requested ones.
 async fn of_database(shared: &SharedLedger, asked: &PageQuery, now: Timestamp) -> Markup {
     let place = LinkScope { cluster: asked.get("cluster"), namespace: asked.get("namespace") };
     let wanted = shared::wanted(asked);
@@ -119,7 +119,7 @@ async fn of_database(shared: &SharedLedger, asked: &PageQuery, now: Timestamp) -
     }
 }
 
-/// A cluster, the namespace that is shown of it where the visitor may not list all, and what is shown.
+/// A cluster, the only namespace that is shown if the visitor may not list all, and the rendered section.
 async fn glance(
     cluster: &VisitedCluster,
     asked: &PageQuery,
@@ -133,7 +133,7 @@ async fn glance(
     if board.is_forbidden() {
         cluster.histories.invalidate_all();
     }
-    // On the heap: all of it together would not fit onto the stack of a thread.
+    // Boxed: together these futures would overflow the thread's stack.
     let history = Box::pin(async {
         let ledger = Box::pin(cluster.ledger()).await?;
         Box::pin(recent_history(&cluster.histories, &ledger, LinkScope { cluster: None, namespace }, now))
@@ -142,7 +142,7 @@ async fn glance(
     let exceptions = by(end, exceptions::read(connection, namespace, None, now));
     let rows = board.rows(now);
     let at_a_glance = Box::pin(fleet::at_a_glance(&cluster.name, &connection.client, namespace, &rows.rows));
-    // A cluster that does not answer is not waited for as long as a ledger is.
+    // A cluster has less time to answer than a ledger.
     let (exceptions, history, row) = tokio::try_join!(
         async { Ok(exceptions.await) },
         async { Ok(history.await) },
@@ -175,7 +175,7 @@ async fn glance(
     Ok((row, namespace.map(str::to_owned), shown))
 }
 
-/// The releases by state, those that need somebody first.
+/// The releases by state, those that need attention first.
 fn tiles(place: LinkScope<'_>, clusters: &[ClusterRow]) -> Markup {
     let states = fleet::states(clusters).into_iter().map(|(state, count)| {
         let reason = HealthReason::ALL.iter().enumerate().find(|(_, it)| it.as_str() == state);
@@ -266,7 +266,7 @@ fn ending(place: LinkScope<'_>, exceptions: &[exceptions::ListedAllowance], now:
     }
 }
 
-/// The clusters, each with the namespace that is shown of it.
+/// The clusters, each with the only namespace that is shown, if any.
 fn clusters_table(rows: &[(ClusterRow, Option<&str>)], now: Timestamp) -> Markup {
     let lines = html! { @for (row, namespace) in rows { (cluster_line(row, *namespace, now)) } };
     write::table("Clusters", &write::heads(&HEADS), &lines)
@@ -291,7 +291,7 @@ fn cluster_line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Ma
                     }
                 }
                 td { (row.version.as_deref().unwrap_or_default()) }
-                // Only a shared ledger knows when the guard's certificate ends.
+                // Only a shared ledger records when the guard's certificate expires.
                 td {
                     @if let Some(until) = row.certificate_until {
                         @if until <= now { (mark("bad", "Ended")) " " }
@@ -310,30 +310,30 @@ fn cluster_line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Ma
     }
 }
 
-/// The days that are counted, and the most rows.
+/// The number of days, and the maximum number of rows to count.
 const DAYS: i64 = 10;
 const COUNTED: usize = 5000;
 
 const USERS: usize = 8;
 
-/// How long a count is shown again, and for how many places.
+/// How long a count is cached, and the size of the cache.
 const HISTORY_KEPT: Duration = Duration::from_secs(30);
 const KEPT_HISTORIES: u64 = 64;
 
-/// The verdicts on drift that stays, on drift that was repaired, and on changes that were denied.
+/// The verdicts for drift that stays, drift that was repaired, and changes that were denied.
 pub(super) const LEFT: &[&str] = &["Reported", "Failed"];
 const REPAIRED: &[&str] = &["Restored", "Recreated"];
 const DENIED: &[&str] = &["Deny"];
 
-/// What happened of late.
+/// The counts of the last days.
 pub(super) struct RecentHistory {
     days: BTreeMap<Date, VerdictCounts>,
     since: Timestamp,
-    /// Whether it is shorter than asked for: there are more rows than are counted.
+    /// Whether it covers a shorter time, because there are more rows than are counted.
     is_cut: bool,
-    /// Those whose changes were denied, the most first.
+    /// Users whose changes were denied, the most denials first.
     users: Vec<(String, u64)>,
-    /// Sentences about ledgers whose rows are missing.
+    /// Messages about ledgers whose rows are missing.
     missing: Vec<String>,
 }
 
@@ -344,21 +344,21 @@ pub(super) struct VerdictCounts {
     denied: u64,
 }
 
-/// What was counted a moment ago, by cluster and namespace. A failure is not kept.
+/// Cached counts by cluster and namespace. Failures are not cached.
 pub(super) type HistoryCache = Cache<(Option<String>, Option<String>), Arc<RecentHistory>>;
 
 pub(super) fn histories() -> HistoryCache {
     Cache::builder().max_capacity(KEPT_HISTORIES).time_to_live(HISTORY_KEPT).build()
 }
 
-/// Counts of one kind: the words behind them, the verdicts that their rows have, and where they stand.
+/// One kind of count: its label, the verdicts of its rows, and its field in [`VerdictCounts`].
 type Counted = (&'static str, &'static [&'static str], fn(&VerdictCounts) -> u64);
 
 const DRIFT: [Counted; 2] =
     [(" left", LEFT, |counts| counts.left), (" repaired", REPAIRED, |counts| counts.repaired)];
 const DENIALS: [Counted; 1] = [(" denied", DENIED, |counts| counts.denied)];
 
-/// What happened, as sections of a page.
+/// Renders the history as sections of a page.
 fn last_days(history: &Result<Arc<RecentHistory>, Arc<InspectError>>, place: LinkScope<'_>) -> Markup {
     let history = match history {
         Ok(history) => history,
@@ -384,7 +384,7 @@ fn last_days(history: &Result<Arc<RecentHistory>, Arc<InspectError>>, place: Lin
     }
 }
 
-/// Counts over time, as a picture and as text: above the line the first of them, below it the second.
+/// Counts by day, as a chart and as text. The chart shows the first count above the line and the second below it.
 fn by_day(
     what: &str,
     history: &RecentHistory,
@@ -412,7 +412,7 @@ fn by_day(
         section {
             h3 { (what) " of " (DAYS) " days" }
             @match report::days(&drawn) {
-                // It holds only numbers and days.
+                // The SVG holds only numbers and days.
                 Some(picture) => figure aria-hidden="true" { (maud::PreEscaped(picture)) },
                 None => p.quiet { (none) },
             }
@@ -440,7 +440,7 @@ fn by_day(
 }
 
 impl RecentHistory {
-    /// What the newest rows until now tell of all those since a time.
+    /// Counts the newest rows; if there are older ones that were not read, the history starts at the last row that was.
     fn count(since: Timestamp, now: Timestamp, newest: EntryPage) -> Self {
         let last = newest.items.last().filter(|_| newest.next.is_some()).map(|last| last.time);
         let since = last.unwrap_or(since);
@@ -464,7 +464,7 @@ impl RecentHistory {
     }
 }
 
-/// What happened in a place, as it was counted a moment ago or as `ledger` says now.
+/// The history of a cluster and namespace, from the cache or from `ledger`.
 async fn recent_history(
     histories: &HistoryCache,
     ledger: &VisitorLedger,
@@ -488,7 +488,7 @@ async fn recent_history(
     histories.try_get_with((cluster, namespace), read).await
 }
 
-/// The begin of the first day that is counted.
+/// The start of the first counted day.
 fn since(now: Timestamp) -> Timestamp {
     let first = date(now).checked_sub((DAYS - 1).days()).and_then(|first| first.to_zoned(TimeZone::UTC));
     first.map_or(now, |first| first.timestamp())

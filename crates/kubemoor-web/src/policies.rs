@@ -1,5 +1,5 @@
-//! The policies: which are in force, what they match, and where they disagree. Whether a policy is in force is what the
-//! guard says of it; what it matches is found by the guard's own rules.
+//! The policies: whether they are in force (by the guard's status), what they match (by the guard's own rules), and
+//! where they conflict.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
     })
 }
 
-/// Of these releases those that each of the policies matches; `None` where no policy is named.
+/// Those of the releases that all of the policies match; `None` if no policy is named.
 pub(super) async fn matched(
     cluster: &VisitedCluster,
     policies: &[&str],
@@ -39,7 +39,7 @@ pub(super) async fn matched(
         return Ok(None);
     }
     let reader = cluster.reader().await?;
-    // What may not be read selects nothing, as on the page of policies, which says so.
+    // Without their labels, namespaces match no selector; the page of policies reports that.
     drop(learn_namespaces(&reader).await);
     let is_matched = |release: &ReleaseId| {
         let resolved = reader.resolver.policy(release);
@@ -48,7 +48,7 @@ pub(super) async fn matched(
     Ok(Some(rows.iter().map(|row| row.id()).filter(is_matched).collect()))
 }
 
-/// Has the policies know the labels of namespaces.
+/// Loads the labels of namespaces into the policy resolver.
 async fn learn_namespaces(reader: &ClusterReader) -> Result<(), InspectError> {
     let namespaces = policies::namespaces(&reader.connection.client).await;
     let namespaces = namespaces.map_err(|error| failed(&reader.connection, "list the namespaces", error))?;
@@ -67,7 +67,7 @@ async fn shown(cluster: &VisitedCluster) -> Result<Markup, InspectError> {
         unread.map(|error| format!("policies that select namespaces by labels may match more: {error}"));
     let Rows { rows: releases, notes, is_complete, .. } = board.rows(Timestamp::now());
     let (matched, conflicts) = counted(releases.iter().map(|row| reader.resolver.policy(&row.id())));
-    // Where not all releases are known, one of the others may match.
+    // If not all releases are known, an unknown one may match.
     let releases: Vec<_> = releases.iter().map(|row| row.id()).collect();
     let releases = (board.namespace().is_none() && is_complete).then_some(releases.as_slice());
     let findings = policies::findings(&reader.connection, releases).await?;
@@ -75,13 +75,13 @@ async fn shown(cluster: &VisitedCluster) -> Result<Markup, InspectError> {
     Ok(html! {
         @if let Some(only) = board.namespace() { p.note { (write::only(only)) } }
         (write::notes(&cluster.name, &unread))
-        @if rows.is_empty() { p.quiet { "There are no policies: the guard's own flags hold." } } @else {
+        @if rows.is_empty() { p.quiet { "There are no policies: the guard's own flags apply." } } @else {
             @let columns = heads(&["Policy", "Priority", "State", "Edits", "Drift", "Releases", "Message"]);
             @let lines = html! { @for row in &rows { (line(cluster, row, &matched)) } };
             (write::table(&format!("Policies of {}", cluster.name), &columns, &lines))
             @if !conflicts.is_empty() { (disagreements(cluster, &conflicts)) }
             @if !findings.is_empty() {
-                h2 { "What has no effect" }
+                h2 { "Rules without effect" }
                 ul { @for LintFinding { policy, field, message, .. } in &findings {
                     li { strong { (policy) } ": " code { (field) } ": " (message) }
                 } }
@@ -90,11 +90,11 @@ async fn shown(cluster: &VisitedCluster) -> Result<Markup, InspectError> {
     })
 }
 
-/// How many releases each policy matches, and those of which two disagree.
+/// How many releases each policy matches, and how many releases each conflict affects.
 fn counted(
     releases: impl Iterator<Item = Arc<Policy>>,
 ) -> (BTreeMap<String, usize>, BTreeMap<PolicyConflict, usize>) {
-    // Few sets of policies match many releases.
+    // Many releases share few sets of policies.
     let mut sets: HashMap<Vec<String>, (Arc<Policy>, usize)> = HashMap::new();
     for policy in releases {
         let names = policy.matched().map(str::to_owned).collect();
@@ -112,7 +112,7 @@ fn counted(
     (matched, conflicts)
 }
 
-/// Disagreements on a page: each is of two policies and a field.
+/// Maximum number of conflicts on the page.
 const SHOWN: usize = 200;
 
 fn disagreements(cluster: &VisitedCluster, conflicts: &BTreeMap<PolicyConflict, usize>) -> Markup {
@@ -121,7 +121,7 @@ fn disagreements(cluster: &VisitedCluster, conflicts: &BTreeMap<PolicyConflict, 
         policies.iter().fold(link, |link, policy| link.with("policy", policy)).text()
     };
     html! {
-        h2 { "Where policies disagree" }
+        h2 { "Conflicts between policies" }
         @let columns = heads(&["Field", "This counts", "This does not", "Why", "Releases of both"]);
         @let lines = html! {
             @for (it, count) in conflicts.iter().take(SHOWN) {
@@ -134,7 +134,7 @@ fn disagreements(cluster: &VisitedCluster, conflicts: &BTreeMap<PolicyConflict, 
                 }
             }
         };
-        (write::table(&format!("Where policies of {} disagree", cluster.name), &columns, &lines))
+        (write::table(&format!("Conflicts between policies of {}", cluster.name), &columns, &lines))
         @if conflicts.len() > SHOWN { p.quiet { "The first " (SHOWN) " of " (conflicts.len()) " are shown." } }
     }
 }

@@ -1,9 +1,9 @@
-//! The page of one release: its objects declared and live side by side, what the next Helm upgrade does to the fields
-//! that drift, what happened, and what may be done.
+//! The page of one release: its declared and live objects side by side, what the next Helm upgrade does to the fields
+//! that drift, what happened, and the possible actions.
 //!
-//! The comparison is that of `kubemoor diff`, which masks values of Secrets, and effects are found by the conflicts of
-//! `kubemoor forecast`. A visitor who may not read the release's records sees what the guard says of it, and no more. What
-//! cannot be read is named and hides nothing else.
+//! The comparison is that of `kubemoor diff`, which masks values of Secrets, and the effect of an upgrade comes from
+//! the conflicts of `kubemoor forecast`. A visitor who may not read the release's records sees only the guard's status.
+//! A part that cannot be read is named and hides no other part.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn unnamed() -> InspectError {
     InspectError::Named("this address names no release".to_owned())
 }
 
-/// The page of a release, with what is shown of it.
+/// The frame of a release's page around `content`.
 pub(super) fn around(
     release: &ReleaseId,
     cluster: Option<&str>,
@@ -106,7 +106,7 @@ async fn read(
         Timeline::read(release, None, Some(connection), cluster.ledger()),
     );
     let guarded = match guarded.map_err(|error| failed(connection, "read the GuardedRelease", error)) {
-        // The page shows nothing of the release either.
+        // A visitor who may not read the GuardedRelease sees nothing of the release.
         Err(error) if error.is_forbidden() => return Err(error),
         guarded => guarded,
     };
@@ -114,13 +114,13 @@ async fn read(
     let ((exceptions, failures), rights) =
         tokio::join!(read_exceptions(connection, &namespaces, now), cluster.rights(release, &namespaces));
     let row = match &guarded {
-        // Why the records cannot be read, the comparison says.
+        // If the records cannot be read, the comparison reports why.
         Ok(guarded) => row(&reader, release, guarded.as_ref()).await.ok().flatten(),
-        // Without the guard's word it is not known if there is one.
+        // If the GuardedRelease cannot be read, it is unknown whether the release is guarded.
         Err(_) => None,
     };
     if row.is_none() && compared.is_err() {
-        // Nothing is said of what the visitor may not see.
+        // Nothing is shown that the visitor may not read.
         return Err(compared.err().unwrap_or_else(unnamed));
     }
     let policies = reader.resolver.policy(release);
@@ -183,13 +183,15 @@ fn facts(row: Option<&ListedRelease>, report: Option<&ReleaseDiff>, policies: &[
             div { dt { "Policies" } dd { @if policies.is_empty() { "none" } @else { (policies.join(", ")) } } }
         }
         @if let Some(report) = report {
-            @if let Some(invalid) = &report.invalid { (trouble(&format!("The latest record does not count: {invalid}"))) }
+            @if let Some(invalid) = &report.invalid { (trouble(&format!(
+                "The latest record is not accepted: {invalid}"
+            ))) }
             (notes("objects", &report.not_considered))
         }
     }
 }
 
-/// What the visitor may order; each leads to a page that says what it will do.
+/// The possible actions; each links to a page that shows what it will do.
 fn actions(cluster: &VisitedCluster, release: &ReleaseId, row: &ListedRelease) -> Markup {
     let link = |what: &str| {
         PageLink::to("act").with("do", what).with("cluster", &cluster.name).of_release(release).text()
@@ -217,7 +219,7 @@ async fn compare(
     Ok((release, report))
 }
 
-/// What the list says of the release: by its guard, or why none speaks of it. `None` if it does not exist.
+/// The release as the list shows it: its GuardedRelease, or why there is none. `None` if it does not exist.
 async fn row(
     reader: &ClusterReader,
     release: &ReleaseId,
@@ -233,7 +235,7 @@ async fn row(
     Ok(Some(ListedRelease::unguarded(release.clone(), releases::why_not(reader, release, true).await)))
 }
 
-/// The namespaces in which exceptions count for objects of a release.
+/// The namespaces in which exceptions can apply to objects of a release.
 fn namespaces(release: &ReleaseId, declared: Option<&Release>) -> BTreeSet<String> {
     let objects = declared.into_iter().flat_map(|declared| declared.objects.keys());
     let named = objects.filter_map(|object| object.namespace.as_deref().map(str::to_owned));
@@ -245,7 +247,7 @@ fn is_for(exception: &exceptions::ListedAllowance, object: &ObjectId, release: &
     let named = &exception.object;
     let is_here = match &object.namespace {
         Some(namespace) => *namespace == exception.namespace,
-        // Of objects of the whole cluster it lies in the release's namespace.
+        // An exception for a cluster-scoped object is in the release's namespace.
         None => named.namespace.is_none() && exception.namespace == release.namespace,
     };
     is_here && object.group == named.group && object.kind == named.kind && object.name == named.name
@@ -286,8 +288,8 @@ struct TimelineEntry {
 }
 
 impl Timeline {
-    /// The rows of a ledger about a release, of one cluster where it has several, and the events of its cluster where that
-    /// is asked.
+    /// The ledger rows about a release (of one cluster, if the ledger has several), and the Kubernetes events of
+    /// `events`.
     pub(super) async fn read(
         release: &ReleaseId,
         cluster: Option<&str>,
@@ -354,20 +356,20 @@ fn moment(entry: &LedgerEntry) -> TimelineEntry {
     TimelineEntry { time: entry.time, what: entry.verdict.clone(), is_warning, text: parts.join("; ") }
 }
 
-/// Objects on a page of which fields are shown, and fields of each.
+/// Maximum number of objects on one page, and of fields shown of each.
 const OBJECTS: usize = 100;
 const FIELDS: usize = 50;
 
 const ALL_FIELDS: usize = 2000;
 
-/// The names in an address of one object, and of the namespace that it is in.
+/// The query parameters that select one object: its name, and its namespace.
 const OBJECT: &str = "object";
 const IN: &str = "in";
 
-/// Conflicts of fields that the page does not show that are named.
+/// Maximum number of conflicts that are listed for fields that the page does not show.
 const NAMED: usize = 10;
 
-/// The objects as they were compared, those that are not in sync first: a page of them, or the one that is asked for.
+/// The compared objects, those that are not in sync first: one page of them, or the requested one.
 fn objects(
     cluster: &VisitedCluster,
     asked: &PageQuery,
@@ -382,7 +384,7 @@ fn objects(
         return html! {
             @match report.objects.iter().find(is_meant) {
                 Some(object) => (object_section(cluster, &release.id, object, rights, ALL_FIELDS)),
-                None => p.quiet { code { (object) } " matches its release, or is no part of it." },
+                None => p.quiet { code { (object) } " matches its release, or does not belong to it." },
             }
             p { a href=(whole().text()) { "All objects of the release" } }
         };
@@ -419,7 +421,7 @@ fn matching(release: &Release, report: &ReleaseDiff) -> Markup {
     }
 }
 
-/// The guard's report of objects, for a visitor who may not read the release's records.
+/// The objects in the guard's status, for a visitor who may not read the release's records.
 fn reported_objects(guarded: Option<&GuardedRelease>) -> Markup {
     let drifts = guarded.and_then(|it| it.status.as_ref()).map(|status| status.drifts.as_slice());
     let drifts = drifts.unwrap_or_default();
@@ -482,7 +484,7 @@ fn object_section(
     }
 }
 
-/// For users of screen readers, who hear the link alone.
+/// For screen readers, which may read a link without its context.
 fn whose(report: &ObjectDiff) -> Markup {
     html! { span.hidden { " for " (report.object.kind) "/" (report.object.name) } }
 }
@@ -550,7 +552,7 @@ fn line(field: &FieldDiff) -> Markup {
                 @if field.next_upgrade.is_failure() { strong { (field.next_upgrade) } } @else { (field.next_upgrade) }
             }
             td.message {
-                // What probably sets the field, and what speaks for it.
+                // The chart values that probably set the field, with the evidence.
                 @for Candidate { value, evidence, .. } in &field.chart_values {
                     @let evidence: Vec<_> = evidence.iter().map(ToString::to_string).collect();
                     div { "probably " code { (value) } span.quiet.below { (evidence.join(", ")) } }
@@ -578,7 +580,7 @@ fn state_words(state: ObjectState) -> (&'static str, &'static str) {
     }
 }
 
-/// How Helm applies the release, and whether its next upgrade fails as things are.
+/// How Helm applies the release, and whether its next upgrade would fail now.
 fn next_upgrade(release: &Release, report: &ReleaseDiff) -> Markup {
     let method = match release.state.apply_method {
         ApplyMethod::ServerSide => "server-side",
@@ -609,7 +611,7 @@ fn next_upgrade(release: &Release, report: &ReleaseDiff) -> Markup {
                 } @else if has_fields {
                     "The fields below do not make the next upgrade fail."
                 } @else {
-                    "As things are, the next upgrade meets no conflict."
+                    "The next upgrade currently has no conflict."
                 }
             }
             @if !hidden.is_empty() {

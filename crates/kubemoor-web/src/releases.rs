@@ -1,5 +1,5 @@
-//! The list of releases, of clusters or of a database: filtered, sorted, searched, and in pages. What is shown stands in
-//! the address, and no answer grows with the number of releases.
+//! The list of releases, of clusters or of a database: filtered, sorted, searched and paginated. The address holds the
+//! whole view, and the size of a response does not grow with the number of releases.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
@@ -22,16 +22,16 @@ use kubemoor_verdict::health::HealthReason;
 
 const PAGE: usize = 100;
 
-/// The most pages that a database is asked for.
+/// Maximum number of pages that a database is asked for.
 const PAGES: usize = 100;
 
-/// The most characters of a message in the list.
+/// Maximum number of characters of a message in the list.
 const MESSAGE: usize = 160;
 
-/// The words of a search that count. Each is looked for in all releases.
+/// Maximum number of search words. Each is searched for in all releases.
 const WORDS: usize = 16;
 
-/// What the list can be sorted by, and how its head calls it.
+/// The columns that the list can be sorted by, and their headings.
 const COLUMNS: [(&str, &str); 6] = [
     ("cluster", "Cluster"),
     ("name", "Release"),
@@ -44,25 +44,25 @@ const COLUMNS: [(&str, &str); 6] = [
 struct ReleaseLine {
     cluster: String,
     row: Arc<ListedRelease>,
-    /// What a database knows.
+    /// Known only to a database.
     chart: Option<String>,
 }
 
 #[derive(Default)]
 struct FoundReleases {
-    /// Those of the page that is asked for.
+    /// The lines of the requested page.
     lines: Vec<ReleaseLine>,
     total: usize,
     notes: Vec<String>,
     failures: Vec<String>,
-    /// The only namespaces that are shown, where nobody chose one.
+    /// The only namespaces that are shown, if the user did not choose one.
     only: Vec<String>,
-    /// A sentence about each of them.
+    /// A message about each of them.
     narrowed: Vec<String>,
 }
 
 impl ReleaseLine {
-    /// What tells one line from all others.
+    /// A unique key of the line.
     fn place(&self) -> (&str, &str, &str) {
         (&self.row.name, &self.row.namespace, &self.cluster)
     }
@@ -113,7 +113,7 @@ fn states(asked: &PageQuery) -> Markup {
     }
 }
 
-/// A head that sorts by its column, or the other way round.
+/// A heading that sorts by its column, or reverses the order.
 fn head(asked: &PageQuery, sorted: &str, column: &str, name: &str) -> Markup {
     let down = format!("-{column}");
     let (next, order) = match sorted {
@@ -125,7 +125,7 @@ fn head(asked: &PageQuery, sorted: &str, column: &str, name: &str) -> Markup {
     html! { th scope="col" aria-sort=[order] { a href=(link.text()) { (name) } } }
 }
 
-/// Those in a database, which filters, sorts and cuts.
+/// Searches a database, which filters, sorts and paginates.
 async fn search(shared: &SharedLedger, asked: &PageQuery) -> FoundReleases {
     let by = asked.get("sort").unwrap_or("state");
     let (by, is_reversed) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
@@ -218,13 +218,13 @@ fn wanted(asked: &PageQuery, among: Vec<HashSet<ReleaseId>>) -> impl Fn(&ListedR
     }
 }
 
-/// Sorts by a column; those that need somebody come first, where it is by state.
+/// Sorts by a column; by state, releases that need attention come first.
 fn sort(lines: &mut [ReleaseLine], by: &str) {
     let (by, is_down) = by.strip_prefix('-').map_or((by, false), |by| (by, true));
     let place = |line: &ReleaseLine| {
         let state = line.row.state();
         let place = HealthReason::ALL.iter().position(|reason| reason.as_str() == state);
-        // What nobody guards stands before what is in order.
+        // Unguarded releases come before those in sync.
         match (state, place) {
             ("InSync", _) => usize::MAX,
             (_, Some(place)) => place,
@@ -319,7 +319,7 @@ fn row(
             } @else {
                 td { (row.edits.as_deref().unwrap_or_default()) }
             }
-            // The release's page has it whole.
+            // The release's page shows the whole message.
             td.message { (front) @if front.len() < row.message.len() { "…" } }
         }
     }

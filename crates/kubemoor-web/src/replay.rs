@@ -1,7 +1,7 @@
-//! Recorded changes, judged by other policies: what would have been refused.
+//! Judges recorded changes by other policies: what would have been denied.
 //!
-//! The verdicts are those of `kubemoor policy replay`. No request judges more than so many rows, for so long, and the page
-//! says where it stopped.
+//! The verdicts are those of `kubemoor policy replay`. A request is limited in rows and time, and the page shows where
+//! it stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,36 +28,36 @@ use kubemoor_ledger::query::{self, EDITS, EntryPage, Filter, PAGE};
 use kubemoor_policy::compile::Compiled;
 use kubemoor_policy::{Policy, compile};
 
-/// Since when changes are judged, where nothing else is asked for.
+/// The default start of the time range.
 const SINCE: &str = "7d";
 
-/// The most rows that one request judges, and for how long. `kubemoor policy replay` has no such bounds.
+/// The limits of one request. `kubemoor policy replay` has none.
 const ROWS: u64 = 200_000;
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The replays that run at one time, with a thread each; others wait so long.
+/// The replays that run at one time, each on its own thread, and how long others wait for a turn.
 static REPLAYS: Semaphore = Semaphore::const_new(2);
 const TURN: Duration = Duration::from_secs(10);
 
-/// Changed verdicts that are listed.
+/// Maximum number of changed verdicts that are listed.
 const LISTED: usize = 1000;
 
 struct ReplayResult {
-    /// Whether rows of several clusters may be among them, by the names that the ledger has for them.
+    /// Whether the rows can be of several clusters, by the names that the ledger has for them.
     is_shared: bool,
-    /// Whose rows were judged.
+    /// The filter of the judged rows.
     filter: Filter,
     report: ReplayReport,
-    /// Until where rows were judged, where not all were.
+    /// The time of the oldest judged row, if not all rows were judged.
     stopped: Option<Timestamp>,
-    /// Sentences about ledgers whose rows are missing.
+    /// Messages about ledgers whose rows are missing.
     missing: Vec<String>,
     policies: Vec<String>,
-    /// The only namespace whose rows were judged, where nobody chose it.
+    /// The only namespace whose rows were judged, if the user did not choose it.
     only: Option<String>,
 }
 
-/// The page, with a replay where a time is asked for: by the policies that were pasted, or by those of the cluster.
+/// The page, with a replay if a start time is given: by the pasted policies, or by those of the cluster.
 pub(super) async fn page(
     Extension(visitor): Extension<Arc<Visitor>>,
     PageRequest(asked): PageRequest,
@@ -97,19 +97,19 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, In
     };
     let accepted = match asked.get("policies") {
         Some(text) => parse_policies(text)?,
-        // No cluster is asked.
+        // A shared ledger has no cluster to read policies from.
         None if visitor.shared.is_some() => Vec::new(),
         None => cluster_policies(visitor.cluster(asked)?).await?,
     };
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), |text| {
         EditsMode::from_str(text, false)
-            .map_err(|_| InspectError::Named(format!("there is no mode {text:?} of edits")))
+            .map_err(|_| InspectError::Named(format!("unknown edits mode {text:?}")))
     })?;
     let policies = accepted.iter().map(|policy| policy.name.clone()).collect();
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
     let turn = timeout(TURN, REPLAYS.acquire()).await.ok().and_then(Result::ok);
-    let _turn =
-        turn.ok_or_else(|| InspectError::Named("other replays run: try again in a minute".to_owned()))?;
+    let busy = || InspectError::Named("other replays are running: try again in a minute".to_owned());
+    let _turn = turn.ok_or_else(busy)?;
     let ledger = visitor.ledger(asked).await?;
     let FirstRows { page, filter, only } = ledger.begin(filter).await?;
     let judging = ReplayRun::new(defaults, accepted, since);
@@ -119,7 +119,7 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, In
     Ok(ReplayResult { is_shared, filter, report, stopped, missing, policies, only })
 }
 
-/// Judges the rows from the first page on, until it took too long since it `began`; where it stopped, if that was before the end, and sentences about ledgers whose rows are missing.
+/// Judges rows, newest first, up to the limits. Returns the time at which it stopped early, and the missing rows.
 async fn judge(
     ledger: &VisitorLedger,
     (mut page, mut filter): (EntryPage, Filter),
@@ -153,7 +153,7 @@ fn parse_policies(text: &str) -> Result<Vec<Arc<Compiled>>, InspectError> {
     }
 }
 
-/// The valid policies of the cluster; the page of policies says what is wrong with others.
+/// The valid policies of the cluster; the page of policies shows what is wrong with others.
 async fn cluster_policies(cluster: &VisitedCluster) -> Result<Vec<Arc<Compiled>>, InspectError> {
     let connection = cluster.connection().await?;
     let read = policies::read_policies(&connection.client).await;
@@ -178,7 +178,7 @@ fn forms(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
             label { "DriftPolicies as YAML"
                 textarea name="policies" rows="12" required spellcheck="false" { (asked.get("policies").unwrap_or_default()) }
             }
-            // Without its script the page has the field alone.
+            // Without the script, only the text field works.
             label.script { "or a file of them" input type="file" accept=".yaml,.yml,.json" data-into="policies"; }
             button { "Replay by these policies" }
         }
@@ -204,7 +204,7 @@ fn window(visitor: &Visitor, asked: &PageQuery, only: Option<&str>) -> Markup {
 }
 
 impl ReplayResult {
-    /// Rows of the ledger since some time.
+    /// A link to the rows since a time.
     fn rows_since(&self, since: Timestamp) -> PageLink {
         let Filter { cluster, namespace, release, .. } = &self.filter;
         let link = PageLink::to("ledger").set("cluster", cluster.as_deref());
@@ -212,7 +212,7 @@ impl ReplayResult {
         link.with("since", &since.to_string())
     }
 
-    /// All rows that were judged.
+    /// A link to all rows that were judged.
     fn rows(&self) -> String {
         let since = self.stopped.map_or(self.report.since, |stopped| stopped.max(self.report.since));
         let until = self.filter.until.map(|until| until.to_string());
@@ -220,7 +220,7 @@ impl ReplayResult {
         query::EDITS.iter().fold(link, |link, verdict| link.with("verdict", verdict)).text()
     }
 
-    /// The rows of a verdict that would change.
+    /// A link to the rows of one changed verdict.
     fn rows_of(&self, ChangedVerdict { key, first, last, .. }: &ChangedVerdict) -> String {
         let end = last.checked_add(1.millisecond()).unwrap_or(*last);
         let link = self.rows_since(*first).with("until", &end.to_string()).with("verdict", &key.was);
@@ -235,7 +235,7 @@ impl ReplayResult {
         html! {
             section {
                 p.quiet {
-                    @if policies.is_empty() { "No policy: one mode of edits holds for every release." }
+                    @if policies.is_empty() { "No policy: one mode of edits applies to every release." }
                     @else { "By " (policies.join(", ")) "." }
                 }
                 @if let Some(only) = only { p.note { (write::only(only)) } }
@@ -259,7 +259,7 @@ impl ReplayResult {
         }
     }
 
-    /// The rows that have no other verdict, and why. No address finds them: the ledger does not know the reasons.
+    /// The rows that were not judged, and why. They have no links, because the ledger cannot filter by these reasons.
     fn unjudged(&self) -> Markup {
         html! {
             ul.unjudged #unjudged {

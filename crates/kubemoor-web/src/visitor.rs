@@ -1,5 +1,5 @@
-//! Who looks, and which clusters they see: each with the visitor's own credentials and no others. What fails in one
-//! cluster fails for it alone.
+//! A visitor and the clusters they see, each read with the visitor's own credentials. A failing cluster does not affect
+//! the others.
 
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -40,18 +40,18 @@ use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::signing::{SigningKey, hex};
 use kubemoor_runtime::config::RecordDriver;
 
-/// Purposes of marks.
+/// Purposes of [`SigningKey::mark`].
 const TOKEN: &str = "token of a form";
 const NUMBER: &str = "number of a form";
 
-/// The answers that one visitor is sent at one time, as many as a browser has connections to one server. Who reads none of
-/// them takes up the memory of so many.
+/// Responses to one visitor at one time: as many as a browser has connections to one server. This bounds the memory for
+/// a visitor who does not read them.
 const ANSWERS: usize = 6;
 
-/// The open streams of one visitor: each page that somebody looks at has one.
+/// The open streams of one visitor: each open page has one.
 const STREAMS: usize = 32;
 
-/// How a visitor shows who they are.
+/// How a visitor authenticates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoginMethod {
     /// They run the command.
@@ -67,21 +67,21 @@ pub(super) struct Visitor {
     /// The database that is shown instead of clusters.
     pub(super) shared: Option<SharedLedger>,
     pub(super) entry: LoginMethod,
-    /// How the cluster calls them, where that is known.
+    /// The user name that the cluster reports, if known.
     pub(super) user: Option<String>,
-    /// What the tokens of their forms are made by.
+    /// The key for their form tokens.
     forms: SigningKey,
     written: AtomicU64,
     confirmed: Mutex<Instant>,
-    /// Room for their answers, and for their open streams.
+    /// Limits on their responses and open streams.
     pub(super) answers: Arc<Semaphore>,
     streams: Arc<Semaphore>,
-    /// Tells open pages that the visitor's login or token has ended.
+    /// Notifies open pages that the visitor's login or token has ended.
     end: Changes,
 }
 
 impl Visitor {
-    /// Forms are told from others' by `forms`, which is the visitor's alone.
+    /// `forms` is the visitor's own key for form tokens.
     pub(super) fn new(
         clusters: Vec<VisitedCluster>,
         entry: LoginMethod,
@@ -105,7 +105,7 @@ impl Visitor {
         }
     }
 
-    /// The owner, who is shown a database instead of clusters.
+    /// The owner, for a page that shows a database instead of clusters.
     pub(super) fn of_database(store: Store, forms: SigningKey) -> Self {
         Self {
             shared: Some(SharedLedger::new(store)),
@@ -113,9 +113,9 @@ impl Visitor {
         }
     }
 
-    /// The end of the login or token, and the changes of what is followed: of the release that is asked for, else of all.
+    /// Feeds of the end of the login or token, and of the changes of the requested release, or of all releases.
     pub(super) async fn changes(&self, asked: &PageQuery) -> Vec<ChangeFeed> {
-        // A page may be the first that somebody opens. What cannot be followed tells of nothing.
+        // This may be the first request, so start the watches. Those that fail to start notify of nothing.
         let begun = self.asked(asked).map(|cluster| cluster.board(asked.get("namespace")));
         drop(join_all(begun).await);
         let boards = self.asked(asked).flat_map(|cluster| cluster.boards());
@@ -125,7 +125,7 @@ impl Visitor {
         all.map(|changes| ChangeFeed { changes, release: asked.release() }).collect()
     }
 
-    /// Tells open pages that the login or token has ended.
+    /// Notifies open pages that the login or token has ended.
     pub(super) fn end(&self) {
         tell(&self.end, None);
     }
@@ -137,7 +137,7 @@ impl Visitor {
         }
     }
 
-    /// Whether the API server has said within that time who they are, and nothing else since then.
+    /// Whether the API server confirmed who they are within `time`, and has not rejected their credentials since then.
     pub(super) fn is_confirmed_within(&self, time: Duration) -> bool {
         let mut boards = self.clusters.iter().flat_map(|cluster| cluster.boards());
         self.confirmed.lock().elapsed() < time && !boards.any(|board| board.is_unauthorized())
@@ -147,8 +147,8 @@ impl Visitor {
         *self.confirmed.lock() = Instant::now();
     }
 
-    /// The token of a form of theirs. It is another one on each page: pages are compressed, and the length of what is
-    /// the same on all of them could be found out.
+    /// A new form token. It differs on each page: pages are compressed, and the compressed lengths could reveal a text
+    /// that is the same on all of them.
     pub(super) fn form_token(&self) -> String {
         let number = self.written.fetch_add(1, Ordering::Relaxed).to_le_bytes();
         let number = hex(&self.forms.mark(NUMBER, &[&number]));
@@ -161,7 +161,7 @@ impl Visitor {
         is_same(mark, &hex(&self.forms.mark(TOKEN, &[number.as_bytes()])))
     }
 
-    /// The cluster that is asked for; the only one, where none is named.
+    /// The requested cluster; the only one if none is named.
     pub(super) fn cluster(&self, asked: &PageQuery) -> Result<&Arc<VisitedCluster>, InspectError> {
         let named = asked.get("cluster");
         let found = match (named, self.clusters.as_slice()) {
@@ -172,7 +172,7 @@ impl Visitor {
         found.ok_or_else(|| InspectError::Named("this address names no cluster of this page".to_owned()))
     }
 
-    /// What `read` gives for each of the clusters that are asked for. One that hangs takes none of the others along.
+    /// The result of `read` for each requested cluster. A cluster that hangs does not delay the others.
     pub(super) async fn each<'v, T, R>(
         &'v self,
         asked: &'v PageQuery,
@@ -185,41 +185,41 @@ impl Visitor {
         join_all(reads.map(|(cluster, read)| async move { (cluster, read.await) })).await
     }
 
-    /// The clusters that are asked for: one, or all.
+    /// The requested cluster, or all.
     pub(super) fn asked<'v>(&'v self, asked: &'v PageQuery) -> impl Iterator<Item = &'v Arc<VisitedCluster>> {
         let named = asked.get("cluster");
         self.clusters.iter().filter(move |cluster| named.is_none_or(|name| name == cluster.name))
     }
 
-    /// Whether there are several, so that each has to be named.
+    /// Whether there are several clusters, so that each has to be named.
     pub(super) fn has_several(&self) -> bool {
         self.clusters.len() > 1
     }
 }
 
-/// How long it is believed which kinds a cluster serves.
+/// How long the kinds that a cluster serves are cached.
 const KINDS: Duration = Duration::from_secs(300);
 
-/// How long a page waits for its part of one cluster.
+/// How long a page waits for one cluster.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The most namespaces that are followed for a visitor who may not list all.
+/// Maximum number of namespaces that are watched for a visitor who may not list all.
 const NAMESPACES: usize = 16;
 
-/// The most namespaces of exceptions that are asked about, and how many at one time.
+/// Maximum number of namespaces for which rights on exceptions are checked, and how many at one time.
 const ASKED_NAMESPACES: usize = 50;
 const AT_ONCE: usize = 8;
 
 const ALLOWANCES: &str = "driftallowances";
 
-/// Which cluster, and as whom.
+/// A cluster and the credentials for it.
 #[derive(Clone)]
 pub struct PageCluster {
     pub name: String,
     pub access: ClusterAccess,
-    /// How Helm keeps its records there.
+    /// The storage driver of Helm in this cluster.
     pub driver: RecordDriver,
-    /// Its labels, by which policies select clusters.
+    /// The labels of the cluster, which policies select by.
     pub labels: Labels,
     pub guard: GuardAddress,
 }
@@ -228,16 +228,16 @@ pub struct PageCluster {
 pub enum GuardAddress {
     Given {
         server: http::Uri,
-        /// The CA of its certificate; none for the system's.
+        /// The CA of its certificate; `None` for the system's trust store.
         authority: Option<PathBuf>,
     },
-    /// Through the API server, in a pod of the guard whose Lease this is.
+    /// Through the API server, to a pod of the guard that holds this Lease.
     Forwarded(LeaseReference),
 }
 
 pub(super) struct VisitedCluster {
     pub(super) name: String,
-    /// What the ledger has told of late.
+    /// Recent results from the ledger.
     pub(super) histories: HistoryCache,
     settings: PageCluster,
     connection: OnceCell<ClusterConnection>,
@@ -249,11 +249,11 @@ pub(super) struct VisitedCluster {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OrderRights {
-    /// To repair now, to pause and to resume.
+    /// May repair now, pause and resume.
     pub(super) steer: bool,
-    /// The namespaces where they may make exceptions.
+    /// The namespaces where they may create exceptions.
     pub(super) allow: BTreeSet<String>,
-    /// The namespaces where they may end them.
+    /// The namespaces where they may delete exceptions.
     pub(super) revoke: BTreeSet<String>,
 }
 
@@ -271,7 +271,7 @@ impl VisitedCluster {
         }
     }
 
-    /// The connection; nobody was talked to yet.
+    /// The connection; creating it sends no request.
     pub(super) async fn connection(&self) -> Result<&ClusterConnection, InspectError> {
         let connect = || connection::connect_by(&self.settings.access);
         Ok(self.connection.get_or_try_init(connect).await?)
@@ -283,7 +283,7 @@ impl VisitedCluster {
         user.map_err(|error| failed(connection, "ask who you are", error))
     }
 
-    /// Who the visitor is to the API server; none where it cannot say.
+    /// The visitor's user name according to the API server; `None` if the server cannot tell.
     pub(super) async fn user(&self) -> Result<Option<&str>, InspectError> {
         Ok(self.user.get_or_try_init(|| self.ask_user()).await?.as_deref())
     }
@@ -295,7 +295,7 @@ impl VisitedCluster {
         Ok(ClusterReader::of_kinds(connection, kinds, *driver, labels).await)
     }
 
-    /// The ledger, as its guard shows it to the visitor. Nobody is asked yet.
+    /// The ledger, as the guard shows it to the visitor. Sends no request.
     pub(super) async fn ledger(&self) -> Result<VisitorLedger, InspectError> {
         let PageCluster { access, guard, .. } = &self.settings;
         let open = || async {
@@ -315,7 +315,7 @@ impl VisitedCluster {
         Ok(self.ledger.get_or_try_init(open).await?.clone())
     }
 
-    /// How the releases stand: of all namespaces, or of one where the visitor may not list them all.
+    /// The states of the releases: of all namespaces, or of one if the visitor may not list all.
     pub(super) async fn board(&self, namespace: Option<&str>) -> Result<Arc<ReleaseStates>, InspectError> {
         let connection = self.connection().await?;
         let all = self.follow(connection, None);
@@ -333,7 +333,7 @@ impl VisitedCluster {
         self.boards.lock().values().cloned().collect()
     }
 
-    /// What the visitor may order for a release with objects in these namespaces; nothing where that cannot be asked.
+    /// What the visitor may do to a release with objects in these namespaces; nothing if the check fails.
     pub(super) async fn rights(&self, release: &ReleaseId, namespaces: &BTreeSet<String>) -> OrderRights {
         let Ok(connection) = self.connection().await else { return OrderRights::default() };
         let (steer, allow, revoke) = tokio::join!(
@@ -344,7 +344,7 @@ impl VisitedCluster {
         OrderRights { steer, allow, revoke }
     }
 
-    /// Of these namespaces those where the visitor may end exceptions; of very many only of the first.
+    /// Filters the namespaces where the visitor may delete exceptions; checks only the first of many.
     pub(super) async fn ends(&self, namespaces: BTreeSet<String>) -> BTreeSet<String> {
         let Ok(connection) = self.connection().await else { return BTreeSet::new() };
         permitted(connection, "delete", namespaces).await
@@ -379,23 +379,23 @@ impl VisitedCluster {
     }
 }
 
-/// By when a cluster has to answer whose part of a page is asked for now.
+/// The time by which a cluster has to answer for its part of a page.
 pub(super) fn deadline() -> Instant {
     Instant::now() + CLUSTER_PATIENCE
 }
 
-/// What one cluster answers by then. One that hangs takes none of the others along.
+/// Limits `answer` to the deadline, so that a cluster that hangs does not delay the others.
 pub(super) fn by<T>(
     deadline: Instant,
     answer: impl Future<Output = Result<T, InspectError>> + Send,
 ) -> impl Future<Output = Result<T, InspectError>> + Send {
     let late = |_| InspectError::Named(format!("it did not answer within {} s", CLUSTER_PATIENCE.as_secs()));
-    // On the heap: a page of many such answers would not fit onto the stack of a thread.
+    // Boxed: many such futures in one page would overflow the thread's stack.
     let answer = timeout_at(deadline, Box::pin(answer));
     async move { answer.await.map_err(late).flatten() }
 }
 
-/// Of these namespaces those where the visitor may do this to exceptions; of very many only of the first.
+/// Filters the namespaces where the visitor may use `verb` on exceptions; checks only the first of many.
 async fn permitted(
     connection: &ClusterConnection,
     verb: &str,
@@ -410,25 +410,25 @@ async fn permitted(
     stream::iter(asked).buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
-/// Whether the visitor may do this to our own kinds; not where that cannot be asked.
+/// Whether the visitor may use `verb` on one of Kubemoor's own kinds; `false` if the check fails.
 async fn may(connection: &ClusterConnection, verb: &str, resource: &str, namespace: Option<&str>) -> bool {
     let right = Right { verb, group: GROUP, resource, namespace, name: None };
     access::may_self(&connection.client, &right).await.unwrap_or(false)
 }
 
-/// Changes that come together are told once.
+/// Changes within this time are reported together.
 const GATHERING: Duration = Duration::from_secs(1);
 
-/// How long one stream lasts. The browser asks for the next, which has to be let in anew.
+/// How long one stream lasts. The browser then opens the next one, which is authenticated again.
 const LIFE: Duration = Duration::from_secs(5 * 60);
 
-/// How long the browser waits before it asks for the next stream, and if what this one followed has ended.
+/// How long the browser waits before it reconnects: normally, and after the watches of this stream have ended.
 const PAUSE: Duration = Duration::from_secs(3);
 const LONG_PAUSE: Duration = Duration::from_secs(60);
 
-/// Tells an open page that what it shows has changed, and not what: of the release that is named, else of all. A page
-/// whose visitor was forgotten does not come back at once, so that visitors who are too many do not displace one another
-/// without end.
+/// Notifies an open page that something it shows has changed, but not what: for the requested release, or for all. A
+/// page whose visitor was evicted from the cache reconnects late, so that too many visitors do not keep evicting one
+/// another.
 pub(super) async fn change_stream(
     Extension(visitor): Extension<Arc<Visitor>>,
     asked: PageQuery,
@@ -438,7 +438,7 @@ pub(super) async fn change_stream(
         html::refusal(StatusCode::TOO_MANY_REQUESTS, "Too many of your pages are open. Close some.")
     })?;
     let followed = visitor.changes(&asked).await;
-    // A browser keeps the pause that it was told last.
+    // Browsers keep the last retry delay that they received.
     let first = stream::once(ready(Event::default().retry(PAUSE)));
     let events = stream::unfold(Some(followed), |followed: Option<Vec<ChangeFeed>>| async move {
         let mut followed = followed?;

@@ -1,6 +1,6 @@
-//! `kubemoor audit report`: a period of the ledger for people who were not there.
+//! `kubemoor audit report`: summarizes a period of the ledger.
 //!
-//! What users wrote (names, reasons, annotations) is text in every form of the report, never markup, script or a formula.
+//! User input (names, reasons, annotations) is escaped in every format: never markup, script or a spreadsheet formula.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,11 +13,11 @@ use kubemoor_inspect::times::AgeOrTime;
 use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::Filter;
 
-/// The rows of a table that people read; a spreadsheet has them all.
+/// The most rows of a table in HTML and Markdown; CSV has all rows.
 const MOST: usize = 25;
 
-/// The columns of a spreadsheet: each row is one number of `section`; cells that do not apply to it are empty. They stay
-/// as they are: others may only be added behind them.
+/// The columns of the CSV format: each row is one number of `section`; cells that do not apply are empty. New columns
+/// may only be appended, and none may be renamed.
 const COLUMNS: [&str; 10] =
     ["section", "name", "count", "seconds", "longestSeconds", "time", "user", "object", "fields", "detail"];
 
@@ -27,15 +27,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     release: Option<String>,
 
-    /// From this time or age on: 30d, 24h, 2026-11-21T08:00:00Z
+    /// Since this time or age: 30d, 24h, 2026-11-21T08:00:00Z
     #[arg(long, value_name = "TIME", default_value = "30d")]
     since: AgeOrTime,
 
-    /// Up to this time or age [default: now]
+    /// Until this time or age [default: now]
     #[arg(long, value_name = "TIME")]
     until: Option<AgeOrTime>,
 
-    /// The form of the report
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "md")]
     output: ReportFormat,
 
@@ -43,7 +43,7 @@ pub(super) struct Args {
     source: SourceArgs,
 }
 
-/// The form of a report.
+/// The output formats of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ReportFormat {
     /// One page for a browser or a printer, with charts
@@ -62,7 +62,7 @@ struct Section {
     tables: Vec<ReportTable>,
 }
 
-/// The first rows of a table.
+/// The first [`MOST`] rows of a table.
 #[derive(Serialize)]
 struct ReportTable {
     head: Vec<&'static str>,
@@ -167,7 +167,7 @@ fn drift(report: &LedgerReport) -> Section {
         .drift()
         .into_iter()
         .map(|stay| vec![stay.release, stay.drifts.to_string(), lasting(stay.total), lasting(stay.longest)]);
-    let note = "Only drift whose beginning and repair are both in the ledger is counted.";
+    let note = "Only drift with both its start and its repair in the ledger is counted.";
     let table = ReportTable::new(vec!["Release", "Drifts", "In total", "Longest"], rows);
     Section::new("Time in drift", table, note, &format!("No such drift was repaired. {note}"))
 }

@@ -261,11 +261,11 @@ fn check_error_names_the_unusable_manifest_or_review_file() {
         let said = format!("{error:#}");
         assert!(said.contains(wanted), "{said}");
     };
-    check("a: [", update(|_| {}), "web.yaml: it holds no Kubernetes object");
+    check("a: [", update(|_| {}), "web.yaml: document 0 is not a Kubernetes object");
     check(MANIFEST, json!({}), "review.json: the review lacks");
     let mut connect = update(|_| {});
     connect["operation"] = json!("CONNECT");
-    check(MANIFEST, connect, "review.json: its operation is none of");
+    check(MANIFEST, connect, "review.json: its operation is not CREATE, UPDATE or DELETE");
     let missing = given(Path::new("/nowhere/web.yaml"), Path::new("/nowhere/review"), EditsMode::Deny);
     assert!(
         format!("{:#}", missing.unwrap_err())

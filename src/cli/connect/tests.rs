@@ -129,7 +129,7 @@ async fn connect_error_names_an_x509_version_1_client_certificate() {
     std::fs::write(&file, config.to_string()).unwrap();
     let error = format!("{:#}", args(file, None).connect().await.err().unwrap());
     assert!(
-        error.contains("client certificate is of X.509 version 1") && error.contains("-extfile"),
+        error.contains("client certificate uses X.509 version 1") && error.contains("-extfile"),
         "{error}"
     );
     assert!(!error.contains("OtherError"), "{error}");

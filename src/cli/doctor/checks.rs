@@ -1,4 +1,4 @@
-//! The judgement on an installation: each check is one function over what was read.
+//! The checks of an installation: each is a function of the [`Observation`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,14 +23,14 @@ use kubemoor_runtime::config::{Endpoint, RecordDriver, ServiceRef};
 use kubemoor_runtime::tls::{self, Validity};
 use kubemoor_verdict::health::{HealthReason, STALE_AFTER};
 
-/// The first version of Kubernetes that the guard works with.
+/// The oldest version of Kubernetes that the guard supports.
 const OLDEST: (u32, u32) = (1, 20);
 
-/// How long before its end a certificate should have been renewed, at most a quarter of its life: the guard and cert-manager
-/// renew one when a third is left.
+/// How long before its expiry a certificate should have been renewed, at most a quarter of its lifetime: the guard and
+/// cert-manager renew when a third is left.
 const RENEWED_BEFORE: SignedDuration = SignedDuration::from_hours(14 * 24);
 
-/// How many names a message has.
+/// The most names in a message.
 const NAMED: usize = 5;
 
 /// One check of an installation.
@@ -38,20 +38,20 @@ const NAMED: usize = 5;
 pub(in crate::cli) struct CheckResult {
     /// The name of the check.
     pub(super) check: &'static str,
-    /// Whether it found something.
+    /// The result of the check.
     pub(super) state: CheckState,
-    /// What is so, and what to do.
+    /// What the check found, and what to do.
     pub(super) message: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(in crate::cli) enum CheckState {
-    /// All is well.
+    /// No problem was found.
     Ok,
-    /// A person has to do something.
+    /// A user has to act.
     Attention,
-    /// It could not be checked; the message names the missing right, or why.
+    /// The check could not run; the message names the missing permission or the reason.
     Unknown,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Problem {
 
 pub(super) type Seen<T> = Result<T, Problem>;
 
-/// All that was read.
+/// Everything that was read from the cluster.
 pub(super) struct Observation {
     pub(super) now: Timestamp,
     /// How far the API server's clock is ahead of this machine's.
@@ -88,7 +88,7 @@ pub(super) struct Observation {
     pub(super) rights: Seen<Vec<String>>,
     pub(super) policies: Seen<Vec<ListedPolicy>>,
     pub(super) releases: Seen<Option<Vec<ReleaseReadiness>>>,
-    /// Sentences about replicas whose rows are missing from the ledger's answer.
+    /// Messages about replicas whose rows are missing from the ledger's answer.
     pub(super) ledger: Seen<Vec<String>>,
     /// The metrics of each pod that answered.
     pub(super) metrics: Seen<Vec<String>>,
@@ -151,7 +151,7 @@ fn seen<T>(read: &Seen<T>) -> Result<&T, Problem> {
     read.as_ref().map_err(Problem::clone)
 }
 
-/// Both, or every right that is missing for them.
+/// Both values, or the problems of both.
 fn both<'s, A, B>(one: &'s Seen<A>, other: &'s Seen<B>) -> Result<(&'s A, &'s B), Problem> {
     match (one, other) {
         (Ok(one), Ok(other)) => Ok((one, other)),
@@ -234,8 +234,8 @@ fn leader(observation: &Observation) -> Seen<String> {
     if age > STALE_AFTER {
         let since = seconds(renewed);
         return attention(format!(
-            "nobody has renewed the Lease since {since}, so nothing is repaired, or the clock of {holder} is behind the \
-             API server's: {log}"
+            "the Lease has not been renewed since {since}, so nothing is repaired, or the clock of {holder} \
+             is behind the API server's: {log}"
         ));
     }
     if age < -STALE_AFTER {
@@ -245,7 +245,7 @@ fn leader(observation: &Observation) -> Seen<String> {
     Ok(format!("{holder} leads; it renewed the Lease {} s ago", age.as_secs().max(0)))
 }
 
-/// The webhook configurations, both of which are there.
+/// The two webhook configurations, or a problem if one is missing.
 fn registered(
     observation: &Observation,
 ) -> Result<(&ValidatingWebhookConfiguration, &MutatingWebhookConfiguration), Problem> {
@@ -254,8 +254,8 @@ fn registered(
     }
     let missing = |kind: &str| {
         Problem::Attention(format!(
-            "there is no {kind} {NAME}, so changes are not checked: start the guard with --register, or apply what \
-             `kubemoor manifests webhook` prints"
+            "there is no {kind} {NAME}, so changes are not checked: start the guard with --register, or \
+             apply the output of `kubemoor manifests webhook`"
         ))
     };
     let (validating, mutating) = both(&observation.validating, &observation.mutating)?;
@@ -265,7 +265,7 @@ fn registered(
     ))
 }
 
-/// The same for a check to which their absence is not the finding.
+/// Like [`registered`], for other checks than `webhooks`: a missing configuration is `Unknown`, not a finding.
 fn found(
     observation: &Observation,
 ) -> Result<(&ValidatingWebhookConfiguration, &MutatingWebhookConfiguration), Problem> {
@@ -284,8 +284,8 @@ fn webhooks(observation: &Observation) -> Seen<String> {
         releases.filter(|it| it.edits == "Revert").map(|it| it.release.to_string()).collect();
     if !reverted.is_empty() && !has(&mutating.webhooks(), REVERTS) {
         return attention(format!(
-            "no webhook reverts changes, and the mode of {} is Revert: start the guard with --register, or apply what \
-             `kubemoor manifests webhook --edits Revert` prints",
+            "no webhook reverts changes, but the mode of {} is Revert: start the guard with --register, or \
+             apply the output of `kubemoor manifests webhook --edits Revert`",
             listed(&reverted, NAMED)
         ));
     }
@@ -293,7 +293,7 @@ fn webhooks(observation: &Observation) -> Seen<String> {
     Ok(format!("{} are registered", counted(count, "webhook")))
 }
 
-/// Whether each webhook of a Service says which authority the API server trusts.
+/// Checks that each webhook of a Service has a `caBundle`.
 fn trusted<C: Configuration>(live: &C) -> Seen<()> {
     let lacks = |webhook: &ValidatingWebhook| {
         let config = &webhook.client_config;
@@ -328,19 +328,20 @@ fn answer(observation: &Observation) -> Seen<String> {
     }
     let guard = observation.lease.as_ref().ok().and_then(|info| info.as_ref()?.version.as_ref());
     if guard.is_none_or(|guard| *guard != observation.client) {
-        return unknown("only a guard of the version of this program answers the dry run");
+        return unknown("only a guard of this program's version answers the dry run");
     }
     let policies: BTreeSet<_> =
         validating.webhooks().into_iter().filter_map(|it| it.failure_policy).collect();
     let policies = policies.into_iter().collect::<Vec<_>>().join(" and ");
     let namespace = &observation.place.namespace;
     attention(format!(
-        "the guard did not answer a dry run, so changes pass unchecked (failurePolicy {policies}): see that its pods are \
-         ready, and that the API server reaches their port 9443 (`kubectl -n {namespace} get endpointslices`)"
+        "the guard did not answer a dry run, so changes pass unchecked (failurePolicy {policies}): check \
+         that its pods are ready and that the API server reaches their port 9443 (`kubectl -n {namespace} \
+         get endpointslices`)"
     ))
 }
 
-/// The driver by which the live webhooks read records.
+/// Helm's storage driver, by the resource that the live webhook for records matches.
 pub(super) fn live_driver(live: Option<&ValidatingWebhookConfiguration>) -> RecordDriver {
     let webhooks = live.map(Configuration::webhooks).unwrap_or_default();
     let mut records = webhooks.iter().filter(|webhook| webhook.name == RECORDS).flat_map(rules_of);
@@ -354,7 +355,7 @@ fn rules_of(webhook: &ValidatingWebhook) -> impl Iterator<Item = &RuleWithOperat
     webhook.rules.iter().flatten()
 }
 
-/// The resources that the live webhooks send.
+/// The resources whose changes the live webhooks match.
 fn live_resources(webhooks: &[ValidatingWebhook]) -> BTreeSet<WebhookResource> {
     let paths = |suffix: &'static str| {
         let named = webhooks.iter().filter(move |webhook| webhook.name.ends_with(suffix));
@@ -373,7 +374,7 @@ fn live_resources(webhooks: &[ValidatingWebhook]) -> BTreeSet<WebhookResource> {
     paths(EDITS).map(resource).collect()
 }
 
-/// What this version would register for these resources, with the choices that the live configurations show.
+/// The configurations that this version would register for these resources, with the options of the live ones.
 fn expected(
     observation: &Observation,
     resources: &BTreeSet<WebhookResource>,
@@ -398,20 +399,20 @@ fn expected(
         select_all: has(&live, LABELLED)
             || (selectors.peek().is_some() && selectors.all(|selector| selector == LabelSelector::default())),
         reverts: has(&reverting.webhooks(), REVERTS),
-        // A static configuration has none.
+        // A static configuration has no match conditions.
         conditions: (registers && is_new) || has(&live, STATUS),
     };
     (configuration(resources, &surface), mutating(resources, &surface))
 }
 
-/// How a live configuration differs from what this version would register: the webhooks whose own fields do, and those with
-/// a `namespaceSelector` or conditions of the admin's.
+/// The webhooks of a live configuration whose guard-owned fields differ from what this version would register, and
+/// those with a `namespaceSelector` or match conditions of the admin.
 fn differences<C: Configuration>(live: &C, mut expected: C) -> (Vec<String>, Vec<String>) {
     let webhooks = live.webhooks();
     let known: BTreeMap<_, _> = webhooks.iter().map(|webhook| (webhook.name.as_str(), webhook)).collect();
     let mut wanted = expected.webhooks();
     for webhook in &mut wanted {
-        // The address holds a token, and the CA is of another check.
+        // The address holds a token, and the CA has its own check.
         if let Some(known) = known.get(webhook.name.as_str()) {
             webhook.client_config.clone_from(&known.client_config);
         }
@@ -447,8 +448,8 @@ fn settings(observation: &Observation) -> Seen<String> {
     let (others, admins) = ([judging.0, answering.0].concat(), [judging.1, answering.1].concat());
     if !others.is_empty() {
         return attention(format!(
-            "rules, objectSelector or conditions of webhooks are not those of this version ({}): a guard with --register \
-             restores them, otherwise apply what `kubemoor manifests webhook` prints",
+            "rules, objectSelector or conditions of webhooks are not those of this version ({}): a guard \
+             with --register restores them, otherwise apply the output of `kubemoor manifests webhook`",
             listed(&others, NAMED)
         ));
     }
@@ -472,7 +473,7 @@ fn rules(observation: &Observation) -> Seen<String> {
     let is_sent = |wanted: &WebhookResource| {
         sent.contains(wanted) || sent.contains(&WebhookResource { scale: true, ..wanted.clone() })
     };
-    // Some kinds are never sent.
+    // Some declared kinds are never registered.
     let wanted = live_resources(&expected(observation, resources, *live).0.webhooks());
     let unsent: Vec<_> = wanted
         .iter()
@@ -484,8 +485,8 @@ fn rules(observation: &Observation) -> Seen<String> {
         .collect();
     if !unsent.is_empty() {
         return attention(format!(
-            "the API server does not send all changes of {}, which releases declare: a guard with --register adds them, \
-             otherwise apply what `kubemoor manifests webhook` prints, with these kinds",
+            "the API server does not send all changes of {}, which releases declare: a guard with --register \
+             adds them, otherwise apply the output of `kubemoor manifests webhook`, with these kinds",
             listed(&unsent, NAMED)
         ));
     }
@@ -505,10 +506,10 @@ fn certificates(observation: &Observation) -> Seen<String> {
     let mut told = Vec::new();
     for bundle in bundles.iter().filter(|bundle| !bundle.is_empty()) {
         let valid = tls::validities(&String::from_utf8_lossy(bundle)).unwrap_or_default();
-        // Where an authority is being replaced, the old one stays for a while.
+        // While a CA is being replaced, the old one stays for a while.
         let Some(longest) = valid.into_iter().max_by_key(|(_, until)| *until) else {
             return attention(
-                "a caBundle holds no certificate that can be read: register the webhooks again",
+                "a caBundle has no readable certificate: register the webhooks again",
             );
         };
         told.push(remaining("the authority in the caBundle", longest, observation.now)?);
@@ -525,14 +526,14 @@ fn certificates(observation: &Observation) -> Seen<String> {
             }
         }
         Err(Problem::Unknown(why) | Problem::Attention(why)) => {
-            told.push(format!("the certificate in use was not looked at: {why}"));
+            told.push(format!("the certificate in use was not checked: {why}"));
         }
     }
     told.dedup();
     Ok(told.join("; "))
 }
 
-/// How long a certificate is valid.
+/// How long a certificate remains valid, or a problem if it should have been renewed.
 fn remaining(what: &str, (from, until): Validity, now: Timestamp) -> Seen<String> {
     let left = until.duration_since(now);
     let (days, end) = (left.as_hours() / 24, seconds(until));
@@ -541,7 +542,7 @@ fn remaining(what: &str, (from, until): Validity, now: Timestamp) -> Seen<String
     }
     if left < RENEWED_BEFORE.min(until.duration_since(from) / 4) {
         return attention(format!(
-            "{what} ends in {days} days, at {end}, and nobody has renewed it: see the guard's log, or renew it"
+            "{what} ends in {days} days, at {end}, and was not renewed: see the guard's log, or renew it"
         ));
     }
     Ok(format!("{what} is valid for {days} days"))
@@ -588,7 +589,10 @@ fn policies(observation: &Observation) -> Seen<String> {
 
 fn releases(observation: &Observation) -> Seen<String> {
     let Some(releases) = seen(&observation.releases)? else {
-        return attention("there is no definition of GuardedRelease: `kubemoor manifests crds` prints it");
+        return attention(
+            "the cluster has no CustomResourceDefinition of GuardedRelease: `kubemoor manifests crds` prints \
+             it"
+        );
     };
     let mut told = Vec::new();
     let mut states = Vec::new();
@@ -602,7 +606,7 @@ fn releases(observation: &Observation) -> Seen<String> {
         }
     }
     match told.is_empty() {
-        true => Ok(format!("releases guarded: {}; none needs a person", releases.len())),
+        true => Ok(format!("releases guarded: {}; none needs attention", releases.len())),
         false => attention(format!(
             "{}: `kubemoor get releases -A --state {}` says what to do",
             told.join(", "),

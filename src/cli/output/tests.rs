@@ -21,7 +21,7 @@ fn invalid_output_format_error_lists_the_valid_formats() {
     let template = "{.a}".parse().unwrap();
     assert_eq!(read("jsonpath={.a}"), Ok(OutputFormat::Data(Data::JsonPath(template))));
     for (form, says) in
-        [("xml", "table, json, yaml, jsonpath="), ("jsonpath=.a", "no {} is in it"), ("jsonpath={", "}")]
+        [("xml", "table, json, yaml, jsonpath="), ("jsonpath=.a", "it has no {}"), ("jsonpath={", "}")]
     {
         let error = read(form).unwrap_err();
         assert!(error.contains(says), "{form}: {error}");
@@ -140,19 +140,19 @@ fn template_prints_what_kubectls_users_expect() {
 #[test]
 fn invalid_jsonpath_template_is_rejected_with_its_error() {
     for (template, says) in [
-        ("", "no {} is in it"),
-        (".items", "no {} is in it"),
+        ("", "it has no {}"),
+        (".items", "it has no {}"),
         ("{.items", "\"{.items\" is not closed"),
-        ("{items}", "\"items\" is no path"),
-        ("{}", "\"\" is no path"),
-        ("{.items[}", "is no path"),
-        ("{.a..}", "is no path"),
+        ("{items}", "\"items\" is not a path"),
+        ("{}", "\"\" is not a path"),
+        ("{.items[}", "is not a path"),
+        ("{.a..}", "is not a path"),
         ("{.labels.example\\.com/team}", "['a name']"),
-        ("{.items[?(@.name=~'a')]}", "is no path"),
+        ("{.items[?(@.name=~'a')]}", "is not a path"),
         ("{range .items[*]}{.name}", "each {range PATH} needs one {end}"),
-        ("{range .items[*]}{range .counts}{end}{end}", "none may stand in another: use -o json | jq"),
+        ("{range .items[*]}{range .counts}{end}{end}", "ranges cannot be nested: use -o json | jq"),
         ("{.name}{end}", "each {range PATH} needs one {end}"),
-        ("{'a\\x'}", "is no quoted text"),
+        ("{'a\\x'}", "is not a quoted string"),
     ] {
         let error = template.parse::<JsonPathTemplate>().unwrap_err();
         assert!(error.contains(says), "{template}: {error}");

@@ -1,5 +1,5 @@
-//! `kubemoor policy import`: converts the rules of other tools to policies. Rules that no policy can express are named on
-//! standard error.
+//! `kubemoor policy import`: converts the rules of other tools to policies. Warns about rules that no policy can
+//! express.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ fn text(file: &Path) -> anyhow::Result<String> {
         return check::read_text(file);
     }
     let mut text = String::new();
-    // One more byte than may be read, so that the reader says what is wrong.
+    // One byte more than the limit, so that the parser reports the size.
     let most = u64::try_from(compile::MAX_FILE)?.saturating_add(1);
     io::stdin().lock().take(most).read_to_string(&mut text).context("cannot read standard input")?;
     Ok(text)
@@ -98,7 +98,8 @@ async fn of_cluster(
     let kinds = kinds(&connection).await?;
     let gvk = Gvk { group: flux::GROUP.to_owned(), version: "v2".to_owned(), kind: flux::KIND.to_owned() };
     let resource = kinds.resource(&gvk).context(
-        "the cluster serves no HelmReleases: name files with HelmReleases, or choose another cluster with --context",
+        "the cluster serves no HelmReleases: pass files with HelmReleases, or choose another cluster with \
+         --context",
     )?;
     let listing = async { Pages::objects(&connection.client, &resource, namespace.as_deref())?.all().await };
     let found =

@@ -17,14 +17,14 @@ use kubemoor_policy::Policy;
 
 const HEAD: [&str; 8] = ["RELEASE", "USER", "FIELD", "WAS", "NOW", "RULE", "CHANGES", "LAST"];
 
-/// The columns of a spreadsheet. They stay as they are: others may only be added behind them.
+/// The columns of the CSV format. New columns may only be appended, and none may be renamed.
 #[rustfmt::skip]
 const COLUMNS: [&str; 12] = [
     "cluster", "namespace", "release", "user", "kind", "field", "was", "now", "rule", "changes",
     "first", "last",
 ];
 
-/// How the answer is printed for people.
+/// The output formats of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ReplayFormat {
     /// For people
@@ -55,7 +55,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME")]
     until: Option<AgeOrTime>,
 
-    /// How the answer is printed
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: OutputFormat<ReplayFormat>,
 
@@ -68,7 +68,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let Args { directory, edits, release, since, until, output: form, source } = args;
     let accepted = check::read_policy_folder(&directory)?;
     if accepted.is_empty() {
-        warn(&format!("no policy is in {}: {edits:?} holds for every release", directory.display()));
+        warn(&format!("no policy found in {}: {edits:?} applies to every release", directory.display()));
     }
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
     let (source, namespace) = source.open().await?;

@@ -1,6 +1,6 @@
-//! A file of cases for `kubemoor policy test`, and the judgement of each: as the webhook does it, without an API server to
-//! ask. A case's short description of a change becomes the AdmissionReview that the API server would send. A file with an
-//! unknown field or value fails; no case is skipped.
+//! A file of cases for `kubemoor policy test`. Each case describes a change, which becomes the AdmissionReview that the
+//! API server would send and is judged as by the webhook, without an API server. A file with an unknown field or value
+//! fails; no case is skipped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,10 +47,10 @@ pub(super) struct SuiteMetadata {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct SuiteSpec {
-    /// Files of policies, from this file's folder.
+    /// Policy files, relative to this file's directory.
     #[serde(default)]
     policies: Vec<PathBuf>,
-    /// What holds where no policy says otherwise.
+    /// The modes that apply unless a policy sets them.
     #[serde(default)]
     defaults: Defaults,
     #[serde(default)]
@@ -79,11 +79,11 @@ struct ReleaseSpec {
     namespace_labels: Labels,
     /// What `helm get manifest` prints.
     manifest: Option<String>,
-    /// A file with the same, or with an exported record.
+    /// A file with such a manifest, or with an exported record.
     file: Option<PathBuf>,
 }
 
-/// The scaling range that an autoscaler gives a workload.
+/// The replica range that an autoscaler may set on a workload.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SuiteAutoscaler {
@@ -97,12 +97,12 @@ struct SuiteAutoscaler {
     max_replicas: i32,
     #[serde(default)]
     keda: bool,
-    /// Whether a release declares it, or what made it.
+    /// Whether the release declares the autoscaler, or the object that created it.
     #[serde(default)]
     declared: bool,
 }
 
-/// One edit and what must become of it.
+/// One change and its expected verdict.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct SuiteCase {
@@ -114,16 +114,16 @@ pub(super) struct SuiteCase {
     /// The time of the change; defaults to now.
     #[serde(default)]
     time: Option<Timestamp>,
-    /// A file with an AdmissionReview, from this file's folder.
+    /// A file with an AdmissionReview, relative to this file's directory.
     #[serde(default)]
     review: Option<PathBuf>,
     #[serde(flatten)]
     change: CaseChange,
-    /// How the guard answers it: Allow, Record, Warn, Revert or Deny.
+    /// The expected outcome: Allow, Record, Warn, Revert or Deny.
     expect: String,
     #[serde(default)]
     reason: Option<String>,
-    /// The fields that drift, where they are part of the case.
+    /// The expected fields that drift.
     #[serde(default)]
     fields: Option<Vec<String>>,
     /// The expected outcome without any policy or allowance.
@@ -149,7 +149,7 @@ impl Default for Defaults {
     }
 }
 
-/// The suites of a file; `None` where it holds something else.
+/// The suites of a file; empty if it holds something else.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Suite>> {
     let text = check::read_text(path)?;
     if !text.contains("PolicyTest") {
@@ -224,7 +224,7 @@ impl ReleaseSpec {
             (Some(manifest), None) => ReleaseFile::Manifest(manifest.clone()),
             (None, Some(file)) => directory::read(&folder.join(file))
                 .with_context(|| format!("cannot read the release {}", folder.join(file).display()))?,
-            _ => return Err(anyhow::anyhow!("spec.release has either a manifest or a file")),
+            _ => return Err(anyhow::anyhow!("spec.release needs either a manifest or a file")),
         };
         Ok(content.into_record(&id))
     }
@@ -254,7 +254,7 @@ impl SuiteAutoscaler {
 }
 
 impl SuiteCase {
-    /// The difference between the verdict and the expected one, if there is any.
+    /// Judges the case. Returns how the verdict differs from the expected one, or `None` if it does not.
     pub(super) fn judge(&self, ground: &Ground, now: Timestamp) -> anyhow::Result<Option<String>> {
         let actor = Actor {
             user: self.user.clone().unwrap_or_else(|| "somebody".to_owned()),
@@ -294,7 +294,7 @@ impl SuiteCase {
 }
 
 impl Ground {
-    /// What deserves a warning: ties, policies that do not match the release, and kinds and fields that no object has.
+    /// The warnings: ties, policies that do not match the release, and unknown kinds and fields.
     pub(super) fn doubts(&self) -> Vec<String> {
         let (policy, release) = (self.with.policy(&self.release.id), &self.release.id);
         let matched: Vec<&str> = policy.matched().collect();
@@ -304,7 +304,7 @@ impl Ground {
         ties.chain(idle).chain(self.doubts.iter().cloned()).collect()
     }
 
-    /// The objects of the release as Helm sends them.
+    /// The release's manifest objects, as Helm sends them.
     fn documents(&self) -> Vec<(ObjectId, Value)> {
         release::documents(&self.release.id, &self.record.manifest, &Catalog::with_core()).0
     }
@@ -322,7 +322,7 @@ fn describe(report: &CheckReport) -> String {
     format!("{} ({}){at}", verdict.outcome.as_str(), verdict.reason.as_str())
 }
 
-/// The kinds and fields that a policy names and no object has, each as a sentence.
+/// Warnings about the kinds and fields of a policy that no object has.
 fn doubts(policy: &Compiled) -> Vec<String> {
     let doubts = policy.misspelled.iter().chain(&policy.unknown_fields);
     doubts.map(|(field, what)| format!("policy {}: {field}: {what}", policy.name)).collect()
@@ -339,18 +339,18 @@ pub(super) struct CaseChange {
     live: Option<Value>,
     merge: Option<Value>,
     json: Option<Patch>,
-    /// The replicas that are asked for through `scale`.
+    /// The replicas that are requested through the `scale` subresource.
     scale: Option<u32>,
     #[serde(default)]
     delete: bool,
-    /// The object is re-created, with this merged into it.
+    /// The object is created, with this merge patch applied to its manifest.
     create: Option<Value>,
 }
 
 impl CaseChange {
     pub(super) fn review(&self, actor: &Actor, documents: &[(ObjectId, Value)]) -> anyhow::Result<Value> {
         let name =
-            self.object.as_deref().context("a case names an object, such as Deployment/web, or a review")?;
+            self.object.as_deref().context("a case needs an object, such as Deployment/web, or a review")?;
         let (object, document) = find(name, self.namespace.as_deref(), documents)?;
         let operation = self.operation()?;
         let gvk = gvk(document);
@@ -400,7 +400,7 @@ impl CaseChange {
             (1, false, None) => Ok(Operation::Update),
             (0, true, None) => Ok(Operation::Delete),
             (0, false, Some(_)) => Ok(Operation::Create),
-            _ => Err(anyhow::anyhow!("a case has one of merge, json, scale, delete and create")),
+            _ => Err(anyhow::anyhow!("a case needs exactly one of merge, json, scale, delete and create")),
         }
     }
 

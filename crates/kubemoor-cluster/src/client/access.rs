@@ -1,6 +1,6 @@
-//! Users as the API server knows them: whose token it is, what a user may do, who this process itself is, and which
-//! authorities vouch for users' certificates. Only a plain yes counts as yes. Rights and tokens are asked about each
-//! time, so that one that was withdrawn has no effect at once. No token reaches an error or a log.
+//! Authentication and authorization by the API server: whose token it is, what a user may do, the user name of this
+//! process, and the CA of users' client certificates. Any response but an explicit yes is a refusal. Nothing is cached,
+//! so a revoked permission or token stops working at once. No token reaches an error or a log.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -31,7 +31,7 @@ pub struct Right<'a> {
     pub name: Option<&'a str>,
 }
 
-/// Whether `user` has a right. Asking takes `create` on `subjectaccessreviews.authorization.k8s.io`.
+/// Whether `user` has the permission `right`. Requires `create` on `subjectaccessreviews.authorization.k8s.io`.
 pub fn may(
     client: &kube::Client,
     user: &Actor,
@@ -41,8 +41,8 @@ pub fn may(
     async move { review(&client, "SubjectAccessReview", spec).await }
 }
 
-/// Whether `user` may GET a path that is no resource, such as `/metrics`. RBAC grants it by `nonResourceURLs`, also for
-/// the paths of other servers than the API server.
+/// Whether `user` may GET a non-resource path such as `/metrics`. RBAC grants it by `nonResourceURLs`, also for paths
+/// of servers other than the API server.
 pub async fn may_get(client: &kube::Client, user: &Actor, path: &str) -> Result<bool, ClusterError> {
     let attributes = json!({"verb": "get", "path": path});
     review(client, "SubjectAccessReview", of_user(user, "nonResourceAttributes", attributes)).await
@@ -61,7 +61,7 @@ fn of_user(user: &Actor, kind: &str, attributes: Value) -> Value {
     json!({"user": user, "groups": groups, "uid": uid, "extra": extra, kind: attributes})
 }
 
-/// Whether the account of `client` itself has a right. Every account may ask this.
+/// Whether the account of `client` has the permission `right`. Every account may ask this about itself.
 pub async fn may_self(client: &kube::Client, right: &Right<'_>) -> Result<bool, ClusterError> {
     review(client, "SelfSubjectAccessReview", json!({"resourceAttributes": attributes(right)})).await
 }
@@ -87,25 +87,25 @@ struct TokenStatus {
     user: Actor,
 }
 
-/// The user of `token`; `None` for a token that the API server rejects.
-/// Asking takes `create` on `tokenreviews.authentication.k8s.io`.
+/// The user of `token`; `None` if the API server rejects the token. Requires `create` on
+/// `tokenreviews.authentication.k8s.io`.
 pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, ClusterError> {
     let review = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
     });
     let path = "/apis/authentication.k8s.io/v1/tokenreviews";
-    // The answer repeats the token, and a refusal could quote it.
+    // The response repeats the token, and an error message could quote it.
     let TokenReview { status } =
         call::post(client, path, &review).await.map_err(ClusterError::without_values)?;
     let TokenStatus { authenticated, user } = status;
     Ok((authenticated && !user.user.is_empty()).then_some(user))
 }
 
-/// The versions of the API that answer the question, newest first.
+/// The versions of the SelfSubjectReview API, newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
-/// The user name of this process, such as `system:serviceaccount:kubemoor-system:kubemoor`. `None` when the API
-/// server cannot be asked and the credentials claim no name: `claimed`.
+/// The user name of this process, such as `system:serviceaccount:kubemoor-system:kubemoor`. If the API server does not
+/// report it, the name `claimed` by the credentials, if any.
 pub async fn own_name(
     client: &kube::Client,
     claimed: Option<String>,
@@ -120,7 +120,7 @@ pub async fn own_name(
                 let name = review.pointer("/status/userInfo/username").and_then(Value::as_str);
                 return Ok(name.map(str::to_owned).or(claimed));
             }
-            // Rights are looked at before it is known whether there is such a resource.
+            // Permissions are checked before the version is looked up, so a 403 does not show whether it is served.
             Err(ClusterError::Refused { code: 403, message, .. }) => {
                 refused = refused.or_else(|| user_in_refusal(&message))
             }
@@ -131,7 +131,7 @@ pub async fn own_name(
     Ok(refused.or(claimed))
 }
 
-/// The unique identity of this cluster: the uid of its namespace kube-system. `None` without the right to read it.
+/// The unique ID of this cluster: the uid of the namespace kube-system. `None` without permission to read it.
 pub async fn cluster_uid(client: &kube::Client) -> Result<Option<String>, ClusterError> {
     match call::fetch::<Partial>(client, call::get("/api/v1/namespaces/kube-system")?, PATIENCE).await {
         Ok(namespace) => Ok(Some(namespace.metadata.uid).filter(|uid| !uid.is_empty())),
@@ -140,8 +140,8 @@ pub async fn cluster_uid(client: &kube::Client) -> Result<Option<String>, Cluste
     }
 }
 
-/// The user that the credentials of `auth` claim: the impersonated user, or the service account of a token. No signature
-/// is verified. Changes by this user pass unjudged, so no other program may use Kubemoor's credentials.
+/// The user that the credentials of `auth` claim: the impersonated user, or the service account of a token. No
+/// signature is verified. Changes by this user are not checked, so no other program may use Kubemoor's credentials.
 pub(crate) fn claimed(auth: &AuthInfo) -> Option<String> {
     if let Some(user) = &auth.impersonate {
         return Some(user.clone());
@@ -154,10 +154,10 @@ pub(crate) fn claimed(auth: &AuthInfo) -> Option<String> {
     token_subject(token.trim())
 }
 
-/// The user whom a refusal names, which has no machine-readable form: `... is forbidden: User "alice" cannot ...`.
+/// The user in the message of a 403, the only place that names it: `... is forbidden: User "alice" cannot ...`.
 fn user_in_refusal(refusal: &str) -> Option<String> {
     let (name, _) = refusal.split_once("User \"")?.1.split_once("\" cannot ")?;
-    // A name with quotes in it is spelled otherwise than it is.
+    // The message escapes a name that contains quotes.
     (!name.is_empty() && !name.contains(['"', '\\']) && name != "system:anonymous").then(|| name.to_owned())
 }
 
@@ -169,12 +169,12 @@ fn token_subject(token: &str) -> Option<String> {
     subject.starts_with("system:serviceaccount:").then(|| subject.to_owned())
 }
 
-/// The namespace of the ConfigMap in which an API server publishes the authorities of user certificates.
+/// The namespace of the ConfigMap in which the API server publishes the CA of users' client certificates.
 const AUTHORITY_NAMESPACE: &str = "kube-system";
 const AUTHORITY_NAME: &str = "extension-apiserver-authentication";
 const AUTHORITY_KEY: &str = "client-ca-file";
 
-/// Has `users` follow what the API server says until `stop`.
+/// Keeps `users` up to date with the CA that the API server publishes, until `stop`.
 pub async fn follow_user_authority(client: kube::Client, users: UserAuthority, stop: CancellationToken) {
     let mut events = Watch::<Typed<ConfigMap>>::of_one(client, Some(AUTHORITY_NAMESPACE), AUTHORITY_NAME);
     let (mut failures, mut is_there) = (FailureLog::default(), false);
@@ -195,9 +195,7 @@ pub async fn follow_user_authority(client: kube::Client, users: UserAuthority, s
             ObjectEvent::Watching => failures.note_success(),
             ObjectEvent::Broken(error) => {
                 if failures.note_failure() {
-                    warn!(
-                        "the authorities of users' client certificates cannot be read, trying again: {error}"
-                    );
+                    warn!("failed to read the cluster's client CA bundle; retrying: {error}");
                 }
             }
         }
@@ -207,12 +205,10 @@ pub async fn follow_user_authority(client: kube::Client, users: UserAuthority, s
 fn adopt(users: &UserAuthority, pem: Option<&str>) {
     match users.adopt(pem) {
         Ok(true) if pem.is_some() => {
-            info!("readers of the ledger may show a client certificate of the cluster")
+            info!("ledger readers may authenticate with client certificates of the cluster")
         }
         Ok(_) => {}
-        Err(error) => {
-            warn!(%error, "the API server names no authority of users' client certificates that can be read")
-        }
+        Err(error) => warn!(%error, "the cluster's client CA bundle is invalid; keeping the previous one"),
     }
 }
 

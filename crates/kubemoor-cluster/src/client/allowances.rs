@@ -1,4 +1,4 @@
-//! DriftAllowances: made, listed and deleted. The same request makes the same allowance, so that it may be repeated.
+//! Creates, lists and deletes DriftAllowances. Equal requests yield the same allowance, so a request can be repeated.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use kubemoor_declare::model::{Actor, ObjectId};
 use kubemoor_policy::resource::{AllowedObject, DriftAllowance, DriftAllowanceSpec, Requester};
 use kubemoor_policy::signing::hex;
 
-/// The label of allowances that Kubemoor made, and its value.
+/// The label, and its value, of allowances that Kubemoor created.
 pub const MADE_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "kubemoor");
 
 const PLURAL: &str = "driftallowances";
 
-/// The most open allowances of one namespace that count at one time.
+/// The maximum number of open allowances of one namespace that have effect at one time.
 pub const MOST_HERE: usize = 250;
 
-/// How many characters of an object's name its allowance's name may hold.
+/// The maximum length of the readable part (kind and name of the object) of an allowance's name.
 const NAMED: usize = 40;
 
 /// The maximum number of a requester's groups that are stored: a token may carry hundreds.
@@ -37,34 +37,38 @@ pub struct AllowanceRequest<'a> {
     pub object: &'a ObjectId,
     /// The allowance's namespace: the object's, or its release's.
     pub namespace: &'a str,
-    /// The paths as texts, `*` and `delete` among them.
+    /// The paths as text; may include `*` and `delete`.
     pub paths: Vec<String>,
     pub until: Timestamp,
     pub reason: Option<&'a str>,
-    /// Who asks; `None` where the API server cannot say.
+    /// The requesting user; `None` if the API server cannot tell.
     pub by: Option<&'a Actor>,
 }
 
 #[derive(Clone, Debug)]
 pub enum Ensured {
     Made(DriftAllowance),
-    /// An equal request has made it before.
+    /// An equal request created it before.
     There(DriftAllowance),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MakeError {
-    #[error("the allowance cannot be made: {0}")]
+    #[error("cannot create the allowance: {0}")]
     Call(#[from] ClusterError),
-    #[error("DriftAllowances are not known to this cluster: apply what `kubemoor manifests crds` prints")]
+    #[error(
+        "the cluster has no CustomResourceDefinition of DriftAllowance: apply the output of `kubemoor \
+         manifests crds`"
+    )]
     NotDefined,
-    #[error("the guard runs with --read-only and makes none")]
+    #[error("the guard runs with --read-only and creates no allowances")]
     ReadOnly,
     #[error(
-        "namespace {namespace} has {MOST_HERE} open allowances, or the cluster as many as count: delete some"
+        "namespace {namespace} has {MOST_HERE} open allowances, or the cluster has reached its limit: delete \
+         some"
     )]
     Full { namespace: String },
-    #[error("an allowance for something else has the name {name} already: delete it")]
+    #[error("another allowance named {name} already exists: delete it")]
     Taken { name: String },
 }
 
@@ -76,7 +80,7 @@ impl Ensured {
     }
 }
 
-/// The allowance that a request amounts to.
+/// The DriftAllowance for a request.
 pub fn resource(request: &AllowanceRequest<'_>) -> DriftAllowance {
     let AllowanceRequest { object, namespace, paths, until, reason, by } = request;
     let mut resource = DriftAllowance::new(
@@ -105,7 +109,7 @@ pub fn resource(request: &AllowanceRequest<'_>) -> DriftAllowance {
     resource
 }
 
-/// Makes an allowance, unless an equal request has made it.
+/// Creates an allowance, unless an equal request has created it already.
 pub async fn make(
     client: &kube::Client,
     resource: &DriftAllowance,
@@ -119,7 +123,7 @@ pub async fn make(
     match call::fetch::<DriftAllowance>(client, request, within).await {
         Ok(made) => return Ok(Ensured::Made(made)),
         Err(error) if error.refusal() == Some(RefusalKind::AlreadyExists) => {}
-        // What is named is the namespace. Without a name the kind is not served.
+        // A 404 that names an object is about the namespace. Without a name the kind is not served.
         Err(error) if error.is_not_found() && !error.proves_absence() => return Err(MakeError::NotDefined),
         Err(error) => return Err(error.into()),
     }
@@ -135,8 +139,8 @@ pub async fn make(
     if same { Ok(Ensured::There(there)) } else { Err(MakeError::Taken { name: name.to_owned() }) }
 }
 
-/// The allowances of one namespace, or of all, that match the label selector `labels`. Where the definition is not
-/// installed, that is a `NotFound`.
+/// The allowances of one namespace, or of all, that match the label selector `labels`. Without the
+/// CustomResourceDefinition the error [is not found](ClusterError::is_not_found).
 pub async fn list(
     client: &kube::Client,
     namespace: Option<&str>,
@@ -154,7 +158,7 @@ pub async fn read(client: &kube::Client, namespace: &str, name: &str) -> Result<
     }
 }
 
-/// Deletes an allowance, if it still is the one with the uid `uid`. Whether it was there.
+/// Deletes an allowance if its uid still is `uid`. Returns whether it was deleted.
 pub async fn delete(
     client: &kube::Client,
     namespace: &str,
@@ -170,7 +174,7 @@ pub async fn delete(
     }
 }
 
-/// Deletes an allowance while this process leads, if it still is the one with the uid `uid`.
+/// Deletes an allowance while this process leads, if its uid still is `uid`.
 pub(crate) async fn clear(
     writer: &ClusterWriter,
     namespace: &str,

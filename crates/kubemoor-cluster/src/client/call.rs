@@ -1,6 +1,6 @@
-//! One request to the API server: bytes in, bytes or a [`ClusterError`] out. No body beyond its cap is held, every
-//! request ends within its time, and no body ever reaches a log or an error (kube's own decoding logs what it cannot
-//! decode, and bodies hold Secrets).
+//! A single request to the API server: bytes in, bytes or a [`ClusterError`] out. Every body has a size limit, every
+//! request has a time limit, and no body reaches a log or an error. kube's own decoding is not used because it logs
+//! what it cannot decode, and bodies may contain Secrets.
 
 use std::error::Error;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use serde_json::Value;
 use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
 pub(crate) use kubemoor_runtime::telemetry::causes_of;
 
-/// The most bytes of one object or one page: etcd takes requests of 1.5 MiB, a
-/// page holds up to [`super::pages::PAGE`] objects' metadata.
+/// The maximum size of a response unless the caller sets a smaller one: an object (etcd accepts 1.5 MiB), or an OpenAPI
+/// document.
 pub(crate) const BODY_CAP: usize = 64 << 20;
 
 const REFUSAL_CAP: usize = 1 << 20;
@@ -32,17 +32,17 @@ const WITHHELD: &str = "(withheld, since it may quote the Secret)";
 /// The cause of a refusal in a namespace that is being deleted.
 const TERMINATING: &str = "NamespaceTerminating";
 
-/// The API server's words for the failure of a webhook. It has no reason and no cause of its own for that: the
-/// status is that of any other error inside the API server.
+/// The API server's message when it cannot call a webhook. Only this text identifies the failure: the status has the
+/// code of any internal error, and no specific reason or cause.
 const WEBHOOK_FAILED: &str = "failed calling webhook";
 
-/// Why the cluster gave no usable answer. Holds no body, and none about a Secret quotes the API server's words.
+/// Why a request to the cluster failed. Contains no body, and for a Secret no text from the API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     /// No connection, or it broke.
     #[error("the API server did not answer: {reason}")]
     Unreachable { reason: String },
-    /// The server's certificate is not one that is trusted.
+    /// The server's certificate is not trusted.
     #[error("the API server did not answer: {reason}")]
     Untrusted { reason: String },
     #[error("the API server did not answer within {} ms", .within.as_millis())]
@@ -50,74 +50,74 @@ pub enum ClusterError {
     #[error("the API server refused ({code} {reason}): {message}")]
     Refused {
         code: u16,
-        /// The API's reason word, such as `NotFound`; may be empty.
+        /// The `reason` of the status, such as `NotFound`; may be empty.
         reason: String,
         /// The API server's message. Withheld where it could quote a Secret.
         message: String,
-        /// The fields at fault, as `field: message`, where the API names any.
+        /// The invalid fields, if the API server names any.
         causes: Vec<Cause>,
         retry_after: Option<Duration>,
-        /// Whether the API server names an object that does not exist. A proxy before it that answers 404, and an API
-        /// server that is starting, name none.
+        /// Whether the status names an object that does not exist. A 404 from a proxy, or from an API server that is
+        /// still starting, names none.
         names_absent: bool,
     },
-    /// The API server knows no such path: it does not serve the kind, or not in this version.
+    /// The API server does not know the path: it does not serve the kind, or not in this version.
     #[error("the API server does not serve this")]
     Unserved,
     #[error("the API server's answer exceeds {cap} bytes")]
     TooLarge { cap: usize },
-    /// The answer is not what the API promises. Holds a place, from 1, and no content.
+    /// The response cannot be decoded. Contains the position, from 1, and no content.
     #[error("the API server's answer cannot be read at line {line}, column {column}")]
     Unreadable { line: usize, column: usize },
-    #[error("the request cannot be formed: {reason}")]
+    #[error("cannot build the request: {reason}")]
     Unformed { reason: String },
-    /// This process does not lead, or no more.
-    #[error("this replica does not lead, or is read-only, and writes nothing")]
+    /// This process does not lead, or no longer leads.
+    #[error("this replica is not the leader or is read-only, so it writes nothing")]
     NotLeading,
     #[error("the API server's OpenAPI document cannot be reduced: {reason}")]
     Schema { reason: String },
-    /// A call failed, and what it was for: a sentence to which the reason is added.
+    /// A failed call with its purpose: `what` is a sentence to which the cause is appended.
     #[error("{what}: {source}")]
     During { what: String, source: Box<Self> },
     #[error("the records of release {release} could not be read: {source}")]
     Records { release: ReleaseId, source: Box<Self> },
-    /// The API server may have answered, and what follows takes longer than there is time.
+    /// The work takes longer than the time limit, even if the API server has responded.
     #[error("{what} within {} ms", .within.as_millis())]
     Slow { what: String, within: Duration },
     #[error("the records of release {release} change faster than they can be read")]
     Moving { release: ReleaseId },
     #[error("release {release} has no record of revision {revision}")]
     NoRecord { release: ReleaseId, revision: u64 },
-    /// The record in this Secret or ConfigMap cannot be believed.
-    #[error("the record {record} of release {release} does not count: {reason}")]
+    /// The record in this Secret or ConfigMap is invalid or not trusted.
+    #[error("the record {record} of release {release} is not accepted: {reason}")]
     Unbelievable { release: ReleaseId, record: String, reason: String },
-    /// The record does not hold what a revision was rendered from.
+    /// The chart and values of a revision cannot be read from its record.
     #[error("the record of revision {revision} cannot be read: {reason}")]
     BadRecord { revision: u64, reason: String },
     #[error("revision {revision} of release {release} does not declare {object}")]
     NotDeclared { object: Box<ObjectId>, release: ReleaseId, revision: u64 },
-    #[error("revision {revision} of release {release} has changed meanwhile")]
+    #[error("revision {revision} of release {release} has changed in the meantime")]
     Changed { release: ReleaseId, revision: u64 },
     #[error("the dry run of {object} failed: {source}")]
     DryRun { object: ObjectId, source: Box<Self> },
-    /// The dry run failed, and the API server would take the manifest as a new object.
+    /// The dry run failed, but the API server would accept the manifest as a new object.
     #[error(
-        "the API server refuses the manifest of {object} because of what the live object holds: {source}"
+        "the API server rejects the manifest of {object} because of the live object's fields: {source}"
     )]
     Obstructed { object: ObjectId, source: Box<Self> },
 }
 
-/// The kinds of refusals that a writer tells apart.
+/// The kinds of refused writes that callers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// The object or its namespace does not exist.
     NotFound,
     AlreadyExists,
-    /// The object has another version, uid or field owner than the write expects.
+    /// The object's version, uid or field manager is not the one that the write expects.
     Conflict,
-    /// Missing rights, a quota, or an admission plugin or webhook that refuses.
+    /// A missing permission, a quota, or a refusal by an admission plugin or webhook.
     Forbidden,
-    /// The namespace is being deleted and takes no new objects.
+    /// The namespace is being deleted and accepts no new objects.
     Terminating,
     /// The object is invalid, or changes a field that must not change.
     Invalid,
@@ -137,7 +137,7 @@ impl ClusterError {
         }
     }
 
-    /// The failed call itself, without what it was for.
+    /// The error of the call itself, without its context.
     fn call(&self) -> &Self {
         match self {
             Self::During { source, .. } | Self::Records { source, .. } => source.call(),
@@ -149,18 +149,18 @@ impl ClusterError {
         matches!(self.call(), Self::Refused { code: 404, .. } | Self::Unserved)
     }
 
-    /// Whether the API server vouches that the object of the request does not exist. For a create it is the namespace.
+    /// Whether the API server confirms that the requested object, or for a create its namespace, does not exist.
     pub fn proves_absence(&self) -> bool {
         matches!(self.call(), Self::Refused { names_absent: true, .. })
     }
 
-    /// Whether a write is refused because another writer was faster, or there is such an object already.
+    /// Whether a write was refused because another writer was faster, or because the object already exists.
     pub fn is_conflict(&self) -> bool {
         matches!(self.call(), Self::Refused { code: 409, .. })
     }
 
-    /// Whether a write of an object that was there is refused because another writer was faster: the object has
-    /// changed or is gone, or its definition is.
+    /// Whether a write to an existing object was refused because another writer was faster: the object was changed or
+    /// deleted, or its definition was deleted.
     pub fn is_overtaken(&self) -> bool {
         self.is_conflict() || self.is_not_found()
     }
@@ -184,7 +184,7 @@ impl ClusterError {
         matches!(self.call(), Self::Refused { code: 410, .. })
     }
 
-    /// Whether the API server did not answer: trying the same again soon may help.
+    /// Whether the API server is unavailable or overloaded, so that a retry may help.
     pub fn is_outage(&self) -> bool {
         match self.call() {
             Self::Unreachable { .. } | Self::Untrusted { .. } | Self::Late { .. } => true,
@@ -198,8 +198,8 @@ impl ClusterError {
         }
     }
 
-    /// Whether a dry run shows that the object itself cannot have the requested state, which a change of the object could
-    /// fix. A missing permission, an unavailable webhook or a broken connection does not.
+    /// Whether a dry run shows that the object itself makes the requested state invalid, which a change to the object
+    /// could fix. A missing permission, an unavailable webhook or a broken connection does not show that.
     pub fn is_refusal(&self) -> bool {
         let source = match self {
             Self::Obstructed { .. } => return true,
@@ -212,7 +212,7 @@ impl ClusterError {
         }
     }
 
-    /// What the API server says of a webhook that it could not call, where that made it refuse.
+    /// The API server's message, if it refused the request because it could not call a webhook.
     pub fn failed_webhook(&self) -> Option<&str> {
         match self {
             Self::Refused { message, .. } if message.contains(WEBHOOK_FAILED) => Some(message),
@@ -229,7 +229,7 @@ impl ClusterError {
         *retry_after
     }
 
-    /// The same refusal, by a server that asks for this pause in a header.
+    /// Sets the pause that the server asks for in a header, if any.
     fn with_pause(mut self, pause: Option<Duration>) -> Self {
         if let Self::Refused { retry_after, .. } = &mut self {
             *retry_after = pause.or(*retry_after);
@@ -237,7 +237,7 @@ impl ClusterError {
         self
     }
 
-    /// The same refusal without any text that could quote a field's value.
+    /// Removes all text that could quote a field's value.
     pub(crate) fn without_values(mut self) -> Self {
         if let Self::Refused { message, causes, .. } = &mut self {
             WITHHELD.clone_into(message);
@@ -254,7 +254,7 @@ impl ClusterError {
         Self::Records { release: release.clone(), source: Box::new(self) }
     }
 
-    /// The work was cut off with the program.
+    /// The error of work that ended because the program is shutting down.
     pub(crate) fn shutting_down() -> Self {
         Self::Unreachable { reason: "the program is shutting down".to_owned() }
     }
@@ -267,7 +267,7 @@ impl From<Status> for ClusterError {
             (is_named, details.causes, details.retry_after_seconds)
         });
         let (is_named, causes, seconds) = details.unwrap_or_default();
-        // A status inside a watch may lack the code; the word says the same.
+        // A status inside a watch may lack the code; the reason implies it.
         let code = match (status.code, status.reason.as_str()) {
             (0, reason::EXPIRED | reason::GONE) => 410,
             (0, reason::NOT_FOUND) => 404,
@@ -320,7 +320,7 @@ impl ClusterError {
 fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
-        // What an I/O error holds is not among its sources.
+        // `source` of an I/O error skips the error that it wraps.
         let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         if held.is_some_and(|held| is_untrusted(held))
             || matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)))
@@ -332,7 +332,7 @@ fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Sends `request` and gives the body of a successful answer, of at most `cap` bytes, within the time `within`.
+/// Sends `request` and returns the body of a successful response, of at most `cap` bytes, within the time `within`.
 pub(crate) async fn send(
     client: &kube::Client,
     request: Request<Vec<u8>>,
@@ -342,7 +342,7 @@ pub(crate) async fn send(
     Ok(send_warned(client, request, cap, within).await?.0)
 }
 
-/// [`send`], with the API server's warnings.
+/// Like [`send`], and also returns the API server's warnings.
 pub(crate) async fn send_warned(
     client: &kube::Client,
     request: Request<Vec<u8>>,
@@ -361,9 +361,9 @@ pub(crate) async fn send_warned(
         let body = collect(answer.into_body(), REFUSAL_CAP).await.unwrap_or_default();
         let refusal = match serde_json::from_slice::<Status>(&body) {
             Ok(refusal) if refusal.status.is_some() => Status { code: status.as_u16(), ..refusal }.into(),
-            // With the known paths, also as JSON, or with a page.
+            // The body may be a JSON list of the known paths, or a page.
             _ if status == StatusCode::NOT_FOUND => ClusterError::Unserved,
-            // Some proxy's page, which says nothing that the status does not.
+            // A proxy's page, which adds nothing to the status code.
             _ => ClusterError::Refused {
                 code: status.as_u16(),
                 reason: status.canonical_reason().unwrap_or_default().to_owned(),
@@ -386,7 +386,7 @@ pub async fn fetch<T: DeserializeOwned>(
     decode(&send(client, request, BODY_CAP, within).await?)
 }
 
-/// What the API server holds; none if it vouches that there is no such object.
+/// The object; `None` if the API server confirms that it does not exist.
 pub(crate) fn found<T>(answer: Result<T, ClusterError>) -> Result<Option<T>, ClusterError> {
     match answer {
         Ok(object) => Ok(Some(object)),
@@ -410,8 +410,8 @@ pub fn get(path: &str) -> Result<Request<Vec<u8>>, ClusterError> {
     request.body(Vec::new()).map_err(|error| ClusterError::Unformed { reason: error.to_string() })
 }
 
-/// The body of `path` and query at the server of `client`: a guard's own HTTP API, which speaks like the API server
-/// (JSON, and Statuses for refusals).
+/// Reads `path` and query from a guard's own HTTP API, which responds like the API server: JSON, and a `Status` for
+/// errors.
 pub async fn read(client: &kube::Client, path: &str, within: Duration) -> Result<Vec<u8>, ClusterError> {
     send(client, get(path)?, BODY_CAP, within).await
 }
@@ -429,7 +429,7 @@ pub(super) async fn post<T: DeserializeOwned>(
     fetch(client, request, PATIENCE).await
 }
 
-/// The text of a warning: `299 - "text"`. The API server sends it in UTF-8, which not every header may hold.
+/// The text of a warning: `299 - "text"`. The API server sends it in UTF-8, which `HeaderValue::to_str` rejects.
 fn warning(header: &http::HeaderValue) -> Option<String> {
     let quoted = str::from_utf8(header.as_bytes()).ok()?.split_once('"')?.1.strip_suffix('"')?;
     let mut text = String::with_capacity(quoted.len());
@@ -440,7 +440,7 @@ fn warning(header: &http::HeaderValue) -> Option<String> {
     Some(text)
 }
 
-/// The seconds of a `Retry-After`. API servers send no dates.
+/// The seconds of a `Retry-After`. API servers never send a date.
 fn seconds(header: &http::HeaderValue) -> Option<Duration> {
     header.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }

@@ -1,10 +1,10 @@
 //! The connection to the API server: from a kubeconfig, from kubectl's flags, or from the service account of the pod.
-//! Named credentials are used, or there is an error, which quotes none of them. No request is sent yet.
+//! If the requested credentials cannot be used, the error never quotes them. Connecting sends no request.
 //!
-//! A load balancer or a firewall may forget a connection without notifying either end. A request on it waits until its
-//! time limit, and a client with many such connections has as many such waits ahead. So the first read that waits too
-//! long is sent again over a new connection (only reads, each at most once more). If that one answers first, all later
-//! requests use new connections, and so do the reads that are waiting at that moment.
+//! A load balancer or a firewall may drop a connection without notifying either end. A request on it hangs until its
+//! time limit, and a client may have many such connections. So a read that waits too long is sent once more over a new
+//! connection (only reads). If that one responds first, all later requests use new connections, and so do the reads
+//! that are waiting at that moment.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -39,12 +39,12 @@ pub const REQUESTS: &str = "kubemoor_cluster::client::connection=debug";
 /// A client and the identity that its credentials claim.
 #[derive(Clone)]
 pub struct ClusterConnection {
-    /// The client. Cheap to clone.
+    /// Cheap to clone.
     pub client: kube::Client,
     pub url: String,
     /// The namespace that the credentials default to: the pod's own in a cluster.
     pub namespace: String,
-    /// The user name that the bearer token claims; see [`access::own_name`].
+    /// The user name that the credentials claim; see [`access::own_name`].
     pub claimed: Option<String>,
 }
 
@@ -61,16 +61,16 @@ pub struct ClusterAccess {
     pub account: Option<String>,
     /// The bearer token, in place of all other credentials.
     pub token: Option<SecretString>,
-    /// How long the server may keep silent while one request is served.
+    /// The timeout for connecting, and for each read and write.
     pub timeout: Option<Duration>,
     /// The user to act as (impersonation).
     pub user: Option<String>,
     pub groups: Vec<String>,
-    /// The API server, in place of a kubeconfig's; with the token and no other credentials.
+    /// The API server to use with `token`, without a kubeconfig.
     pub server: Option<ApiServerAddress>,
 }
 
-/// An API server that no kubeconfig names.
+/// An API server without a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiServerAddress {
     pub url: http::Uri,
@@ -78,18 +78,18 @@ pub struct ApiServerAddress {
     pub authority: PathBuf,
 }
 
-/// Why there is no client.
+/// Why no client could be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("the kubeconfig {} cannot be used: {reason}", .path.display())]
     Kubeconfig { path: PathBuf, reason: String },
-    #[error("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod ({reason})")]
+    #[error("no cluster configured: set one with --kubeconfig or KUBECONFIG, or run in a pod ({reason})")]
     Nowhere { reason: String },
     #[error("{choice} cannot be used: {reason}")]
     Choice { choice: String, reason: String },
-    #[error("{} holds no PEM certificate that can be read: {reason}", .path.display())]
+    #[error("{} has no readable PEM certificate: {reason}", .path.display())]
     Authority { path: PathBuf, reason: String },
-    #[error("no client for {url}: {reason}")]
+    #[error("cannot create a client for {url}: {reason}")]
     Client { url: String, reason: String },
 }
 
@@ -101,7 +101,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<ClusterConnection, Con
     open(&access, lasting_client).await
 }
 
-/// The names of the contexts of a kubeconfig, by default of those that kubectl reads; none where it cannot be read.
+/// The names of the contexts of a kubeconfig, by default of those that kubectl reads; empty if it cannot be read.
 pub fn contexts(kubeconfig: Option<&Path>) -> Vec<String> {
     let read = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     let contexts = read.map(|config| config.contexts).unwrap_or_default();
@@ -113,9 +113,9 @@ pub async fn connect_by(access: &ClusterAccess) -> Result<ClusterConnection, Con
     open(access, client).await
 }
 
-/// A client for the server at `url`, with the credentials that `access` chooses: for a guard, which asks the API
-/// server whose they are. The server is believed if one of the certificates in the file `authority` vouches for it;
-/// without a file, if one of the system's does.
+/// A client for a guard at `url`, with the credentials that `access` chooses; the guard verifies them with the API
+/// server. The guard's certificate must be signed by a CA in the file `authority`, or without a file by a CA in the
+/// system's trust store.
 pub async fn connect_to(
     url: &http::Uri,
     authority: Option<&Path>,
@@ -126,14 +126,14 @@ pub async fn connect_to(
     client(config).map_err(|error| ConnectError::Client { url: url.to_string(), reason: no_client(&error) })
 }
 
-/// The name of the kubeconfig's current context; none where there is no kubeconfig, or it names none.
+/// The name of the kubeconfig's current context; `None` without a kubeconfig or a current context.
 pub fn current_context(kubeconfig: Option<&Path>) -> Option<String> {
     let read = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     read.ok()?.current_context.filter(|name| !name.is_empty())
 }
 
-/// The credentials that `access` chooses, for the server at `url`, which is believed if one of the certificates of
-/// `authority` vouches for it; without any, if one of the system's does.
+/// The credentials that `access` chooses, for the server at `url`. The server's certificate must be signed by one of
+/// the CAs `authority`, or if that is `None` by a CA in the system's trust store.
 pub(super) async fn credentials(
     url: &http::Uri,
     authority: Option<Vec<Vec<u8>>>,
@@ -167,10 +167,10 @@ async fn open(
 
 fn no_client(error: &kube::Error) -> String {
     let reason = causes_of(error);
-    // rustls names the version and not whose certificate it is.
+    // The error of rustls does not say which certificate has this version.
     if reason.contains("UnsupportedCertVersion") {
-        return "the client certificate is of X.509 version 1, which is not supported. Have it issued as version 3, \
-                which has extensions: with openssl x509 -req, give -extfile"
+        return "the client certificate uses X.509 version 1, which is not supported. Issue it as version 3, \
+                with extensions: openssl x509 -req needs -extfile"
             .to_owned();
     }
     reason
@@ -180,7 +180,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
     let failed = |reason| ConnectError::Authority { path: path.to_owned(), reason };
     let pem = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     parse_certificates(&pem).map_err(|error| match error {
-        pem::Error::NoItemsFound => failed("there is none in it".to_owned()),
+        pem::Error::NoItemsFound => failed("no certificate found".to_owned()),
         error => failed(error.to_string()),
     })
 }
@@ -232,7 +232,7 @@ async fn configuration(access: &ClusterAccess) -> Result<Config, ConnectError> {
     Ok(config)
 }
 
-/// A token's own configuration: neither a kubeconfig nor the pod's account is looked at.
+/// The configuration for a server and a token alone: neither a kubeconfig nor the pod's account is read.
 fn by_token(server: &ApiServerAddress, token: Option<&SecretString>) -> Result<Config, ConnectError> {
     let ApiServerAddress { url, authority } = server;
     let Some(token) = token else {
@@ -247,7 +247,7 @@ fn by_token(server: &ApiServerAddress, token: Option<&SecretString>) -> Result<C
 async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
     let failed = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
-        // The sentence names the file already.
+        // `ConnectError::Kubeconfig` names the file already.
         KubeconfigError::ReadConfig(error, _) => failed(error.to_string()),
         error => failed(reason(&error)),
     })?;
@@ -260,14 +260,14 @@ async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, C
 fn check_account(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), String> {
     match &options.user {
         Some(user) if !kubeconfig.auth_infos.iter().any(|it| it.name == *user) => {
-            Err(format!("there is no user {user:?} in it"))
+            Err(format!("it has no user {user:?}"))
         }
         _ => Ok(()),
     }
 }
 
-/// The error of a kubeconfig, without the lines that the parser quotes: they may hold credentials. kube puts the path of
-/// a file into two pairs of quotes.
+/// The reason of a kubeconfig error, without the lines that the parser quotes: they may contain credentials. Also
+/// without the doubled quotes that kube puts around a path.
 fn reason(error: &KubeconfigError) -> String {
     let file = |error: &LoadDataError| match error {
         LoadDataError::ReadFile(error, path) => format!("{} cannot be read: {error}", path.display()),
@@ -292,20 +292,20 @@ fn first_line(error: &dyn Error) -> String {
     causes_of(error).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The first and the longest pause before a request is sent again that a server turned away.
+/// The first and the longest pause before a rejected request is retried.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 const RETRIES: u32 = 15;
 
-/// The client of a configuration. A server that turns requests away is asked again soon, as long as the caller waits:
-/// kube's own pauses grow beyond what anybody waits for, and would outlast the server's return.
+/// A client with a retry policy of its own: kube's default pauses grow longer than any caller waits, and would outlast
+/// the server's outage.
 fn client(mut config: Config) -> kube::Result<kube::Client> {
     config.default_retry = false;
     let namespace = config.default_namespace.clone();
     patient(kube::Client::try_from(config)?, namespace)
 }
 
-/// The same, whose connections are replaced once they are lost.
+/// Like `client`, but replaces connections that are lost.
 fn lasting_client(mut config: Config) -> kube::Result<kube::Client> {
     config.default_retry = false;
     let namespace = config.default_namespace.clone();
@@ -317,7 +317,7 @@ fn lasting_client(mut config: Config) -> kube::Result<kube::Client> {
     patient(kube::Client::new(service, namespace.clone()), namespace)
 }
 
-/// A client that sends a request again that the server turned away.
+/// A client that retries requests while the server is unavailable or overloaded.
 fn patient(client: kube::Client, namespace: String) -> kube::Result<kube::Client> {
     let valid_until = *client.valid_until();
     let once = service_fn(move |request: Request<Body>| {
@@ -342,7 +342,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 const BETWEEN: Duration = Duration::from_secs(5);
 
-/// The client in use, which keeps its connections.
+/// The current client, which keeps its connections.
 struct ConnectionPool {
     /// Makes a client that shares no connection with any other.
     make: Box<dyn Fn() -> kube::Result<Client> + Send + Sync>,
@@ -373,7 +373,7 @@ impl ConnectionPool {
             answer = &mut first => answer,
             Ok(answer) = second.send(again) => {
                 if is_new {
-                    tracing::info!("connections to the API server were lost without a word; new ones are used");
+                    tracing::info!("connections to the API server were lost silently; using new ones");
                     self.current.send_replace(second.clone());
                 }
                 Ok(answer)
@@ -381,17 +381,17 @@ impl ConnectionPool {
         }
     }
 
-    /// Waits for another client to try: the one that others use by now, or a new one when it is time, and then `true`.
+    /// Waits for another client to try: one that became current meanwhile, or a new one, returned with `true`.
     async fn other(&self, news: &mut watch::Receiver<Client>) -> (Client, bool) {
         tokio::select! {
-            // The sender lives as long as this.
+            // `self` holds the sender, so this never fails.
             Ok(()) = news.changed() => return (news.borrow_and_update().clone(), false),
             () = sleep(PATIENCE) => {}
         }
         if self.may_try() {
             match (self.make)() {
                 Ok(client) => return (client, true),
-                Err(error) => tracing::debug!(%error, "no new connection to the API server can be tried"),
+                Err(error) => tracing::debug!(%error, "failed to create a new client for the API server"),
             }
         }
         match news.changed().await {
@@ -400,7 +400,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Takes the turn to try new connections, unless another request took it a moment ago.
+    /// Returns whether a new connection may be tried now (one attempt per `BETWEEN`), and records the attempt.
     fn may_try(&self) -> bool {
         let mut tried = self.tried.lock();
         let is_due = tried.is_none_or(|tried| tried.elapsed() >= BETWEEN);

@@ -1,4 +1,4 @@
-//! The kinds that the API server serves, its version, and the types of kinds from its OpenAPI documents and from
+//! The kinds that the API server serves, its version, and the schemas of kinds from its OpenAPI documents and from
 //! CustomResourceDefinitions. If an aggregated API is down, only its own kinds are missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -32,7 +32,7 @@ pub async fn discover(client: &kube::Client) -> Result<Vec<KindFacts>, ClusterEr
         let resources = match resources {
             Ok(resources) => resources,
             Err(error) => {
-                tracing::warn!(%group, %version, %error, "the kinds of an API group cannot be read");
+                tracing::warn!(%group, %version, %error, "failed to discover the kinds of an API group");
                 continue;
             }
         };
@@ -52,7 +52,7 @@ pub async fn discover(client: &kube::Client) -> Result<Vec<KindFacts>, ClusterEr
     Ok(kinds.into_values().collect())
 }
 
-/// The resources, as group and plural, that go by a short name such as `deploy`.
+/// The resources (group and plural) with this short name, such as `deploy`.
 pub async fn by_short_name(client: &kube::Client, name: &str) -> Result<Vec<(String, String)>, ClusterError> {
     let mut found: Vec<(String, String)> = Vec::new();
     for (group, _, resources) in discovery_documents(client).await? {
@@ -71,7 +71,7 @@ pub async fn version(client: &kube::Client) -> Result<(u32, u32), ClusterError> 
     Ok((number(&version.major), number(&version.minor)))
 }
 
-/// The API server's clock, in whole seconds; `None` where its answer has no date.
+/// The API server's clock, in whole seconds; `None` if it sends no date.
 pub async fn clock(client: &kube::Client) -> Option<Timestamp> {
     let answer =
         timeout(PATIENCE, client.send(call::get("/version").ok()?.map(Body::from))).await.ok()?.ok()?;
@@ -79,7 +79,7 @@ pub async fn clock(client: &kube::Client) -> Option<Timestamp> {
     Some(rfc2822::parse(date).ok()?.timestamp())
 }
 
-/// The number in front; some distributions write `28+`.
+/// The leading number; some distributions write `28+`.
 fn number(text: &str) -> u32 {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     text.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or_default()
@@ -122,15 +122,15 @@ fn definition_path(plural: &str, group: &str) -> Result<String, ClusterError> {
     Ok(format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"))
 }
 
-/// Whether there is the CustomResourceDefinition of the kind that is called `plural` in paths.
+/// Whether the CustomResourceDefinition of Kubemoor's kind `plural` exists.
 pub(crate) async fn is_defined(client: &kube::Client, plural: &str) -> Result<bool, ClusterError> {
     let definition =
         call::fetch::<Partial>(client, call::get(&definition_path(plural, GROUP)?)?, PATIENCE).await;
     Ok(call::found(definition)?.is_some())
 }
 
-/// `Ok` if the answer `error` to a request for objects of the kind `plural` means that there are none: it names an object
-/// that does not exist, or the kind is not defined. Whoever may not read definitions has to believe the answer.
+/// Returns `Ok` if the `error` of a request for objects of the kind `plural` means that there are none: the named
+/// object does not exist, or the kind is not defined. Without permission to read definitions, any 404 is enough.
 pub async fn confirm_absence(
     client: &kube::Client,
     plural: &str,
@@ -172,7 +172,7 @@ struct OpenApiEntry {
 }
 
 impl OpenApiDocuments {
-    /// Asks the API server what it has.
+    /// Reads the index of the v3 documents; without one, v2 is used.
     pub(crate) async fn find(client: &kube::Client) -> Result<Self, ClusterError> {
         match call::fetch::<OpenApiIndex>(client, call::get("/openapi/v3")?, PATIENCE).await {
             Ok(index) => {
@@ -183,8 +183,7 @@ impl OpenApiDocuments {
         }
     }
 
-    /// The types of the kinds `wanted`, and of the core kinds that the same
-    /// documents hold. Kinds that no document knows are left out.
+    /// The schemas of the kinds `wanted`, and of core kinds in the same documents. Kinds without a schema are left out.
     pub(crate) async fn schemas(
         &self,
         client: &kube::Client,

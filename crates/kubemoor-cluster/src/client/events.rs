@@ -1,8 +1,8 @@
 //! Events (`events.k8s.io/v1`): written about objects and GuardedReleases, and read about one object.
 //!
-//! An equal notice within ten minutes is not written again. All writes are rate-limited, and notices beyond the rate are
-//! dropped. Notes come redacted. kube's own recorder keeps the first note of a series for every later one, and builds the
-//! event's name from the object's name; names such as those of ClusterRoles are not valid there.
+//! An equal notice is not written again within ten minutes. Writes are rate-limited, and notices beyond the rate are
+//! dropped. Callers pass redacted notes. kube's own recorder is not used: it repeats the first note of a series, and it
+//! builds event names from object names, which are invalid for objects such as ClusterRoles.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -37,17 +37,16 @@ const BURST: NonZeroU32 = at_least_one(50);
 
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The most bytes that the API server takes as a note.
+/// The maximum size of a note in bytes.
 const NOTE: usize = 1024;
 
-/// The namespace of events about cluster-scoped objects: the one that every API
-/// server takes them in. Older ones take none in `default`.
+/// The namespace of events about cluster-scoped objects, which every API server accepts. Older ones reject `default`.
 const NOWHERE: &str = "kube-system";
 
 pub struct Events {
     writer: ClusterWriter,
     instance: String,
-    /// By notice, when it was written: as many as [`RATE`] and [`BURST`] allow in [`QUIET`].
+    /// When each notice was written; at most as many as [`RATE`] and [`BURST`] allow within [`QUIET`].
     written: Mutex<HashMap<u64, Instant>>,
 }
 
@@ -57,11 +56,11 @@ pub struct Events {
 pub struct Regarding {
     pub api_version: String,
     pub kind: String,
-    /// Its namespace; none for cluster-scoped objects.
+    /// Its namespace; `None` for cluster-scoped objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     pub name: String,
-    /// Its uid; none for objects that are missing.
+    /// Its uid; `None` for missing objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
@@ -79,14 +78,14 @@ pub struct Notice {
 }
 
 impl Events {
-    /// Events by `instance`, one of several replicas.
+    /// Writes events in the name of the replica `instance`.
     pub fn new(client: kube::Client, leadership: Leadership, instance: String) -> Self {
         let rate = Quota::per_second(RATE).allow_burst(BURST);
         let writer = ClusterWriter::new(client, rate, leadership).within(WRITE_PATIENCE);
         Self { writer, instance, written: Mutex::default() }
     }
 
-    /// Writes an event, unless it repeats one, or there are too many.
+    /// Writes an event, unless it repeats an earlier one or exceeds the rate.
     pub async fn publish(&self, notice: &Notice) -> Result<EventFate, ClusterError> {
         let (key, now) = (key(notice), Instant::now());
         let is_repeated = {
@@ -131,7 +130,7 @@ fn key(notice: &Notice) -> u64 {
     hasher.finish()
 }
 
-/// A name that the API server takes, whatever the object is called.
+/// A valid event name, whatever the object's name is.
 fn event_name(object: &str, key: u64, time: Timestamp) -> String {
     let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     let name: String = object
@@ -144,7 +143,7 @@ fn event_name(object: &str, key: u64, time: Timestamp) -> String {
     format!("{}.{key:x}{:x}", name.trim_end_matches('-'), time.as_microsecond())
 }
 
-/// As the API writes a MicroTime.
+/// Formats a time as a MicroTime.
 fn micros(time: Timestamp) -> String {
     format!("{time:.6}")
 }
@@ -155,7 +154,7 @@ fn cut(note: &str) -> &str {
 
 const MOST_LISTED: u32 = 200;
 
-/// When an event, in either of the API's forms, was seen last.
+/// When an event, of either API version, was last seen.
 pub fn last_seen(event: &Event) -> Option<Timestamp> {
     let (last, created) = (event.last_timestamp.as_ref(), event.metadata.creation_timestamp.as_ref());
     let seen = last.map(|time| time.0).or(event.event_time.as_ref().map(|time| time.0));

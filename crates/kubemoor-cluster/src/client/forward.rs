@@ -1,7 +1,7 @@
-//! A connection to a guard's own port through the API server, as `kubectl port-forward` makes it, without a second
+//! A connection to a guard's own port through the API server, like `kubectl port-forward` but without a second
 //! terminal. The API server forwards the bytes of one connection to a pod and does not identify the sender, so TLS runs
-//! end to end. The guard authenticates with a certificate of the authority in its Lease, and the user with the
-//! kubeconfig's token or certificate; no credential is sent before the guard has authenticated itself.
+//! end to end. The guard authenticates with a certificate of the CA in its Lease, and the user with the kubeconfig's
+//! token or certificate; no credential is sent before the guard has authenticated itself.
 
 use std::path::Path;
 use std::pin::pin;
@@ -35,16 +35,15 @@ use kubemoor_runtime::config::LedgerUrl;
 /// How long a pod may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A guard whose pods can be asked.
+/// A guard with its reachable pods.
 pub struct ReachableGuard {
     place: LeaseReference,
-    /// The certificates that vouch for it; `None` for the system's.
+    /// The CAs of its certificate; `None` for the system's trust store.
     roots: Option<Vec<Vec<u8>>>,
     targets: Vec<GuardPod>,
 }
 
-/// The guard whose Lease lies at `place`. The certificates in the file `authority` vouch for it in place of those that the
-/// Lease names.
+/// Finds the guard with the Lease `place`. The CAs in the file `authority` replace those that the Lease names.
 pub async fn find(
     connection: &ClusterConnection,
     place: &LeaseReference,
@@ -68,13 +67,13 @@ pub async fn find(
 }
 
 impl ReachableGuard {
-    /// The pods whose ledgers together are the guard's: the leader's first. At least one.
+    /// The pods whose ledgers together form the guard's ledger, the leader first. At least one.
     pub fn pods(&self) -> Vec<String> {
         self.targets.iter().map(|target| target.pod.clone()).collect()
     }
 
-    /// A client for each of [`ReachableGuard::pods`], with the credentials that `access` chooses. It has one connection, and ends
-    /// with it.
+    /// A client for each of [`ReachableGuard::pods`], with the credentials that `access` chooses. Each client has one
+    /// connection and cannot be used after that ends.
     pub async fn connect(
         &self,
         connection: &ClusterConnection,
@@ -133,7 +132,7 @@ async fn encrypt(
     let broken = |reason: String| ForwardError::Answer { pod: target.pod.clone(), reason };
     let (stream, failed) = (forwarder.take_stream(target.port), forwarder.take_error(target.port));
     let (Some(stream), Some(failed)) = (stream, failed) else {
-        return Err(broken("the API server forwards no port".to_owned()));
+        return Err(broken("the API server did not forward the port".to_owned()));
     };
     let name = server.to_str().into_owned();
     let mut failed = pin!(failed.fuse());
@@ -151,7 +150,7 @@ async fn encrypt(
     if let Some(rustls::Error::InvalidCertificate(_)) = error.get_ref().and_then(|it| it.downcast_ref()) {
         return Err(ForwardError::Trust { pod: target.pod.clone(), name, reason: causes_of(&error) });
     }
-    // The bytes may end before the API server says why. It says so, or ends the channel, now that nobody reads.
+    // The stream may end before the reason arrives. With the stream gone, it arrives or the error channel closes.
     let reason = timeout(PATIENCE, failed).await.ok().flatten();
     Err(broken(reason.map_or_else(|| causes_of(&error), |reason| reason.trim().to_owned())))
 }
@@ -161,16 +160,16 @@ const SELECTOR: &str = "app.kubernetes.io/name=kubemoor";
 /// The name of the port of health, metrics and the ledger.
 const PORT: &str = "admin";
 
-/// A pod that can be asked.
+/// A ready pod of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GuardPod {
     pod: String,
     port: u16,
-    /// Whether its ledger is a file, which no other pod has.
+    /// Whether its ledger is a file, which no other pod shares.
     own_ledger: bool,
 }
 
-/// The pods that are ready, each with a ledger of its own: the leader's first, the others by name.
+/// The ready pods, one for each ledger: the leader first, the others by name.
 async fn choose(
     client: &kube::Client,
     place: &LeaseReference,
@@ -189,11 +188,11 @@ async fn choose(
     }
 }
 
-/// Of these pods those to ask, where `holder` leads.
+/// The pods to connect to, if `holder` is the leader.
 fn preferred(pods: &[Pod], holder: &str) -> Vec<GuardPod> {
     let mut targets: Vec<_> = pods.iter().filter(|pod| is_ready(pod)).filter_map(guard_pod).collect();
     targets.sort_by_key(|target| {
-        // A holder is named for its pod, and for its process.
+        // The holder's identity is the pod's name, followed by `_` and the process.
         let leads = holder.strip_prefix(target.pod.as_str()).is_some_and(|rest| rest.starts_with('_'));
         (!leads, target.pod.clone())
     });
@@ -219,8 +218,8 @@ fn guard_pod(pod: &Pod) -> Option<GuardPod> {
     Some(GuardPod { pod: pod.metadata.name.clone()?, port: port(guard)?, own_ledger: has_own_ledger(guard) })
 }
 
-/// Whether a container's flags and variables name a file for its ledger, or nothing, which is a file too. A database
-/// whose URL a Secret holds is shared.
+/// Whether the ledger of a container is a file, by its flags and variables; without any, it is. A database whose URL is
+/// in a Secret is shared.
 fn has_own_ledger(container: &Container) -> bool {
     let arguments = container.args.as_deref().unwrap_or_default();
     let mut following = arguments.iter().zip(arguments.iter().skip(1));
@@ -240,8 +239,7 @@ fn is_file(url: &str) -> bool {
     matches!(url.parse(), Ok(LedgerUrl::Sqlite(_)))
 }
 
-/// A client of one connection to `host`, which takes requests one after the other and adds the user's token where there
-/// is one.
+/// A client over one connection to `host`, which sends one request at a time and adds the user's token if there is one.
 async fn client<S>(stream: S, host: &str, token: Option<AuthLayer>) -> Result<kube::Client, BoxError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -250,7 +248,7 @@ where
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // The task ends with the last sender. Errors reach the request that waits for an answer.
     tokio::spawn(connection);
-    // One at a time, whose answer may still be read while the next one waits.
+    // One request at a time; the body of its response may still be read while the next request waits.
     let sender = Arc::new(Mutex::new(sender));
     let exchange = service_fn(move |mut request: Request<Body>| {
         let (sender, host) = (Arc::clone(&sender), host.clone());
@@ -269,34 +267,33 @@ where
     })
 }
 
-/// Why there is no connection. No error quotes a credential.
+/// Why the connection failed. No error quotes a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error("the Lease {} in namespace {} cannot be read: {error}", .place.name, .place.namespace)]
     ReadLease {
-        /// Where it is.
         place: LeaseReference,
         #[source]
         error: ClusterError,
     },
     #[error("there is no Lease {} in namespace {}, so no guard runs there", .0.name, .0.namespace)]
     FindGuard(LeaseReference),
-    #[error("the Lease {} in namespace {} names no authority that can be read", .0.name, .0.namespace)]
+    #[error("the Lease {} in namespace {} has no readable certificate authority", .0.name, .0.namespace)]
     ReadAuthority(LeaseReference),
     #[error("the pods in namespace {0} cannot be listed: {1}")]
     ListPods(String, #[source] ClusterError),
-    #[error("no pod of the guard in namespace {0} is ready")]
+    #[error("no guard pod in namespace {0} is ready")]
     ChoosePod(String),
-    #[error("no port of pod {pod} in namespace {namespace} can be forwarded: {error}")]
+    #[error("cannot forward a port of pod {pod} in namespace {namespace}: {error}")]
     Forward {
         namespace: String,
         pod: String,
         #[source]
         error: ClusterError,
     },
-    #[error("the guard in pod {pod} does not prove that it is {name}: {reason}")]
+    #[error("the guard in pod {pod} cannot be verified as {name}: {reason}")]
     Trust {
         pod: String,
         /// The name that its certificate must be for.

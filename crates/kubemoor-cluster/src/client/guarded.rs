@@ -1,6 +1,6 @@
-//! Kubemoor's own kinds to which a guard reports: GuardedReleases (created, deleted, their statuses, and the fields that
-//! users control) and the statuses of DriftPolicies. Only a leader writes statuses, at a bounded rate. Where the
-//! CustomResourceDefinition is absent there are no objects, and that is not an error.
+//! Requests for Kubemoor's own kinds: GuardedReleases (create, delete, statuses, and the fields that users control) and
+//! the statuses of DriftPolicies. Only the leader writes statuses, at a limited rate. Without the
+//! CustomResourceDefinition there are no objects, and that is not an error.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use kubemoor_reconcile::event::LoopOrder;
 pub const KIND: &str = "GuardedRelease";
 pub const PLURAL: &str = "guardedreleases";
 
-/// How many seconds' worth of writes may be made at once after a pause: many releases may be upgraded at one time.
+/// The burst after a pause, in seconds' worth of writes: many releases may be upgraded at the same time.
 const BURST: NonZeroU32 = at_least_one(5);
 
 const PAGE: u32 = 100;
@@ -35,26 +35,26 @@ const PAGE: u32 = 100;
 /// Reads and writes GuardedReleases for the guard.
 pub struct GuardedReleases {
     client: kube::Client,
-    /// The namespaces that they lie in; empty for all.
+    /// The namespaces to use; empty for all.
     namespaces: Vec<String>,
     writer: ClusterWriter,
 }
 
 impl GuardedReleases {
-    /// Those of the cluster behind `client`; at most `writes_per_second`, and after a pause five times as many at once.
+    /// Makes at most `writes_per_second` writes per second, and after a pause five times as many at once.
     pub fn new(client: kube::Client, leadership: Leadership, writes_per_second: NonZeroU32) -> Self {
         let burst = writes_per_second.saturating_mul(BURST);
         let rate = Quota::per_second(writes_per_second).allow_burst(burst);
         Self { writer: ClusterWriter::new(client.clone(), rate, leadership), client, namespaces: Vec::new() }
     }
 
-    /// The same, but none outside these namespaces; in all if there are none.
+    /// Limits it to these namespaces; empty for all.
     #[must_use]
     pub fn within(self, namespaces: Vec<String>) -> Self {
         Self { namespaces, ..self }
     }
 
-    /// The namespaces that they lie in; empty for all.
+    /// The namespaces to use; empty for all.
     pub(crate) fn namespaces(&self) -> &[String] {
         &self.namespaces
     }
@@ -63,7 +63,7 @@ impl GuardedReleases {
         self.client.clone()
     }
 
-    /// The knowledge of an earlier guard; empty where the CustomResourceDefinition is absent.
+    /// The state that an earlier guard stored; empty without the CustomResourceDefinition.
     pub async fn remembered(&self, key: &SigningKey) -> Result<Vec<LoopOrder>, ClusterError> {
         let listed = list_within(&self.client, &self.namespaces).await?;
         Ok(listed.iter().filter_map(|guarded| remembered(guarded, key)).collect())
@@ -85,7 +85,7 @@ impl GuardedReleases {
         }
     }
 
-    /// Removes one, if it still is the one with the uid `uid`.
+    /// Deletes the GuardedRelease of a release, if its uid still is `uid`.
     pub async fn remove(&self, release: &ReleaseId, uid: &str) -> Result<(), ClusterError> {
         let parameters = DeleteParams::background()
             .preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
@@ -97,7 +97,7 @@ impl GuardedReleases {
         }
     }
 
-    /// Writes a status over the one of `live`; a conflict if that has changed since. Returns the object as it is then.
+    /// Replaces the status of `live`; a conflict if the object has changed since. Returns the updated object.
     pub async fn set_status(
         &self,
         live: &GuardedRelease,
@@ -124,7 +124,7 @@ fn stored(body: &[u8]) -> Option<Box<GuardedRelease>> {
     typed(serde_json::from_slice(body).ok()?)
 }
 
-/// The GuardedReleases in `namespace` (`None`: all); none where the definition is absent.
+/// The GuardedReleases in `namespace` (`None`: all); `None` without the CustomResourceDefinition.
 pub async fn list(
     client: &kube::Client,
     namespace: Option<&str>,
@@ -153,7 +153,7 @@ pub async fn lease(
     Ok(first.and_then(|guarded| guarded.status?.lease))
 }
 
-/// The GuardedRelease of a release; none where the definition is absent.
+/// The GuardedRelease of a release; `None` if it or the CustomResourceDefinition does not exist.
 pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<GuardedRelease>, ClusterError> {
     let name = segment(&release.name)?;
     let request = resource().requests(Some(&release.namespace))?.get(&name, &GetParams::default())?;
@@ -163,7 +163,7 @@ pub async fn get(client: &kube::Client, release: &ReleaseId) -> Result<Option<Gu
     }
 }
 
-/// The releases in `namespaces` (empty: in all) that people have suspended; none where the definition is absent.
+/// The releases in `namespaces` (empty: all) that users have suspended; none without the CustomResourceDefinition.
 pub async fn suspended(
     client: &kube::Client,
     namespaces: &[String],
@@ -172,8 +172,8 @@ pub async fn suspended(
     Ok(listed.iter().filter_map(|it| Some((it.release()?, Suspension::from_spec(&it.spec)?))).collect())
 }
 
-/// An object, also if its status is not one of this version. Without who wrote
-/// which field, which is most of it and of no use here: these are kept.
+/// Reads an object, without its status if this version cannot read that. Removes `managedFields`, which is most of the
+/// object and not needed here.
 pub fn typed(mut object: Value) -> Option<Box<GuardedRelease>> {
     object.pointer_mut("/metadata")?.as_object_mut()?.remove("managedFields");
     if let Ok(whole) = GuardedRelease::deserialize(&object) {
@@ -187,7 +187,7 @@ pub fn resource() -> ApiResource {
     ApiResource::new(GROUP, VERSION, KIND, PLURAL)
 }
 
-/// Those in `namespaces`, without those that may not be read; in all if that is empty.
+/// The GuardedReleases in `namespaces` (empty: all), without namespaces that may not be read.
 async fn list_within(
     client: &kube::Client,
     namespaces: &[String],
@@ -199,7 +199,7 @@ async fn list_within(
     for namespace in namespaces {
         match list(client, Some(namespace)).await {
             Ok(more) => found.extend(more.unwrap_or_default()),
-            // Its watch says so, and the others count all the same.
+            // The watch of this namespace reports it. The other namespaces are still used.
             Err(error) if error.is_forbidden() => {}
             Err(error) => return Err(error),
         }
@@ -215,7 +215,7 @@ fn api_version() -> String {
 pub enum UserSetting {
     Suspend(Suspension),
     Resume,
-    /// The time makes it another request than the last.
+    /// The time makes each request differ from the last.
     Reconcile(String),
 }
 
@@ -243,10 +243,10 @@ pub async fn set(
     call::send_warned(client, request, BODY_CAP, within).await.map(|(_, warnings)| warnings)
 }
 
-/// The reason of a release with an object that another client keeps changing back.
+/// The condition reason of a release with an object that another client keeps changing back.
 const CONTESTED: &str = "Contested";
 
-/// An earlier guard's knowledge of a release, from its GuardedRelease's status, if a guard with this key signed it.
+/// The state of a release that an earlier guard with this key stored in its GuardedRelease's status.
 pub fn remembered(guarded: &GuardedRelease, key: &SigningKey) -> Option<LoopOrder> {
     let (release, status) = (guarded.release()?, guarded.status.as_ref()?);
     let is_contested = status.conditions.iter().any(|condition| condition.reason == CONTESTED);
@@ -274,7 +274,7 @@ fn digest(text: &str) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-/// Writes the conditions of a policy as it was seen; a conflict if it has changed since.
+/// Writes the conditions of a policy; a conflict if it has changed since `resource_version`.
 pub(crate) async fn set_policy_status(
     writer: &ClusterWriter,
     name: &str,
@@ -296,8 +296,8 @@ pub fn policy_resource() -> ApiResource {
     ApiResource::new(GROUP, VERSION, "DriftPolicy", "driftpolicies")
 }
 
-/// The policies of the cluster as they are kept, of those that match the label selector `labels`. Where the definition is
-/// not installed, that is a `NotFound`.
+/// The policies as stored in the cluster that match the label selector `labels`. Without the CustomResourceDefinition
+/// the error [is not found](ClusterError::is_not_found).
 pub async fn list_policies(client: &kube::Client, labels: Option<&str>) -> Result<Vec<Value>, ClusterError> {
     Pages::objects(client, &policy_resource(), None)?.selected(labels, None).all().await
 }

@@ -1,10 +1,10 @@
-//! Leader election by a Lease: only the leader writes to the cluster. The Lease also carries the leader's description of
-//! its guard, and the note that a person withdrew the webhooks.
+//! Leader election by a Lease: only the leader writes to the cluster. The Lease also holds the leader's description of
+//! its guard, and the time at which a user withdrew the webhooks.
 //!
 //! By the leader's own clock, its leadership ends before another process may take the Lease. So a process that was
-//! suspended and resumes no longer leads. A Lease counts as expired after this process has seen it unchanged for its
-//! lifetime, whatever other clocks say. kube has no leader election. The crates that add it build on older majors of
-//! kube, and do not tell a process that wakes up that it has lost the Lease.
+//! suspended and resumes no longer leads. A Lease expires for this process once it has seen it unchanged for the
+//! Lease's duration, whatever other clocks say. kube has no leader election. The crates for it need older majors of
+//! kube, and do not tell a process that resumes that it has lost the Lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,12 +29,12 @@ use kubemoor_verdict::health::Pulse;
 /// How long a Lease is valid without a renewal.
 const LIFE: Duration = Duration::from_secs(12);
 
-/// How long its holder relies on it, counted from the start of the request.
+/// How long the holder relies on a renewal, counted from the start of the request.
 const BELIEF: Duration = Duration::from_secs(10);
 
 const RENEWAL: Duration = Duration::from_secs(4);
 
-/// How long one attempt to write it may take.
+/// The time limit for one attempt to read or write the Lease.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
 const RETRY: Duration = Duration::from_secs(1);
@@ -48,9 +48,9 @@ pub struct Election {
     place: LeaseReference,
     candidacy: Candidacy,
     leadership: Leadership,
-    /// The CA bundle of this replica's certificate, which the Lease tells of while it leads.
+    /// The CA bundle of this replica's certificate, which it publishes in the Lease while it leads.
     bundle: CaBundle,
-    /// Until when nothing is registered, because a person withdrew the webhooks.
+    /// Until when no webhooks are registered, because a user withdrew them.
     withdrawn: watch::Sender<Option<Instant>>,
     hold: Hold,
     lease: Option<Lease>,
@@ -58,7 +58,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// An election for the Lease at `place`, as `identity`, which no other process has.
+    /// An election for the Lease `place`, as `identity`, which must be unique among all processes.
     pub fn new(client: kube::Client, place: LeaseReference, identity: String, bundle: CaBundle) -> Self {
         Self {
             leases: Api::namespaced(client, &place.namespace),
@@ -77,8 +77,8 @@ impl Election {
         self.leadership.clone()
     }
 
-    /// Until when nothing is registered, because a person withdrew the webhooks, by the Lease; `None` if nobody did or
-    /// that is not known. Whoever leads has read it.
+    /// Until when no webhooks are registered because a user withdrew them, by the Lease; `None` if nobody did or if
+    /// that is not known. A leader has always read it.
     pub fn withdrawn(&self) -> watch::Receiver<Option<Instant>> {
         self.withdrawn.subscribe()
     }
@@ -123,7 +123,7 @@ impl Election {
                             if self.failures.note_failure() {
                                 let LeaseReference { namespace, name } = &self.place;
                                 tracing::warn!(
-                                    "the Lease {name} in namespace {namespace} cannot be read or written, trying again: {error}"
+                                    "failed to read or write Lease {namespace}/{name}; retrying: {error}"
                                 );
                             }
                             self.candidacy.failed(Instant::now() + RETRY);
@@ -135,7 +135,7 @@ impl Election {
     }
 
     async fn act(&mut self, step: ElectionStep) -> Result<(), ClusterError> {
-        // The time before the request: the Lease starts no later than this.
+        // The time before the request: the Lease's duration starts no earlier than this.
         let asked = Instant::now();
         let written = match step {
             ElectionStep::Wait(_) => return Ok(()),
@@ -168,7 +168,7 @@ impl Election {
         }
     }
 
-    /// The Lease in this replica's name; `takes` it from another.
+    /// The Lease with this replica as its holder; `takes` if it is not the holder yet.
     fn claim(&self, takes: bool) -> Lease {
         let now = Some(MicroTime(Timestamp::now()));
         let mut lease = self.lease.clone().unwrap_or_else(|| Lease {
@@ -199,7 +199,7 @@ impl Election {
         }
     }
 
-    /// Gives the Lease up if it is this replica's: also one that it took without learning so.
+    /// Releases the Lease if this replica holds it, even if it never received the response to its write.
     async fn resign(mut self) {
         self.leadership.lose();
         let give_up = async {
@@ -225,7 +225,7 @@ impl Drop for Election {
     }
 }
 
-/// One candidate's view of the Lease, and its next step: values only, `now` is passed.
+/// One candidate's view of the Lease, and its next step. A pure value: the caller passes the time.
 struct Candidacy {
     me: String,
     view: LeaseView,
@@ -239,7 +239,7 @@ enum ElectionStep {
     /// Nothing before this instant.
     Wait(Instant),
     Read,
-    /// Create it in its own name, or take it from another.
+    /// Create the Lease, or take it from another holder.
     Take,
     Renew,
 }
@@ -273,7 +273,7 @@ impl Candidacy {
         }
     }
 
-    /// The Lease is like this, or is not there.
+    /// Updates the view with the Lease, or with its absence.
     fn see(&mut self, lease: Option<&Lease>, now: Instant) {
         let Some(lease) = lease else {
             self.view = LeaseView::Absent;
@@ -290,7 +290,7 @@ impl Candidacy {
         self.view = LeaseView::Lease { version, holder, life, since: now };
     }
 
-    /// This candidate's own write was granted; it was asked for at `asked`.
+    /// Records that this candidate's own write succeeded; it was requested at `asked`.
     fn renewed(&mut self, asked: Instant) {
         self.renew_at = Some(asked + RENEWAL);
         self.not_before = None;
@@ -320,16 +320,16 @@ struct Belief {
     told: watch::Sender<bool>,
 }
 
-/// For how long a process leads that knows of no other: longer than any runs.
+/// How long a process leads that has no other replicas: longer than any process runs.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 impl Leadership {
-    /// Of a process that knows of no other.
+    /// For a process without other replicas.
     pub fn alone() -> Self {
         Self::new(Some(Instant::now() + FOR_EVER))
     }
 
-    /// Of a process that must write nothing.
+    /// For a process that must not write.
     pub fn never() -> Self {
         Self::new(None)
     }
@@ -344,13 +344,13 @@ impl Leadership {
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Tells when the lead is gained or lost. After a stop of the process it may
-    /// tell so late: a write asks [`Leadership::holds`].
+    /// Reports when leadership is gained or lost. After a suspension of the process the report may be late, so writers
+    /// check [`Leadership::remaining`].
     pub fn watch(&self) -> watch::Receiver<bool> {
         self.0.told.subscribe()
     }
 
-    /// Of a process that leads until that time.
+    /// For a process that leads until that time.
     #[cfg(test)]
     pub(crate) fn until(until: Instant) -> Self {
         Self::new(Some(until))
@@ -359,17 +359,17 @@ impl Leadership {
     pub(crate) fn lose(&self) {
         *self.0.until.write() = None;
         if self.0.told.send_if_modified(std::mem::take) {
-            tracing::info!("this replica leads no more; it goes on judging edits");
+            tracing::info!("lost leadership; this replica only answers admission reviews");
         }
     }
 
     fn gain(&self, until: Instant) {
-        // If the lead had ended, another process may have led since.
+        // If leadership had ended, another process may have led since.
         let is_renewal = self.holds();
         *self.0.until.write() = Some(until);
         let is_news = |told: &mut bool| !std::mem::replace(told, true) || !is_renewal;
         if self.0.told.send_if_modified(is_news) {
-            tracing::info!("this replica leads: it repairs, registers and writes statuses");
+            tracing::info!("became leader; this replica repairs, registers webhooks and writes statuses");
         }
     }
 
@@ -386,24 +386,24 @@ const CA_BUNDLE: &str = "kubemoor.dev/ca-bundle";
 /// The maximum size of the CA bundle on a Lease, which is written every few seconds.
 const CA_BUNDLE_CAP: usize = 16 << 10;
 
-/// The leader's description of its guard on the Lease. Nothing here is secret, since every authenticated account may read
-/// the Lease. The Secret of the certificate also holds its private key, and the webhook configuration the token of the
-/// webhook's address. So clients cannot get the CA bundle from either.
+/// The leader's description of its guard on the Lease. Nothing here is secret, since every authenticated account may
+/// read the Lease. Clients cannot get the CA bundle elsewhere: the certificate's Secret also holds its private key, and
+/// the webhook configuration the token of the webhook's URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderInfo {
     /// The leader's identity; empty if there is no leader.
     pub holder: String,
-    /// When it said so last.
+    /// When it last renewed the Lease.
     pub renewed: Option<Timestamp>,
     /// The guard's version; `None` if the Lease does not name it.
     pub version: Option<String>,
-    /// The commit that was built, where the guard knows it.
+    /// The commit that the guard was built from, if known.
     pub commit: Option<String>,
     /// The CA bundle of the guard's certificate, as PEM; `None` where the system's trust store is used.
     pub authority: Option<String>,
 }
 
-/// Has a Lease tell of this process.
+/// Sets the annotations that describe this process.
 fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
     let authority = authority.filter(|pem| pem.len() <= CA_BUNDLE_CAP);
     let annotations = lease.annotations.get_or_insert_default();
@@ -420,7 +420,7 @@ fn annotate(lease: &mut ObjectMeta, authority: Option<&str>) {
     }
 }
 
-/// What the leader wrote into the Lease at `place`, within the time of one attempt; `None` without a Lease.
+/// What the leader wrote into the Lease `place`; `None` without a Lease. Limited to the time of one attempt.
 pub async fn read_leader_info(
     client: &kube::Client,
     place: &LeaseReference,
@@ -443,26 +443,26 @@ fn describe(lease: Lease) -> LeaderInfo {
     }
 }
 
-/// The Lease's annotation with the time of the withdrawal.
+/// The Lease's annotation with the time at which the webhooks were withdrawn.
 pub const WITHDRAWN: &str = "kubemoor.dev/withdrawn";
 
-/// For how long no guard registers after a withdrawal: the time to remove it.
+/// How long no guard registers webhooks after they were withdrawn: the time to uninstall it.
 const WITHDRAWAL_HOLD: SignedDuration = SignedDuration::from_mins(10);
 
-/// The number of tries of a write with conflicts: the leader renews the Lease meanwhile.
+/// How often a conflicting write is tried: the leader renews the Lease meanwhile.
 const NOTE_ATTEMPTS: usize = 5;
 
-/// Until when this guard registers nothing. It heeds a note for [`WITHDRAWAL_HOLD`] at most, by its own clock, so that
-/// neither a forgotten one nor one of another clock leaves a cluster unguarded. The note goes with the Lease, which a new
-/// installation makes anew.
+/// Until when this guard registers no webhooks. An annotation has effect for at most [`WITHDRAWAL_HOLD`] by this
+/// guard's own clock, so that neither a forgotten one nor another clock leaves a cluster unguarded. It is deleted with
+/// the Lease, which a new installation creates again.
 #[derive(Default)]
 struct Hold {
-    /// The note as it was seen last.
+    /// The annotation as last seen.
     noted: Option<Timestamp>,
     until: Option<Instant>,
 }
 
-/// Notes on the Lease, if it is there, that the webhooks are withdrawn now.
+/// Records on the Lease, if it exists, that the webhooks are withdrawn now.
 pub async fn note_withdrawal(
     client: &kube::Client,
     place: &LeaseReference,
@@ -485,8 +485,8 @@ pub async fn note_withdrawal(
 }
 
 impl Hold {
-    /// Takes in the note on the Lease, and says until when nothing is registered. A note is measured when it is seen for
-    /// the first time: a clock that is set afterwards prolongs nothing, and one far ahead has no effect later either.
+    /// Reads the annotation, and returns until when no webhooks are registered. The time left is computed when an
+    /// annotation is first seen: a later clock change does not prolong it, and a time far ahead never takes effect.
     fn see(&mut self, noted: Option<Timestamp>, (now, time): (Instant, Timestamp)) -> Option<Instant> {
         if std::mem::replace(&mut self.noted, noted) != noted {
             self.until = noted.and_then(|noted| hold_left(noted, time)).map(|left| now + left);
@@ -495,23 +495,23 @@ impl Hold {
     }
 }
 
-/// When the webhooks were withdrawn, by the Lease.
+/// When the webhooks were withdrawn, according to the Lease.
 fn withdrawn_at(lease: &ObjectMeta) -> Option<Timestamp> {
     lease.annotations.as_ref()?.get(WITHDRAWN)?.parse().ok()
 }
 
-/// How long no guard registers, if the webhooks were withdrawn at this time.
+/// How long no guard registers webhooks, if they were withdrawn at this time.
 fn hold_left(withdrawn: Timestamp, now: Timestamp) -> Option<Duration> {
     let passed = withdrawn.duration_until(now);
-    // The time is of another clock, which may be a little ahead.
+    // The time comes from another clock, which may be slightly ahead.
     if passed < -WITHDRAWAL_HOLD {
         return None;
     }
     Duration::try_from(WITHDRAWAL_HOLD - passed.max(SignedDuration::ZERO)).ok().filter(|left| !left.is_zero())
 }
 
-/// The Lease of this name, if it is there. Only the API server's own word is absence: a proxy that answers 404 takes the
-/// lead from nobody and ends no withdrawal.
+/// The Lease of this name, if it exists. Only the API server's own 404 counts as absence: one from a proxy ends neither
+/// a leadership nor a withdrawal.
 async fn read_lease(leases: &Api<Lease>, name: &str) -> Result<Option<Lease>, ClusterError> {
     call::found(leases.get(name).await.map_err(ClusterError::from))
 }

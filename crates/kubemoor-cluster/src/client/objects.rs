@@ -1,6 +1,6 @@
-//! Objects of any kind: read, created, applied, deleted, watched; and the releases that objects with Helm's label name.
-//! Writes are rate-limited, a delete names the uid of its object, and no error quotes a Secret's values. Every stored
-//! object can be read: one with too much nesting still has its metadata, so that none can end a watch.
+//! Reads, creates, applies, deletes and watches objects of any kind, and finds the releases that objects with Helm's
+//! label name. Writes are rate-limited, a delete requires the object's uid, and no error quotes a Secret's values.
+//! Every stored object can be read, one with too much nesting at least in its metadata, so that none can end a watch.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -46,19 +46,19 @@ pub struct Sightings {
 }
 
 impl Objects {
-    /// Writes keep to `writes_per_second`, in bursts of at most as many.
+    /// Limits writes to `writes_per_second`, in bursts of at most as many.
     pub fn new(client: kube::Client, writes_per_second: NonZeroU32) -> Self {
         let rate = Quota::per_second(writes_per_second);
         Self { writer: ClusterWriter::new(client.clone(), rate, Leadership::alone()), client }
     }
 
-    /// The same for a process that writes only while it leads. Dry runs, which store nothing, are free.
+    /// Writes only while this process leads. Dry runs store nothing and are always possible.
     pub fn led(self, leadership: Leadership) -> Self {
         Self { writer: self.writer.led(leadership), ..self }
     }
 
-    /// The whole object as it lives, or `None` when it does not exist; [`ClusterError::Unserved`] when the API server does
-    /// not serve the kind.
+    /// The whole live object; `None` if it does not exist; [`ClusterError::Unserved`] if the API server does not serve
+    /// the kind.
     pub async fn read(&self, target: &ObjectTarget) -> Result<Option<LiveObject>, ClusterError> {
         let request = target.requests()?.get(&target.segment()?, &GetParams::default())?;
         let raw = call::found(call::fetch::<Box<RawValue>>(&self.client, request, PATIENCE).await)?;
@@ -76,8 +76,7 @@ impl Objects {
         Ok(partial.map(|partial| sighting(&target.resource, partial.metadata)))
     }
 
-    /// Creates the object by POST as the field manager `manager`, as Helm 3
-    /// does. Gives the object as the API server holds it.
+    /// Creates the object by POST as the field manager `manager`, as Helm 3 does. Returns the stored object.
     pub async fn create(
         &self,
         target: &ObjectTarget,
@@ -90,7 +89,7 @@ impl Objects {
     }
 
     /// Applies the object server-side as the field manager `manager`, as Helm 4 does; `force` takes fields from other
-    /// managers. Creates what does not exist. Gives the object as the API server holds it.
+    /// managers. Creates it if it does not exist. Returns the stored object.
     pub async fn apply(
         &self,
         target: &ObjectTarget,
@@ -103,8 +102,8 @@ impl Objects {
         self.write(target, request).await
     }
 
-    /// Changes an existing object by a JSON merge patch as the field manager `manager`. A `metadata.resourceVersion`
-    /// in it is a condition. Gives the object as the API server holds it.
+    /// Changes an existing object by a JSON merge patch as the field manager `manager`. A `metadata.resourceVersion` in
+    /// it is a precondition. Returns the stored object.
     pub async fn merge(
         &self,
         target: &ObjectTarget,
@@ -116,7 +115,7 @@ impl Objects {
         self.write(target, request?).await
     }
 
-    /// What the API server would hold after a forced apply as `manager`; stores nothing.
+    /// The object as the API server would store it after a forced apply as `manager`; stores nothing.
     pub(crate) async fn dry_run(
         &self,
         target: &ObjectTarget,
@@ -129,9 +128,9 @@ impl Objects {
         call::decode(&answer.map_err(|error| target.veil(error))?)
     }
 
-    /// Checks whether the API server would accept the object as a new one; stores nothing. For an existing
-    /// name the API server reports the conflict after it has validated the new object, and before it compares
-    /// the two: [`RefusalKind::AlreadyExists`](call::RefusalKind) means that the object is valid. Gives the warnings.
+    /// Checks whether the API server would accept the object as a new one; stores nothing. For an existing name the API
+    /// server reports the conflict after it has validated the new object, and before it compares the two:
+    /// [`RefusalKind::AlreadyExists`](call::RefusalKind) means that the object is valid. Returns the warnings.
     pub async fn dry_run_create(
         &self,
         target: &ObjectTarget,
@@ -143,7 +142,7 @@ impl Objects {
         answer.map(|(_, warnings)| warnings).map_err(|error| target.veil(error))
     }
 
-    /// Deletes the object if it still is the one with the uid `uid`, or it is a conflict; its dependants go in the
+    /// Deletes the object if its uid still is `uid`; otherwise it is a conflict. Its dependents are deleted in the
     /// background.
     pub async fn delete(&self, target: &ObjectTarget, uid: &str) -> Result<(), ClusterError> {
         let parameters = DeleteParams::background()
@@ -201,7 +200,7 @@ impl ObjectTarget {
         Ok(self.requests()?.patch(&self.segment()?, parameters, &Patch::Apply(object))?)
     }
 
-    /// The error of a write: about a Secret without its values.
+    /// Removes the values from an error about a Secret.
     fn veil(&self, error: ClusterError) -> ClusterError {
         if self.resource.is_secret() { error.without_values() } else { error }
     }
@@ -210,7 +209,7 @@ impl ObjectTarget {
 /// Objects on the first page of a list: whole ones may be large.
 const WHOLE_PAGE: u32 = 50;
 
-/// An object of a resource that is known from elsewhere.
+/// An object whose resource is known to the caller.
 pub(crate) struct WholeObject {
     meta: Meta,
     object: Option<Value>,
@@ -291,8 +290,8 @@ pub(crate) fn sighting(resource: &ApiResource, meta: Meta) -> Sighting {
     }
 }
 
-/// The fields of a JSON object, with one of them left as text. It is not parsed, so that its nesting cannot make the
-/// object unreadable.
+/// The fields of a JSON object, and the field `name` as unparsed text, so that its nesting cannot make the object
+/// unreadable.
 fn peel<'t>(text: &'t str, name: &str) -> serde_json::Result<(Map<String, Value>, Option<&'t RawValue>)> {
     let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
     let peeled = fields.remove(name);
@@ -300,10 +299,10 @@ fn peel<'t>(text: &'t str, name: &str) -> serde_json::Result<(Map<String, Value>
     Ok((fields.into_iter().map(read).collect::<serde_json::Result<_>>()?, peeled))
 }
 
-/// The most pages of one kind that are read.
+/// The maximum number of pages of one kind that are read.
 const MOST_PAGES: usize = 40;
 
-/// The longest name that is believed: that of an object of the API.
+/// The maximum length of a release name: that of an object's name.
 const LONGEST: usize = 253;
 
 /// The annotation of hooks, which no release declares.
@@ -312,7 +311,7 @@ const HOOK: &str = "helm.sh/hook";
 /// Argo CD's annotation, as `APPLICATION:GROUP/KIND:NAMESPACE/NAME`; the application may be `NAMESPACE_NAME`.
 const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
 
-/// Argo CD's label, where it tracks by one of its own.
+/// Argo CD's label, if it tracks by its own label.
 const ARGO_INSTANCE: &str = "argocd.argoproj.io/instance";
 
 /// The label by which charts name their release, and Argo CD its application.
@@ -329,17 +328,16 @@ pub enum LabelOrigin {
     Unknown,
 }
 
-/// The releases that objects of a kind say they are of.
+/// The releases that objects of a kind name.
 #[derive(Debug, Default)]
 pub struct NamedReleases {
-    /// Each with the surest of its origins.
+    /// Each with its most reliable origin.
     pub releases: BTreeMap<ReleaseId, LabelOrigin>,
     /// Whether there are more objects than were read.
     pub cut: bool,
 }
 
-/// The releases that the objects of `resource` in `namespace` (`None`: in all)
-/// which carry Helm's label say they are of.
+/// The releases that the objects of `resource` in `namespace` (`None`: all) with Helm's label name.
 pub async fn named_releases(
     client: &kube::Client,
     resource: &ApiResource,

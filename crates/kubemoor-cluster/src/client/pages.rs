@@ -1,5 +1,5 @@
-//! Lists in pages, so that no answer grows with the number of objects. At most one page is held here. A page that cannot
-//! be read is an error, never the end of the list.
+//! Lists in pages, so that no response grows with the number of objects. A page that cannot be read is an error, never
+//! the end of the list.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::client::resource::{ApiResource, Partial};
 /// Objects on the first page of a list of metadata, or of small objects.
 pub(crate) const PAGE: u32 = 250;
 
-/// The bytes that a page should have at most. For each page etcd counts all objects that are left, so small pages of many
-/// objects cost it more than the objects do.
+/// The preferred maximum size of a page. For each page etcd counts all remaining objects, so many small pages cost it
+/// more than the objects do.
 const ENOUGH: usize = 512 << 10;
 
-/// The most bytes of a page with several objects: those that follow small ones may be large.
+/// The maximum size of a page with several objects: large ones may follow small ones.
 const CAP: usize = 4 << 20;
 
-/// The most objects per page, as with kubectl.
+/// The maximum number of objects per page, as in kubectl.
 const MOST: u32 = 500;
 
 #[derive(Deserialize)]
@@ -51,7 +51,7 @@ pub struct Pages<'c, W> {
     page: PhantomData<fn() -> ListPage<W>>,
 }
 
-/// The number of objects to ask for on the next page, by the bytes of the pages before.
+/// The number of objects to request on the next page, by the sizes of earlier pages.
 #[derive(Clone, Copy, Debug)]
 struct PageSize(u32);
 
@@ -89,7 +89,7 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         }
     }
 
-    /// Of these only what matches a label selector and a field selector.
+    /// Limits the list by a label selector and a field selector.
     pub(crate) fn selected(self, labels: Option<&str>, fields: Option<&str>) -> Self {
         let (label_selector, field_selector) = (labels.map(str::to_owned), fields.map(str::to_owned));
         Self { parameters: ListParams { label_selector, field_selector, ..self.parameters }, ..self }
@@ -104,12 +104,12 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         Self { size: PageSize(count), ..self }
     }
 
-    /// Each page within this time.
+    /// Sets the time limit of each page.
     pub fn within(self, within: Duration) -> Self {
         Self { within, ..self }
     }
 
-    /// The next page; none after the last. One that is too large is asked for again with fewer objects.
+    /// The next page; `None` after the last. A page that is too large is requested again with fewer objects.
     pub async fn next(&mut self) -> Result<Option<ListPage<W>>, ClusterError> {
         if self.is_over {
             return Ok(None);
@@ -138,7 +138,7 @@ impl<'c, W: DeserializeOwned> Pages<'c, W> {
         }
     }
 
-    /// The objects of all pages that are left.
+    /// The objects of all remaining pages.
     pub async fn all(mut self) -> Result<Vec<W>, ClusterError> {
         let mut found = Vec::new();
         while let Some(page) = self.next().await? {
@@ -159,12 +159,12 @@ impl<W> ListPage<W> {
 }
 
 impl PageSize {
-    /// The most bytes of the answer. A single object may be as long as any other answer.
+    /// The maximum size of the response. A single object may be as large as any other response.
     fn cap(self) -> usize {
         if self.0 > 1 { CAP } else { BODY_CAP }
     }
 
-    /// Takes in that a page that was not the last had so many bytes.
+    /// Adapts to the size of a page that was not the last.
     fn adapt(&mut self, bytes: usize) {
         if bytes > ENOUGH {
             self.halve();
@@ -173,7 +173,7 @@ impl PageSize {
         }
     }
 
-    /// Asks for half as many. Returns whether that is fewer.
+    /// Halves the number of objects. Returns whether that is fewer.
     fn halve(&mut self) -> bool {
         let before = self.0;
         self.0 = (before / 2).max(1);

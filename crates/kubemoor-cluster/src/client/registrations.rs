@@ -1,5 +1,5 @@
-//! Webhook configurations: read, followed, made, replaced and deleted. A write replaces the version that was read and
-//! nothing newer; the slower writer is told so, and that is no error.
+//! Reads, watches, creates, replaces and deletes webhook configurations. A write only replaces the version that was
+//! read; if another writer was faster, the result says so, and that is not an error.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -36,7 +36,7 @@ pub struct Registrations<C> {
 }
 
 impl<C: WebhookKind> Registrations<C> {
-    /// Those of the cluster behind `client`, written while this process leads by `leadership`.
+    /// Writes only while this process leads.
     pub fn new(client: kube::Client, leadership: Leadership) -> Self {
         Self { writer: ClusterWriter::seldom(client.clone(), leadership), client, kind: PhantomData }
     }
@@ -46,19 +46,19 @@ impl<C: WebhookKind> Registrations<C> {
         call::found(call::fetch(&self.client, request, PATIENCE).await)
     }
 
-    /// Creates it. Returns `None` when another writer was faster.
+    /// Creates it. Returns `None` if another writer was faster.
     pub async fn create(&self, wanted: &C) -> Result<Option<C>, ClusterError> {
         self.send(requests::<C>().create(&PostParams::default(), call::encode(wanted)?)?).await
     }
 
-    /// Replaces the version that it was made from. Returns `None` when another writer changed or deleted it
+    /// Replaces the version that `changed` was made from. Returns `None` if another writer changed or deleted it
     /// meanwhile.
     pub async fn replace(&self, changed: &C) -> Result<Option<C>, ClusterError> {
         let name = segment(changed.meta().name.as_deref().unwrap_or_default())?;
         self.send(requests::<C>().replace(&name, &PostParams::default(), call::encode(changed)?)?).await
     }
 
-    /// Deletes the one of this name, if it still is as it was `seen` where that is given. Says whether it was there.
+    /// Deletes the configuration `name`; with `seen`, only that version. Returns whether it was deleted.
     pub async fn delete(&self, name: &str, seen: Option<&C>) -> Result<bool, ClusterError> {
         let preconditions = seen.map(|seen| Preconditions {
             uid: seen.meta().uid.clone(),
@@ -85,7 +85,7 @@ impl<C: WebhookKind> Registrations<C> {
     }
 }
 
-/// Whether any webhook that judges changes is registered.
+/// Whether any of Kubemoor's validating webhooks is registered.
 pub async fn are_there(client: &kube::Client) -> Result<bool, ClusterError> {
     let resource = ApiResource::new(
         "admissionregistration.k8s.io",

@@ -1,5 +1,5 @@
-//! The path of a kind's objects in the API, and the part of their metadata that is read. No value in a manifest or an
-//! object can escape its path segment, and no odd value of one object makes a page of others unreadable.
+//! The API paths of a kind's objects, and the part of their metadata that is read. No value from a manifest or an
+//! object can escape its path segment, and no unexpected value in one object makes a whole page unreadable.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::client::call::ClusterError;
 
-/// The characters that a path needs no escape for; RBAC names hold colons.
+/// The characters that need no escape in a path; RBAC names contain colons.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 /// The API group of Kubemoor's own kinds.
@@ -20,7 +20,7 @@ pub const GROUP: &str = "kubemoor.dev";
 /// The version of Kubemoor's own kinds.
 pub const VERSION: &str = "v1alpha1";
 
-/// One resource of the API: what a kind is called in paths.
+/// A kind with its API group, version and plural name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ApiResource {
     /// The API group; empty for the core group.
@@ -34,7 +34,6 @@ pub struct ApiResource {
 }
 
 impl ApiResource {
-    /// The resource that holds the objects of `kind` of `group` in `version` under `plural`.
     pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self {
             group: group.to_owned(),
@@ -73,10 +72,10 @@ impl ApiResource {
     }
 }
 
-/// `text` as one segment of a path, by the API server's own rule for names.
+/// `text` as one path segment; rejects what the API server rejects in names.
 pub fn segment(text: &str) -> Result<String, ClusterError> {
     if text.is_empty() || text == "." || text == ".." || text.contains(['/', '%']) {
-        return Err(ClusterError::Unformed { reason: format!("{text:?} cannot be a name in the API") });
+        return Err(ClusterError::Unformed { reason: format!("{text:?} is not a valid object name") });
     }
     Ok(utf8_percent_encode(text, PLAIN).to_string())
 }
@@ -86,7 +85,7 @@ pub struct Partial {
     pub metadata: Meta,
 }
 
-/// The metadata of an object, as little of it as the guard needs.
+/// The part of an object's metadata that the guard needs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
@@ -138,7 +137,7 @@ struct ManagedAnnotations {
 }
 
 impl Managed {
-    /// Whether this manager wrote Helm's annotation that names the release.
+    /// Whether this manager owns Helm's annotation that names the release.
     pub(crate) fn owns_release_name(&self) -> bool {
         self.fields
             .as_ref()
@@ -148,7 +147,7 @@ impl Managed {
     }
 }
 
-/// A time, or none when it is missing or no RFC 3339 time. Times inside `managedFields` are whatever a client sent.
+/// A time; `None` if it is missing or not RFC 3339. Clients can send any text as a time inside `managedFields`.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.and_then(|text| text.parse().ok()))

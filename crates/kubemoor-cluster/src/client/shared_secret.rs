@@ -1,5 +1,5 @@
-//! Secrets in the guard's own namespace that its replicas share. No content reaches an error. A write replaces what was
-//! read and nothing newer.
+//! Secrets in the guard's own namespace that its replicas share. No content reaches an error. A write only replaces the
+//! version that was read.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,12 @@ pub struct SharedSecret {
 pub struct FoundSecret(Value);
 
 impl FoundSecret {
-    /// Whether it has any content: a chart creates it empty.
+    /// Whether it has any data: a chart creates it empty.
     pub fn has_content(&self) -> bool {
         self.0.get("data").and_then(Value::as_object).is_some_and(|data| !data.is_empty())
     }
 
-    /// Its content, but for values that are no text.
+    /// Its data, without values that are not UTF-8 text.
     pub fn data(&self) -> BTreeMap<String, String> {
         let text = |encoded: &Value| String::from_utf8(STANDARD.decode(encoded.as_str()?).ok()?).ok();
         let data = self.0.get("data").and_then(Value::as_object).into_iter().flatten();
@@ -49,8 +49,8 @@ impl SharedSecret {
         Ok(read.map(FoundSecret))
     }
 
-    /// Replaces the content that was found with `data`; creates the Secret where none was found. Returns `false` if
-    /// another writer was faster.
+    /// Replaces the data of the Secret `over`, or creates the Secret if that is `None`. Returns `false` if another
+    /// writer was faster.
     pub async fn write(
         &self,
         client: &kube::Client,

@@ -1,10 +1,9 @@
-//! A list and a watch of one resource that never end. kube's own watcher does not serve here: it holds pages of any
-//! length, logs the text of a page that it cannot decode, which may be of Secrets, and does not tell when a watch works
-//! again.
+//! An endless list and watch of one resource. kube's own watcher is not used: it accepts pages of any size, logs a page
+//! that it cannot decode, which may contain Secrets, and does not report when a watch works again.
 //!
 //! Between [`ObjectEvent::Relisting`] and [`ObjectEvent::Synced`] every existing object is listed; after that every
-//! change is told. Everything is listed again every few minutes, which puts right whatever a watch missed: after a
-//! restore of etcd, one from a version in the future stays silent for ever.
+//! change is reported. Everything is listed again every few minutes, which corrects whatever a watch missed: after a
+//! restore of etcd, a watch from a version in the future never reports anything.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -29,30 +28,30 @@ use crate::client::resource::{ApiResource, Meta, Partial};
 /// How long the API server keeps one watch open. Every server accepts it.
 const LIFE: Duration = Duration::from_secs(290);
 
-/// The longest time between two listings, and the part of it by which each may come earlier: guards that started
-/// together do not list at the same moment.
+/// The longest time between two lists, and the maximum jitter by which each may come earlier, in seconds: guards that
+/// started together do not list at the same moment.
 const RELIST: (u64, u64) = (290, 50);
 
 /// How long a watch may be silent before it is reopened: a lost connection looks the same as one without
 /// changes. Longer than the minute after which most API servers send a bookmark.
 const QUIET: Duration = Duration::from_secs(75);
 
-/// After a watch that lasted so long, its end is no failure.
+/// The end of a watch that lasted this long is not a failure.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// The longest pause while a server is down or busy (429, 5xx), and for a while after it was: it should be followed as
-/// soon as it returns.
+/// The longest pause while a server is down or busy (429, 5xx), and for a while after that, so that the watch resumes
+/// as soon as the server returns.
 const SOON: Duration = Duration::from_secs(2);
 
 /// The longest pause that a server may ask for.
 const ASKED: Duration = Duration::from_secs(30);
 
-/// How long after an outage a server may refuse everything, because it does not know any rights yet.
+/// How long after an outage a server may refuse everything, because it has not loaded its RBAC rules yet.
 const RETURNING: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub enum ObjectEvent<T> {
-    /// A full listing begins: an object that it has not named by [`ObjectEvent::Synced`] no longer exists.
+    /// A full list begins: an object that is not listed before [`ObjectEvent::Synced`] no longer exists.
     Relisting,
     Listed(T),
     Synced,
@@ -71,10 +70,10 @@ pub trait ObjectForm: Sized + Send + 'static {
     const PAGE: u32;
     const METADATA: bool;
 
-    /// The object, whatever is odd about it.
+    /// Reads the object; never fails, whatever it contains.
     fn read(wire: Self::Wire) -> Self;
 
-    /// Its resourceVersion; empty if it shows none.
+    /// Its resourceVersion; empty if it has none.
     fn version(&self) -> &str;
 }
 
@@ -84,7 +83,7 @@ pub struct Typed<K>(pub K);
 /// A watch of metadata alone.
 pub(crate) type MetadataWatch = Watch<Meta>;
 
-/// All objects of a resource, in one namespace or in all, that carry the labels of a selector.
+/// An endless watch of all objects of a resource, in one namespace or in all, that match a selector.
 pub struct Watch<F: ObjectForm> {
     source: WatchSource,
     events: BoxStream<'static, ObjectEvent<F>>,
@@ -96,14 +95,14 @@ struct WatchSource {
     path: Result<String, ClusterError>,
     labels: Option<String>,
     fields: Option<String>,
-    /// Kept when everything is listed again: whoever asks for that while the server is away waits as long.
+    /// Kept when everything is listed again, so that a relist during an outage also waits.
     pace: Arc<Mutex<RetryPace>>,
 }
 
 type WatchChanges<F> = BoxStream<'static, kube::Result<WatchEvent<<F as ObjectForm>::Wire>>>;
 
-/// How long to wait before an API server that failed is asked again. The pauses grow, but one that was down or busy is
-/// followed within five seconds after it returns, however long it was away, unless it asks for a longer pause.
+/// How long to wait before a failed API server is asked again. The pauses grow, but after an outage, however long, the
+/// watch resumes within five seconds, unless the server asks for a longer pause.
 #[derive(Default)]
 struct RetryPace {
     outage: Option<Instant>,
@@ -146,7 +145,7 @@ impl ObjectForm for Meta {
     }
 }
 
-/// Objects as they come: one that its reader cannot make sense of costs itself alone, and never the watch.
+/// Unparsed objects: one that its reader cannot interpret never ends the watch.
 impl ObjectForm for Value {
     type Wire = Self;
     const PAGE: u32 = PAGE;
@@ -179,7 +178,7 @@ where
 }
 
 impl<F: ObjectForm> Watch<F> {
-    /// A watch of `resource` in `namespace` (`None`: all) under the label selector `selector`.
+    /// A watch of `resource` in `namespace` (`None`: all) with the label selector `selector`.
     pub fn new(
         client: kube::Client,
         resource: &ApiResource,
@@ -199,8 +198,7 @@ impl<F: ObjectForm> Watch<F> {
         Self { events: source.clone().follow(), source }
     }
 
-    /// What happens next. Safe to cancel, and as quick for a caller that cancels it often: a request goes on with the
-    /// next call.
+    /// The next event. Safe to cancel, as often as the caller likes: a pending request continues with the next call.
     pub async fn next(&mut self) -> ObjectEvent<F> {
         match self.events.next().await {
             Some(event) => event,
@@ -213,7 +211,7 @@ impl<F: ObjectForm> Watch<F> {
         self.events
     }
 
-    /// Makes the next call list everything again, after a pause that is under way.
+    /// Makes the next call list everything again, after a pause in progress.
     pub(crate) fn relist(&mut self) {
         self.events = self.source.clone().follow();
     }
@@ -223,8 +221,8 @@ impl<K> Watch<Typed<K>>
 where
     K: Kind<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
 {
-    /// A watch of the object `name` in `namespace` (`None` for a cluster-scoped one). It asks for this name alone, so
-    /// that a right for it is enough.
+    /// A watch of the object `name` in `namespace` (`None` for a cluster-scoped one). It requests this name alone, so
+    /// permission for that name is sufficient.
     pub(crate) fn of_one(client: kube::Client, namespace: Option<&str>, name: &str) -> Self {
         let resource = ApiResource::new(&K::group(&()), &K::version(&()), &K::kind(&()), &K::plural(&()));
         let fields = Some(format!("metadata.name={name}"));
@@ -267,7 +265,7 @@ impl WatchSource {
                 yield ObjectEvent::Synced;
 
                 let relist_at = Instant::now() + relist_after();
-                // Whether the server goes on from the version.
+                // Whether the watch can continue from the version.
                 let mut goes_on = true;
                 while goes_on && Instant::now() < relist_at {
                     let mut changes = match self.open::<F>(&version).await {
@@ -302,7 +300,7 @@ impl WatchSource {
                             Some(Ok(WatchEvent::Error(status))) => {
                                 goes_on = false;
                                 let error = ClusterError::from(*status);
-                                // Expired is an ordinary end, unless it comes again and again.
+                                // An expired version is a normal end, unless it happens again and again.
                                 if error.is_gone() {
                                     break self.pace.lock().after_end(since.elapsed());
                                 }
@@ -367,7 +365,7 @@ impl RetryPace {
         pause
     }
 
-    /// The pause after a watch that ended before its time, after it had `lasted` so long.
+    /// The pause after a watch that ended early and had `lasted` this long.
     fn after_end(&mut self, lasted: Duration) -> Duration {
         if lasted >= STEADY {
             self.pauses = DefaultBackoff::default();
@@ -380,18 +378,18 @@ impl RetryPace {
         if self.outage.is_none_or(|last| last.elapsed() >= RETURNING) {
             return pause;
         }
-        // By chance, so that the watches of all guards do not ask at the same moment.
+        // Random, so that the watches of all guards do not retry at the same moment.
         pause.min(SOON) + Duration::from_millis(RandomState::new().hash_one(()) % 1000)
     }
 }
 
-/// When to list again, by chance.
+/// A random time until the next list.
 fn relist_after() -> Duration {
     let (longest, part) = RELIST;
     Duration::from_secs(longest - RandomState::new().hash_one(()) % part)
 }
 
-/// Goes on from `seen`, if the object showed it.
+/// Advances to the version `seen`, if the object has one.
 fn advance(version: &mut String, seen: &str) {
     if !seen.is_empty() {
         seen.clone_into(version);

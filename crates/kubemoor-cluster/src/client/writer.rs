@@ -1,5 +1,5 @@
-//! Writes to the cluster: at a rate, only by the leader, and within a time. A write waits for its turn first and asks
-//! last, immediately before the request, whether this process leads; no answer is awaited beyond the lead's end.
+//! Writes to the cluster, with a rate limit and a time limit, and only by the leader: leadership is checked after the
+//! wait for the rate limit, immediately before the request, and no response is awaited after its end.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use http::Request;
 use crate::client::call::{self, BODY_CAP, ClusterError, PATIENCE};
 use crate::client::lease::Leadership;
 
-/// The rate of rare writes, per second.
+/// The rate limit of rare writes, per second.
 const SELDOM: NonZeroU32 = at_least_one(50);
 
-/// A rate for a constant.
+/// A rate for a constant; 1 if `rate` is 0.
 pub const fn at_least_one(rate: u32) -> NonZeroU32 {
     match NonZeroU32::new(rate) {
         Some(rate) => rate,
@@ -36,7 +36,7 @@ impl ClusterWriter {
         Self { client, rate: Arc::new(RateLimiter::direct(rate)), leadership, patience: PATIENCE }
     }
 
-    /// Writes what is seldom written, so that any rate above the usual is a fault.
+    /// For rare writes: reaching the limit means that something is wrong.
     pub(crate) fn seldom(client: kube::Client, leadership: Leadership) -> Self {
         Self::new(client, Quota::per_second(SELDOM), leadership)
     }
@@ -49,13 +49,13 @@ impl ClusterWriter {
         Self { patience, ..self }
     }
 
-    /// Sends a write when its turn comes; the body of the answer.
+    /// Sends a write when the rate limit allows it; returns the body of the response.
     pub(crate) async fn send(&self, request: Request<Vec<u8>>) -> Result<Vec<u8>, ClusterError> {
         self.rate.until_ready().await;
         self.send_in_turn(request).await
     }
 
-    /// Sends a write if it is its turn; `None` if not.
+    /// Sends a write if the rate limit allows it now; otherwise returns `None`.
     pub(crate) async fn send_now(&self, request: Request<Vec<u8>>) -> Option<Result<Vec<u8>, ClusterError>> {
         self.rate.check().ok()?;
         Some(self.send_in_turn(request).await)

@@ -1,6 +1,6 @@
-//! The DriftAllowances of a cluster: the objects with a temporary exception. A timer reports the end of each at the exact
-//! moment; for an ended one only its deletion time is kept. No namespace can use up the room of the others: only a
-//! limited number of each counts, and the rest wait for a listing that finds room for them.
+//! The DriftAllowances of a cluster: temporary exceptions for objects. A timer ends each one at the exact moment; after
+//! that only what its deletion needs is kept. The number of open allowances is limited per namespace, so that no
+//! namespace can use up the total; the others have no effect until a later list finds room for them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::flaw;
 use kubemoor_policy::resource::DriftAllowance;
 
-/// How long an ended allowance that Kubemoor made is kept for users to look at.
+/// How long an ended allowance that Kubemoor created is kept for users to look at.
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// After a clearing that failed, or that was another replica's, the pause until the next.
+/// The pause after a deletion that failed, or that is another replica's task.
 const CLEARING_AGAIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// The longest sleep: the wall clock may be set while the timer runs.
@@ -44,16 +44,16 @@ pub struct Allowances {
     kinds: Arc<ServedKinds>,
     /// The namespaces to follow; all of them if empty.
     namespaces: Vec<String>,
-    /// Deletes ended allowances; without it none is created either.
+    /// Deletes ended allowances; `None` in read-only mode, in which none is created either.
     clearing: Option<ClusterWriter>,
     known: RwLock<AllowanceIndex>,
     changed: ChangeAnnouncer<ObjectId>,
-    /// Something may be due sooner than before.
+    /// Notified when an end or a deletion may be due sooner than before.
     rescheduled: Notify,
     listings: Listings,
 }
 
-/// Those of one namespace, or of all.
+/// The allowances of one namespace, or of all.
 struct AllowanceScope<'a> {
     allowances: &'a Allowances,
     namespace: Option<&'a str>,
@@ -81,14 +81,14 @@ impl Allowances {
         })
     }
 
-    /// The allowances for an object that this release declares. Some may have ended a moment ago.
+    /// The allowances for an object that this release declares. Some may just have ended.
     pub fn of_release(&self, object: &ObjectId, release: &ReleaseId) -> Vec<Arc<Allowance>> {
         let known = self.known.read();
         let allowances = known.named(object).iter();
         allowances.filter(|allowance| allowance.is_for(object, release)).cloned().collect()
     }
 
-    /// The open allowances that name an object, whatever declares it. Some may have ended a moment ago.
+    /// The open allowances that name an object, whatever release declares it. Some may just have ended.
     pub fn named(&self, object: &ObjectId) -> Vec<Arc<Allowance>> {
         self.known.read().named(object).to_vec()
     }
@@ -106,7 +106,7 @@ impl Allowances {
         self.listings.progress()
     }
 
-    /// Makes an allowance of this resource, which counts from now on.
+    /// Creates an allowance from this resource. It has effect at once.
     pub async fn make(
         &self,
         resource: &DriftAllowance,
@@ -157,7 +157,7 @@ impl Allowances {
         }
     }
 
-    /// Takes an allowance in; its key.
+    /// Adds or updates an allowance; returns its key.
     fn set(&self, object: &Value) -> Option<AllowanceKey> {
         let key = key(object)?;
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -173,7 +173,7 @@ impl Allowances {
             tracing::warn!(
                 allowance.namespace = key.0,
                 allowance.name = key.1,
-                "a DriftAllowance allows nothing: {flaws}"
+                "invalid DriftAllowance has no effect: {flaws}"
             );
         }
         for unknown in compiled.iter().flat_map(Allowance::unknown_fields) {
@@ -211,12 +211,12 @@ impl Allowances {
         let Some(clearing) = &self.clearing else { return self.put_off(key) };
         match requests::clear(clearing, &key.0, &key.1, &life.uid).await {
             Ok(()) => self.forget(key),
-            // The leader clears it away; this replica may lead by then.
+            // The leader deletes it; this replica may lead at the next attempt.
             Err(ClusterError::NotLeading) => self.put_off(key),
             Err(error) => {
                 tracing::warn!(
                     allowance.namespace = key.0, allowance.name = key.1, %error,
-                    "a DriftAllowance that ended long ago cannot be deleted"
+                    "failed to delete an expired DriftAllowance"
                 );
                 self.put_off(key);
             }
@@ -234,7 +234,7 @@ impl Mirror for AllowanceScope<'_> {
     type Object = Value;
     type Key = AllowanceKey;
     const OBJECTS: &'static str = "DriftAllowances";
-    const UNWATCHED: &'static str = "DriftAllowances cannot be watched; the last known ones count";
+    const UNWATCHED: &'static str = "failed to watch DriftAllowances; using the last known ones";
 
     fn set(&mut self, object: Value) -> Option<AllowanceKey> {
         self.allowances.set(&object)
@@ -260,7 +260,7 @@ fn wake(due: Option<Timestamp>, now: Timestamp) -> Instant {
     let sleep = match (due, left) {
         (None, _) => LONGEST_SLEEP,
         (Some(_), Some(left)) => left.min(LONGEST_SLEEP),
-        // Past already.
+        // Already past.
         (Some(_), None) => Duration::ZERO,
     };
     Instant::now() + sleep
@@ -271,19 +271,19 @@ fn key(object: &Value) -> Option<AllowanceKey> {
     Some((text("/metadata/namespace")?, text("/metadata/name")?))
 }
 
-/// The most open allowances that count at one time.
+/// The maximum number of open allowances that have effect at one time.
 const MOST: usize = 10_000;
 
 /// An allowance's namespace and name.
 type AllowanceKey = (String, String);
 
-/// The known allowances: which are open, for which objects, and when the next one begins or ends. At most [`MOST_HERE`] of
-/// each namespace and [`MOST`] of all count; of the others nothing is kept.
+/// The known allowances: the open ones, their objects, and when the next one ends or is deleted. At most [`MOST_HERE`]
+/// open ones of each namespace and [`MOST`] in total are kept; others are not stored.
 #[derive(Default)]
 struct AllowanceIndex {
     open: BTreeMap<AllowanceKey, Arc<Allowance>>,
     by_object: HashMap<ObjectId, Vec<Arc<Allowance>>>,
-    /// By allowance, the version that was taken in, and its life.
+    /// By allowance, its version and what its deletion needs.
     versions: HashMap<AllowanceKey, AllowanceLife>,
     /// The namespaces whose excess of allowances was already reported.
     crowded: HashSet<String>,
@@ -312,7 +312,7 @@ impl AllowanceIndex {
         self.versions.keys()
     }
 
-    /// Whether an allowance was taken in in this version.
+    /// Whether this version of an allowance is known.
     fn is_of(&self, key: &AllowanceKey, version: &str) -> bool {
         self.versions.get(key).is_some_and(|known| known.version == version)
     }
@@ -324,14 +324,14 @@ impl AllowanceIndex {
         self.open.values().map(|allowance| allowance.until).chain(clearings).min()
     }
 
-    /// An allowance that is still known is to be cleared away then, and not before.
+    /// Sets when to delete an allowance that is still known.
     fn clear_at(&mut self, time: Timestamp, key: &AllowanceKey) {
         if let Some(life) = self.versions.get_mut(key) {
             life.clearing = Some(time);
         }
     }
 
-    /// Whether an allowance counts, or would.
+    /// Whether an allowance has effect, or would have.
     fn has_room_for(&self, key: &AllowanceKey) -> bool {
         self.open.contains_key(key) || (self.open.len() < MOST && self.has_room_in(&key.0))
     }
@@ -364,13 +364,13 @@ impl AllowanceIndex {
         touched
     }
 
-    /// Takes an allowance out; the objects that it was for.
+    /// Removes an allowance; returns its objects.
     fn take(&mut self, key: &AllowanceKey) -> Vec<ObjectId> {
         self.versions.remove(key);
         self.shut(key)
     }
 
-    /// Shuts what has ended by `now`: the objects concerned, and the allowances to be cleared away.
+    /// Closes the allowances that have ended by `now`; returns their objects, and the allowances to delete.
     fn end(&mut self, now: Timestamp) -> (Vec<ObjectId>, Vec<(AllowanceKey, AllowanceLife)>) {
         let is_over = |(_, allowance): &(&AllowanceKey, &Arc<Allowance>)| allowance.until <= now;
         let over: Vec<AllowanceKey> = self.open.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
@@ -401,17 +401,17 @@ impl AllowanceIndex {
         objects
     }
 
-    /// Says once that one does not count for want of room.
+    /// Logs once that an allowance has no effect because there are too many.
     fn complain(&mut self, namespace: &str) {
         if !self.has_room_in(namespace) {
             if self.crowded.insert(namespace.to_owned()) {
                 tracing::warn!(
-                    "there are more than {MOST_HERE} open DriftAllowances in namespace {namespace}: the others have no effect until one of these ends"
+                    "namespace {namespace} has more than {MOST_HERE} open DriftAllowances: the others have no effect until one ends"
                 );
             }
         } else if !std::mem::replace(&mut self.overflowed, true) {
             tracing::warn!(
-                "there are more than {MOST} open DriftAllowances in the cluster: the others have no effect until one of these ends"
+                "the cluster has more than {MOST} open DriftAllowances: the others have no effect until one ends"
             );
         }
     }

@@ -1,7 +1,7 @@
-//! Asks the API server how it would store a declared object, where the meaning of a value is in doubt: by a dry run of a
-//! forced server-side apply under a separate field manager. Stores nothing, asks at a bounded rate, and remembers
-//! answers for an hour, so that a steady state needs no requests. A dry run is evidence, never a precondition: it can
-//! fail for valid manifests.
+//! Asks the API server how it would store a declared object, where a comparison alone is inconclusive: by a dry run of
+//! a forced server-side apply under a separate field manager. Stores nothing, is rate-limited, and caches results for
+//! an hour, so that a steady state needs no requests. A dry run is evidence, never a precondition: it can fail for
+//! valid manifests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use kubemoor_declare::model::{ObjectId, PROBE_MANAGER, ReleaseId};
 use kubemoor_helm::release::gvk;
 use kubemoor_reconcile::event::Secret;
 
-/// The part of a question's time that may be spent in the queue.
+/// The part of a dry run's time limit that it may wait for the rate limit.
 const QUEUEING: f64 = 0.5;
 
-/// The part of a question's time after which no answer is awaited. It ends before
-/// the whole does, so that it is known what took so long.
+/// The part of a dry run's time limit after which no response is awaited. It is less than 1, so that the error can tell
+/// what took so long.
 const ANSWERING: f64 = 0.9;
 
 const MEMORY: Duration = Duration::from_secs(3600);
@@ -40,21 +40,21 @@ pub struct Arbiter {
     answers: Cache<DryRunQuestion, Arc<Value>>,
 }
 
-/// A declared object: one uid of an object, and one record.
+/// What a dry run is about, and its cache key: a declared object by its uid and release record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DryRunQuestion {
     pub object: ObjectId,
     /// Its uid; empty before it exists.
     pub uid: String,
     pub release: ReleaseId,
-    /// The revision whose manifest is meant.
+    /// The revision of the manifest.
     pub revision: u64,
-    /// The digest of the object's declaration: an answer about another one does not count.
+    /// The digest of the declared object. If the record now declares another one, the dry run fails.
     pub digest: Option<Digest>,
 }
 
 impl Arbiter {
-    /// Asks at most `per_second` times a second, in bursts of at most as many.
+    /// Makes at most `per_second` dry runs per second, in bursts of at most as many.
     pub fn new(
         objects: Objects,
         kinds: Arc<ServedKinds>,
@@ -73,8 +73,8 @@ impl Arbiter {
         }
     }
 
-    /// The object as the API server would hold it if the manifest were applied
-    /// now, with every default and every spelling of its own.
+    /// The object as the API server would store it if the manifest were applied now, with all defaults and in the API
+    /// server's own format.
     pub async fn canonical(
         &self,
         question: &DryRunQuestion,
@@ -87,8 +87,8 @@ impl Arbiter {
         }
     }
 
-    /// The cause of an `error` of [`Self::canonical`]: whether what the live object holds makes the manifest invalid, or
-    /// the manifest is so itself.
+    /// The cause of an `error` of [`Self::canonical`]: whether the manifest is invalid only because of the live object,
+    /// or invalid itself.
     pub async fn cause(
         &self,
         question: &DryRunQuestion,
@@ -116,8 +116,7 @@ impl Arbiter {
 
     async fn ask(&self, question: &DryRunQuestion, within: Duration) -> Result<Arc<Value>, ClusterError> {
         let object = &question.object;
-        // A caller that waits in the queue for long is late: what is left would be too
-        // little for the API server to answer in.
+        // After a long wait for the rate limit, the remaining time would be too short for the API server to respond in.
         let until = Instant::now() + within.mul_f64(ANSWERING);
         let left = || until.saturating_duration_since(Instant::now());
         timeout(within.mul_f64(QUEUEING), self.rate.until_ready()).await.map_err(|_| late(object, within))?;
@@ -130,7 +129,7 @@ impl Arbiter {
         answer.map(Arc::new).map_err(failed)
     }
 
-    /// The manifest that a question is about, ready to be sent, and where to.
+    /// The manifest of a dry run, ready to be sent, and its target.
     async fn declared(
         &self,
         question: &DryRunQuestion,
@@ -156,7 +155,7 @@ impl Arbiter {
     }
 }
 
-/// Too many dry runs were asked for, or the manifest takes too long to read.
+/// There are too many dry runs, or reading the manifest takes too long.
 fn late(object: &ObjectId, within: Duration) -> ClusterError {
-    ClusterError::Slow { what: format!("no dry run of {object} ended"), within }
+    ClusterError::Slow { what: format!("the dry run of {object} did not finish"), within }
 }

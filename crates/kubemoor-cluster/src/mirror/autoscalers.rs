@@ -1,10 +1,10 @@
-//! The workloads that HorizontalPodAutoscalers scale, and their ranges. KEDA scales through HorizontalPodAutoscalers that
-//! it makes itself, so that no other kind matters. An autoscaler counts while it exists. When one is deleted, the number
-//! of replicas that it left behind is remembered, since its deletion is not meant to shrink the workload.
+//! The workloads that HorizontalPodAutoscalers scale, and their ranges. KEDA creates HorizontalPodAutoscalers itself,
+//! so no other kind matters. When an autoscaler is deleted, its workload is remembered: the deletion is not meant to
+//! change the number of replicas.
 //!
-//! Every user who can create an autoscaler can write any owner into it, including the uid. So an owner that a release
-//! declares is trusted only under the name that KEDA gives the autoscaler, where no other one can exist, and only for
-//! the workload in the owner's declaration.
+//! Every user who can create an autoscaler can set any owner reference in it, including the uid. So an owner that a
+//! release declares is trusted only if the autoscaler has the name that KEDA gives it, where no other one can exist,
+//! and only for the workload that the declared owner targets.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ struct KnownAutoscaler {
     declared_by: Vec<ReleaseId>,
 }
 
-/// Those of one namespace, or of all.
+/// The autoscalers of one namespace, or of all.
 struct AutoscalerScope<'a> {
     autoscalers: &'a AutoscalerMirror,
     namespace: Option<&'a str>,
@@ -79,8 +79,8 @@ impl AutoscalerMirror {
         self.known.read().of_workload(workload, index).map(|(_, _, autoscaler)| autoscaler).collect()
     }
 
-    /// The same for a history of them: tells of each state of an autoscaler the same to every guard, also after a
-    /// restart, so that it can be kept once.
+    /// The same for the history: every guard returns an equal value for the same state of an autoscaler, also after a
+    /// restart, so that it can be stored once.
     pub fn scalings(&self, workload: &ObjectId, index: &Index) -> Vec<Scaling> {
         let known = self.known.read();
         let all = known.of_workload(workload, index);
@@ -97,8 +97,7 @@ impl AutoscalerMirror {
         self.known.read().departed.0.get(workload).cloned()
     }
 
-    /// Notes that a workload had an autoscaler before this process started. If it still has one, nothing was
-    /// left behind.
+    /// Records that a workload had an autoscaler before this process started, unless it still has one.
     pub fn inherit_departed(&self, workload: &ObjectId) {
         let forgotten = {
             let mut known = self.known.write();
@@ -116,7 +115,7 @@ impl AutoscalerMirror {
         self.known.write().departed.0.remove(workload);
     }
 
-    /// Every workload that is scaled, or was, then each one whose autoscalers come, change or go.
+    /// Every workload that has or had an autoscaler, then each one whose autoscalers are added, changed or deleted.
     pub fn changes(&self) -> ChangeQueue<ObjectId> {
         let changes = self.changed.subscribe([]);
         // Subscribed first: an autoscaler that appears meanwhile is reported twice instead of never.
@@ -128,7 +127,7 @@ impl AutoscalerMirror {
         self.listings.progress()
     }
 
-    /// Follows the cluster's autoscalers until `stop`. `index` tells which of them releases declare.
+    /// Follows the cluster's autoscalers until `stop`. `index` shows which of them releases declare.
     pub async fn run(&self, index: &RwLock<Index>, stop: CancellationToken) {
         let follow = scopes(&self.namespaces).into_iter().map(|it| self.follow(it, index));
         stop.run_until_cancelled(join_all(follow)).await;
@@ -136,7 +135,7 @@ impl AutoscalerMirror {
 
     /// Updates which releases declare the known autoscalers: the releases may have become known later.
     pub fn claim(&self, index: &RwLock<Index>) {
-        // A caller that locks both locks the index first.
+        // Lock order: the index first.
         let index = index.read();
         self.known.write().autoscalers.iter_mut().for_each(|(id, taken)| taken.claim(id, &index));
     }
@@ -147,12 +146,12 @@ impl AutoscalerMirror {
         Reflector::new(watch.into_events()).run(&mut scope).await;
     }
 
-    /// Takes an autoscaler in; its place.
+    /// Adds or updates an autoscaler; returns its ID.
     fn set(&self, object: &Value, index: &RwLock<Index>) -> Option<ObjectId> {
         let (id, scales) = read(object)?;
         let target = scales.target.clone();
         let before = {
-            // A caller that locks both locks the index first.
+            // Lock order: the index first.
             let index = index.read();
             let mut known = self.known.write();
             if let Some(taken) = known.autoscalers.get_mut(&id).filter(|taken| taken.scales == scales) {
@@ -180,7 +179,7 @@ impl Mirror for AutoscalerScope<'_> {
     type Object = Value;
     type Key = ObjectId;
     const OBJECTS: &'static str = "autoscalers";
-    const UNWATCHED: &'static str = "autoscalers cannot be watched; the last known ones count";
+    const UNWATCHED: &'static str = "failed to watch autoscalers; using the last known ones";
 
     fn set(&mut self, object: Value) -> Option<ObjectId> {
         self.autoscalers.set(&object, self.index)
@@ -218,12 +217,12 @@ impl KnownAutoscaler {
     }
 }
 
-/// Every API server serves this version, which has the fields that count.
+/// Every API server serves this version, which has all fields that are needed.
 pub(super) fn resource() -> ApiResource {
     ApiResource::new(GROUP, "v1", KIND, "horizontalpodautoscalers")
 }
 
-/// Whether an object, if a release declares it, may decide how something is scaled.
+/// Whether an object has an API group whose objects scale workloads.
 pub fn is_autoscaler(object: &ObjectId) -> bool {
     [GROUP, KEDA].contains(&object.group.as_str())
 }
@@ -248,8 +247,7 @@ impl AutoscalerIndex {
             .map(|(id, taken)| (id, taken, taken.scales.autoscaler(id, |object| claims(index, object))))
     }
 
-    /// Puts an autoscaler in, in place of its earlier self; the workloads of which something changes by the end of that
-    /// one.
+    /// Adds an autoscaler or replaces its earlier state; returns the workloads that the earlier state affected.
     fn put(
         &mut self,
         id: &ObjectId,
@@ -260,7 +258,7 @@ impl AutoscalerIndex {
         let mut taken = KnownAutoscaler { scales, life, declared_by: Vec::new() };
         taken.claim(id, index);
         let target = &taken.scales.target;
-        // Releases of other namespaces have no say here.
+        // Only releases in the workload's namespace count.
         let is_declared = taken.declared_by.iter().any(|by| target.namespace.as_ref() == Some(&by.namespace));
         self.departed.succeed(target, is_declared);
         self.targets.entry(target.clone()).or_default().insert(id.clone());
@@ -268,7 +266,7 @@ impl AutoscalerIndex {
         before
     }
 
-    /// Takes an autoscaler out; the workload that it scaled, and one that is forgotten for it.
+    /// Removes an autoscaler; returns the workload that it scaled, and one that is forgotten to make room.
     fn take(&mut self, id: &ObjectId, index: &Index) -> Vec<ObjectId> {
         let Some(mut taken) = self.autoscalers.remove(id) else { return Vec::new() };
         // The declaring release may be removed first, or appear later.
@@ -295,7 +293,7 @@ pub struct Scales {
     pub target: ObjectId,
     minimum: i32,
     maximum: i32,
-    /// The object that made it.
+    /// The controller in its owner references.
     maker: Option<ObjectId>,
 }
 
@@ -363,7 +361,7 @@ impl Scales {
     }
 }
 
-/// An autoscaler or a ScaledObject, the workload that it is to scale, and how; `None` if it is malformed.
+/// The ID of an autoscaler or a ScaledObject, the workload that it targets, and its range; `None` if it is malformed.
 pub fn scaling(object: &Value, index: &Index) -> Option<(ObjectId, ObjectId, Scaling)> {
     let (id, scales) = read(object)?;
     let now = scales.autoscaler(&id, |object| claims(index, object));
@@ -371,7 +369,7 @@ pub fn scaling(object: &Value, index: &Index) -> Option<(ObjectId, ObjectId, Sca
     Some((id, scales.target, scaling))
 }
 
-/// An autoscaler's identity and content, or a ScaledObject's; `None` if it is malformed.
+/// The ID and content of an autoscaler or a ScaledObject; `None` if it is malformed.
 pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
     let AutoscalerObject { api_version, metadata, mut spec } = AutoscalerObject::deserialize(object).ok()?;
     let is_keda = Gvk::from_api_version(&api_version, "").group == KEDA;
@@ -407,7 +405,7 @@ fn scales(release: &Release, scaled: &ObjectId, workload: &ObjectId) -> bool {
         && is(&["spec", "scaleTargetRef", "kind"], &workload.kind, "Deployment")
 }
 
-/// The name of the autoscaler that KEDA makes for a ScaledObject, as `release` declares that.
+/// The name of the autoscaler that KEDA creates for a ScaledObject that `release` declares.
 fn named_by(release: &Release, scaled: &ObjectId) -> String {
     let name = release.declared(scaled).and_then(|declared| declared.fields().get(&NAMED));
     match name {
@@ -423,13 +421,13 @@ pub struct Scaling {
     pub name: String,
     pub uid: String,
     pub range: (i32, i32),
-    /// The releases that declare the autoscaler, or what made it.
+    /// The releases that declare the autoscaler or its controller.
     pub declared_by: Vec<ReleaseId>,
-    /// The field manager that wrote its `spec` last, and when; empty where the object does not tell.
+    /// The field manager that last wrote its `spec`, and when; empty if unknown.
     pub written: (String, String),
 }
 
-/// What tells one state of an autoscaler from others.
+/// Identifies one state of an autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct AutoscalerState {
     uid: String,
@@ -453,15 +451,15 @@ impl AutoscalerState {
     }
 }
 
-/// How many workloads whose autoscaler went are remembered.
+/// How many workloads with a deleted autoscaler are remembered.
 const REMEMBERED: usize = 10_000;
 
 #[derive(Default)]
 struct Departed(HashMap<ObjectId, Departure>);
 
 impl Departed {
-    /// An autoscaler of a workload went that these releases declared, with its range. Returns the workload that is
-    /// forgotten for it.
+    /// Records that an autoscaler with this range, which these releases declared, was deleted. Returns the workload
+    /// that is forgotten to make room.
     fn note(
         &mut self,
         workload: &ObjectId,
@@ -483,7 +481,7 @@ impl Departed {
         oldest
     }
 
-    /// Notes that a workload is scaled again. An undeclared autoscaler is not a successor of a declared one.
+    /// Records that a workload is scaled again. An undeclared autoscaler does not replace a declared one.
     fn succeed(&mut self, workload: &ObjectId, is_declared: bool) {
         if is_declared || self.0.get(workload).is_some_and(|known| known.declared.is_none()) {
             self.0.remove(workload);

@@ -1,7 +1,7 @@
 //! Releases in files: the store of a guard without a cluster, a directory of `NAMESPACE/RELEASE.yaml`. A file is a
 //! manifest in the form of `helm get manifest`, or an exported record: the Secret or ConfigMap as YAML or JSON, or its
-//! payload alone. A file that cannot be read is named with its reason and does not affect the others. None is quoted: it
-//! may hold secrets.
+//! payload alone. A file that cannot be read is reported with the reason and does not affect the others. No content is
+//! quoted: it may contain secrets.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -31,9 +31,9 @@ pub struct Directory {
 }
 
 pub enum ReleaseFile {
-    /// A manifest, which does not say whose it is.
+    /// A manifest, which does not name its release.
     Manifest(String),
-    /// A record, which does.
+    /// A record, which names its release.
     Record(Box<Record>),
 }
 
@@ -45,16 +45,16 @@ pub struct DirectoryError {
     pub source: io::Error,
 }
 
-/// A file that is no release.
+/// A file that is not a release.
 #[derive(Debug, Error)]
-#[error("{path} is not served as a release")]
+#[error("{path} is not used as a release")]
 pub struct UnreadableError {
     pub path: PathBuf,
     #[source]
     pub source: ReadError,
 }
 
-/// Why a file is no release.
+/// Why a file is not a release.
 #[derive(Debug, Error)]
 pub enum ReadError {
     #[error("it cannot be read")]
@@ -63,25 +63,24 @@ pub enum ReadError {
     TooLarge,
     #[error("it is not UTF-8 text")]
     Utf8,
-    #[error("a store holds NAMESPACE/RELEASE.yaml files and nothing else")]
+    #[error("a store may contain only NAMESPACE/RELEASE.yaml files")]
     Place,
     #[error("its record cannot be decoded")]
     Record(#[from] RecordError),
     #[error("it is a record without data.release")]
     NoPayload,
-    #[error("its record is of release {found}, its place is that of {expected}")]
+    #[error("its record belongs to release {found}, but its path to {expected}")]
     OtherRelease { expected: ReleaseId, found: ReleaseId },
-    #[error("it holds no Kubernetes object: in document {index}, {reason}")]
+    #[error("document {index} is not a Kubernetes object: {reason}")]
     NoObject {
-        /// The first document that is no object, from 0.
+        /// The first document that is not an object, from 0.
         index: usize,
-        /// Why it is none.
         reason: SkipReason,
     },
 }
 
-/// Reads every `NAMESPACE/RELEASE.yaml` below `path`; `catalog` knows the kinds that they declare. Names that begin
-/// with a dot are passed over: a mounted ConfigMap has such folders of its own.
+/// Reads every `NAMESPACE/RELEASE.yaml` below `path`; `catalog` knows the kinds that they declare. Skips names that
+/// begin with a dot: a mounted ConfigMap has such folders of its own.
 pub fn load(path: &Path, catalog: &Catalog) -> Result<Directory, DirectoryError> {
     let failed = |source| DirectoryError { path: path.to_owned(), source };
     let mut directory = Directory { releases: Vec::new(), unreadable: Vec::new() };
@@ -93,7 +92,7 @@ pub fn load(path: &Path, catalog: &Catalog) -> Result<Directory, DirectoryError>
 
 pub fn read(path: &Path) -> Result<ReleaseFile, ReadError> {
     let mut bytes = Vec::new();
-    // Far more than a record can decompress to is no manifest either.
+    // A file larger than any decompressed record is not a manifest either.
     File::open(path)?.take(DEFAULT_CAP as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > DEFAULT_CAP {
         return Err(ReadError::TooLarge);
@@ -104,7 +103,7 @@ pub fn read(path: &Path) -> Result<ReleaseFile, ReadError> {
 /// The release that a single record represents.
 pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
     let id = ReleaseId { namespace: record.namespace.clone().into(), name: record.name.clone().into() };
-    // Without the Secret's metadata the record's own times are the best there is.
+    // Without the Secret's metadata, the record's own times are the best available.
     let created = record.last_deployed.unwrap_or(Timestamp::UNIX_EPOCH);
     let head = RecordHead {
         secret: record::record_name(&record.name, record.revision),
@@ -183,7 +182,7 @@ impl Directory {
     }
 }
 
-/// What a folder holds, sorted, without names that begin with a dot.
+/// The entries of a folder, sorted, without names that begin with a dot.
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {

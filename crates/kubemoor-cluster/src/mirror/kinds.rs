@@ -1,7 +1,7 @@
-//! The known kinds: the places of their objects, and the types of their fields. Starts with the built-in catalog and
-//! discovery. Reads types from the API server when the first release declares a kind, and for custom kinds again when
-//! their CustomResourceDefinition changes. The catalog only grows. Whoever asks for types that cannot be read now uses the
-//! built-in types, and asks again by `LearningAttempts`.
+//! The known kinds: their API resources and their schemas. Starts with the built-in catalog and discovery. Reads
+//! schemas from the API server when the first release declares a kind, and for custom kinds again when their
+//! CustomResourceDefinition changes. The catalog only grows. If schemas cannot be read now, callers use the built-in
+//! ones and retry by `LearningAttempts`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,27 +30,27 @@ pub struct ServedKinds {
     /// Held while something is read, so that nothing is read twice.
     reading: Mutex<ReadState>,
     learned: ChangeAnnouncer<Gvk>,
-    /// The names of CustomResourceDefinitions that came or changed.
+    /// The names of CustomResourceDefinitions that were added or changed.
     defined: ChangeAnnouncer<String>,
-    /// A kind is not found where discovery said that it is.
+    /// Notified when a kind is not found that discovery reported.
     doubted: Notify,
 }
 
-/// A catalog and how far it is to be trusted.
+/// A catalog, and which of its kinds are complete.
 #[derive(Clone)]
 pub(super) struct Snapshot {
     pub(super) generation: u64,
     pub(super) catalog: Arc<Catalog>,
     /// Kinds for which the API server has given all its information, with the generation at which it did.
     settled: HashMap<Gvk, u64>,
-    /// By group and kind, the generation at which it came, or was served elsewhere.
+    /// By group and kind, the generation at which its resource was added or changed.
     found: HashMap<(String, String), u64>,
 }
 
 struct ReadState {
     discovery: Discovery,
     documents: Option<OpenApiDocuments>,
-    /// By name, the edition whose types are in the catalog.
+    /// By name, the edition whose schemas are in the catalog.
     customs: HashMap<String, Edition>,
     failures: FailureLog,
 }
@@ -91,8 +91,8 @@ impl ServedKinds {
         self.current.load().catalog.clone()
     }
 
-    /// The place of a kind's objects: in the requested version when it is served, else in the one that the
-    /// API server prefers. `None` for kinds that are not served.
+    /// The API resource of a kind: in the requested version if it is served, else in the one that the API server
+    /// prefers. `None` for kinds that are not served.
     pub fn resource(&self, gvk: &Gvk) -> Option<ApiResource> {
         let snapshot = self.current.load();
         let facts = snapshot.catalog.facts(&gvk.group, &gvk.kind)?;
@@ -100,7 +100,7 @@ impl ServedKinds {
         Some(ApiResource::new(&gvk.group, version, &gvk.kind, &facts.plural))
     }
 
-    /// The place of the object `id`, in `version` when that is served.
+    /// The request target for the object `id`, in `version` if that is served.
     pub fn target(&self, id: &ObjectId, version: &str) -> Option<ObjectTarget> {
         let gvk = Gvk { group: id.group.to_string(), version: version.to_owned(), kind: id.kind.to_string() };
         let resource = self.resource(&gvk)?;
@@ -111,21 +111,21 @@ impl ServedKinds {
         })
     }
 
-    /// A kind was not found at its [`ServedKinds::resource`]: an API server that has just started does not list all kinds
-    /// yet, and one that was upgraded serves some of them in other versions. All kinds are listed again, but the less
-    /// often the longer that has found nothing. Say so as long as it is not found.
+    /// Reports that a kind was not found at its [`ServedKinds::resource`]: an API server that has just started does not
+    /// list all kinds yet, and one that was upgraded serves some of them in other versions. Discovery is repeated, with
+    /// growing pauses while it finds nothing new. Call this for as long as the kind is not found.
     pub fn doubt(&self) {
         self.doubted.notify_one();
     }
 
-    /// The API server's types of a kind; `None` if it gives none.
+    /// The API server's schema of a kind; `None` if it has none.
     pub async fn schema(&self, gvk: &Gvk) -> Option<Arc<KindSchema>> {
         self.learn([gvk.clone()]).await;
         let snapshot = self.snapshot();
         snapshot.is_settled(gvk).then(|| snapshot.catalog.schema(gvk)).flatten()
     }
 
-    /// Follows the cluster's CustomResourceDefinitions, and lists kinds again that are not found, until `stop`.
+    /// Follows CustomResourceDefinitions, and repeats discovery for kinds that are not found, until `stop`.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         stop.run_until_cancelled(self.follow()).await;
     }
@@ -134,18 +134,17 @@ impl ServedKinds {
         self.current.load_full()
     }
 
-    /// Tells of every kind whose place or types become known or change from now on.
+    /// Every kind whose resource or schema becomes known or changes from now on.
     pub(super) fn changes(&self) -> ChangeQueue<Gvk> {
         self.learned.subscribe([])
     }
 
-    /// Tells the name of every CustomResourceDefinition that comes or changes
-    /// from now on, and of those that are there when they are first listed.
+    /// The name of every CustomResourceDefinition that is added or changed from now on, and of those in the first list.
     pub(super) fn definitions(&self) -> ChangeQueue<String> {
         self.defined.subscribe([])
     }
 
-    /// Reads the API server's unknown facts about `kinds`.
+    /// Reads what is not yet known about `kinds` from the API server.
     pub(super) async fn learn(&self, kinds: impl IntoIterator<Item = Gvk>) {
         let mut reading = self.reading.lock().await;
         let snapshot = self.snapshot();
@@ -158,9 +157,9 @@ impl ServedKinds {
             Ok(()) => reading.failures.note_success(),
             // Tried again soon.
             Err(error) if reading.failures.note_failure() => {
-                tracing::warn!(%error, "the types of some kinds cannot be read; built-in ones serve meanwhile");
+                tracing::warn!(%error, "failed to read the schemas of some kinds; using built-in types");
             }
-            Err(error) => tracing::debug!(%error, "the types of some kinds still cannot be read"),
+            Err(error) => tracing::debug!(%error, "still failing to read the schemas of some kinds"),
         }
         self.publish(draft);
     }
@@ -199,7 +198,7 @@ impl ServedKinds {
                 Some(documents) => documents,
                 None => reading.documents.insert(OpenApiDocuments::find(&self.client).await?),
             };
-            // Their addresses name contents, so an upgraded API server has others.
+            // Their URLs contain a hash of the content, so they change when the API server is upgraded.
             let types = documents.schemas(&self.client, documented.values().cloned().collect()).await;
             let types = types.inspect_err(|_| reading.documents = None)?;
             for (gvk, schema) in types {
@@ -210,14 +209,14 @@ impl ServedKinds {
         Ok(())
     }
 
-    /// The caller holds `reading`. Whether kinds came or moved.
+    /// The caller holds `reading`. Returns whether kinds were added or their resources changed.
     fn publish(&self, draft: Draft) -> bool {
         let before = self.snapshot();
         let generation = before.generation + 1;
         let Draft { catalog, learned } = draft;
         let mut settled = before.settled.clone();
         settled.extend(learned.iter().map(|gvk| (gvk.clone(), generation)));
-        // Their objects can be looked at there, though their types cannot be read yet.
+        // The objects of such kinds can be read even while their schemas cannot.
         let place = |facts: &KindFacts| {
             (facts.plural.clone(), facts.namespaced, facts.versions.iter().cloned().collect::<BTreeSet<_>>())
         };
@@ -246,7 +245,7 @@ impl Snapshot {
         self.settled.contains_key(gvk)
     }
 
-    /// Whether the place or the types of a kind became known, or changed, after `generation`.
+    /// Whether the resource or the schema of a kind was added or changed after `generation`.
     pub(super) fn is_newer(&self, gvk: &Gvk, generation: u64) -> bool {
         let found = self.found.get(&(gvk.group.clone(), gvk.kind.clone()));
         self.settled.get(gvk).into_iter().chain(found).any(|at| *at > generation)
@@ -266,7 +265,7 @@ impl Draft {
     }
 }
 
-/// Adds what discovery tells; it does not tell where `scale` keeps replicas.
+/// Adds discovered kinds. Discovery does not report where `scale` keeps replicas.
 fn add(catalog: &mut Catalog, kinds: Vec<KindFacts>) {
     for mut facts in kinds {
         let known = catalog.facts(&facts.group, &facts.kind);
@@ -299,8 +298,8 @@ impl ServedKinds {
         }
     }
 
-    /// Takes in changes of CustomResourceDefinitions, as far as releases declare their kinds. Returns the names of those
-    /// that could not be read, with the last reason.
+    /// Reads changed CustomResourceDefinitions of kinds that releases declare. Returns the names of those that could
+    /// not be read, with the last error.
     async fn refresh(&self, names: &HashSet<String>) -> (HashSet<String>, Option<ClusterError>) {
         let mut unread = (HashSet::new(), None);
         let mut reading = self.reading.lock().await;
@@ -309,7 +308,7 @@ impl ServedKinds {
         for name in names {
             let Some((plural, group)) = name.split_once('.') else { continue };
             let Some(known) = reading.customs.get_mut(name) else {
-                // A release that declares its kind finds it at once.
+                // Lets a release that declares its kind repeat discovery at once.
                 reading.discovery.outdated = true;
                 continue;
             };
@@ -333,7 +332,7 @@ impl ServedKinds {
         unread
     }
 
-    /// Lists all kinds again, when it is time: some may be served elsewhere by now.
+    /// Repeats discovery if it is due: some kinds may have other versions by now.
     async fn find_again(&self) {
         let mut reading = self.reading.lock().await;
         let now = Instant::now();
@@ -348,7 +347,7 @@ impl ServedKinds {
                 add(&mut draft.catalog, kinds);
                 reading.discovery.note_found(self.publish(draft));
             }
-            Err(error) => tracing::debug!(%error, "the kinds of the API server cannot be listed again"),
+            Err(error) => tracing::debug!(%error, "failed to repeat API discovery"),
         }
     }
 }
@@ -356,30 +355,30 @@ impl ServedKinds {
 /// The pause before definitions that could not be read are read again.
 const REREAD: Duration = Duration::from_secs(15);
 
-/// CustomResourceDefinitions in the versions in which they came by.
+/// The last known resourceVersions of CustomResourceDefinitions.
 #[derive(Default)]
 struct Definitions {
     seen: HashMap<String, String>,
     changed: HashSet<String>,
-    /// When the changes of now have settled.
+    /// When the gathered changes are processed.
     settled_at: Option<Instant>,
     failures: FailureLog,
 }
 
 impl Definitions {
-    /// The names of those that changed since this was asked.
+    /// Returns the names of those that changed since the last call.
     fn take_changed(&mut self) -> HashSet<String> {
         self.settled_at = None;
         std::mem::take(&mut self.changed)
     }
 
-    /// Takes back the names of those that could not be read, with the last reason: they are read again after a pause.
+    /// Adds the names of those that could not be read again, with the last error: they are read again after a pause.
     fn put_back(&mut self, (unread, reason): (HashSet<String>, Option<ClusterError>)) {
         let Some(error) = reason else { return self.failures.note_success() };
         self.changed.extend(unread);
         self.settled_at.get_or_insert_with(|| Instant::now() + REREAD);
         if self.failures.note_failure() {
-            tracing::warn!(%error, "some CustomResourceDefinitions cannot be read, trying again");
+            tracing::warn!(%error, "failed to read some CustomResourceDefinitions; retrying");
         }
     }
 }
@@ -388,7 +387,7 @@ impl Mirror for Definitions {
     type Object = Meta;
     type Key = String;
     const OBJECTS: &'static str = "CustomResourceDefinitions";
-    const UNWATCHED: &'static str = "CustomResourceDefinitions cannot be watched";
+    const UNWATCHED: &'static str = "failed to watch CustomResourceDefinitions";
 
     fn set(&mut self, meta: Meta) -> Option<String> {
         let Meta { name, resource_version, .. } = meta;
@@ -412,29 +411,29 @@ impl Mirror for Definitions {
 /// How long changes of CustomResourceDefinitions are gathered: a new one changes several times before it is served.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// Discovery is not repeated sooner than this for the sake of unknown kinds, unless a definition came.
+/// The shortest time between discoveries for unknown kinds, unless a definition was added.
 const REDISCOVERY: Duration = Duration::from_secs(10);
 
 /// The longest pause between attempts to learn of a kind.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// The same for a kind that is no longer found: as long as that lasts, objects are not guarded that were.
+/// The same for a kind that is no longer found: until it is found again, its objects are not guarded.
 const LONGEST_DOUBT: Duration = Duration::from_secs(60);
 
-/// When to try again to learn of kinds. No hot loop, however many are never served; and these never delay a new kind.
+/// When to retry reading kinds. Never a hot loop, even if some kinds are never served; these never delay a new kind.
 #[derive(Debug)]
 pub(super) struct LearningAttempts {
     pause: Duration,
     pub(super) at: Option<Instant>,
 }
 
-/// When all kinds were listed, and whether there may be others by now.
+/// When discovery was last made, and whether it may be outdated.
 #[derive(Debug)]
 struct Discovery {
     at: Instant,
-    /// A definition came since.
+    /// A definition was added since.
     outdated: bool,
-    /// How often in a row that found nothing where a kind was doubted.
+    /// How many discoveries in a row found nothing new while a kind was missing.
     fruitless: u32,
 }
 
@@ -443,13 +442,13 @@ impl LearningAttempts {
         Self { pause: SETTLING, at: None }
     }
 
-    /// There is another kind to learn, or another definition: it does not wait for kinds that were tried often.
+    /// A new kind or definition does not wait for kinds that were tried often.
     pub(super) fn hasten(&mut self, now: Instant) {
         self.pause = SETTLING;
         self.at = Some(self.at.map_or(now + SETTLING, |at| at.min(now + SETTLING)));
     }
 
-    /// An attempt was made; whether kinds are left.
+    /// Records an attempt, and whether kinds are left.
     pub(super) fn note(&mut self, is_left: bool, now: Instant) {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         if is_left {
@@ -471,12 +470,12 @@ impl Discovery {
         self.fruitless = if is_any { 0 } else { self.fruitless.saturating_add(1) };
     }
 
-    /// Whether to list them again, for a kind that is not among them.
+    /// Whether to repeat discovery for an unknown kind.
     fn is_due(&self, now: Instant) -> bool {
         self.outdated || now.duration_since(self.at) > REDISCOVERY
     }
 
-    /// Whether to list them again, for a kind among them that is not found.
+    /// Whether to repeat discovery for a known kind that is not found.
     fn is_due_again(&self, now: Instant) -> bool {
         let pause = REDISCOVERY.saturating_mul(1 << self.fruitless.min(10)).min(LONGEST_DOUBT);
         now.duration_since(self.at) > pause

@@ -1,7 +1,7 @@
 //! The policies in force: from DriftPolicies, from files, or from both; and the labels of namespaces, by which policies
 //! select releases. A policy that is not accepted changes nothing: its last accepted version stays in force. If both
-//! sources have a policy of one name, the file's policy counts. A status is written only when its text changes, and only
-//! by the leader; policies take effect in every replica.
+//! sources have a policy of the same name, the one in the file is used. A status is written only when its text changes,
+//! and only by the leader; policies take effect in every replica.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -57,8 +57,8 @@ struct PolicySources {
 }
 
 impl InForce {
-    /// Nothing but the defaults of `resolver`, which learns of every change;
-    /// `cluster` are the labels that policies select clusters by.
+    /// Starts with the defaults of `resolver`, which receives every change; `cluster` are the labels by which policies
+    /// select clusters.
     pub fn new(resolver: Arc<PolicyResolver>, cluster: Labels) -> Arc<Self> {
         let (sources, changed) = (Mutex::default(), tokio::sync::watch::Sender::new(0));
         Arc::new(Self { resolver, cluster, sources, notifiers: OnceLock::new(), changed })
@@ -69,12 +69,12 @@ impl InForce {
         self.notifiers.get_or_init(|| names.into_iter().collect());
     }
 
-    /// Changes its value whenever a policy, or the labels of a namespace, come, change or go.
+    /// A counter that changes whenever a policy or the labels of a namespace change.
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Has everything be open from now on, or no longer.
+    /// Disables or enables enforcement (emergency).
     pub fn set_open(&self, is_open: bool) {
         self.resolver.set_open(is_open);
         self.changed.send_modify(|count| *count += 1);
@@ -91,8 +91,8 @@ impl InForce {
         }
     }
 
-    /// The policies that hold in a namespace, and those that will by these labels; none if they are the same, or
-    /// the namespace is new.
+    /// The policies that apply in a namespace now, and those that will with these labels; `None` if they are the same,
+    /// or the namespace is new.
     pub(super) fn changed_policies(
         &self,
         namespace: &str,
@@ -141,7 +141,7 @@ const CONDITION: &str = "Accepted";
 /// How long changes are gathered before statuses are assessed: a chart brings several at once.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// After a status could not be written, the pause until the next attempt.
+/// The pause after a status could not be written.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Follows the DriftPolicies of a cluster.
@@ -168,8 +168,8 @@ struct KnownPolicy {
 }
 
 impl PolicyWatch {
-    /// The DriftPolicies of the cluster behind `client`, for `in_force`. While this replica leads their statuses are kept.
-    /// Tells `keep` of each policy that is there, changes or goes: of one state of a policy again after each start.
+    /// Follows DriftPolicies for `in_force`, and updates their statuses while this replica leads. Calls `keep` for each
+    /// policy that exists, changes or is deleted; after each start also for unchanged ones.
     pub fn new(
         client: kube::Client,
         kinds: Arc<ServedKinds>,
@@ -228,7 +228,7 @@ impl PolicyWatch {
                     due = self.assess().await.err().map(|()| AGAIN);
                 }
             }
-            // While a listing is under way, what is known is not whole.
+            // During a list, the known policies are incomplete.
             if !reflector.is_listing() {
                 self.publish();
             }
@@ -265,7 +265,7 @@ impl PolicyWatch {
                     for flaw in flaws {
                         tracing::warn!(
                             policy = name,
-                            "a DriftPolicy is not in force as it is written; what it said before stays: {flaw}"
+                            "invalid DriftPolicy; its last valid version, if any, stays in force: {flaw}"
                         );
                     }
                 }
@@ -288,7 +288,7 @@ impl PolicyWatch {
         self.in_force.set(|sources| &mut sources.resources, accepted);
     }
 
-    /// Writes the statuses that say something else than they should.
+    /// Writes the statuses that are out of date.
     async fn assess(&mut self) -> Result<(), ()> {
         let survey = survey(&self.in_force, &self.releases.index().read());
         let mut result = Ok(());
@@ -308,7 +308,7 @@ impl PolicyWatch {
                 Err(error) => {
                     result = Err(());
                     if self.failures.note_failure() {
-                        tracing::warn!(policy = name, %error, "the status of a DriftPolicy cannot be written");
+                        tracing::warn!(policy = name, %error, "failed to write the status of a DriftPolicy");
                     }
                 }
             }
@@ -324,7 +324,7 @@ impl Mirror for PolicyWatch {
     type Object = Value;
     type Key = String;
     const OBJECTS: &'static str = "DriftPolicies";
-    const UNWATCHED: &'static str = "DriftPolicies cannot be watched; those in force stay";
+    const UNWATCHED: &'static str = "failed to watch DriftPolicies; the last known ones stay in force";
 
     fn set(&mut self, object: Value) -> Option<String> {
         self.learn(object)
@@ -360,7 +360,7 @@ fn compile_object(object: &mut Value) -> Result<Compiled, Vec<Flaw>> {
     compile(&typed::<DriftPolicy>(object.take()).map_err(|flaw| vec![flaw])?)
 }
 
-/// The conditions with this one added; `None` when it is there already.
+/// The conditions with the one of `assessment`; `None` if they have it already.
 fn with(
     conditions: &[Value],
     assessment: &Assessment,
@@ -400,7 +400,7 @@ const TOLD: usize = 5;
 struct Survey {
     matching: BTreeSet<String>,
     ties: BTreeMap<String, BTreeSet<String>>,
-    /// Refuse edits of releases whose drift stays.
+    /// Policies that deny edits of releases whose drift is not repaired.
     leaving: BTreeSet<String>,
 }
 
@@ -411,7 +411,7 @@ struct Assessment {
     message: String,
 }
 
-/// Holds the policies in force against the releases.
+/// Checks the policies in force against the releases.
 fn survey(in_force: &InForce, index: &Index) -> Survey {
     let mut survey = Survey::default();
     for release in index.releases() {
@@ -436,7 +436,7 @@ fn survey(in_force: &InForce, index: &Index) -> Survey {
 }
 
 impl Assessment {
-    /// Of the policy `name` in this generation; `accepted` is its last accepted version, with the generation of that.
+    /// Assesses the policy `name` in this generation; `accepted` is its last accepted version with its own generation.
     fn new(
         name: &str,
         generation: i64,
@@ -458,7 +458,8 @@ impl Assessment {
         }
         if in_force.sources.lock().files.contains_key(name) {
             let message =
-                "A policy file of the guard has a policy of this name, which counts: rename one of them.";
+                "A policy file of the guard has a policy with this name and takes precedence: rename one of \
+                 them.";
             return Self { accepted: false, reason: "DuplicateName", message: message.to_owned() };
         }
         let (reason, message) = match accepted {
@@ -498,8 +499,7 @@ fn ineffective(policy: &Compiled, in_force: &InForce) -> Option<(&'static str, S
         ("UnknownNotifier", message)
     } else if !policy.ineffective.is_empty() {
         let message = format!(
-            "In force, but these paths have no effect: {}. Helm's label and annotations are guarded whatever a policy \
-             says.",
+            "In force, but these paths have no effect: {}. Helm's label and annotations are always guarded.",
             policy.ineffective.join(", ")
         );
         ("HelmsOwn", message)
@@ -515,15 +515,16 @@ fn standing(name: &str, survey: &Survey) -> (&'static str, String) {
         (Some(ties), _) => {
             let told: Vec<_> = ties.iter().take(TOLD).map(String::as_str).collect();
             let message = format!(
-                "In force, but it disagrees with a policy of equal priority: {}. Give them different priorities.",
+                "In force, but it conflicts with a policy of equal priority: {}. Give them different \
+                 priorities.",
                 told.join("; ")
             );
             ("Conflict", shortened(message, MESSAGE).into_owned())
         }
         (None, true) => (
             "DriftStays",
-            "In force. Edits are refused, but drift is not repaired: what slips past the webhook, while the guard is \
-             down for example, stays. Say drift: Repair to have it set back."
+            "In force. Changes are denied, but drift is not repaired: changes that bypass the webhook, for \
+             example while the guard is down, remain. To revert them, set drift: Repair."
                 .to_owned(),
         ),
         (None, false) => ("Accepted", "In force.".to_owned()),
@@ -543,9 +544,9 @@ pub struct PolicyChange {
     pub uid: String,
     pub generation: i64,
     pub fate: PolicyFate,
-    /// The field manager that wrote it last; empty where none is named.
+    /// The field manager that wrote it last; empty if unknown.
     pub manager: String,
-    /// The time of that; `None` if it is unknown.
+    /// When it was last written; `None` if unknown.
     pub time: Option<Timestamp>,
 }
 
@@ -571,8 +572,8 @@ impl PolicyChange {
     }
 }
 
-/// Follows the namespaces of a cluster: all of them, by their metadata. It is one request, and a policy that comes to
-/// need their labels has them at once.
+/// Follows the metadata of all namespaces of a cluster: it is one watch, and a policy that newly needs labels has them
+/// at once.
 pub struct Namespaces {
     client: kube::Client,
     in_force: Arc<InForce>,
@@ -580,20 +581,20 @@ pub struct Namespaces {
     keep: Box<dyn Fn(Relabelling) + Send + Sync>,
 }
 
-/// By its labels, other policies hold in a namespace than before.
+/// Other policies apply in a namespace than before, because its labels changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relabelling {
     pub namespace: String,
     pub uid: String,
-    /// The version that the labels came with.
+    /// The resourceVersion that has the new labels.
     pub resource_version: String,
     pub before: Vec<String>,
     pub after: Vec<String>,
 }
 
 impl Namespaces {
-    /// The namespaces of the cluster behind `client`, for `in_force`. Tells `keep` when other policies hold in one because
-    /// its labels changed.
+    /// Follows the namespaces of the cluster behind `client` for `in_force`. Calls `keep` when a change of labels makes
+    /// other policies apply in one.
     pub fn new(
         client: kube::Client,
         in_force: Arc<InForce>,
@@ -617,7 +618,7 @@ impl Mirror for Namespaces {
     type Object = Meta;
     type Key = String;
     const OBJECTS: &'static str = "namespaces";
-    const UNWATCHED: &'static str = "namespaces cannot be watched; policies go by the labels known last";
+    const UNWATCHED: &'static str = "failed to watch namespaces; using their last known labels";
 
     fn set(&mut self, meta: Meta) -> Option<String> {
         let labels = meta.labels.unwrap_or_default();
@@ -645,11 +646,11 @@ impl Mirror for Namespaces {
     }
 }
 
-/// An autoscaler, as it is read once for a command.
+/// An autoscaler that is read once for a command.
 pub struct Autoscaled {
     pub id: ObjectId,
     pub scales: Scales,
-    /// The release whose object it says to be, true or not.
+    /// The release that its annotations name, unverified.
     pub named: Option<ReleaseId>,
 }
 
@@ -680,7 +681,7 @@ pub async fn autoscaled(client: &kube::Client, namespace: &str) -> Result<Vec<Au
     Ok(listed.iter().filter_map(autoscaled).collect())
 }
 
-/// The objects of one of Kubemoor's own kinds; none where it is not defined.
+/// The objects of one of Kubemoor's own kinds; empty without its CustomResourceDefinition.
 async fn read_own_kind<T: DeserializeOwned>(
     client: &kube::Client,
     resource: ApiResource,

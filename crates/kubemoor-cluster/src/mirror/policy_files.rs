@@ -1,6 +1,6 @@
 //! Policies in the files of a directory, read again when they change. The directory is polled every second instead of
-//! watched: a ConfigMap's volume changes by swapping a link, and network file systems send no notifications. A file that
-//! is deleted, or gets a flaw, keeps its last accepted policies in force.
+//! watched: a ConfigMap's volume changes by swapping a link, and network file systems send no notifications. If a file
+//! is deleted or gets a flaw, its last accepted policies stay in force.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +25,7 @@ const MOST: usize = 1000;
 
 pub struct Folder {
     path: PathBuf,
-    /// As it was when it was read.
+    /// The state of the files when they were read.
     stamps: Stamps,
     /// The files that could not be read, with the reasons; they are tried again.
     unread: BTreeMap<String, String>,
@@ -51,8 +51,8 @@ struct PolicyFile {
 }
 
 impl Folder {
-    /// Reads the policies of a directory: its files `*.yaml`, `*.yml` and
-    /// `*.json`, without those of directories in it. Flaws of a policy are logged, and it is not in force.
+    /// Reads the policies of a directory: its files `*.yaml`, `*.yml` and `*.json`, without subdirectories. Flaws of a
+    /// policy are logged, and it is not in force.
     pub fn open(path: &Path, in_force: &InForce) -> Result<Self, FolderError> {
         let (path, history) = (path.to_owned(), FileHistory::default());
         let (unread, files) = (BTreeMap::new(), BTreeMap::new());
@@ -62,7 +62,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The same, telling `keep` of each policy that is added, changed or removed from now on.
+    /// Calls `keep` for each policy that is added, changed or removed from now on.
     #[must_use]
     pub fn keeping(mut self, keep: impl Fn(FileChange) + Send + Sync + 'static) -> Self {
         self.history.keep = Box::new(keep);
@@ -79,7 +79,7 @@ impl Folder {
         self.files.iter().map(|(name, file)| (name.clone(), digest(file))).collect()
     }
 
-    /// Reads the files again when they have changed and rest, until `stop`.
+    /// Reads the files again when they have changed and no longer change, until `stop`.
     pub async fn keep(mut self, in_force: Arc<InForce>, stop: CancellationToken) {
         let mut last = self.stamps.clone();
         let mut failures = FailureLog::default();
@@ -109,7 +109,7 @@ impl Folder {
                 Err(error) => {
                     if failures.note_failure() {
                         tracing::warn!(
-                            "policy files cannot be read again; what they said stays in force: {error}"
+                            "failed to re-read the policy files; the loaded policies stay in force: {error}"
                         );
                     }
                     Stamps::new()
@@ -128,7 +128,7 @@ impl Folder {
             if name.starts_with('.') || !matches!(extension, Some("yaml" | "yml" | "json")) {
                 continue;
             }
-            // Through links: it is what they lead to that changes.
+            // Follow links: it is their targets that change.
             if let Ok(metadata) = fs::metadata(&path)
                 && metadata.is_file()
             {
@@ -180,7 +180,7 @@ impl Folder {
                 is_news = true;
                 tracing::warn!(
                     file = name,
-                    "a policy file is gone; its policies stay in force until the guard starts again"
+                    "policy file was deleted; its policies stay in force until the guard restarts"
                 );
             }
         }
@@ -193,7 +193,7 @@ impl Folder {
         in_force.set_files(all.into_iter().map(|(name, (policy, _))| (name, policy)).collect());
     }
 
-    /// All policies. If several files have a policy of one name, the first file's counts; deleted files come last.
+    /// All policies. Of several with the same name, the one in the first file is used; deleted files come last.
     fn all(&self) -> PlacedPolicies {
         let mut all = PlacedPolicies::new();
         let mut told = BTreeSet::new();
@@ -202,7 +202,8 @@ impl Folder {
             for (name, policy) in &file.accepted {
                 if let Some((_, first)) = all.get(name) {
                     if !file.gone && told.insert(name) {
-                        let message = format!("{first} has a policy of this name: rename one of them");
+                        let message =
+                            format!("{first} already has a policy with this name: rename one of them");
                         let (field, reason) = ("metadata.name".to_owned(), FlawReason::DuplicateName);
                         let flaw = Flaw { field, reason, message };
                         complain(&FileFlaw { file: file_name.clone(), policy: name.clone(), flaw });
@@ -224,10 +225,10 @@ fn text(path: &Path, length: u64) -> Result<String, String> {
 }
 
 fn complain(flaw: &FileFlaw) {
-    tracing::warn!("a policy is not in force as it is written; what it said before stays: {flaw}");
+    tracing::warn!("invalid policy; its last valid version, if any, stays in force: {flaw}");
 }
 
-/// Guards that see one change tell it within the same hour, nearly always.
+/// Guards that see the same change nearly always report it within the same hour.
 const PERIOD: i64 = 3600;
 
 /// Policies by name, each with the file that it comes from.
@@ -238,14 +239,14 @@ pub struct FileChange {
     pub policy: String,
     pub file: String,
     pub fate: PolicyFate,
-    /// What tells this change from all others, the same to every guard that reads the same file.
+    /// Identifies this change; equal for every guard that reads the same file.
     pub same: String,
 }
 
-/// Which policies in files changed, each change told once. Guards that read the same files tell of a change alike, though
-/// at slightly different times; what was there at the start is no change.
+/// Which policies in files changed, each change reported once. Guards that read the same files report a change with the
+/// same identity, though at slightly different times; the state at the start is not a change.
 struct FileHistory {
-    /// The last state of each policy: its digest and its file; none before the files were read.
+    /// The last state of each policy: its digest and its file; `None` before the files were read.
     last: Option<BTreeMap<String, (String, String)>>,
     /// How often each change was made in this period.
     told: BTreeMap<String, u32>,

@@ -1,7 +1,7 @@
 //! The known records: the metadata of every revision of every release, from the watch, fresh lookups and single reads;
-//! and their payloads, read from the API server on demand. A delayed event of the watch never undoes the result of a
-//! fresh lookup. A record in another form than Helm's causes a warning and has no other effect; one that was never seen
-//! before its deletion began has none.
+//! and their payloads, read from the API server on demand. A delayed watch event never undoes the result of a fresh
+//! lookup. A record in another format than Helm's only causes a warning; one that was already being deleted when it was
+//! first seen is ignored.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,20 +26,19 @@ use kubemoor_runtime::config::RecordDriver;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownRecord {
     pub(super) head: Arc<RecordHead>,
-    /// The contradiction between its labels and its name. A flawed record has no status, so its payload does
-    /// not match either.
+    /// What is wrong with its labels. Such a record has the status `Unknown`, so its payload does not match either.
     pub(super) flaw: Option<Arc<str>>,
     is_deleted: bool,
 }
 
-/// An object that carries Helm's label and is no record.
+/// An object with Helm's label that is not a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Stray {
     #[error("its name is not `sh.helm.release.v1.NAME.vREVISION`")]
     Name,
     #[error("its label `name` is {label:?}, so Helm does not find it")]
     Label { label: String },
-    #[error("it lies in no namespace")]
+    #[error("it has no namespace")]
     Namespace,
 }
 
@@ -54,7 +53,7 @@ pub(super) struct Records {
 struct ReleaseRecords {
     /// By revision, lowest first.
     records: Vec<KnownRecord>,
-    /// A fresh lookup has read the API server's state at this version.
+    /// The API server's version at the last fresh lookup.
     as_of: Option<u64>,
     looked: Option<Instant>,
 }
@@ -64,7 +63,7 @@ pub(super) struct RecordListing {
     began: Instant,
 }
 
-/// Reads what `meta`, the metadata of an object with the label `owner=helm`, tells of a record.
+/// Reads a record from `meta`, the metadata of an object with the label `owner=helm`.
 pub(super) fn read_record(meta: Meta) -> Result<(ReleaseId, KnownRecord), Stray> {
     let namespace = meta.namespace.ok_or(Stray::Namespace)?;
     let (name, revision) = parse_record_name(&meta.name).ok_or(Stray::Name)?;
@@ -74,7 +73,7 @@ pub(super) fn read_record(meta: Meta) -> Result<(ReleaseId, KnownRecord), Stray>
         return Err(Stray::Label { label: label("name").to_owned() });
     }
     let flaw = if label("version") != revision.to_string() {
-        Some(format!("its label `version` says {:?}, its name {revision}", label("version")))
+        Some(format!("its label `version` is {:?}, but its name says {revision}", label("version")))
     } else if label("status").is_empty() {
         Some("it has no label `status`".to_owned())
     } else {
@@ -103,7 +102,7 @@ pub(super) fn read_record(meta: Meta) -> Result<(ReleaseId, KnownRecord), Stray>
     ))
 }
 
-/// A resource version as the number that etcd made it from.
+/// A resourceVersion as a number: etcd's revision.
 fn parse_version(version: &str) -> Option<u64> {
     version.parse().ok()
 }
@@ -121,7 +120,7 @@ impl KnownRecord {
         }
     }
 
-    /// Keeps the memory of the same record `before`, which its release has as well.
+    /// Shares the memory of the same record `before`, if they are equal.
     fn share(&mut self, before: &Self) {
         if self.head == before.head {
             self.head = Arc::clone(&before.head);
@@ -144,7 +143,7 @@ impl Records {
         (self.releases.values().map(|entry| entry.records.len()).sum(), self.releases.len())
     }
 
-    /// Takes in an event of the watch, or a read: the record is there. Whether that is news.
+    /// Applies a watch event or a read: the record exists. Returns whether it changed anything.
     pub(super) fn apply(&mut self, release: ReleaseId, known: KnownRecord) -> bool {
         let entry = self.releases.entry(release.clone()).or_default();
         let is_covered = entry.covers(&known.head.resource_version);
@@ -165,7 +164,7 @@ impl Records {
         self.releases.get(release).is_some_and(|entry| !entry.covers(at)) && self.forget(release, secret, uid)
     }
 
-    /// Takes in that a read did not find the record. Whether that is news.
+    /// Applies a read that did not find the record. Returns whether it changed anything.
     pub(super) fn forget(&mut self, release: &ReleaseId, secret: &str, uid: &str) -> bool {
         let Some(entry) = self.releases.get_mut(release) else { return false };
         let before = entry.records.len();
@@ -177,8 +176,8 @@ impl Records {
         changed
     }
 
-    /// Takes in a fresh look that began at `began`: these are all records of
-    /// `release` at the API server's version `at`. Whether that is news.
+    /// Applies a fresh lookup that began at `began`: these are all records of `release` at the API server's version
+    /// `at`. Returns whether it changed anything.
     pub(super) fn look(
         &mut self,
         release: &ReleaseId,
@@ -198,7 +197,7 @@ impl Records {
         changed
     }
 
-    /// Takes in a full listing of `namespace` (`None`: of all). The releases about which it has news.
+    /// Applies a full list of `namespace` (`None`: of all). Returns the releases that it changed.
     pub(super) fn replace(&mut self, namespace: Option<&str>, listing: RecordListing) -> Vec<ReleaseId> {
         let RecordListing { mut releases, began } = listing;
         let is_first = self.listed.insert(namespace.map(str::to_owned));
@@ -209,7 +208,7 @@ impl Records {
             }
             let listed = releases.remove(id).unwrap_or_default();
             if entry.looked.is_some_and(|looked| looked > began) {
-                // The listing may be newer than the look, and the watch goes on behind it.
+                // The list may be newer than the lookup, and the watch continues after the list.
                 let mut is_news = false;
                 for known in listed {
                     is_news |= !entry.covers(&known.head.resource_version) && entry.put(known);
@@ -219,7 +218,7 @@ impl Records {
                 }
                 return true;
             }
-            // After a restore of etcd the versions of before count no longer.
+            // After a restore of etcd, earlier versions cannot be compared.
             (entry.as_of, entry.looked) = (None, None);
             if entry.set(listed, is_first) {
                 changed.push(id.clone());
@@ -257,13 +256,13 @@ impl ReleaseRecords {
         matches!((self.as_of, parse_version(version)), (Some(as_of), Some(version)) if version <= as_of)
     }
 
-    /// Whether a record was being deleted when it was first seen. Who may write Secrets can make any object a record
-    /// while a finalizer holds it, so it counts for nothing.
+    /// Whether a record was already being deleted when it was first seen. A user who may write Secrets can make any
+    /// object a record while a finalizer delays its deletion, so such a record is ignored.
     fn is_stillborn(&self, known: &KnownRecord) -> bool {
         known.is_deleted && self.records.iter().all(|before| before.head.uid != known.head.uid)
     }
 
-    /// Puts all records in, in place of the ones before. Whether that is news.
+    /// Replaces all records. Returns whether it changed anything.
     fn set(&mut self, mut records: Vec<KnownRecord>, is_first: bool) -> bool {
         records.retain(|known| !self.is_stillborn(known));
         records.sort_by_key(|known| known.head.revision);
@@ -284,8 +283,8 @@ impl ReleaseRecords {
         changed
     }
 
-    /// Takes in an older state of a record than the one that is known: it may
-    /// tell that the record was an operation's when it appeared.
+    /// Applies an older state of a known record: it may show that the record was pending when it appeared. Returns
+    /// whether it did.
     fn look_back(&mut self, older: &KnownRecord) -> bool {
         let known = self.records.iter_mut().find(|known| known.head.uid == older.head.uid);
         let Some(known) = known.filter(|_| older.head.status.is_pending()) else { return false };
@@ -296,10 +295,10 @@ impl ReleaseRecords {
         appeared
     }
 
-    /// Puts a record in, unless a newer state of the same record is there.
+    /// Adds or updates a record, unless a newer state of it is known. Returns whether it changed anything.
     fn put(&mut self, mut known: KnownRecord) -> bool {
         if self.is_stillborn(&known) {
-            // It has the place of another one, which is gone.
+            // It has the name of another record, which is gone.
             let before = self.records.len();
             self.records.retain(|present| present.head.secret != known.head.secret);
             return self.records.len() != before;
@@ -328,16 +327,16 @@ impl ReleaseRecords {
 
 pub(super) const SELECTOR: &str = "owner=helm";
 
-/// The most bytes of one record's object: the API server takes Secrets and ConfigMaps of up to 1 MiB of data.
+/// The maximum size of one record's object: the API server accepts Secrets and ConfigMaps of up to 1 MiB of data.
 const OBJECT_CAP: usize = 4 << 20;
 
 /// Records that are read and decoded at once. Each takes as much memory as its object.
 const AT_ONCE: usize = 8;
 
-/// The most pages of one release's records; Helm keeps 10 records by default.
+/// The maximum number of pages of one release's records; Helm keeps 10 records by default.
 const PAGES: usize = 40;
 
-/// Reads records in the form in which Helm keeps them.
+/// Reads records as Helm's storage driver stores them.
 pub(super) struct Payloads {
     client: kube::Client,
     driver: RecordDriver,
@@ -350,14 +349,14 @@ type ManifestTask = Box<dyn FnOnce() + Send>;
 /// The result of reading a record.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum Fetched<T> {
-    /// It is in the state that was asked for.
+    /// The record in the requested version.
     Found(T),
-    /// It has changed meanwhile.
+    /// It has changed in the meantime.
     Moved(Meta),
     Gone,
 }
 
-/// All records of one release at one version of the API server's state.
+/// All records of one release at one version of the API server.
 pub(super) struct Looked {
     pub(super) records: Vec<KnownRecord>,
     pub(super) version: String,
@@ -386,7 +385,7 @@ impl Payloads {
         }
     }
 
-    /// Reads the record `head` of a release in `namespace`, in exactly this version, and decodes nothing.
+    /// Reads the record `head` of a release in `namespace`, in exactly this version, without decoding it.
     pub(super) async fn packed(
         &self,
         namespace: &str,
@@ -419,7 +418,7 @@ impl Payloads {
         head: &RecordHead,
         within: Duration,
     ) -> Result<Fetched<Payload>, ClusterError> {
-        // Never closed, so a permit always comes.
+        // The semaphore is never closed, so a permit always comes.
         let permit = Arc::clone(&self.reading).acquire_owned().await;
         let packed = match self.packed(&stored.namespace, head, within).await? {
             Fetched::Found(Ok(packed)) => packed,
@@ -427,7 +426,7 @@ impl Payloads {
             Fetched::Moved(meta) => return Ok(Fetched::Moved(meta)),
             Fetched::Gone => return Ok(Fetched::Gone),
         };
-        // Goes on if the caller gives up, and then still counts.
+        // Continues if the caller gives up, and keeps the permit until it ends.
         let unpacking = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             Payload::unpack(packed)
@@ -447,16 +446,16 @@ impl Payloads {
         }
         let (send, receive) = oneshot::channel();
         let work: ManifestTask = Box::new(move || {
-            // Nobody waits for what a caller has given up.
+            // Skipped if the caller has given up.
             if !send.is_closed() {
                 drop(send.send(work()));
             }
         });
         let worker = self.worker.get_or_init(|| {
             let (send, receive) = mpsc::channel::<ManifestTask>();
-            // A panic fails only one reading, whose answer never comes, and not the following ones.
+            // A panic fails only its own task, whose caller gets an error, and not the following ones.
             let run = move || receive.into_iter().for_each(|work| drop(catch_unwind(AssertUnwindSafe(work))));
-            // Without a thread nothing is received, and the answer is an error.
+            // Without a thread the receiver is dropped, and the caller gets an error.
             let _ = thread::Builder::new().name("manifests".to_owned()).spawn(run);
             send
         });
@@ -464,7 +463,7 @@ impl Payloads {
         receive.await.map_err(|_| ClusterError::shutting_down())
     }
 
-    /// The metadata of all records in `namespace` (`None`: in all), of those that match the label selector `labels`.
+    /// The metadata of all records in `namespace` (`None`: in all) that match the label selector `labels`.
     pub(super) async fn list(
         &self,
         namespace: Option<&str>,
@@ -488,7 +487,7 @@ impl Payloads {
             let known = page.into_items().into_iter().filter_map(|item| read_record(item.metadata).ok());
             looked.records.extend(known.filter(|(id, _)| id == release).map(|(_, known)| known));
         }
-        // A part of the records may lack the latest.
+        // An incomplete list may lack the latest record.
         if pages.is_over() { Ok(looked) } else { Err(ClusterError::TooLarge { cap: BODY_CAP }) }
     }
 }

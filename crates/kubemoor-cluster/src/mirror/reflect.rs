@@ -1,6 +1,6 @@
-//! Keeps what a process knows of the objects of one resource as a list and a watch of them tell it, and tells others of
-//! changes. An object that a whole listing does not name is gone, and is not gone before; a failure takes nothing away
-//! and is logged once until the watch works again.
+//! Keeps the known objects of one resource up to date by a list and a watch, and notifies subscribers of changes. An
+//! object is removed when a full list does not contain it, and not before the list ends; a failure removes nothing and
+//! is logged once until the watch works again.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
@@ -26,28 +26,28 @@ use crate::mirror::kinds::ServedKinds;
 use kubemoor_policy::guarded::GuardedRelease;
 use kubemoor_runtime::telemetry::FailureLog;
 
-/// The stored form of a resource's objects.
+/// A store of a resource's objects that a [`Reflector`] updates.
 pub(super) trait Mirror {
     type Object;
     type Key: Eq + Hash;
     const OBJECTS: &'static str;
-    /// What is logged when the objects cannot be watched: also what serves meanwhile.
+    /// The log message when the objects cannot be watched, with what is used meanwhile.
     const UNWATCHED: &'static str;
 
-    /// Takes in an object that is there; its key, if it can be read.
+    /// Adds or updates an object; returns its key, if it can be read.
     fn set(&mut self, object: Self::Object) -> Option<Self::Key>;
 
-    /// Forgets an object that is gone.
+    /// Removes a deleted object.
     fn remove(&mut self, object: Self::Object);
 
-    /// Forgets all objects but those of these keys.
+    /// Removes all objects except those with these keys.
     fn retain(&mut self, listed: &HashSet<Self::Key>);
 
     fn warn(&self, error: &ClusterError) {
         tracing::warn!(%error, "{}", Self::UNWATCHED);
     }
 
-    /// Where it is kept how far the first listing is.
+    /// Where the progress of the first list is recorded.
     fn listings(&self) -> Option<&Listings> {
         None
     }
@@ -72,7 +72,7 @@ impl<T, K: Eq + Hash> Reflector<T, K> {
         }
     }
 
-    /// What happens next, to be handed to [`Reflector::take`]. Safe to cancel.
+    /// The next event, to be passed to [`Reflector::take`]. Safe to cancel.
     pub(super) async fn next(&mut self) -> ObjectEvent<T> {
         match self.events.next().await {
             Some(event) => event,
@@ -103,17 +103,17 @@ impl<T, K: Eq + Hash> Reflector<T, K> {
         }
     }
 
-    /// Whether a listing is under way, so that what is known is not whole.
+    /// Whether a list is in progress, so that the known objects are incomplete.
     pub(super) fn is_listing(&self) -> bool {
         self.listed.is_some()
     }
 }
 
-/// How far a first listing is.
+/// The progress of a first list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     Listing,
-    /// It failed, for this reason, and is tried again.
+    /// It failed, for this reason, and is retried.
     Failing(String),
     Listed,
 }
@@ -125,7 +125,7 @@ pub(super) struct Listings {
 }
 
 impl Listings {
-    /// Listings of these namespaces; of all at once where none is named.
+    /// One list for each of these namespaces, or one list of all if there are none.
     pub(super) fn new(namespaces: &[String]) -> Self {
         let left = AtomicUsize::new(namespaces.len().max(1));
         Self { progress: watch::Sender::new(Progress::Listing), left }
@@ -135,7 +135,7 @@ impl Listings {
         self.progress.subscribe()
     }
 
-    /// One of them is whole for the first time.
+    /// One of them is complete for the first time.
     pub(super) fn whole(&self) {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.progress.send_replace(Progress::Listed);
@@ -160,12 +160,12 @@ pub(super) fn scopes(namespaces: &[String]) -> Vec<Option<&str>> {
     if namespaces.is_empty() { vec![None] } else { namespaces.iter().map(|it| Some(it.as_str())).collect() }
 }
 
-/// Room for as many items as usually wait.
+/// The capacity for as many items as usually wait.
 const USUAL: usize = 64;
 
-/// The receiving end of a queue that does not add an item which already waits: what has changed since it was last asked
-/// for. Never longer than the number of different items, never blocks a sender. An item that is added while it is being
-/// processed is returned once more.
+/// The receiving end of a queue without duplicates: the items that have changed since they were last taken. Never
+/// longer than the number of different items, never blocks a sender. An item that is added while it is being processed
+/// is returned once more.
 #[derive(Debug)]
 pub struct ChangeQueue<T>(Arc<QueuedItems<T>>);
 
@@ -246,7 +246,7 @@ impl<T: Clone + Eq + Hash> QueuedItems<T> {
         let item = order.pop_front()?;
         known.remove(&item);
         if order.is_empty() {
-            // At the start everything waits at once.
+            // At the start all items are in the queue.
             order.shrink_to(USUAL);
             known.shrink_to(USUAL);
         }
@@ -254,13 +254,12 @@ impl<T: Clone + Eq + Hash> QueuedItems<T> {
     }
 }
 
-/// The time after which a missed definition is found: without the right to watch definitions none is reported.
+/// How long a missed definition stays unknown at most: without permission to watch definitions none is reported.
 const RECHECK: Duration = Duration::from_secs(600);
 
-/// The objects of one of Kubemoor's own kinds in `namespace` (`None`: in all) as they come, change and go. Without the
-/// definition there are no objects, which is reported as an empty listing, and no requests until a definition of that
-/// name appears. An API server that does not know the kind yet, as for a moment after its start, does not prove absence:
-/// only a missing definition does.
+/// The events of one of Kubemoor's own kinds in `namespace` (`None`: in all). Without the definition an empty list is
+/// reported, and no request is sent until a definition of that name appears or [`RECHECK`] has passed. A 404 alone does
+/// not prove that the kind is not defined: an API server that has just started may not know it yet.
 pub(super) fn own_kind_events(
     client: kube::Client,
     kinds: &ServedKinds,
@@ -292,19 +291,19 @@ pub(super) fn own_kind_events(
     events.boxed()
 }
 
-/// An event, and the namespace of the watch that tells it (`None`: of all).
+/// An event, and the namespace of its watch (`None`: of all).
 type GuardedEvent = (Option<Arc<str>>, ObjectEvent<Box<GuardedRelease>>);
 
-/// GuardedReleases as they come, change and go.
+/// A watch of GuardedReleases.
 pub struct GuardedWatch(SelectAll<BoxStream<'static, GuardedEvent>>);
 
 impl GuardedWatch {
-    /// All of those that `releases` reads and writes.
+    /// Watches the namespaces of `releases`.
     pub fn new(releases: &GuardedReleases, kinds: &ServedKinds) -> Self {
         let watch = |namespace: Option<&str>| {
             let events = own_kind_events(releases.client(), kinds, guarded::resource(), namespace);
             let namespace: Option<Arc<str>> = namespace.map(Arc::from);
-            // One that cannot be read does not affect the others.
+            // An object that cannot be read is skipped.
             let readable = move |event: ObjectEvent<_>| {
                 let event = event.try_map(|object| guarded::typed(object).ok_or(()));
                 std::future::ready(event.ok().map(|event| (namespace.clone(), event)))
@@ -333,8 +332,8 @@ pub async fn until(instant: Option<Instant>) {
     }
 }
 
-/// The last writer of the object's `spec`, and the time. Times are whole seconds, so any writer in the last
-/// second may be the one.
+/// The last writer of the object's `spec`, and the time. Times are whole seconds, so all writers of the last second are
+/// named.
 pub(super) fn last_spec_writer(object: &Value) -> Option<(String, Option<Timestamp>)> {
     let managers = object.pointer("/metadata/managedFields")?.as_array()?;
     let writers = managers.iter().filter(|entry| entry.pointer("/fieldsV1/f:spec").is_some());

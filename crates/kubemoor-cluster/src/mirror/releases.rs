@@ -1,8 +1,8 @@
-//! The releases of a cluster: the index of their declarations, updated by a watch of their records, and looked up afresh
-//! before a denial. Only the latest record and the baseline are ever read whole, and only their manifests are kept. A
-//! record that does not count causes one warning and does not change its release. The index never returns from a newer
-//! state of a release to an older one. Records are addressed by their place, which may be another namespace than the
-//! release's ([`Releases::trust`]).
+//! The releases of a cluster: the index of their declarations, updated by a watch of their records and by a fresh
+//! lookup before a denial. For the index only the latest record and the baseline are read in full, and only their
+//! manifests are kept. An invalid record causes one warning and does not change its release. The index never returns
+//! from a newer state of a release to an older one. Records are addressed by the namespace that stores them, which may
+//! not be the release's ([`Releases::trust`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
@@ -50,29 +50,29 @@ pub struct Releases {
     index: Arc<RwLock<Index>>,
     records: Mutex<Records>,
     standings: Mutex<HashMap<ReleaseId, IndexedRecords>>,
-    /// By release, what lets one task at a time work on it, as long as any holds it.
+    /// By release, a lock for one task at a time to work on it, for as long as any task holds it.
     gates: Mutex<HashMap<ReleaseId, Weak<Gate>>>,
-    /// By where their records lie: releases for which there was no room.
+    /// Releases for which the index had no room, by where their records are stored.
     left_out: Mutex<HashSet<ReleaseId>>,
     /// Which records are trusted for releases in other namespaces.
     storage: RwLock<Arc<Storage>>,
-    /// Those of the first listings whose records have not been read yet.
+    /// Releases of the first lists whose records have not been read yet.
     unread: Mutex<HashSet<ReleaseId>>,
     dirty: ChangeQueue<ReleaseId>,
-    /// A release declares a kind that is not completely known.
+    /// Notified when a release declares a kind that is not completely known.
     unlearned: Notify,
     announcer: ChangeAnnouncer<ReleaseId>,
     health: watch::Sender<IndexHealth>,
     outages: Mutex<BTreeMap<usize, Outage>>,
-    /// The sources of revisions that recent messages used.
+    /// The chart sources that recent messages used.
     sources: ChartSources,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexHealth {
-    /// Every release that the first full listing named is in the index.
+    /// Every release of the first full list is in the index, or the start took too long to wait for all.
     pub indexed: bool,
-    /// Set while records cannot be listed or watched; the last state serves.
+    /// Set while records cannot be listed or watched; the last state is used.
     pub outage: Option<Outage>,
 }
 
@@ -98,7 +98,7 @@ struct LastLook {
 type Gate = tokio::sync::Mutex<Option<LastLook>>;
 
 impl Releases {
-    /// The releases whose records `driver` keeps in `namespaces` (empty: in all), to be kept in `index`. Nothing is read
+    /// The releases whose records `driver` stores in `namespaces` (empty: in all), kept in `index`. Nothing is read
     /// before [`Self::run`].
     pub fn new(
         client: kube::Client,
@@ -139,7 +139,7 @@ impl Releases {
         self.health.subscribe()
     }
 
-    /// Every release of the index, then each one whose place in it changes.
+    /// Every release of the index, then each one whose entry changes.
     pub fn changes(&self) -> ChangeQueue<ReleaseId> {
         self.announcer
             .subscribe(self.index.read().releases().map(|release| release.id.clone()).collect::<Vec<_>>())
@@ -149,9 +149,8 @@ impl Releases {
         self.records.lock().count()
     }
 
-    /// Looks up the records of `release` at the API server, in all trusted places, and puts their
-    /// declarations into the index. Returns whether that changed the index. Another task may have updated the
-    /// index just before, so judge again in both cases.
+    /// Looks up the records of `release` at the API server, in all trusted places, and updates the index. Returns
+    /// whether that changed the index. Another task may have updated it just before, so evaluate again in both cases.
     ///
     /// A lookup is shared by all callers that asked before it began.
     pub async fn fresh(&self, release: &ReleaseId, within: Duration) -> Result<bool, ClusterError> {
@@ -167,7 +166,7 @@ impl Releases {
             return Ok(false);
         }
         let arrived = Instant::now();
-        // Calls end before the whole does, so that it is known what took so long.
+        // Requests end before the whole does, so that the error can tell what took so long.
         let until = arrived + within.mul_f64(ANSWERING);
         let outcome = match timeout(within, self.look_once(stored, arrived, until)).await {
             Err(_) => {
@@ -197,7 +196,7 @@ impl Releases {
         let within = until.saturating_duration_since(arrived);
         let late = || ClusterError::Late { within }.of_records(release);
         let mut last = timeout_at(until, gate.lock()).await.map_err(|_| late())?;
-        // A look that began before this call may have missed what led to it.
+        // A lookup that began before this call may have missed the change that led to it.
         if let Some(look) = last.as_ref().filter(|look| look.began >= arrived) {
             return look.outcome.clone();
         }
@@ -205,7 +204,7 @@ impl Releases {
         let look = async {
             let looked = self.payloads.look(release, until.saturating_duration_since(began)).await;
             let looked = looked.map_err(|error| error.of_records(release))?;
-            // The watch does not tell of it again, and the caller may give up before the index has it.
+            // The watch does not report it again, and the caller may give up before the index is updated.
             if self.records.lock().look(release, looked.records, &looked.version, began) {
                 self.dirty.add(release.clone());
             }
@@ -216,8 +215,8 @@ impl Releases {
         outcome
     }
 
-    /// Whether Helm could have a release of that name where the guard looks. Names come from annotations that every
-    /// user can write. A text that cannot be a label value or a namespace is not sent to the API server.
+    /// Whether a release of that name can exist in the watched namespaces. Names come from annotations that every user
+    /// can write. A text that cannot be a label value or a namespace is not sent to the API server.
     fn can_exist(&self, release: &ReleaseId) -> bool {
         let is_label = |text: &str| {
             let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -245,11 +244,11 @@ impl Releases {
 
 const AT_ONCE: usize = 16;
 
-/// How long a start waits for the records of all releases: who may write Secrets must not decide how long a guard judges
-/// nothing.
+/// How long a start waits for the records of all releases: users who may write Secrets must not be able to delay it
+/// without limit.
 const LONGEST_START: Duration = Duration::from_secs(180);
 
-/// Releases of one namespace that are read at once, so that one with many or long records leaves room for others.
+/// How many releases of one namespace are read at once, so that one with many or long records leaves room for others.
 const OF_ONE: usize = 4;
 
 /// The releases that are being read, and those that wait for others of their namespace.
@@ -272,7 +271,7 @@ impl Turns {
         None
     }
 
-    /// The release was read: the one of its namespace that has waited longest.
+    /// Records that the release was read; returns the release of its namespace that has waited longest.
     fn end(&mut self, release: &ReleaseId) -> Option<ReleaseId> {
         let namespace = &release.namespace;
         let next = self.waiting.iter().position(|it| it.namespace == *namespace);
@@ -374,7 +373,7 @@ impl Releases {
                         Ok(_) => drop(failures.remove(&release)),
                         Err(error) => {
                             if !failures.contains_key(&release) {
-                                tracing::warn!(release.id = %release, %error, "a release cannot be read; it is tried again");
+                                tracing::warn!(release.id = %release, %error, "failed to read a release; retrying");
                             }
                             let pause = failures.entry(release.clone()).or_default().next().unwrap_or_default();
                             resting.push(async move {
@@ -399,8 +398,8 @@ impl Releases {
         }
     }
 
-    /// Settles a release when it is its turn. Nobody may delay the start by writing one record again and again, so a
-    /// release that keeps moving counts as read.
+    /// Settles a release under its lock. A release whose records keep changing counts as read, so that nobody can delay
+    /// the start by writing one record again and again.
     async fn settle_in_turn(&self, stored: ReleaseId) -> (ReleaseId, Result<bool, ClusterError>) {
         let outcome = {
             let gate = self.gate(&stored);
@@ -413,7 +412,7 @@ impl Releases {
         (stored, outcome)
     }
 
-    /// Says that the index is whole, once it holds all that the first listing named, or that it is late.
+    /// Reports that the index is complete, once it holds all releases of the first lists, or once that is late.
     fn note_progress(&self, is_late: bool) {
         if self.health.borrow().indexed {
             return;
@@ -425,7 +424,7 @@ impl Releases {
         if unread > 0 {
             tracing::warn!(
                 releases = unread,
-                "the records of some releases are still not read; edits are judged without them"
+                "some releases have not been read yet; checking changes without them"
             );
         }
         *self.unread.lock() = HashSet::default();
@@ -434,7 +433,7 @@ impl Releases {
         tracing::info!(releases, records, objects = self.index.read().objects(), "the releases are indexed");
     }
 
-    /// The record that an object is. Warns of another object with Helm's label where it is first listed or changes.
+    /// Reads the record. With `is_news`, warns of an object with Helm's label that is not one.
     fn read(&self, meta: Meta, is_news: bool) -> Option<(ReleaseId, KnownRecord)> {
         let (namespace, name) = (meta.namespace.clone().unwrap_or_default(), meta.name.clone());
         match read_record(meta) {
@@ -444,7 +443,7 @@ impl Releases {
                     self.metrics.undecodable(RecordFault::Disagrees);
                     tracing::warn!(
                         %namespace, record = %name, reason = %stray,
-                        "an object with Helm's label is no release record"
+                        "object with Helm's label is not a release record"
                     );
                 }
                 None
@@ -455,7 +454,7 @@ impl Releases {
     fn broken(&self, scope: usize, reason: ClusterError) {
         let mut outages = self.outages.lock();
         if !outages.contains_key(&scope) {
-            tracing::warn!(%reason, "release records cannot be watched; the last state serves");
+            tracing::warn!(%reason, "failed to watch release records; using the last known state");
         }
         let outage = outages.entry(scope).or_insert(Outage { since: Instant::now(), reason: reason.clone() });
         outage.reason = reason;
@@ -492,8 +491,8 @@ struct ReleaseMaterial {
 }
 
 impl Releases {
-    /// Has every release assembled again that declares objects of a kind and
-    /// was assembled before the kind's types became what they are.
+    /// Schedules every release for a new assembly that declares objects of a kind and was assembled before the kind
+    /// last changed.
     fn outdate_kind(&self, gvk: &Gvk) {
         let current = self.kinds.snapshot();
         let declaring: Vec<ReleaseId> = {
@@ -511,13 +510,13 @@ impl Releases {
         }
     }
 
-    /// Has a release assembled again although its records are the same.
+    /// Schedules a release for a new assembly although its records are unchanged.
     fn outdate(&self, id: &ReleaseId) {
         self.standings.lock().remove(id);
         self.dirty.add(id.clone());
     }
 
-    /// Tries to learn of the kinds that releases declare and that are not completely known. Whether any is left.
+    /// Tries to complete the kinds that releases declare. Returns whether any is still incomplete.
     async fn learn_declared(&self) -> bool {
         let snapshot = self.kinds.snapshot();
         let releases: Vec<Arc<Release>> = self.index.read().histories().cloned().collect();
@@ -531,9 +530,9 @@ impl Releases {
         unknown.iter().any(|gvk| !snapshot.is_settled(gvk))
     }
 
-    /// Updates the index from the known records at `id`. Returns whether the index changed. The caller holds their gate.
-    /// No answer of the API server is awaited beyond `until`: built-in types serve for kinds whose types are not known
-    /// yet, and the types are fetched in the background. Without such a time they are learned first.
+    /// Updates the index from the known records at `id`, whose gate the caller holds. Returns whether the index
+    /// changed. With `until`, waits for the API server no longer than that: built-in schemas are used for kinds with
+    /// unknown schemas, which are fetched in the background. Without it they are fetched first.
     async fn settle(&self, id: &ReleaseId, until: Option<Instant>) -> Result<bool, ClusterError> {
         let called = |error: ClusterError| error.of_records(id);
         let storage = self.storage();
@@ -587,9 +586,9 @@ impl Releases {
         let kinds = declared_kinds(&assembled.release);
         let missing: Vec<Gvk> = kinds.iter().filter(|gvk| !snapshot.is_settled(gvk)).cloned().collect();
         if until.is_none() && !missing.is_empty() {
-            // It will be assembled again, and needs no memory until then.
+            // It will be assembled again; free its memory until then.
             drop(assembled);
-            // Types that arrive later are reported as a change of the kinds.
+            // Schemas that arrive later are reported as a change of the kinds.
             let _ = tokio::time::timeout(LEARNING, self.kinds.learn(missing)).await;
             snapshot = self.kinds.snapshot();
             assembled = assemble(snapshot.catalog.clone()).await?;
@@ -605,7 +604,7 @@ impl Releases {
         if let Some(before) = material.previous.as_ref().filter(|before| before.id != release) {
             self.announcer.announce(&before.id);
         }
-        // Kinds may have changed since the snapshot, when the index did not hold this yet.
+        // Kinds may have changed after the snapshot and before the index held this release.
         let current = self.kinds.snapshot();
         if kinds.iter().any(|gvk| !current.is_settled(gvk)) {
             self.unlearned.notify_one();
@@ -652,12 +651,12 @@ impl Releases {
         drop(index);
         self.left_out.lock().remove(stored);
         self.make_room(&stored.namespace);
-        tracing::info!(release.id = %release, "the release has no records any more");
+        tracing::info!(release.id = %release, "the release no longer has any records");
         self.announcer.announce(&release);
         true
     }
 
-    /// The payload of a record; `None` when it has changed, and then the new version is known.
+    /// The payload of a record; `None` if the record has changed or is gone, which is then applied.
     async fn fetch(
         &self,
         id: &ReleaseId,
@@ -687,15 +686,15 @@ impl Releases {
         Ok(None)
     }
 
-    /// Takes in that a record is gone. The watch does not tell of it again, and the caller may give up before the index
-    /// has it.
+    /// Removes a record that is gone. The watch does not report it again, and the caller may give up before the index
+    /// is updated.
     fn forget(&self, id: &ReleaseId, head: &RecordHead) {
         if self.records.lock().forget(id, &head.secret, &head.uid) {
             self.dirty.add(id.clone());
         }
     }
 
-    /// Says once what of a release's records does not count.
+    /// Logs once what is invalid in a release's records.
     fn report(&self, material: &ReleaseMaterial, assembled: &Assembled, known: &[KnownRecord]) {
         let ReleaseMaterial { stored: id, storage, latest, baseline, previous } = material;
         let told = |head: &RecordHead| {
@@ -714,7 +713,7 @@ impl Releases {
             let reason = flaw.map_or_else(|| disbelief.to_string(), str::to_owned);
             tracing::warn!(
                 release.id = %id, record = %head.secret, %reason,
-                "a release record does not count; its release is judged by its last good one"
+                "invalid release record; using the last valid one"
             );
         }
         if !told(&latest.0) {
@@ -731,7 +730,7 @@ impl Releases {
                 let source = skipped.source.as_deref().unwrap_or("unknown");
                 tracing::warn!(
                     release.id = %id, release.revision = latest.0.revision, document = skipped.index, %source,
-                    reason = %skipped.reason, "a manifest document is no object and is not guarded"
+                    reason = %skipped.reason, "manifest document is not an object and is not guarded"
                 );
             }
         }
@@ -775,8 +774,8 @@ fn declared_kinds(release: &Release) -> BTreeSet<Gvk> {
     declared.collect()
 }
 
-/// The record to judge by when the latest cannot be believed and Helm would
-/// compare with it alone: the last one below it that once was in force.
+/// The record to use when the latest one is invalid and there is no baseline: the last deployed revision below it, or
+/// else the last superseded one.
 fn next_best(heads: &[Arc<RecordHead>], latest: &RecordHead) -> Option<Arc<RecordHead>> {
     let below = heads.iter().filter(|head| head.revision < latest.revision);
     let in_force =
@@ -795,7 +794,7 @@ fn fault(payload: &Payload, disbelief: &Disbelief) -> RecordFault {
 }
 
 impl Releases {
-    /// Trusts only these records from now on. Their declarations come into the index soon after.
+    /// Trusts only these records from now on. The index is updated soon after.
     pub fn trust(&self, storage: &Storage) {
         // A namespace that is not watched cannot be trusted.
         let storage = Arc::new(storage.clone().within(&self.namespaces));
@@ -824,10 +823,10 @@ impl Releases {
         Arc::clone(&self.storage.read())
     }
 
-    /// Puts into the index what records say that were believed by `storage`.
-    /// Says whether that is what is trusted now.
+    /// Adds a release to the index that was read under `storage`, if it is still trusted. Returns whether `storage` is
+    /// still the current one.
     fn put(&self, release: Release, storage: &Arc<Storage>) -> bool {
-        // Held, so that nothing that is distrusted meanwhile comes after.
+        // Held, so that the trust does not change before the release is added.
         let current = self.storage.read();
         if current.holds(&release.storage, &release.id.namespace) {
             self.enter(release);
@@ -835,19 +834,19 @@ impl Releases {
         Arc::ptr_eq(&current, storage)
     }
 
-    /// Has releases read again for which there was no room, after others took less of it.
+    /// Schedules releases that had no room to be read again, after others have freed some.
     fn make_room(&self, namespace: &str) {
         let waiting: Vec<ReleaseId> = self.left_out.lock().iter().cloned().collect();
         let (own, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|it| it.namespace == namespace);
         own.iter().chain(&others).for_each(|stored| self.outdate(stored));
     }
 
-    /// The place of the records that speak for `release`; without records, their regular place.
+    /// Where the records are stored that the index uses for `release`; without records, its own namespace.
     fn stored(&self, release: &ReleaseId) -> ReleaseId {
         self.index.read().release(release).map_or_else(|| release.clone(), |release| release.stored())
     }
 
-    /// Puts a release into the index, or only its name where there is no memory for its declarations.
+    /// Adds a release to the index, without its declarations if there is no memory for them.
     fn enter(&self, mut release: Release) {
         let stored = release.stored();
         let mut index = self.index.write();
@@ -883,7 +882,7 @@ impl Releases {
         object: &ObjectId,
         within: Duration,
     ) -> Result<ManifestDocument, ClusterError> {
-        // Calls end before the whole does, so that it is known what took so long.
+        // Requests end before the whole does, so that the error can tell what took so long.
         let reading = self.read_document(release, revision, object, within.mul_f64(ANSWERING));
         timeout(within, reading).await.unwrap_or_else(|_| {
             let what = format!("revision {revision} of release {release} is too large to be read");
@@ -913,7 +912,7 @@ impl Releases {
             match self.payloads.fetch(&stored, &head, within).await.map_err(called)? {
                 Fetched::Gone => return Err(none()),
                 Fetched::Moved(meta) => {
-                    // The watch will tell the index.
+                    // The watch will update the index.
                     head = read_record(meta).ok().filter(|(id, _)| *id == stored).ok_or_else(none)?.1.head;
                 }
                 Fetched::Found(payload) => {
@@ -927,7 +926,7 @@ impl Releases {
                         let record = release::believe(&stored, &head, &payload, &storage)
                             .map_err(|disbelief| unbelievable(disbelief.to_string()))?;
                         if record.namespace != id.namespace {
-                            return Err(unbelievable(format!("it is of namespace {}", record.namespace)));
+                            return Err(unbelievable(format!("it belongs to namespace {}", record.namespace)));
                         }
                         let object =
                             payload.with_text(record, |text| release::document(&id, text, &object, &catalog));
@@ -946,10 +945,10 @@ impl Releases {
     }
 }
 
-/// The most that is kept of records, in bytes.
+/// The maximum size of all cached sources, in bytes.
 const KEPT: u64 = 4 << 20;
 
-/// How many records are read in a second for messages. Reading one takes milliseconds of a processor.
+/// How many records are read per second for messages. Reading one takes milliseconds of CPU time.
 const SOURCES: NonZeroU32 = at_least_one(4);
 
 struct ChartSources {
@@ -976,8 +975,7 @@ impl Releases {
         self.read_source(&stored, &head, within).await
     }
 
-    /// The same if it is cached, or can be read within this time. `None` otherwise, and where too many were read just
-    /// before.
+    /// The same if it is cached, or can be read within this time; `None` otherwise, and when the rate limit is reached.
     pub async fn source_at_hand(
         &self,
         release: &ReleaseId,
@@ -990,7 +988,7 @@ impl Releases {
             self.sources.rate.check().ok()?;
             let read = self.read_source(&stored, &head, within).await;
             let unknown = |error: &ClusterError| {
-                tracing::debug!("the chart of release {release} is not known: {error}");
+                tracing::debug!("failed to read the chart of release {release}: {error}");
             };
             read.inspect_err(unknown).ok().map(Arc::new)
         };
@@ -1035,7 +1033,7 @@ impl Default for ChartSources {
 
 pub struct Once<T> {
     pub found: T,
-    /// Other namespaces that are trusted to hold records of it and may not be read.
+    /// Other namespaces that are trusted to hold its records, but may not be read.
     pub closed: Vec<Closed>,
 }
 
@@ -1045,7 +1043,7 @@ pub struct Closed {
 }
 
 impl Releases {
-    /// The releases whose records are kept by `driver`, in an index of their own.
+    /// For reads without a watch: the releases whose records `driver` keeps, in an index of their own.
     pub fn once(client: kube::Client, driver: RecordDriver, kinds: Arc<ServedKinds>) -> Arc<Self> {
         let index = Arc::new(RwLock::new(Index::default()));
         Self::new(client, driver, Vec::new(), kinds, index, RecordMetrics::default())
@@ -1085,8 +1083,8 @@ impl Releases {
         Ok(Once { found: releases, closed })
     }
 
-    /// Of the releases that [`Self::list`] has named in `namespace`, those whose newest record has
-    /// labels that match, as `helm list --selector` has it.
+    /// The releases that [`Self::list`] has found in `namespace` whose newest record has matching labels, as in `helm
+    /// list --selector`.
     pub async fn labelled(
         &self,
         namespace: Option<&str>,
@@ -1101,7 +1099,7 @@ impl Releases {
         for place in places {
             let metas = match self.payloads.list(place.as_deref(), Some(labels)).await {
                 Ok(metas) => metas,
-                // As the list has passed over it.
+                // `list` has skipped it too.
                 Err(error) if error.is_forbidden() && place.as_deref() != namespace => continue,
                 Err(error) => return Err(error),
             };

@@ -1,15 +1,15 @@
-//! Declared list elements and fields whose place something undeclared has taken, and the fields of the core kinds that
-//! exclude one another.
+//! Finds declared list elements and fields that something undeclared has replaced. Also lists the mutually exclusive
+//! fields of the core kinds.
 //!
-//! An undeclared element counts as a moved declared one in three cases: it holds a value that no two elements of the list
-//! may share, it is at the position of the missing element and differs from it only in its keys, or it is a Service's port
-//! without a name, beside which the API server takes no other. Each element is matched with at most one other, and work is
-//! linear in the list. Where the declared element is not missing, and an undeclared one holds a value that only the
-//! declared one may have, that value is in the place of the declared one's field.
+//! An undeclared element counts as a moved declared one in three cases: it has a value that must be unique in the list,
+//! it is at the position of the missing element and differs from it only in its keys, or it is a Service port without a
+//! name, which the API server accepts only as a single port. Each element is matched with at most one other, in linear
+//! time. If the declared element is not missing, but an undeclared one has its unique value, only that field counts as
+//! replaced.
 //!
-//! The API server refuses an object with two fields that exclude one another, so a declared field cannot be set while an
-//! undeclared one stands in its place. OpenAPI documents do not tell which fields these are. Custom kinds have no rows: a
-//! CustomResourceDefinition may give the same names another meaning.
+//! The API server rejects an object with two mutually exclusive fields, so a declared field cannot be set while an
+//! undeclared one replaces it. OpenAPI documents do not state which fields these are. Custom kinds have no rows,
+//! because a CustomResourceDefinition may give the same names another meaning.
 
 use std::collections::HashMap;
 use std::iter;
@@ -23,14 +23,14 @@ use crate::fields::{DeclaredFields, Element, Elements, FieldEntry, FieldNode};
 use crate::path::{Path, Segment, Trail, TrailStep};
 use crate::schema::ListKey;
 
-/// A field beside the keys of which the API server takes each value once in a list.
+/// A field, other than a key, whose values the API server requires to be unique in a list.
 struct Unique {
-    /// The first key of the list, by which the lists of the core kinds differ.
+    /// The first key of the list, which identifies the list among those of the core kinds.
     key: &'static str,
     field: &'static str,
     /// Elements that differ in one of these may share the value.
     within: &'static [&'static str],
-    /// Whether no element of several is valid without it.
+    /// Whether every element must have it if there are several.
     is_required: bool,
 }
 
@@ -44,10 +44,10 @@ const UNIQUE: &[Unique] = &[
     Unique { key: "devicePath", field: "name", within: &[], is_required: true },
 ];
 
-/// Elements of one list that are looked at as moved ones; an edit by hand moves one or two.
+/// The maximum number of missing elements to match in one list; an edit by hand moves one or two.
 const MAX_MISSING: usize = 32;
 
-/// Elements that are tried for each of these.
+/// The maximum number of candidates for each of these.
 const MAX_TRIED: usize = 32;
 
 /// A declared element that has other keys in a live object, or a declared field that an undeclared field or element
@@ -56,23 +56,23 @@ const MAX_TRIED: usize = 32;
 pub struct Move {
     /// The path of the declared element or field, which does not exist in the live object as declared.
     pub declared: Path,
-    /// The path of the live one.
+    /// The path of the live element or field.
     pub live: Path,
-    /// Whether the API server refuses the two together.
+    /// Whether the API server rejects both together.
     pub is_exclusive: bool,
 }
 
-/// A declared element that is not there.
+/// A declared element that is missing in the live list.
 struct Missing<'f> {
     item: &'f Element,
     /// Its expected position, between the declared elements that exist.
     gap: Range<usize>,
 }
 
-/// The elements of a live list that may stand in the place of declared ones.
+/// The elements of a live list that may have replaced declared ones.
 struct Strays<'v> {
     list: LiveList<'v>,
-    /// Whether an element is a declared one, or stands in the place of one.
+    /// Whether an element is a declared one, or is matched with one.
     is_taken: Vec<bool>,
     /// The places of undeclared elements by their unique values.
     holders: HashMap<(&'static str, String), usize>,
@@ -84,16 +84,16 @@ struct Search<'t> {
 }
 
 impl DeclaredFields {
-    /// The declared list elements and fields whose place something undeclared has taken in `live`: an element with
-    /// other keys, or a field that excludes the declared one.
+    /// The declared list elements and fields that something undeclared has replaced in `live`: an element with other
+    /// keys, or a field that excludes the declared one.
     pub fn moved(&self, live: &Value) -> Vec<Move> {
         let mut search = Search { walk: ComparisonWalk::new(self), found: Vec::new() };
         search.moved(&self.root, &Trail::ROOT, live);
         search.found
     }
 
-    /// Gives elements that were moved in `live` their declared keys again; their other fields stay unchanged. Removes
-    /// fields and elements that take the place of declared fields, which [`Self::restore`] sets.
+    /// Gives moved elements of `live` their declared keys again, and leaves their other fields unchanged. Removes
+    /// fields and elements that replace declared fields; [`Self::restore`] then sets those.
     pub fn put_back(moves: &[Move], live: &mut Value) {
         for Move { declared, live: path, .. } in moves {
             match (declared.0.last(), path.0.split_last()) {
@@ -128,12 +128,12 @@ fn find<'v>(root: &'v mut Value, path: &[Segment]) -> Option<&'v mut Value> {
 }
 
 impl Move {
-    /// Whether a declared field is concerned, rather than a list element.
+    /// Whether this is about a declared field rather than a list element.
     pub fn is_of_field(&self) -> bool {
         matches!(self.declared.0.last(), Some(Segment::Field(_)))
     }
 
-    /// Whether a change at `path` is undone with it.
+    /// Whether undoing the move also undoes a change at `path`.
     pub fn concerns(&self, path: &Path) -> bool {
         path.0.starts_with(&self.declared.0) || path.0.starts_with(&self.live.0)
     }
@@ -190,7 +190,7 @@ impl Search<'_> {
         }
     }
 
-    /// Finds the unique values of an element of the list that undeclared elements hold.
+    /// Finds undeclared elements that have a unique value of this declared element.
     fn held(&mut self, item: &Element, strays: &mut Strays<'_>, trail: &Trail<'_>) {
         let of_keys = strays.list.keys;
         for unique in uniques(self.walk.family, of_keys) {
@@ -208,7 +208,7 @@ impl Search<'_> {
         }
     }
 
-    /// Finds an element for each that is missing.
+    /// Matches each missing element with an undeclared one.
     fn pair(&mut self, missing: &[Missing<'_>], strays: &mut Strays<'_>, trail: &Trail<'_>) {
         let of_keys = strays.list.keys;
         let nameless = strays.nameless(self.walk.family);
@@ -269,13 +269,13 @@ impl<'v> Strays<'v> {
         self.holders.get(&(unique.field, value)).copied().filter(|place| self.is_free(*place))
     }
 
-    /// The values of an element's keys, unless another one has the same.
+    /// The values of an element's keys, unless another element has the same keys.
     fn only_keys(&self, place: usize) -> Option<Vec<Value>> {
         let own = values(self.list.items.get(place)?, self.list.keys)?;
         (self.list.index.places(own.iter()).len() == 1).then_some(own)
     }
 
-    /// The place of a Service's port without a name, which takes no other beside it.
+    /// The position of an element without a required unique field, such as a Service port without a name.
     fn nameless(&self, family: Family) -> Option<usize> {
         let required = uniques(family, self.list.keys).find(|unique| unique.is_required)?;
         self.list.items.iter().position(|item| item.get(required.field).is_none_or(is_empty))
@@ -283,7 +283,7 @@ impl<'v> Strays<'v> {
 }
 
 impl Unique {
-    /// What no two elements share, of one with these fields.
+    /// The unique value of an element with these fields, as text.
     fn value<'v>(&self, field: impl Fn(&str) -> Option<&'v Value>) -> Option<String> {
         let own = field(self.field).filter(|own| !is_empty(own) && !is_zero(own))?;
         let within = self.within.iter().map(|name| field(name).map(Segment::spelled).unwrap_or_default());
@@ -298,7 +298,7 @@ fn uniques(family: Family, keys: &[ListKey]) -> impl Iterator<Item = &'static Un
 }
 
 impl ComparisonWalk<'_> {
-    /// Whether `item` differs from its declaration only in its keys.
+    /// Whether `stray` differs from the declared `item` only in its keys.
     fn is_but_for_keys(&self, item: &Element, keys: &[ListKey], stray: &Value) -> bool {
         let Value::Object(mut fields) = stray.clone() else { return false };
         for (key, value) in keys.iter().zip(&item.keys) {
@@ -338,7 +338,7 @@ fn values(element: &Value, keys: &[ListKey]) -> Option<Vec<Value>> {
     keys.iter().map(|key| key_value(element, key).cloned()).collect()
 }
 
-/// Which fields of one value exclude one another.
+/// Mutually exclusive fields of one value.
 #[derive(Debug)]
 pub(crate) enum Union {
     /// At most one of these fields is set.
@@ -349,7 +349,7 @@ pub(crate) enum Union {
     Tagged { tag: &'static str, value: &'static str, member: &'static str },
 }
 
-/// Maps of one value whose entries of the same key restrict one another.
+/// Two maps of one value whose entries with the same key restrict one another.
 struct Maps {
     /// The name of the field that holds the value; the root has none.
     holder: &'static str,
@@ -406,7 +406,7 @@ impl Union {
         }
     }
 
-    /// The undeclared field of `live` in the place of `entry`, one of the declared `entries`, which is not there as
+    /// The undeclared field of `live` that replaces `entry`, one of the declared `entries`, if `entry` is not there as
     /// declared.
     pub(super) fn instead<'v>(
         &self,
@@ -447,7 +447,7 @@ fn is_less(one: &Value, other: &Value) -> bool {
 }
 
 impl Maps {
-    /// The keys of declared entries of the first map that undeclared ones of the second keep from being set.
+    /// The keys of declared entries of the first map that undeclared entries of the second exclude.
     fn blocked<'f>(&self, entries: &'f [FieldEntry], live: &Map<String, Value>) -> Vec<&'f str> {
         let of_map = |name: &str| -> &'f [FieldEntry] {
             match entries.iter().find(|entry| &*entry.name == name).map(|entry| &entry.node) {
@@ -474,7 +474,7 @@ fn declares(entries: &[FieldEntry], name: &str) -> bool {
     entries.iter().any(|entry| &*entry.name == name && is_declared(entry))
 }
 
-/// Whether an entry says more than null.
+/// Whether an entry declares a value other than null.
 fn is_declared(entry: &FieldEntry) -> bool {
     !matches!(&entry.node, FieldNode::Leaf(leaf) if leaf.value.is_null())
 }

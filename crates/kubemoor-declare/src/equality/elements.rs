@@ -1,5 +1,5 @@
-//! Elements of a list by the values of their keys, and elements of a list without an order by their meaning. Both take time
-//! that is linear in long lists, whatever their content.
+//! Finds list elements by their key values, and elements of unordered lists by equivalence. Both take time that is
+//! linear in the length of the lists, whatever their content.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -11,13 +11,13 @@ use super::{base64_digits, counts, key_value, quantity, same, work};
 use crate::fields::Elements;
 use crate::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, TypeId, Types};
 
-/// Elements by the values of their keys.
+/// The positions of list elements by their key values.
 pub(crate) struct ElementIndex {
     places: HashMap<Vec<String>, Vec<usize>>,
 }
 
 impl ElementIndex {
-    /// The elements of a live list. One without a key that has no default is not found.
+    /// Indexes a live list. An element without a key that has no default is not indexed.
     pub(crate) fn of_list(items: &[Value], keys: &[ListKey]) -> Self {
         Self::new(
             items.iter().map(|item| keys.iter().map(|key| key_value(item, key).map(spelled_key)).collect()),
@@ -50,7 +50,7 @@ fn spelled_key(value: &Value) -> String {
     work::note();
     match value {
         Value::String(text) => text.clone(),
-        // Of a scalar no text is like this.
+        // No scalar has this text.
         Value::Array(_) | Value::Object(_) => format!("\0{value}"),
         Value::Number(number) => match number.as_f64() {
             Some(float) if number.is_f64() && float.fract() == 0.0 => format!("{float:.0}"),
@@ -63,10 +63,10 @@ fn spelled_key(value: &Value) -> String {
 /// The limit on comparisons of a list, in multiples of its size.
 const TRIES: usize = 8;
 
-/// The longest text of a number.
+/// The maximum length of a text that may be a number.
 const MAX_DIGITS: usize = 32;
 
-/// The elements of a list, to find those that mean the same as others.
+/// Finds the elements of a list that are equivalent to a value.
 pub(crate) struct Alike<'v, 't> {
     types: &'t Types,
     item: TypeId,
@@ -77,12 +77,12 @@ pub(crate) struct Alike<'v, 't> {
 }
 
 impl<'v, 't> Alike<'v, 't> {
-    /// The elements of a list, if it is one.
+    /// From `list`; empty if it is not a list.
     pub(crate) fn of_list(types: &'t Types, item: TypeId, list: Option<&'v Value>) -> Self {
         Self::at(types, item, list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice), 0)
     }
 
-    /// Like `new`, for a list at `depth` levels of nesting.
+    /// Like [`Self::of_list`], for a list at `depth` levels of nesting.
     pub(super) fn at(types: &'t Types, item: TypeId, items: &'v [Value], depth: usize) -> Self {
         let mut alike =
             Self { types, item, depth, classes: HashMap::with_capacity(items.len()), left: Cell::new(0) };
@@ -90,14 +90,13 @@ impl<'v, 't> Alike<'v, 't> {
         alike
     }
 
-    /// Takes in one more element.
     pub(crate) fn add(&mut self, item: &'v Value) {
         let (class, size) = self.class(item);
         self.classes.entry(class).or_default().push((item, size));
         self.left.set(self.left.get().saturating_add(TRIES * size));
     }
 
-    /// The first element that means the same as `wanted`.
+    /// The first element that is equivalent to `wanted`.
     pub(crate) fn find(&self, wanted: &Value) -> Option<&'v Value> {
         let found = self.classes.get(&self.class(wanted).0)?;
         for (item, size) in found {
@@ -115,7 +114,7 @@ impl<'v, 't> Alike<'v, 't> {
     }
 }
 
-/// A number that is the same for scalars that mean the same.
+/// A hash that is equal for equivalent scalars.
 pub fn class_of_scalar(kind: ScalarType, value: &Value) -> u64 {
     match (kind, value) {
         (ScalarType::Text | ScalarType::IntOrString, Value::String(text)) => hash_of(&spelled(text)),
@@ -136,7 +135,7 @@ pub fn class_of_scalar(kind: ScalarType, value: &Value) -> u64 {
     }
 }
 
-/// A class number that is equal for values that mean the same; adds the number of visited values to `size`.
+/// A hash that is equal for equivalent values; adds the number of visited values to `size`.
 fn class(types: &Types, ty: TypeId, value: Option<&Value>, depth: usize, size: &mut usize) -> u64 {
     *size += 1;
     work::note();
@@ -176,14 +175,14 @@ fn class(types: &Types, ty: TypeId, value: Option<&Value>, depth: usize, size: &
     }
 }
 
-/// A text, or the number that it would be the text of.
+/// The text, or its canonical form if it is a number.
 fn spelled(text: &str) -> String {
     let may_be = text.len() <= MAX_DIGITS && text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
     let number = may_be.then(|| text.parse::<Number>().ok()).flatten();
     number.filter(|number| number.to_string() == text).map_or_else(|| text.to_owned(), |it| canonical(&it))
 }
 
-/// One text for all spellings of a number.
+/// One text for all notations of a number.
 fn canonical(number: &Number) -> String {
     number.as_f64().map_or_else(|| number.to_string(), |number| format!("{}", number + 0.0))
 }

@@ -1,5 +1,5 @@
-//! The defaults that the API server fills in and that the OpenAPI documents do not state: for fields inside values that are
-//! declared as a whole or behind a declared zero. Also the additions that a server or its controllers may make there.
+//! Defaults of the API server that the OpenAPI documents do not state, for fields inside values that are declared as a
+//! whole and for declared zeros. Also the additions that the server or its controllers may make there.
 //! `tests/it/fidelity_defaults.rs` checks these tables against a real server.
 
 use serde_json::Value;
@@ -35,7 +35,7 @@ const DEFAULTS: &[(&str, &str, Filled)] = &[
     ("excludeResourceRules", "scope", Text("*")),
     ("matchConstraints", "matchPolicy", Text("Equivalent")),
     ("matchResources", "matchPolicy", Text("Equivalent")),
-    // Bindings: of users and groups
+    // Role bindings: users and groups
     ("subjects", "apiGroup", Text("rbac.authorization.k8s.io")),
     ("roleRef", "apiGroup", Text("rbac.authorization.k8s.io")),
     // Ingresses read from older versions
@@ -47,7 +47,7 @@ const DEFAULTS: &[(&str, &str, Filled)] = &[
     ("persistentVolumeClaimRetentionPolicy", "whenScaled", Text("Retain")),
     // Jobs
     ("onPodConditions", "status", Text("True")),
-    // Claims of devices
+    // ResourceClaims
     ("requests", "allocationMode", Text("ExactCount")),
     ("requests", "count", Whole(1)),
     ("exactly", "allocationMode", Text("ExactCount")),
@@ -59,7 +59,7 @@ const DEFAULTS: &[(&str, &str, Filled)] = &[
     ("claimRef", "uid", Any),
 ];
 
-/// Fields that the server shows empty where they are absent.
+/// Fields that the server returns as empty if they are absent.
 const SHOWN_EMPTY: &[(&str, &str)] = &[
     ("endpoints", "conditions"),
     ("matchConstraints", "namespaceSelector"),
@@ -71,8 +71,7 @@ const SHOWN_EMPTY: &[(&str, &str)] = &[
     ("volumeClaimTemplates", "status"),
 ];
 
-/// Fields and the values that the server gives them where they are empty, by
-/// their names alone: several where kinds or versions differ.
+/// The values that the server sets for empty fields, by field name alone; several rows where kinds or versions differ.
 const FILLED: &[(&str, Filled)] = &[
     ("allocateLoadBalancerNodePorts", Yes),
     ("backoffLimit", Whole(6)),
@@ -142,8 +141,8 @@ const FILLED: &[(&str, Filled)] = &[
 /// Fields that the server derives from others where they are empty.
 const DERIVED: &[&str] = &["serviceAccount", "targetPort"];
 
-/// Texts that an admission plugin or a controller may choose for a new object where they are declared empty. For an
-/// existing one only the volume binder does: it gives claims without a class the default one.
+/// Strings that an admission plugin or a controller may choose for a new object if they are declared empty. For an
+/// existing object only the volume binder does: it gives claims without a storage class the default one.
 pub(super) const CHOSEN_TEXTS: &[&str] =
     &["ingressClassName", "kind", "loadBalancerClass", "loadBalancerIP", "storageClassName", "uid"];
 
@@ -160,7 +159,7 @@ pub(super) const CHOSEN_LISTS: &[&str] = &[
     "subsets",
 ];
 
-/// Those of them that only the server fills, when it accepts the object.
+/// Those of [`CHOSEN_LISTS`] that only the server fills, when it accepts the object.
 pub(super) const FILLED_LISTS: &[&str] =
     &["admissionReviewVersions", "conversionReviewVersions", "metrics", "policies", "policyTypes"];
 
@@ -173,7 +172,7 @@ const SHARED_IN_PODS: &[&str] = &["resizePolicy", "tolerations"];
 /// Lists that the server may complete.
 pub(super) const COMPLETED: &[&str] = &["clusterIPs", "finalizers", "ipFamilies"];
 
-/// Lists that the server takes apart and puts together in its own way.
+/// Lists whose elements the server splits and merges in its own way.
 pub(super) const REPACKED: &[&str] = &["subsets"];
 
 /// Numbers that the server replaces when they are zero.
@@ -187,8 +186,7 @@ const FILLED_ZEROS: &[&str] = &[
     "timeoutSeconds",
 ];
 
-/// Fields that the server shows even when they are zero, false or empty,
-/// because there absence means something else.
+/// Fields that the server returns even if they are zero, false or empty, because their absence means something else.
 pub(super) const KEPT_ZEROS: &[&str] = &[
     "activeDeadlineSeconds",
     "allowPrivilegeEscalation",
@@ -234,12 +232,10 @@ pub(super) const CHOSEN: &[&str] = &[
     "volumeName",
 ];
 
-/// Lists that servers before 1.23 return in another order than they took them: they stored autoscalers in a version
-/// that keeps the processor's metric apart.
+/// Lists that servers before 1.23 may reorder: they stored autoscalers in a version that keeps the CPU metric separate.
 pub(super) const UNORDERED: &[&str] = &["metrics"];
 
-/// Whether `live` is the value that the server sets, or shows, where the field `name` of a value called
-/// `within` is absent.
+/// Whether the server sets or returns `live` if the field `name`, inside a field `within`, is absent.
 pub(super) fn is_default(within: &str, name: &str, live: &Value) -> bool {
     match live {
         Value::Object(map) if map.is_empty() => SHOWN_EMPTY.contains(&(within, name)),
@@ -256,9 +252,9 @@ pub(super) fn is_default(within: &str, name: &str, live: &Value) -> bool {
     }
 }
 
-/// Whether `live` may be the server's value where `name` is empty, in a value that is `within` another one.
+/// Whether the server may set `live` if the field `name`, inside a field `within`, is empty.
 pub(super) fn is_filled(within: &str, name: &str, live: &Value) -> bool {
-    // Ingresses keep an empty path, and only pods have the policy.
+    // Ingresses keep an empty path, and only Pods have a default restart policy.
     if matches!((within, name), ("paths", "path") | ("containers" | "initContainers", "restartPolicy")) {
         return false;
     }
@@ -275,8 +271,8 @@ pub(super) fn takes_any(name: &str) -> bool {
     DERIVED.contains(&name) && name != "serviceAccount"
 }
 
-/// Whether a zero may be the server's own where `name` is empty or null. In fields in which the server shows
-/// zeros, only a zero that it fills in counts.
+/// Whether the server may have set a zero where `name` is declared empty or null. Of the fields that it returns even if
+/// they are zero, only `suspend` qualifies.
 pub(super) fn is_own_zero(above: &str, name: &str) -> bool {
     if (above, name) == ("scaleDown", "stabilizationWindowSeconds") {
         return false;
@@ -284,7 +280,7 @@ pub(super) fn is_own_zero(above: &str, name: &str) -> bool {
     name == "suspend" || !(FILLED.iter().any(|(field, _)| *field == name) || KEPT_ZEROS.contains(&name))
 }
 
-/// Whether others than the server may fill a value that is declared empty or null.
+/// Whether a component other than the server may fill a value that is declared empty or null.
 pub(super) fn is_others(name: &str) -> bool {
     CHOSEN.contains(&name)
         || CHOSEN_TEXTS.contains(&name)

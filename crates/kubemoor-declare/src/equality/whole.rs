@@ -1,5 +1,5 @@
-//! Values that are declared as a whole: the parts that the server may leave out, and the parts that it may fill in; and the
-//! undeclared values that it fills in elsewhere.
+//! Compares values that are declared as a whole, allowing for parts that the server drops or fills in. Also tells which
+//! undeclared values the server fills in elsewhere.
 
 use std::cell::Cell;
 use std::cmp::{Ordering, max};
@@ -13,7 +13,6 @@ use super::{
 use crate::catalog;
 use crate::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, Struct, TypeId, Types};
 
-/// A comparison of values of one arena's types.
 pub(super) struct WholeComparison<'t> {
     types: &'t Types,
     /// How many values may still be visited while elements are compared.
@@ -30,7 +29,7 @@ pub(super) struct Sides<D, L = D> {
 }
 
 impl<D, L> Sides<D, L> {
-    /// Two parts of both, as deep.
+    /// Parts of both sides, at the same depth.
     fn part<P, Q>(&self, declared: P, live: Q) -> Sides<P, Q> {
         Sides { declared, live, depth: self.depth }
     }
@@ -41,7 +40,7 @@ impl<'t> WholeComparison<'t> {
         Self { types, left: Cell::new(None) }
     }
 
-    /// Holds a declared value against a live one that is not null.
+    /// Compares a declared value with a live one that is not null.
     pub(super) fn present(&self, ty: TypeId, spot: Spot<'_>, sides: Sides<&Value>) -> FieldAgreement {
         let Sides { declared, live, depth } = sides;
         work::note();
@@ -94,7 +93,7 @@ impl<'t> WholeComparison<'t> {
         }
     }
 
-    /// A live field that is not declared, in a value that is declared as a whole.
+    /// Judges an undeclared live field in a value that is declared as a whole.
     fn extra(
         &self,
         (ty, default): (TypeId, Option<&Value>),
@@ -113,7 +112,7 @@ impl<'t> WholeComparison<'t> {
             _ if spot.family != Family::Custom && known::is_default(spot.within, spot.name, live) => {
                 FieldAgreement::Agrees
             }
-            // Absent and empty are one to it.
+            // To these kinds, absent and empty are the same.
             Family::Rights if is_empty(live) => FieldAgreement::Agrees,
             Family::Rights => FieldAgreement::Altered,
             Family::Pod => FieldAgreement::Doubt,
@@ -151,7 +150,7 @@ impl<'t> WholeComparison<'t> {
         worst
     }
 
-    /// A map: either with free keys, to which nothing adds entries, or a value of unknown type.
+    /// A map with arbitrary keys, to which nothing adds entries, or a value of unknown type.
     fn map(
         &self,
         (ty, place): (TypeId, FieldPlace),
@@ -185,7 +184,7 @@ impl<'t> WholeComparison<'t> {
         }
     }
 
-    /// Whether so many more values may be looked at.
+    /// Takes `count` values from the budget; false if it was exhausted before.
     fn spend(&self, count: impl FnOnce() -> usize) -> bool {
         let Some(left) = self.left.get() else { return true };
         self.left.set(Some(left.saturating_sub(count())));
@@ -247,7 +246,7 @@ pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &
     }
 }
 
-/// Whether `live` may be what the server sets where nothing is declared.
+/// Whether the server may set `live` where nothing is declared.
 fn is_filled(spot: Spot<'_>, live: &Value) -> bool {
     spot.place != FieldPlace::Template && known::is_filled(spot.within, spot.name, live)
 }
@@ -278,7 +277,7 @@ fn filled(spot: Spot<'_>, declared: &Value, live: &Value) -> FieldAgreement {
         },
         (_, Value::Object(map)) if map.is_empty() => FieldAgreement::Doubt,
         (FieldPlace::Entry, _) => FieldAgreement::Differs,
-        // A scheduler, an admission plugin: to a Pod anything may come.
+        // The scheduler or an admission plugin may fill any field of a Pod.
         (_, Value::String(text)) if text.is_empty() && spot.family == Family::Pod => FieldAgreement::Agrees,
         (_, Value::String(text)) if text.is_empty() => {
             match is_own && !known::CHOSEN_TEXTS.contains(&spot.name) {
@@ -299,7 +298,7 @@ fn filled(spot: Spot<'_>, declared: &Value, live: &Value) -> FieldAgreement {
     }
 }
 
-/// Values that are looked at to find a list's elements in another order, for each value of the list.
+/// The budget for matching a list in another order: visited values for each value of the list.
 const TRIES: usize = 64;
 
 impl WholeComparison<'_> {
@@ -320,7 +319,7 @@ impl WholeComparison<'_> {
                     _ => FieldAgreement::Differs,
                 }
             }
-            // Admission plugins put theirs anywhere.
+            // Admission plugins insert elements anywhere.
             _ if known::is_shared(spot.family, spot.name) && small => self.trying(sides, || {
                 let held = |wanted: &Value| {
                     let spot = spot.part("", FieldPlace::Entry);
@@ -347,7 +346,7 @@ impl WholeComparison<'_> {
         }
     }
 
-    /// Whether the lists agree but for their order.
+    /// Whether the lists agree apart from their order.
     fn in_any_order(&self, item: TypeId, spot: Spot<'_>, sides: Sides<&[Value]>) -> bool {
         let Sides { declared, live, .. } = sides;
         if declared.len() != live.len() || declared.len() * live.len() > MAX_PAIRS {
@@ -397,7 +396,7 @@ impl WholeComparison<'_> {
         worst
     }
 
-    /// Does what tries elements against each other, within a bound on the values that are looked at.
+    /// Runs `work`, which tries elements against each other, within a budget of visited values.
     fn trying<T>(&self, sides: Sides<&[Value]>, work: impl FnOnce() -> T) -> T {
         let is_outermost = self.left.get().is_none();
         if is_outermost {
@@ -412,9 +411,9 @@ impl WholeComparison<'_> {
         done
     }
 
-    /// A list of keyed elements as one value: keys pair them where each key is there once. With doubled keys the order
-    /// decides which element counts, and nobody could tell what the API server makes of them: it refuses them in an
-    /// apply, and stores them as they are otherwise.
+    /// A keyed list as one value: elements are paired by keys that are unique. With duplicate keys the order decides
+    /// which element counts, and the API server's result is unpredictable: it rejects them in an apply, and otherwise
+    /// stores them as they are.
     fn keyed(
         &self,
         (item, keys): (TypeId, &[ListKey]),
@@ -454,7 +453,7 @@ impl WholeComparison<'_> {
     }
 }
 
-/// How many values a value holds, itself among them.
+/// The number of values in a value, including itself.
 fn size(value: &Value, depth: usize) -> usize {
     work::note();
     1 + match value {
@@ -465,8 +464,8 @@ fn size(value: &Value, depth: usize) -> usize {
     }
 }
 
-/// An element of `limits` as the server completes it, where it does: a limit
-/// defaults to the highest one, a request to the limit or to the lowest one.
+/// An element of a LimitRange's `limits` as the server completes it: `default` falls back to `max`, `defaultRequest` to
+/// `default`, then to `min`.
 pub(super) fn completed_limits(spot: Spot<'_>, declared: &Map<String, Value>) -> Option<Map<String, Value>> {
     let is_limit = spot.family == Family::Core && spot.holder() == "limits" && spot.name.is_empty();
     if !is_limit || declared.get("type").and_then(Value::as_str) != Some("Container") {
@@ -487,12 +486,12 @@ pub(super) fn completed_limits(spot: Spot<'_>, declared: &Map<String, Value>) ->
     Some(completed)
 }
 
-/// The agreement of `new`, which replaced `old`, where `new` alone leaves a doubt. Both are as the API server
-/// returned them.
+/// The agreement of `new`, which replaced `old`, decided by `old` if `new` alone gives `Doubt`. Both are as the API
+/// server returned them.
 ///
 /// The API server fills in defaults whenever it returns an object, so `old` has all possible defaults. An `old` that
-/// agrees is the canonical form, so any difference from it is a change. If `old` itself leaves a doubt, then something
-/// was added to it or changed in it. A `new` with fewer keys than that is closer to the declaration.
+/// agrees is the canonical form, so any difference from it is a change. If `old` itself gives `Doubt`, something was
+/// added to it or changed in it. A `new` with fewer keys than that is closer to the declaration.
 pub fn settled(
     types: &Types,
     (ty, spot): (TypeId, Spot<'_>),
@@ -515,13 +514,13 @@ pub fn settled(
             | FieldAgreement::Within
             | FieldAgreement::Differs => FieldAgreement::Doubt,
         },
-        // The server has kept it until now.
+        // The server kept the declared value until now.
         FieldAgreement::Missing
             if new.is_none_or(Value::is_null) || agrees(old) < FieldAgreement::Missing =>
         {
             FieldAgreement::Differs
         }
-        // Of several values that may be the default the old one was it.
+        // Of several possible defaults, `old` was the actual one.
         FieldAgreement::Agrees
             if is_filled_otherwise(spot, declared, new) && agrees(old) == FieldAgreement::Agrees =>
         {
@@ -531,7 +530,7 @@ pub fn settled(
     }
 }
 
-/// Whether an empty value is declared where the cluster chooses a value for a new object alone, and there is one.
+/// Whether the declared value is empty, and `new` has a value that the cluster chooses only for a new object.
 pub(crate) fn is_chosen_at_first(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
     spot.family == Family::Core
         && spot.place == FieldPlace::Field
@@ -540,12 +539,12 @@ pub(crate) fn is_chosen_at_first(spot: Spot<'_>, declared: &Value, new: Option<&
         && new.is_some_and(|new| !is_empty(new) || is_chosen_empty(spot.name, declared, new))
 }
 
-/// Whether an empty value is a choice, where null leaves the choice to others: a claim of class `""` gets no default.
+/// Whether an empty value is a choice of its own, unlike null: a claim with the storage class `""` gets no default.
 fn is_chosen_empty(name: &str, declared: &Value, new: &Value) -> bool {
     known::KEPT_ZEROS.contains(&name) && declared.is_null() && !new.is_null()
 }
 
-/// Whether the server has filled in its own value, and nothing else has.
+/// Whether only the server can have filled in this value.
 fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
     let is_own = |value: &Value| match value {
         Value::Null | Value::Object(_) => false,
@@ -571,7 +570,7 @@ fn is_part(value: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Fields that hold several others, which the server sets where they are absent.
+/// Struct fields that the server sets if they are absent.
 const MADE: &[&str] = &[
     "clientIP",
     "conversion",
@@ -591,14 +590,14 @@ const MADE: &[&str] = &[
 #[derive(Clone, Copy)]
 pub(crate) struct Unnamed<'a> {
     pub(crate) ty: TypeId,
-    /// The names of its field and of the enclosing one.
+    /// The names of its field and of the enclosing field.
     pub(crate) name: &'a str,
     pub(crate) within: &'a str,
-    /// The default that the schema names.
+    /// The default that the schema states.
     pub(crate) default: Option<&'a Value>,
     /// Whether it had another value before, chosen by the server or a user.
     pub(crate) is_changed: bool,
-    /// Whether the object was there before.
+    /// Whether the object existed before.
     pub(crate) is_of_update: bool,
 }
 

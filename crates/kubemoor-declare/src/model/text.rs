@@ -1,10 +1,10 @@
-//! Characters from the cluster that could deceive a reader: they move the cursor, end a line, or reverse the order in
-//! which a text is shown (CVE-2021-42574). Whatever a person reads goes through one of these functions.
+//! Replaces or escapes characters from the cluster that could deceive a reader: they move the cursor, end a line, or
+//! reverse the displayed order of a text (CVE-2021-42574). Apply one of these functions to all text for people.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character is not shown itself and changes how others are: a control character, a separator of lines, a mark
+/// Whether a character is invisible and changes how others are displayed: a control character, a line separator, a mark
 /// or control of bidirectional text, or a byte order mark.
 pub fn is_unprintable(letter: char) -> bool {
     letter.is_control()
@@ -22,7 +22,7 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text with at most so many characters: of a longer one its front and an ellipsis.
+/// The text, cut to at most `most` characters; a cut text ends with an ellipsis.
 pub fn shortened<'t>(text: impl Into<Cow<'t, str>>, most: usize) -> Cow<'t, str> {
     let text = text.into();
     match text.char_indices().nth(most) {
@@ -31,12 +31,12 @@ pub fn shortened<'t>(text: impl Into<Cow<'t, str>>, most: usize) -> Cow<'t, str>
     }
 }
 
-/// The text with the escape of each unprintable character in its place, such as `\u{1b}`.
+/// The text with each unprintable character escaped, such as `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, &[])
 }
 
-/// The same, where some of them stay.
+/// Like [`escaped`], but leaves the characters in `kept` as they are.
 pub fn escaped_but<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
     let is_odd = |letter: char| is_unprintable(letter) && !kept.contains(&letter);
     if !text.contains(is_odd) {
@@ -52,8 +52,8 @@ pub fn escaped_but<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
     plain.into()
 }
 
-/// A JSON text that means the same, with its escape in place of each unprintable character. Those of ASCII are left to
-/// the writer of the JSON, but for DEL, which JSON allows.
+/// An equivalent JSON text with each unprintable character escaped. The JSON serializer already escapes those of ASCII,
+/// except DEL, which JSON allows.
 pub fn escaped_json(json: String) -> String {
     let is_odd = |letter: char| (!letter.is_ascii() || letter == '\u{7f}') && is_unprintable(letter);
     if !json.contains(is_odd) {
@@ -62,7 +62,7 @@ pub fn escaped_json(json: String) -> String {
     let mut plain = String::with_capacity(json.len());
     for letter in json.chars() {
         match is_odd(letter) {
-            // Writing to a String cannot fail. All of them have four digits.
+            // Writing to a String cannot fail. All these code points have at most four digits.
             true => drop(write!(plain, "\\u{:04x}", u32::from(letter))),
             false => plain.push(letter),
         }

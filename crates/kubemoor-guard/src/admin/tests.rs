@@ -127,7 +127,7 @@ async fn tokens_that_are_never_vouched_for_hold_up_no_other() {
     assert!(futures::poll!(&mut last).is_pending());
     assert_eq!(get(&router, "/livez", None).await.0, 200);
     let (status, _, body) = get(&router, METRICS, Some("good")).await;
-    assert!(status == 503 && body.contains("too many ask at once"), "{status} {body}");
+    assert!(status == 503 && body.contains("too many requests"), "{status} {body}");
     // They do not wait for ever themselves.
     for (status, _, body) in slow.await {
         assert!(status == 503 && body.contains("no answer in time"), "{status} {body}");

@@ -72,7 +72,7 @@ impl EventPublisher {
                 Err(error) => {
                     // A namespace that is being deleted takes no events.
                     if !error.is_not_found() && !error.is_terminating() && failures.note_failure() {
-                        tracing::warn!("events cannot be written: {error}");
+                        tracing::warn!("failed to write events: {error}");
                     }
                     EventFate::Failed
                 }
@@ -84,8 +84,7 @@ impl EventPublisher {
         }
     }
 
-    /// The reference of an event to an object, with the uid of its present life, by which
-    /// `kubectl describe` finds it.
+    /// An event's reference to an object, with its current uid, by which `kubectl describe` finds the event.
     async fn object(&self, release: &ReleaseId, object: &ObjectId) -> Regarding {
         let version = {
             let index = self.cluster.releases.index().read();

@@ -1,7 +1,7 @@
 //! Writes the states of this cluster's releases to the ledger that guards of many clusters share.
 //!
-//! Only the leader writes, at its own pace: no other task waits for the database, and at most one mark per release is
-//! pending. After a failure it begins anew with all releases. The database leaves rows alone that say the same already.
+//! Only the leader writes. No other task waits for the database, and a release that changes several times is queued
+//! once. After a failure, all releases are written again; the database skips unchanged rows.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -26,8 +26,7 @@ use kubemoor_verdict::health::ReleaseHealth;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The interval of the guard's sign of life: several of them fit into the time after which the
-/// guard counts as silent.
+/// The interval of the guard's heartbeats: several of them fit into the time after which the cluster counts as stale.
 const BEAT: Duration = Duration::from_secs(30);
 
 /// The shortest time between two writes: changes in between are written together.
@@ -36,7 +35,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The pause before a database that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// The most releases of one write.
+/// The maximum number of releases in one write.
 const MOST: usize = 500;
 
 pub struct FleetWriter {
@@ -69,7 +68,7 @@ impl FleetWriter {
         let (mut leading, mut failures) = (self.leadership.watch(), FailureLog::default());
         while leading.wait_for(|leads| *leads).await.is_ok() {
             tokio::select! {
-                // The end may be told together with the next beginning, and another guard have written in between.
+                // Loss and regain of the lead may arrive as one change, and another guard may have written in between.
                 changed = leading.changed() => if changed.is_err() {
                     return;
                 },
@@ -82,9 +81,9 @@ impl FleetWriter {
     async fn lead(&self, failures: &mut FailureLog) {
         loop {
             let Err(error) = self.write(failures).await;
-            // The ledger's writer reports that it cannot be opened.
+            // The ledger's writer logs that the ledger cannot be opened.
             if !matches!(error, FleetWriteError::Closed) && failures.note_failure() {
-                tracing::warn!("the ledger does not take how releases stand, trying again: {error}");
+                tracing::warn!("failed to write release states to the ledger; retrying: {error}");
             }
             sleep(RETRY).await;
         }
@@ -92,10 +91,10 @@ impl FleetWriter {
 
     /// Writes all rows and then those that change, until the database fails.
     async fn write(&self, failures: &mut FailureLog) -> Result<Infallible, FleetWriteError> {
-        // Both begin with every release that is known.
+        // Both queues start with every known release.
         let (reports, records) = (self.cluster.state.changes(), self.cluster.releases.changes());
         let mut policies = self.in_force.changes();
-        // Those of an earlier guard may no longer exist.
+        // Releases of an earlier guard's rows may no longer exist.
         let rows = within(self.fleet()?.releases()).await?;
         let mut marked: BTreeSet<_> = rows.into_iter().filter(|release| self.is_ours(release)).collect();
         self.beat().await?;
@@ -106,7 +105,7 @@ impl FleetWriter {
                 biased;
                 _ = beats.tick() => {
                     self.beat().await?;
-                    // Rows were taken meanwhile as well.
+                    // Any rows since the last heartbeat were written too.
                     failures.note_success();
                 }
                 _ = writes.tick(), if !marked.is_empty() => self.write_some(&mut marked).await?,

@@ -2,9 +2,9 @@
 //! the actions that it requests.
 //!
 //! [`Guard::run`] is one task that owns the loop's state and processes one event after the other; no other task decides
-//! anything. Only writes that the loop requests are made. A task for each declared kind follows its objects, which are
-//! dropped after they were passed on; each piece of work calls the API server in a task and returns the outcome, whatever it
-//! is. `publish` logs, counts and stores, [`state`] holds the reports.
+//! anything, and only writes that the loop requests are made. One task per declared kind watches its objects and does
+//! not cache them; each call of the API server runs in a task that always returns an outcome. `publish` logs, counts
+//! and records, [`state`] holds the reports.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -50,20 +50,20 @@ mod publish;
 pub mod state;
 pub mod status;
 
-/// News that wait at most; a sender of more waits.
+/// The capacity of the queue of [`LoopNews`]; if it is full, senders wait.
 const NEWS: usize = 16;
 
-/// How long a loop that ends still takes in what its watches tell. Helm may just have written what it declares, and this
-/// guard may be the only one that can remember that.
+/// How long a stopping loop still processes watch events. Helm may just have written what it declares, and this guard
+/// may be the only one that can remember it.
 const LAST_NEWS: Duration = Duration::from_millis(200);
 
-/// The longest sleep of the loop: its timers follow a clock that may be set meanwhile.
+/// The longest sleep of the loop: its timers follow the wall clock, which may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 pub struct Guard {
     pub cluster: Arc<LiveCluster>,
     pub in_force: Arc<InForce>,
-    /// Whether nothing may be written: what could be repaired is reported.
+    /// Whether drift is only reported, and nothing is written.
     pub read_only: bool,
     pub metrics: GuardMetrics,
     pub ledger: LedgerHandle,
@@ -80,7 +80,7 @@ struct Shell {
     fed: PassedOn,
     news: mpsc::Sender<LoopNews>,
     watches: HashMap<WatchScope, CancellationToken>,
-    /// How often all of them were told to list again.
+    /// Counts the requests to all watches to list again.
     relists: channel::Sender<u64>,
     timer: Option<Instant>,
     /// The time at which the watches are adapted to the declared kinds.
@@ -102,7 +102,7 @@ impl Guard {
     /// begin once an order resumes them.
     ///
     /// # Errors
-    /// When a watch broke down: the loop would not see its objects any more.
+    /// A watch task panicked: the loop would no longer see its objects.
     pub async fn run(
         self,
         mut leading: channel::Receiver<bool>,
@@ -140,7 +140,7 @@ impl Guard {
                 error = broken(&mut shell.tasks) => break Some(error),
                 // First, because the remembered state decides about repairs.
                 Some(order) = orders.recv() => shell.obey(order),
-                // The surroundings of an object come before the object is judged.
+                // The surroundings of an object must be known before the object is judged.
                 release = changes.next() => shell.notice(release),
                 object = allowed.next() => shell.surround(&object),
                 object = scaled.next() => shell.surround(&object),
@@ -177,9 +177,9 @@ impl Shell {
                     let (guard, news) = (Arc::clone(&self.guard), self.news.clone());
                     let done = tokio::spawn(async move { carry_out(&guard, errand, &release, work).await });
                     self.tasks.spawn(async move {
-                        // The release waits for an answer even if the work fails.
+                        // The release waits for an answer, even if the task panics.
                         let told = done.await.unwrap_or_else(|error| {
-                            let failure = WorkFailure::unanswered(&format!("the work broke off: {error}"));
+                            let failure = WorkFailure::unanswered(&format!("the task failed: {error}"));
                             LoopNews::Outcome(errand, WorkOutcome::Failed(failure))
                         });
                         // There is no receiver after the loop has stopped.
@@ -212,7 +212,7 @@ impl Shell {
         }
     }
 
-    /// Finishes the repairs under way, takes in what the watches still tell, and ends them.
+    /// Finishes the repairs under way, processes the remaining watch events, and ends the watches.
     async fn finish(
         mut self,
         mut told: mpsc::Receiver<LoopNews>,
@@ -306,13 +306,13 @@ impl Shell {
         Some(GovernedRelease { release, policy: self.guard.in_force.resolver().policy(id) })
     }
 
-    /// Allowances or autoscalers of an object have come, changed or gone.
+    /// Handles new, changed or removed allowances or autoscalers of an object.
     fn surround(&mut self, object: &ObjectId) {
         let now = self.remember_surroundings(object);
         self.handle(LoopEvent::Circumstances(object.clone(), now));
     }
 
-    /// Records surroundings, also those that the loop has changed itself, and so knows.
+    /// Records the surroundings of an object, including changes that the loop made itself and so knows.
     fn remember_surroundings(&mut self, object: &ObjectId) -> ObjectSurroundings {
         let now = self.surroundings(object);
         self.fed.note(object, &now);
@@ -341,7 +341,7 @@ impl Shell {
         let before = std::mem::replace(&mut self.fed.wanted, scopes);
         let wanted = self.fed.wanted.keys().cloned().collect();
         self.handle(LoopEvent::Scopes { wanted, unserved });
-        // A definition may have come again under another plural.
+        // A CustomResourceDefinition may have been re-created with another plural.
         let has_moved = |scope: &&WatchScope| {
             before.get(scope).is_some_and(|resource| self.fed.wanted.get(scope) != Some(resource))
         };
@@ -349,8 +349,7 @@ impl Shell {
         moved.into_iter().for_each(|scope| self.watch(scope));
     }
 
-    /// Passes on an order for a release in its present state: news of the release may still be
-    /// under way.
+    /// Passes on an order, after the current state of its release: changes of the release may still be queued.
     fn obey(&mut self, order: LoopOrder) {
         match &order {
             LoopOrder::Remember { release, .. } | LoopOrder::Reconcile { release, .. } => {
@@ -414,7 +413,7 @@ struct PassedOn {
 }
 
 impl PassedOn {
-    /// Records the surroundings of an object. Returns whether they are new.
+    /// Records the surroundings of an object. Returns whether they changed.
     fn note(&mut self, object: &ObjectId, now: &ObjectSurroundings) -> bool {
         if *now == ObjectSurroundings::default() {
             return self.surroundings.remove(object).is_some();
@@ -423,7 +422,7 @@ impl PassedOn {
     }
 }
 
-/// Waits until a task breaks down. Tasks that end are forgotten.
+/// Waits until a task panics. Tasks that end normally are ignored.
 async fn broken(tasks: &mut JoinSet<()>) -> JoinError {
     loop {
         match tasks.join_next().await {
@@ -443,7 +442,7 @@ async fn follow_objects(
 ) {
     // The last reported failure of the watch.
     let mut broken: Option<Fault> = None;
-    // Whether the objects were judged by the policies of now.
+    // Whether the objects were judged since the loop last requested a list.
     let mut is_judged = false;
     loop {
         let event = tokio::select! {
@@ -455,7 +454,7 @@ async fn follow_objects(
             }
             event = objects.next() => event,
         };
-        // As after an upgrade of the API server to one without this version.
+        // For example after an upgrade to an API server without this version.
         if event.is_not_found() {
             guard.cluster.kinds.doubt();
         }
@@ -486,7 +485,7 @@ async fn follow_objects(
                         watch.group = scope.group,
                         watch.kind = scope.kind,
                         watch.namespace = scope.namespace,
-                        "objects of the kind {} cannot be watched, so the loop does not see them: {error}",
+                        "failed to watch {} objects; their drift is not detected: {error}",
                         scope.kind
                     );
                 }
@@ -504,7 +503,7 @@ async fn follow_objects(
     }
 }
 
-/// Reads what the latest manifests declare of an object, which the loop then finds in the cache.
+/// Parses what the latest manifests declare of an object, so that the loop finds it in the cache.
 fn read_declared(releases: &Releases, object: &ObjectId) {
     let declared: Vec<Arc<DeclaredObject>> = {
         let index = releases.index().read();
@@ -585,7 +584,7 @@ async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result
 
 async fn ask_arbiter(guard: &Guard, question: &DryRunQuestion) -> Result<WorkOutcome, WorkFailure> {
     let Some(arbiter) = &guard.cluster.arbiter else {
-        return Err(WorkFailure::unanswered("nobody may be asked"));
+        return Err(WorkFailure::unanswered("the guard makes no dry runs"));
     };
     match arbiter.canonical(question, READ_TIME).await {
         Ok(canonical) => Ok(WorkOutcome::Canonical(Arc::new(Secret((*canonical).clone())))),

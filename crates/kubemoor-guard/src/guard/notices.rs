@@ -1,7 +1,7 @@
-//! Tells notifiers what the loop finds and does, and the ledger which drift ended without a repair.
+//! Sends what the loop finds and does to the notifiers, and records drift that ended without a repair in the ledger.
 //!
-//! [`OpenConditions`] keeps what was announced and has not ended, so that every condition whose beginning receivers know of
-//! also gets an end, once, even if the guard did not end it.
+//! [`OpenConditions`] holds the conditions that were announced and have not ended, so that receivers get exactly one
+//! end for each of them, even if the guard did not end it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Teller {
     pub resolver: Arc<PolicyResolver>,
     pub metrics: NoticeMetrics,
     pub ledger: LedgerHandle,
-    /// Only the leader keeps it: the others do not repair, so they do not know who did.
+    /// Only the leader records it: the others do not repair, so they do not know who did.
     pub leadership: Leadership,
 }
 
@@ -87,7 +87,7 @@ impl Teller {
         }
     }
 
-    /// Keeps that a drift ended, and the guard did not end it.
+    /// Records that a drift ended without a repair by the guard.
     fn keep(&self, message: &Notification) {
         let Notification { subject: NotificationSubject::DriftEnded, since, at, .. } = *message else {
             return;
@@ -98,7 +98,7 @@ impl Teller {
             return;
         };
         if self.leadership.holds() {
-            let detail = format!("it drifted since {since}, and the guard did not repair it");
+            let detail = format!("it had drifted since {since}, and the guard did not repair it");
             let of = (release, revision);
             self.ledger.record(LedgerRow::repair(at, of, object, Repaired::Ended, Vec::new(), &detail));
         }
@@ -157,7 +157,7 @@ impl OpenConditions {
         }
         for (condition, by) in lasting {
             let subject = match condition.0 {
-                // Its incident tells of it.
+                // Its incident announces it.
                 ConditionKind::Drift => continue,
                 ConditionKind::Contest => NotificationSubject::Contested,
                 ConditionKind::Stuck => NotificationSubject::OperationStuck,
@@ -212,7 +212,7 @@ impl OfRelease {
     }
 }
 
-/// The conditions that a report tells of, each with the user or manager who causes it.
+/// The conditions in a report, each with the user or field manager that causes it.
 fn conditions(report: &LoopReport) -> BTreeMap<ReleaseCondition, Option<String>> {
     let mut found = BTreeMap::new();
     for drifted in &report.drifted {

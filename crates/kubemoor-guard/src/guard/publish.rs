@@ -1,6 +1,6 @@
-//! Tells of what the loop did and found: in the log, in metrics, in the ledger and to the listeners of
-//! [`LoopState`](super::state::LoopState). Values appear only as redacted findings; `kubemoor explain -` understands every
-//! line of the log.
+//! Publishes what the loop did and found: in the log, in metrics, in the ledger and to the listeners of
+//! [`LoopState`](super::state::LoopState). Values appear only as redacted findings; `kubemoor explain -` understands
+//! every line of the log.
 
 use jiff::Timestamp;
 
@@ -32,7 +32,7 @@ pub(super) fn publish(guard: &Guard, told: Occurrence) {
         Occurrence::Oldest(since) => guard.metrics.oldest(since),
         Occurrence::Eased { namespace, by } => {
             if let Some(release) = by {
-                tracing::info!(release.id = %release, "repairs go on");
+                tracing::info!(release.id = %release, "repairs resumed");
                 let detail = format!("by an order to repair Helm release {release}");
                 keep_brake(guard, Act::ReleaseBrake, namespace.as_deref(), detail);
             }
@@ -48,7 +48,7 @@ fn publish_brake(guard: &Guard, namespace: Option<String>, drifting: &Drifting) 
     let drifting = match &namespace {
         None => {
             tracing::error!(
-                "{total} of {declared} declared objects drift at once: all repairs have stopped until a user runs kubemoor reconcile"
+                "{total} of {declared} declared objects drifted at once: all repairs are stopped until a user runs kubemoor reconcile"
             );
             total
         }
@@ -56,7 +56,7 @@ fn publish_brake(guard: &Guard, namespace: Option<String>, drifting: &Drifting) 
             let there = drifting.in_namespace(namespace);
             tracing::error!(
                 release.namespace = %namespace,
-                "{there} of {declared} declared objects drift at once, all of releases in namespace {namespace}: repairs there have stopped until a user runs kubemoor reconcile"
+                "{there} of {declared} declared objects drifted at once, all from releases in namespace {namespace}: repairs there are stopped until a user runs kubemoor reconcile"
             );
             there
         }
@@ -66,7 +66,7 @@ fn publish_brake(guard: &Guard, namespace: Option<String>, drifting: &Drifting) 
     guard.cluster.state.tell(Happening::Braked { namespace, drifting, declared });
 }
 
-/// Keeps that repairs stop, or go on: of one namespace or everywhere.
+/// Records that repairs stop or resume, in one namespace or everywhere.
 fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) {
     let object = ObjectId {
         group: "".into(),
@@ -78,7 +78,7 @@ fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) 
     guard.ledger.record(LedgerRow { detail, ..row });
 }
 
-/// Keeps that repairs of a release are on hold.
+/// Logs and records that repairs of a release are on hold.
 fn publish_hold(guard: &Guard, release: &Release, until: Timestamp) {
     let ReleaseId { namespace, name } = release.id.clone();
     let object = ObjectId::namespaced("", "Record", &release.storage, &release.latest.secret);
@@ -177,7 +177,7 @@ fn complain(guard: &Guard, report: &LoopReport) {
     }
     tracing::warn!(
         release.id = %report.release, release.revision = report.records.revision, objects = report.flaws.len(),
-        "a chart has an invalid annotation, which has no effect: {object}: {flaw}"
+        "invalid annotation in a chart has no effect: {object}: {flaw}"
     );
 }
 
@@ -188,16 +188,16 @@ fn log_repair(release: &Release, object: &ObjectId, drift: &ObjectDrift, attempt
         "{object} of Helm release {} {}{}",
         release.id,
         match drift.kind {
-            DriftKind::Missing => "was missing and is re-created",
-            DriftKind::Ownership => "belonged to another field manager and belongs to Helm again",
-            _ if is_whole => "was changed and matches the release again",
-            _ => "was changed and matches the release again in part",
+            DriftKind::Missing => "was missing and has been re-created",
+            DriftKind::Ownership => "was owned by another field manager and is owned by Helm again",
+            _ if is_whole => "was changed and has been repaired",
+            _ => "was changed and has been repaired in part",
         },
         field_list(&drift.findings)
     );
 }
 
-/// It stays as it is.
+/// Logs a drift that is not repaired.
 fn log_report(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
     let (id, reason) = (&release.id, kept_reason(drift));
     match drift.kind {
@@ -223,7 +223,7 @@ fn log_failure(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
     );
 }
 
-/// Nobody can tell yet whether it drifts.
+/// Logs that only a dry run could tell whether an object drifts.
 fn log_doubt(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
     tracing::warn!(
         release.id = %release.id, drift.object = %object,
@@ -232,12 +232,12 @@ fn log_doubt(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
     );
 }
 
-/// Somebody changes it back each time.
+/// Logs that a field manager undoes each repair.
 fn log_contest(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
     let by = drift.by.as_deref().unwrap_or("an unknown field manager");
     tracing::warn!(
         release.id = %release.id, drift.object = %object, drift.by = by,
-        "{by} changes {object} of Helm release {} back each time the guard repairs it: the guard waits longer each time",
+        "{by} undoes each repair of {object} of Helm release {}; the guard backs off",
         release.id
     );
 }
@@ -245,23 +245,23 @@ fn log_contest(release: &Release, object: &ObjectId, drift: &ObjectDrift) {
 fn log_removal(release: &Release, object: &ObjectId) {
     tracing::info!(
         release.id = %release.id, drift.object = %object,
-        "the guard deleted {object} again, because Helm release {} no longer declares it", release.id
+        "deleted {object} after re-creating it, because Helm release {} no longer declares it", release.id
     );
 }
 
 fn log_failed_removal(release: &Release, object: &ObjectId, error: &str) {
     tracing::warn!(
         release.id = %release.id, drift.object = %object,
-        "{object} was re-created, Helm release {} no longer declares it, and the guard cannot delete it: {error}",
+        "failed to delete {object}, re-created although Helm release {} no longer declares it: {error}",
         release.id
     );
 }
 
-/// It was re-created, and nobody knows whether its release still declares it.
+/// Logs that an object was re-created and that its release may no longer declare it.
 fn log_unread(release: &Release, object: &ObjectId, error: &str) {
     tracing::warn!(
         release.id = %release.id,
-        "{object} of Helm release {} was re-created, and the records cannot be read again: {error}", release.id
+        "{object} of Helm release {} was re-created, but the records cannot be re-read: {error}", release.id
     );
 }
 
@@ -269,7 +269,7 @@ fn kept_reason(drift: &ObjectDrift) -> &str {
     drift.kept.as_deref().unwrap_or_default()
 }
 
-/// A list of field_list for the end of a sentence.
+/// The findings as a list for the end of a sentence.
 fn field_list(findings: &[FieldFinding]) -> String {
     let named: Vec<_> = findings.iter().take(8).map(message::live_field).collect();
     match (named.is_empty(), findings.len().saturating_sub(named.len())) {

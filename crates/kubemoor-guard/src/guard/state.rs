@@ -1,6 +1,6 @@
-//! What the loop knows of each release, for those who show it: the last [`LoopReport`] of each release, a queue of
-//! releases with a changed report, and a stream of [`Happening`]s. An unchanged report is not announced, values are shown
-//! only as findings, which redact, and a slow listener does not delay the loop.
+//! What the loop knows of each release, for its readers: the last [`LoopReport`] of each release, a queue of releases
+//! with a changed report, and a stream of [`Happening`]s. An unchanged report is not announced, values appear only as
+//! redacted findings, and a slow listener does not delay the loop.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use kubemoor_reconcile::report::{Happening, LoopReport};
 use kubemoor_runtime::metrics::ReleaseStanding;
 use kubemoor_verdict::health::ReleaseHealth;
 
-/// Happenings that a slow listener may fall behind before it loses some.
+/// How many happenings a listener may fall behind before it loses some.
 const HAPPENINGS: usize = 1024;
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl LoopState {
         self.changed.subscribe(known)
     }
 
-    /// Each release of which the loop has seen something from now on that it has to know after a restart.
+    /// Each release, from now on, of which the loop has seen something that it has to know after a restart.
     pub fn agreements(&self) -> ChangeQueue<ReleaseId> {
         self.agreed.subscribe([])
     }
@@ -104,7 +104,7 @@ impl LoopState {
         }
     }
 
-    /// Tells all listeners; there may be none.
+    /// Sends to all listeners; there may be none.
     pub fn tell(&self, happening: Happening) {
         drop(self.happenings.send(Arc::new(happening)));
     }

@@ -1,10 +1,10 @@
-//! Creates and removes GuardedReleases with their releases, keeps their statuses, and passes the
-//! wishes in their specs to the loop.
+//! Creates and deletes GuardedReleases with their releases, writes their statuses, and passes the orders in their specs
+//! to the loop.
 //!
-//! A status is written only when its content changes, each at most once in `PAUSE`, but for what the loop has seen: that is
-//! written first and without a wait, and before the guard ends, since no other process may know it. Only the leader writes.
-//! Each watch speaks for the releases of its own namespace, so one that is broken stops no status of another. A cluster
-//! without the CustomResourceDefinition is logged once and costs nothing else.
+//! A status is written only when its content changes, and at most once per `PAUSE`. What the loop has seen is the
+//! exception: it is written first, without a wait, and before the guard ends, since no other process may know it. Only
+//! the leader writes. Each watch covers the releases of its own namespace, so a broken one stops no status of another
+//! namespace. A missing CustomResourceDefinition is logged once and has no other effect.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -46,13 +46,13 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The time in which agreements of one release are collected before they are written.
 const COLLECTED: Duration = Duration::from_millis(100);
 
-/// How long a guard that ends may write the agreements that wait.
+/// How long a stopping guard may write pending agreements.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// After an empty listing, the time in which a watch is established if the definition exists.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// After a write that failed, the time until the next.
+/// The pause after a failed write; each further failure makes it longer, up to [`LONGEST`].
 const AGAIN: Duration = Duration::from_secs(10);
 
 const LONGEST: Duration = Duration::from_secs(300);
@@ -62,29 +62,28 @@ pub struct Statuses {
     pub cluster: Arc<LiveCluster>,
     pub in_force: Arc<InForce>,
     pub commands: mpsc::Sender<LoopOrder>,
-    /// The releases that the loop leaves alone from the start.
+    /// The releases whose repairs are suspended from the start.
     pub suspended: SuspendedReleases,
     pub leadership: Leadership,
     pub metrics: NoticeMetrics,
     pub key: SigningKey,
-    /// The Lease that this guard renews, by which readers know that statuses are kept.
+    /// The Lease that this guard renews, which shows readers that statuses are maintained.
     pub lease: Option<LeaseReference>,
-    /// Publishes the number of statuses that have still to be compared, and written where they
-    /// differ.
+    /// Publishes the number of statuses that still have to be compared, and written if they differ.
     pub due: watch::Sender<usize>,
-    /// Who keeps suspensions that no review told of.
+    /// Leads to the [`Witness`], which records suspensions that no review reported.
     pub seen: mpsc::Sender<Vec<SuspensionSeen>>,
 }
 
 impl Statuses {
-    /// Keeps GuardedReleases until `stop`, which the end of the loop tells; then writes what it has seen last.
+    /// Maintains GuardedReleases until `stop`, which the end of the loop triggers; then writes the last agreements.
     pub async fn run(self, stop: CancellationToken) {
         let mut known = StatusKnowledge { suspended: self.suspended.clone(), ..StatusKnowledge::default() };
         let agreements = self.cluster.state.agreements();
         self.keep(&mut known, &agreements, &stop).await;
         if tokio::time::timeout(LAST_WRITES, self.write_last(&mut known, &agreements)).await.is_err() {
             tracing::warn!(
-                "the guard ends before all statuses are written: objects that change while no guard runs may become Unconfirmed"
+                "stopping before all statuses are written: objects that change while no guard runs may become Unconfirmed"
             );
         }
     }
@@ -125,10 +124,10 @@ impl Statuses {
                     }
                     let leads = *leading.borrow_and_update();
                     self.metrics.leads(leads);
-                    // The loop drops its orders whenever the lead ends, and the end may be told together with the next
-                    // beginning. An order that the loop still has is the same order.
+                    // The loop drops its orders whenever the lead ends, and loss and regain may arrive as one change.
+                    // Passing on an order again that the loop still has is harmless.
                     known.reconciled.clear();
-                    // Nor does it count what this replica wrote, or failed to write, when it led before.
+                    // Earlier writes and failures of this replica no longer count either.
                     known.written.clear();
                     known.due.failures.clear();
                     if leads {
@@ -141,7 +140,7 @@ impl Statuses {
                 () = absent => {
                     known.absent_at = None;
                     tracing::warn!(
-                        "there is no definition of GuardedRelease, so the cluster is not told how releases stand: apply what kubemoor manifests crds prints"
+                        "the GuardedRelease CRD is missing, so no statuses of releases are written: apply the output of kubemoor manifests crds"
                     );
                 }
                 () = due => if let Some((release, is_first)) = known.due.pop() {
@@ -156,7 +155,7 @@ impl Statuses {
         self.due.send_if_modified(|told| std::mem::replace(told, count) != count);
     }
 
-    /// Takes in what dry runs of another guard have settled: a replica that does not lead judges by it.
+    /// Adopts what dry runs of another guard have settled: a replica that does not lead judges by it.
     async fn learn(&self, release: &ReleaseId, guarded: &GuardedRelease) {
         for seen in guarded.status.iter().flat_map(|status| &status.seen) {
             let Some(settled) = seen.settled(&self.key, release) else { continue };
@@ -194,7 +193,7 @@ impl Statuses {
             Err(error) => {
                 if known.writing.note_failure() {
                     tracing::warn!(
-                        "the repair order for release {release} cannot be read, trying again: {error}"
+                        "failed to read the repair order for release {release}; retrying: {error}"
                     );
                 }
                 return known.due.retry(release.clone());
@@ -208,8 +207,8 @@ impl Statuses {
         }
     }
 
-    /// What the user who ordered a repair `at` that time may write themself; none where
-    /// nobody has asked the API server.
+    /// The ticket of the repair order with this `at`, which says what its user may write; `None` without a valid
+    /// ticket.
     fn ticket(&self, release: &ReleaseId, guarded: &GuardedRelease, at: &str) -> Option<Ticket> {
         let text = guarded.metadata.annotations.as_ref()?.get(CONFIRMED_BY)?;
         let order = TicketOrder { release, uid: guarded.metadata.uid.as_deref()?, at };
@@ -228,12 +227,12 @@ impl Statuses {
         }
     }
 
-    /// A release whose GuardedRelease is gone is not suspended any more.
+    /// Resumes a release whose GuardedRelease is gone.
     async fn resume(&self, known: &mut StatusKnowledge, release: &ReleaseId) {
         known.reconciled.remove(release);
         if known.suspended.remove(release).is_some() {
             self.command(LoopOrder::Suspend(release.clone(), None)).await;
-            // With its release it ends by itself.
+            // If the release is gone too, there is nothing to record.
             if let Some(guarded) = known.live.get(release).filter(|_| self.is_guarded(release)) {
                 self.witness(vec![SuspensionSeen::removed(&guarded)]).await;
             }
@@ -258,8 +257,8 @@ impl Statuses {
         }
     }
 
-    /// Creates, removes or writes the GuardedRelease of a release, if necessary. `is_first`: it has agreements to write,
-    /// which wait for nothing.
+    /// Creates, removes or writes the GuardedRelease of a release, if necessary. `is_first`: it has agreements to
+    /// write, which must not wait.
     async fn attend(&self, known: &mut StatusKnowledge, release: &ReleaseId, is_first: bool) {
         if !known.is_followed(release) || !self.leadership.holds() {
             return;
@@ -319,7 +318,7 @@ impl Statuses {
                 let passes = error.is_overtaken() || error.is_terminating();
                 if !passes && known.writing.note_failure() {
                     tracing::warn!(
-                        "the GuardedRelease of release {release} cannot be written, trying again: {error}"
+                        "failed to write the GuardedRelease of release {release}; retrying: {error}"
                     );
                 }
                 match passes {
@@ -330,7 +329,7 @@ impl Statuses {
         }
     }
 
-    /// Reads a GuardedRelease that somebody else has written, so that its agreements can be written over that.
+    /// Reads a GuardedRelease again after a conflict, so that its agreements can be written to the current version.
     async fn read_again(&self, known: &mut StatusKnowledge, release: &ReleaseId) {
         match guarded::get(&self.guarded.client(), release).await {
             Ok(guarded) => {
@@ -351,8 +350,8 @@ impl Statuses {
             self.cluster.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let before = guarded.status.as_ref();
         let policy = self.in_force.resolver().policy(release);
-        // Answers of this process from before another one led have no effect, nor have unfinished
-        // ones.
+        // Only an answer to the open order counts: an earlier one may date from before another replica led. An
+        // unfinished answer leaves the order open.
         let is_open = |answer: &&OrderAnswer| {
             guarded.spec.reconcile_at.as_ref() == Some(&answer.at)
                 && before.and_then(|before| before.last_reconcile_at.as_ref()) != Some(&answer.at)
@@ -384,7 +383,7 @@ impl Statuses {
         index.release(release).is_some_and(|release| release.state.status != ReleaseStatus::Uninstalled)
     }
 
-    /// Takes in an event of the watch of `namespace` (`None`: of all).
+    /// Handles an event of the watch of `namespace` (`None`: of all).
     async fn take_in(
         &self,
         known: &mut StatusKnowledge,
@@ -407,8 +406,7 @@ impl Statuses {
                 known.writing.note_success();
                 let following = known.following(&namespace);
                 following.failures.note_success();
-                // A watch that resumes where it ended has no news: it is opened again every few
-                // minutes.
+                // A watch that resumes where it ended missed nothing: it is reopened every few minutes.
                 if !std::mem::replace(&mut following.watched, true) {
                     self.look_at_all(known);
                 }
@@ -428,7 +426,7 @@ impl Statuses {
         if let Some(listing) = &mut known.following(namespace).listing {
             listing.insert(release.clone());
         }
-        // All are listed again every few minutes, and most are as they were.
+        // All are listed again every few minutes, and most are unchanged.
         if is_listed && known.live.has(&release, &guarded) {
             return;
         }
@@ -463,7 +461,7 @@ impl Statuses {
     }
 }
 
-/// Whether a status holds something that the loop has seen and the present status does not hold.
+/// Whether the agreements in `status` differ from those in the present status.
 fn has_new_agreements(guarded: &GuardedRelease, status: &GuardedReleaseStatus) -> bool {
     guarded
         .status
@@ -471,7 +469,7 @@ fn has_new_agreements(guarded: &GuardedRelease, status: &GuardedReleaseStatus) -
         .is_none_or(|before| before.seen != status.seen || before.field_manager != status.field_manager)
 }
 
-/// The order of which the status does not say that it was carried out.
+/// The order that the status does not report as carried out.
 fn open_order(guarded: &GuardedRelease) -> Option<&String> {
     let done = guarded.status.as_ref().and_then(|status| status.last_reconcile_at.as_ref());
     guarded.spec.reconcile_at.as_ref().filter(|wanted| done != Some(wanted))
@@ -481,7 +479,7 @@ fn note_broken(known: &mut StatusKnowledge, namespace: &Option<Arc<str>>, error:
     let following = known.following(namespace);
     following.watched = false;
     if following.failures.note_failure() {
-        tracing::warn!("GuardedReleases cannot be watched, so their statuses are not kept: {error}");
+        tracing::warn!("failed to watch GuardedReleases; their statuses are not updated: {error}");
     }
 }
 
@@ -490,7 +488,7 @@ struct StatusKnowledge {
     live: StatusCache,
     /// How far each watch is: of one namespace, or of all.
     following: HashMap<Option<Arc<str>>, Following>,
-    /// The time from which a missing definition counts as absent.
+    /// The time from which a missing CustomResourceDefinition is reported.
     absent_at: Option<Instant>,
     due: DueStatuses,
     written: HashMap<ReleaseId, Instant>,
@@ -572,7 +570,7 @@ impl DueStatuses {
     fn add(&mut self, release: ReleaseId, is_first: bool, pause: Duration) {
         let at = Instant::now() + pause;
         if let Some((was_first, due)) = self.times.get(&release).copied() {
-            // Agreements are collected, also where something else is due before; their write serves that too.
+            // Agreements are collected even if another check is due earlier; their write covers that too.
             if (was_first && !is_first) || (was_first == is_first && due <= at) {
                 return;
             }
@@ -599,7 +597,7 @@ impl DueStatuses {
 #[derive(Default)]
 struct StatusCache(HashMap<ReleaseId, CachedStatus>);
 
-/// One of them, and its version where that is a number.
+/// A compressed GuardedRelease, and its resource version if that is a number.
 struct CachedStatus {
     version: Option<u64>,
     body: Compressed,
@@ -614,7 +612,7 @@ impl StatusCache {
         }
     }
 
-    /// The same, unless a newer version is stored: an answer to a write comes before the news of the watch.
+    /// Like `put`, unless a newer version is stored: the response to a write comes before the watch event.
     fn put_newer(&mut self, release: ReleaseId, guarded: Box<GuardedRelease>) {
         let is_older =
             |held: &CachedStatus| version(&guarded).zip(held.version).is_some_and(|(it, held)| it < held);

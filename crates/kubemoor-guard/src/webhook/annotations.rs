@@ -1,7 +1,7 @@
 //! Allowances that an edit requests by annotations: [`read`] before the edit is judged, [`settle`] after.
 //!
-//! An annotation allows nothing by itself; it is a request, granted to users who may create DriftAllowances there, and only
-//! those count. What the chart says of itself is no request, whoever writes it.
+//! An annotation is only a request, granted to users who may create DriftAllowances in that namespace. An annotation
+//! with the value that the chart's manifest declares is no request, whoever writes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +40,8 @@ pub(super) struct GrantedRequest {
     resource: Box<DriftAllowance>,
 }
 
-/// The request in the annotations of a case, and whether the user may have it. Without a cluster,
-/// no request is granted.
+/// Reads the request in the annotations of a case, and checks whether the user may have it. Without a cluster, no
+/// request is granted.
 pub(super) async fn read(case: &ReviewCase<'_>, looker: &Looker<'_>) -> AnnotationRequest {
     let [old, new] = case.texts();
     let Some(new) = new.filter(|_| case.subject.aspect == Aspect::Object) else {
@@ -51,8 +51,7 @@ pub(super) async fn read(case: &ReviewCase<'_>, looker: &Looker<'_>) -> Annotati
     if before == after {
         return AnnotationRequest::Nothing;
     }
-    // The mode decides about the effect of an error. The calls are boxed, so that the future of
-    // every request stays small.
+    // The mode decides the effect of an error. The calls are boxed, so that the future of every request stays small.
     Box::pin(looked_into(case, looker, before, after)).await.unwrap_or_else(AnnotationRequest::Unknown)
 }
 
@@ -60,7 +59,7 @@ pub(super) async fn read(case: &ReviewCase<'_>, looker: &Looker<'_>) -> Annotati
 /// be created and the mode is strict. Returns the warnings for the user.
 ///
 /// # Errors
-/// What is asked for could not be looked into, and the edit would be refused.
+/// The request could not be checked, and the edit would be refused.
 pub(super) async fn settle(
     asked: AnnotationRequest,
     case: &ReviewCase<'_>,
@@ -133,7 +132,7 @@ async fn looked_into(
     if is_charts_own(&before, &after, object, &claims()) {
         return Ok(AnnotationRequest::Nothing);
     }
-    // Helm may be a moment ahead of its known records.
+    // Helm may have written a record that is not known yet.
     if let Some(live) = live {
         for claim in claims().iter().take(LOOKS) {
             let fresh = live.releases.fresh(&claim.id, looker.time_left()).await;
@@ -152,7 +151,7 @@ async fn looked_into(
     };
     let Some(live) = live else {
         return Ok(AnnotationRequest::Refused(
-            "NoCluster: there is no cluster to keep an allowance in".to_owned(),
+            "NoCluster: there is no cluster to store an allowance in".to_owned(),
         ));
     };
     let namespace = object.namespace.as_deref().unwrap_or(&release.namespace);

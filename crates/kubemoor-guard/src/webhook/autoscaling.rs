@@ -1,5 +1,5 @@
-//! Rows about the autoscalers of guarded workloads: from a watch, without a user, and from reviews, of those that no release
-//! declares, with the user. The webhook for these refuses nothing.
+//! Ledger rows about the autoscalers of guarded workloads: from watch events, without a user, and from reviews of
+//! undeclared autoscalers, with the user. The webhook for these denies nothing.
 
 use jiff::Timestamp;
 use parking_lot::RwLock;
@@ -20,7 +20,7 @@ use kubemoor_verdict::exceptions::may_scale;
 /// One change: what happened, the autoscaler now or last, and its range before.
 pub type ScalingChange = (Act, Scaling, Option<(i32, i32)>);
 
-/// The rows for a review of an autoscaler. Changes of a declared one are judged.
+/// The rows for a review of an autoscaler; none for a declared one, whose changes are judged instead.
 pub(super) fn rows(
     request: &AdmissionRequest<'_>,
     index: &RwLock<Index>,
@@ -52,14 +52,14 @@ pub(super) fn rows(
         let edit = ReviewedEdit { actor, uid, ..ReviewedEdit::watched(workload.clone(), None) };
         let row = scaling_row(edit, Some((release.id.clone(), release.state.revision)), replicas, change);
         let row = LedgerRow { yields: true, ..row };
-        // Once it counts, that is another row.
+        // If it takes effect later, that is another row.
         let detail = format!("without effect: {}", row.detail);
         Some(if counts { row } else { LedgerRow { same: None, detail, ..row } })
     };
     changes.into_iter().filter_map(row).collect()
 }
 
-/// The release that declares the replicas of a workload, its declaration of that, and the path of the replicas.
+/// The release that declares the replicas of a workload, its declaration of the workload, and the path of the replicas.
 pub fn declaring_release<'i>(
     index: &'i Index,
     workload: &'i ObjectId,
@@ -73,7 +73,7 @@ pub fn declaring_release<'i>(
     })
 }
 
-/// The row about a change of an autoscaler of a workload. A review and a watch of one state make one row.
+/// The row about a change of an autoscaler of a workload. A review and a watch event of the same state give one row.
 pub fn scaling_row(
     workload: ReviewedEdit,
     release: Option<(ReleaseId, u64)>,
@@ -92,9 +92,9 @@ pub fn scaling_row(
     let is_known = act != Act::StopAutoscaling && !manager.is_empty();
     let by = is_known.then(|| format!("by field manager {manager:?}"));
     let detail = [Some(what), by].into_iter().flatten().collect::<Vec<_>>().join("; ");
-    // A guard that starts cannot tell a change from a start.
+    // A guard that starts cannot tell a changed autoscaler from a new one.
     let state = match act {
-        // One that scales it again may cease again.
+        // An autoscaler that returns may stop again.
         Act::StopAutoscaling => format!("until {time}"),
         _ => format!("{from} {to} {time}"),
     };

@@ -1,8 +1,8 @@
-//! One review, prepared for judgement: what it is about, the releases that have a say, and the parts of its objects
+//! One review, prepared for judgement: its subject, the releases that claim the object, and the parts of its objects
 //! that their declarations need.
 //!
-//! [`ReviewCase::judge`] is the one judging function: pure, and repeated whenever the index has changed. So a case
-//! keeps the text of the review and never an answer of the index. A claim that does not count is not checked.
+//! [`ReviewCase::judge`] is the only judging function. It is pure and runs again whenever the index has changed, so a
+//! case holds the text of the review and no data of the index. A claim that does not count is not checked.
 
 use std::sync::Arc;
 
@@ -47,19 +47,19 @@ pub struct ReviewSubject {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Aspect {
     Object,
-    /// Whether it may be scaled; with the path of the replicas.
+    /// The `scale` subresource, with the path of the replicas.
     Scale(Path),
-    /// Whether a record of Helm's stays true.
+    /// One of Helm's records.
     Record,
-    /// Whether the objects that are deleted with it may be deleted.
+    /// The objects that would be deleted along with it.
     Dependants(DeletedAlong),
 }
 
 pub struct ReviewCase<'a> {
     pub subject: ReviewSubject,
-    /// The request's identity, which ledger and log name.
+    /// The uid of the request, which ledger and log contain.
     pub(super) review_uid: String,
-    /// The resource in which the object lies; for a subresource, its parent's.
+    /// The resource of the object; for a subresource, its parent's.
     pub(super) resource: GroupVersionResource,
     pub operation: Operation,
     pub actor: Actor,
@@ -70,16 +70,16 @@ pub struct ReviewCase<'a> {
     old: Option<Excerpt<'a>>,
     new: Option<Excerpt<'a>>,
     pub(super) granted: Option<Arc<Allowance>>,
-    /// The owner of an object whose metadata is not sent, as far as it is known.
+    /// The release that owns an object whose metadata is not sent, as far as it is known.
     pub owner: ObjectOwner,
-    /// The releases that the labels of a Secret or ConfigMap name before and after, where they mark it as a record:
-    /// Helm reads it as one, whatever its name.
+    /// The releases named, before and after, by labels that make a Secret or ConfigMap a record: Helm reads it as one,
+    /// whatever its name.
     pub(super) labelled: Vec<String>,
-    /// The records that the objects hold, where the subject is one; decoded once for all judgements.
+    /// The records in the objects, if the subject is a record; decoded once for all judgements.
     pub(super) held: Option<HeldRecords>,
 }
 
-/// An object is nested deeper than what is judged: its author must not gain an error by that.
+/// An object is nested too deeply to be judged. This must not become an error, which may let the edit pass.
 struct TooDeep;
 
 #[derive(Clone, Copy)]
@@ -97,7 +97,7 @@ pub struct Judgement {
     pub message: EditMessage,
     /// The releases whose records must be read before a denial is sent, in order.
     pub rests_on: Vec<ReleaseId>,
-    /// Another release whose records may be read: it decides nothing yet.
+    /// Another release whose records may be read, although it decides nothing yet.
     pub named: Option<ReleaseId>,
     /// The claims that count, the owner's first.
     pub claims: Vec<Arc<Release>>,
@@ -122,7 +122,7 @@ impl ReviewSubject {
                 let object = head.object_of(&head.resource.group, kind);
                 return Some(Self { object, aspect: Aspect::Scale(scale?.clone()) });
             }
-            // By these, labels and annotations of some kinds can be changed.
+            // These can change labels and annotations of some kinds.
             Some("status" | "finalize" | "approval") => {}
             Some(_) => return None,
         }
@@ -138,8 +138,8 @@ impl ReviewSubject {
         Some(Self { object, aspect })
     }
 
-    /// Whether a review of `version` about this subject can be denied: all other requests pass
-    /// without a look at the objects.
+    /// Whether a review of `version` about this subject can be denied: all other requests are allowed without reading
+    /// the objects.
     pub fn concerns(&self, version: &str, index: &Index) -> bool {
         let claims = || index.claims(&self.object);
         match self.aspect {
@@ -148,7 +148,7 @@ impl ReviewSubject {
             Aspect::Object => {
                 let speaks = |claim: &Arc<Release>| has_say(claim, &self.object, Some(version));
                 self.object.name.is_empty()
-                    // A new owner would have the garbage collector delete what depends on the object.
+                    // With a new owner, the garbage collector could delete what depends on the object.
                     || claims::deleted_along(&self.object).is_some()
                     || claims().into_iter().any(speaks)
             }
@@ -225,7 +225,7 @@ impl<'a> ReviewCase<'a> {
         if self.labelled.is_empty() {
             return judgement;
         }
-        // A release may declare it as well, and neither excuses what the other refuses.
+        // A release may declare it too; the stricter verdict applies.
         let record = self.judge_record(basis.index, basis.rules);
         let is_stricter = record.verdict.outcome > judgement.verdict.outcome;
         if is_stricter || judgement.verdict.reason == VerdictReason::NotDeclared { record } else { judgement }
@@ -375,7 +375,7 @@ impl<'a> ReviewCase<'a> {
         Judgement { message, rests_on, facts: Some(JudgedFacts::Record(facts)), ..Judgement::new(verdict) }
     }
 
-    /// Whether the object is being deleted, and the edit leaves what Helm reads of it.
+    /// Whether the object is being deleted, and the edit does not change what Helm reads of it.
     fn only_ends(&self) -> bool {
         let [old, new] = self.texts();
         let Some(old) = old.and_then(Excerpt::value) else { return false };
@@ -406,7 +406,7 @@ impl<'a> ReviewCase<'a> {
         let declared: Vec<&DeclaredFields> = declared.iter().map(Arc::as_ref).collect();
         if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
             && let Some((old, new)) = Pruned::new(&declared).pair(old, new)
-            // What becomes a release's is compared as a whole.
+            // An object that a release may adopt is compared as a whole.
             && !claims::may_adopt(&old, &new)
         {
             return Ok((Some(old), Some(new)));
@@ -414,7 +414,7 @@ impl<'a> ReviewCase<'a> {
         Ok((self.read(self.old.as_ref(), &declared)?, self.read(self.new.as_ref(), &declared)?))
     }
 
-    /// Whether an update gives the object an owner that it did not have, or may do so.
+    /// Whether an update adds an owner reference to the object, or may do so.
     fn adds_owner(&self) -> bool {
         let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
         Pruned::new(&[]).pair(old, new).is_none_or(|(old, new)| sealed::adds_owner(&old, &new))
@@ -448,9 +448,8 @@ impl<'a> ReviewCase<'a> {
         if claims.is_empty() { self.adopter(index) } else { claims }
     }
 
-    /// The claim of the release that the new object names and the old one does not, where no claim counts: the
-    /// object becomes that release's, as by a creation. Anybody may have given the old one the name of some release
-    /// that does not declare it.
+    /// If no claim counts, the claim of the release that only the new object names: the release adopts the object, as
+    /// by a creation. The old object may name a release that does not declare it, since any user can write that.
     fn adopter(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
         let [Some(old), Some(new)] = self.texts() else { return Vec::new() };
         let Some(owner) = named_by(new).filter(|owner| named_by(old).as_ref() != Some(owner)) else {

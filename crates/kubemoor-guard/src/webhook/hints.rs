@@ -1,8 +1,8 @@
-//! What the message of a verdict says beyond it: the chart values that probably set its fields, whether the user may create
-//! exceptions or see values, and that labels of a namespace choose a milder policy.
+//! Hints in the message of a verdict: the chart values that probably set its fields, whether the user may create
+//! exceptions or see values, and whether new labels of a namespace select a milder policy.
 //!
-//! A message never waits for an answer longer than its budget; an answer that comes later serves the next message. Nothing
-//! is granted by it but the sight of values, for which an old answer may serve for half a minute.
+//! A message never waits for an answer longer than its budget; a later answer serves the next message. The answers
+//! affect only what the message shows, and are used for half a minute.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const VALUES_BUDGET: Duration = Duration::from_millis(300);
 
 const VALUES_FIELDS: usize = 8;
 
-/// What stands where a text was cut.
+/// Marks where a text was cut.
 const CUT: char = '…';
 
 /// The chart values that probably set each field of the verdict. Empty if the record is not
@@ -59,7 +59,7 @@ pub(super) async fn chart_values(
     aside(async { fields.map(likeliest).collect() }).await
 }
 
-/// The value that the edit gives to a field, where it is known whole.
+/// The value that the edit gives to a field, if it is known in full.
 fn wanted(finding: &FieldFinding) -> Option<Value> {
     let new: Option<&Shown> = match finding.difference.as_deref() {
         Some(difference) if difference.line.is_some() => None,
@@ -80,13 +80,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 const FRESH: Duration = Duration::from_secs(30);
 
-/// The most answers that are remembered, and the most questions at once.
+/// The maximum number of remembered answers, and of concurrent questions.
 const REMEMBERED: u64 = 1000;
 const AT_ONCE: usize = 32;
 
 pub(super) struct UserRights {
-    /// The answers, by user and right, with their times; none where the API server gave none. Stale ones leave their room
-    /// to others by themselves, though by a clock of the cache's own.
+    /// The answers with their times, by user and right; `None` if the API server gave none. The cache also expires
+    /// them, but by a clock of its own.
     known: Cache<u64, (Instant, Option<bool>)>,
     asking: Arc<Semaphore>,
     keys: RandomState,
@@ -103,7 +103,7 @@ impl Default for UserRights {
 }
 
 impl UserRights {
-    /// Has the message of a refusal say who has to allow changes for a time, where the user may not.
+    /// Adds to a denial whom to ask for an exception, if the user may not create one.
     pub(super) async fn tell_exceptions(
         &self,
         looker: &Looker<'_>,
@@ -122,9 +122,9 @@ impl UserRights {
         }
     }
 
-    /// Hides the values in a message to a user of whom the API server does not say that they may `get` the object. RBAC
-    /// grants `create`, `update` and `patch` without `get` too, and of these a PUT's answer does not show what it
-    /// overwrites. A guard without a cluster can ask nobody and hides nothing.
+    /// Hides the values in a message, unless the API server confirms that the user may `get` the object. RBAC can grant
+    /// `create`, `update` and `patch` without `get`, and the response to a PUT does not show what it overwrote. A guard
+    /// without a cluster cannot ask, and hides nothing.
     pub(super) async fn hide_values(
         &self,
         looker: &Looker<'_>,
@@ -149,7 +149,7 @@ impl UserRights {
         }
     }
 
-    /// Whether the user has a right; none where the API server has not said so in time.
+    /// Whether the user has a right; `None` if the API server did not answer in time.
     async fn may(
         &self,
         client: &kube::Client,
@@ -169,7 +169,7 @@ impl UserRights {
         let asking = tokio::spawn(async move {
             let answer = timeout(PATIENCE, asked).await;
             drop(turn);
-            // Who cannot be asked is not asked again at once.
+            // A failed question is remembered too, so that it is not repeated at once.
             let may = answer.ok().and_then(Result::ok);
             known.insert(key, (Instant::now(), may));
             may
@@ -178,8 +178,8 @@ impl UserRights {
     }
 }
 
-/// The warning about new labels of a namespace that have its releases follow a milder policy. The change passes in any
-/// case, because labels of namespaces are their owner's; the ledger has a row for it from the watch.
+/// The warning about new labels of a namespace that select a milder policy for its releases. The change is allowed in
+/// any case, because the labels belong to the namespace's owner; the ledger gets a row for it from the watch.
 pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &Index) -> Option<String> {
     let object = &case.subject.object;
     let is_namespace = object.group.is_empty() && object.kind == "Namespace";
@@ -202,7 +202,8 @@ pub(super) fn milder_labels(case: &ReviewCase<'_>, policies: &Policies, index: &
         others => format!(", and of {others} more"),
     };
     Some(format!(
-        "these labels make the policy of Helm release {:?}{others} milder: edits {:?} -> {:?}, drift {:?} -> {:?}",
+        "these labels make the policy of Helm release {:?}{others} less strict: edits {:?} -> {:?}, drift \
+         {:?} -> {:?}",
         first.name, before.edits, after.edits, before.drift, after.drift
     ))
 }

@@ -1,9 +1,9 @@
-//! Lets the API server in, and takes a review's bytes out of its HTTP request.
+//! Authenticates the API server, and reads the body of a review.
 //!
-//! An unknown caller learns nothing, costs a comparison and is counted. Memory for bodies is bounded and reserved as bytes
-//! arrive, so that a client that sends nothing uses nothing; it is released with the last copy of the bytes. Every body
-//! gets an answer, even if it is too large, too late or arrives in a busy moment: if it does not fit, its front is passed
-//! on, by which the request can still be identified and judged. Otherwise an editor could bypass the guard by sending too
+//! An unknown caller gets an empty response and is counted. Memory for bodies is bounded and reserved as bytes arrive,
+//! so that a client that sends nothing uses nothing; it is released with the last copy of the bytes. Every body gets an
+//! answer, even if it is too large, too late or arrives while the guard is busy: if it does not fit, its front is
+//! passed on, which is enough to identify and judge the request. Otherwise a user could bypass the guard by sending too
 //! much.
 
 use std::net::IpAddr;
@@ -34,10 +34,10 @@ const MARGIN: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewStage {
-    /// Whether some fields have to be reverted first.
+    /// Fields of the object may be reverted.
     Mutate,
     Validate,
-    /// Nothing: it passes, and may leave a row.
+    /// The request is always allowed, and may be recorded.
     Observe,
 }
 
@@ -49,8 +49,8 @@ pub enum ApiServerProof {
     Certificate,
 }
 
-/// Distinguishes the API server from all other callers, by nothing but the path of a request. Cheap to clone. It never
-/// logs a path or a token.
+/// Distinguishes the API server from all other callers, by the path of a request alone. Cheap to clone. It never logs a
+/// path or a token.
 #[derive(Clone, Debug)]
 pub struct CallerGate {
     proof: ApiServerProof,
@@ -103,7 +103,7 @@ pub struct BodyLimits {
     pub read: usize,
     /// Bodies up to this size are always kept whole.
     pub small: usize,
-    /// The most bytes of all larger bodies at one time; one alone may use half of it.
+    /// The maximum size of all larger bodies together; one alone may use half of it.
     pub together: usize,
 }
 
@@ -133,7 +133,7 @@ pub enum UnreadCause {
     TooLarge,
     /// There was no memory or no turn in time, because its own namespace or user had used its share.
     Crowded,
-    /// The same, because of others.
+    /// The same, because others had used theirs.
     Busy,
     /// It did not arrive, or could not be read, in time. The rest of a body that is late cannot be distinguished from a
     /// next request.
@@ -142,7 +142,7 @@ pub enum UnreadCause {
 
 struct Arriving {
     limits: BodyLimits,
-    /// The most that its head announces.
+    /// The maximum size that the HTTP headers announce.
     expected: usize,
     kept: Vec<u8>,
     read: usize,
@@ -158,9 +158,9 @@ struct TrackedBytes {
 
 #[derive(Debug, Error)]
 pub enum IntakeError {
-    #[error("a review is sent by POST, not by {0}")]
+    #[error("reviews must be sent by POST, not by {0}")]
     Method(Method),
-    #[error("a review is sent as application/json, not as {0}")]
+    #[error("reviews must be sent as application/json, not as {0}")]
     ContentType(String),
     #[error("the body did not arrive within {0:?}")]
     Slow(Duration),
@@ -245,7 +245,7 @@ impl Intake {
         Ok(Submission { body, deadline })
     }
 
-    /// An empty share of the memory for a body of `peer` that begins like this.
+    /// An empty share of the memory for a body of `peer` that begins with `front`.
     fn share(&self, peer: IpAddr, front: &[u8]) -> TakenShare {
         let namespace = review::ReviewHead::parse(front).ok().and_then(|head| head.namespace);
         self.memory.share(peer, &namespace.unwrap_or_default(), &review::author(front).user)

@@ -1,14 +1,14 @@
-//! The fresh look before a refusal: [`Looker::look_again`].
+//! Reads the records again before a denial: [`Looker::look_again`].
 //!
-//! A denial is based on records that the API server returned after the request arrived; if it depends on the spelling of a
-//! value, or meets a running operation, the arbiter was asked. Only an API server that does not answer turns a denial into
-//! an error, and the webhook's `failurePolicy` decides: an answer of the API server, a missing permission of the guard, or
-//! data of a user leaves the denial as it is, because an error may let the edit pass. `Record` and `Warn` never fail a
-//! request.
+//! A denial is based on records that the API server returned after the request arrived; if it depends on the format of
+//! a value, or meets a running operation, the arbiter was asked. Only an API server that does not answer turns a denial
+//! into an error, so that the webhook's `failurePolicy` decides. Any answer of the API server, a missing permission of
+//! the guard, and user data leave the denial as it is, because an error may let the edit pass. `Record` and `Warn`
+//! never fail a request.
 //!
-//! A Scale does not name the owner of its object, so that is looked up too. A claim of another namespace counts only once
-//! the object is known to name it. If that cannot be known, such claims may deny and must not allow. The same holds for
-//! claims beside one that a policy leaves to its operators.
+//! A Scale does not name the release that owns its object, so the owner is looked up too. A claim of another namespace
+//! counts only once the object is known to name it. If that cannot be known, such claims may deny but must not allow.
+//! The same holds for claims beside one that a policy reserves for its operators.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,11 +30,11 @@ use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_verdict::claims::hangs_on_owner;
 use kubemoor_verdict::edit::{Circumstances, DryRunEvidence, EditOutcome, ObjectOwner, Rules};
 
-/// How often a verdict is judged again because a read changed its basis.
+/// How often an edit is judged again because a read changed its basis.
 const ROUNDS: usize = 8;
 
-/// The most releases that are read for one review. Only a user who writes records in the object's
-/// own namespace could forge all of them.
+/// The maximum number of releases that are read for one review. Only a user who writes records in the object's own
+/// namespace could forge all of them.
 pub(super) const LOOKS: usize = 8;
 
 /// The longest read, even if the deadline leaves more time.
@@ -101,8 +101,8 @@ impl<'a> Looker<'a> {
         self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
     }
 
-    /// Judges again after reads, until a read changes nothing, then with the arbiter's answer; where the first judgement
-    /// allows the edit, it stands.
+    /// Judges again after reads, until a read changes nothing, then with the arbiter's answer; a first judgement that
+    /// allows the edit stands.
     ///
     /// # Errors
     /// The API server does not answer, and the edit would be refused.
@@ -163,7 +163,7 @@ impl<'a> Looker<'a> {
             None => judgement = self.judge(case, DryRunEvidence::Nowhere),
             Some(Ok(canonical)) => judgement = self.judge(case, DryRunEvidence::Canonical(&canonical)),
             Some(Err(error)) => {
-                tracing::warn!(edit.object = %case.subject.object, "the arbiter could not tell: {error}");
+                tracing::warn!(edit.object = %case.subject.object, "the arbiter's dry run failed: {error}");
                 judgement = self.judge(case, DryRunEvidence::Unavailable);
                 if differs_only_in_format(&judgement) {
                     judgement.message.add(format!(
@@ -197,9 +197,9 @@ impl<'a> Looker<'a> {
         }
         if let Some(named) = judgement.named.as_ref().filter(|named| !looked.contains(named)) {
             looked.push(named.clone());
-            // The editor chooses it, so no failure with it excuses the edit.
+            // The user chooses this release, so a failure to read it must not let the edit pass.
             if let Err(error) = live.releases.fresh(named, (self.time_left() / 2).min(NAMED)).await {
-                tracing::debug!("a release that an edit names could not be looked at: {error}");
+                tracing::debug!("failed to read a release that a change names: {error}");
             }
         }
         Ok(looked.len() > before)
@@ -263,10 +263,9 @@ impl<'a> Looker<'a> {
         Ok(())
     }
 
-    /// The owner where it cannot be looked up: the strictest claim of another namespace, so that
-    /// none allows an edit that another one denies. If the object's own namespace has claims, the
-    /// strictest of those that a policy leaves to operators. `Owner::Nobody` if there is none, or it
-    /// does not deny.
+    /// The owner to assume if it cannot be looked up: the strictest claim of another namespace, so that none allows an
+    /// edit that another one denies. If the object's own namespace has claims, the strictest of those that a policy
+    /// reserves for operators. `ObjectOwner::Nobody` if there is none, or it allows the edit.
     fn assumed_owner(&self, case: &ReviewCase<'_>, judgement: &Judgement) -> ObjectOwner {
         let resolver = self.rules.resolver;
         let mut claims = case.foreign_claims(self.source.index());
@@ -308,8 +307,8 @@ impl<'a> Looker<'a> {
     }
 }
 
-/// Whether the owner of the object has to be known: no claim of its own namespace allows the Scale, or not any of them
-/// may.
+/// Whether the owner of a Scale's object has to be looked up: no claim of its own namespace allows the Scale, or a
+/// policy reserves one of several claims for its operators.
 fn wants_owner(case: &ReviewCase<'_>, judgement: &Judgement, resolver: &PolicyResolver) -> bool {
     matches!(case.subject.aspect, Aspect::Scale(_))
         && case.owner == ObjectOwner::Unknown
@@ -318,7 +317,7 @@ fn wants_owner(case: &ReviewCase<'_>, judgement: &Judgement, resolver: &PolicyRe
             || hangs_on_owner(&judgement.claims, resolver))
 }
 
-/// An API server that does not answer turns a refusal into an error and nothing else.
+/// Turns a refusal into the error; any other judgement stands.
 fn unless_refused(judgement: Judgement, error: Unreached) -> Result<Judgement, Unreached> {
     if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok(judgement) }
 }
@@ -342,14 +341,14 @@ pub(super) enum Unreached {
 }
 
 impl Unreached {
-    /// This error if the API server did not answer. Otherwise the verdict stays as it is, and the
-    /// log names the missing part.
+    /// Returns this error if the API server did not answer. Otherwise the verdict stays as it is, and the error is
+    /// logged.
     pub(super) fn unless_answered(self) -> Result<(), Self> {
         if self.is_outage() {
             return Err(self);
         }
         let reason = self.error();
-        tracing::warn!(%reason, "an edit is judged by what was known of it before");
+        tracing::warn!(%reason, "failed to read current state for a review; using the last known state");
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The admission surface: the one place that knows `AdmissionReview`. The path of a review begins at
+//! The admission webhook: the only module that knows `AdmissionReview`. The path of a review begins at
 //! [`validate::Validator::answer`] and goes through `intake`, `review`, `case` and `look`; ARCHITECTURE.md lists it.
 
 mod annotations;

@@ -1,9 +1,9 @@
-//! Orders: `spec.reconcileAt` of a GuardedRelease, set by users who may patch it. Its creation and deletion are sent
-//! too: a suspension may begin or end with them.
+//! Repair orders: `spec.reconcileAt` of a GuardedRelease, set by users who may patch it. Creations and deletions are
+//! reviewed too, because a suspension may begin or end with them.
 //!
-//! An order is always allowed. The guard writes values that it has never seen in the live objects only if the API server
-//! confirms that the user who orders it may write these objects; a ticket records that, which the leader, perhaps another
-//! replica, can check. A dry run makes no ticket.
+//! An order is always allowed. The guard writes values that it has never seen in the live objects only if the API
+//! server confirms that the user who orders it may write these objects; a ticket records that, so that the leader,
+//! perhaps another replica, can check it. A dry run makes no ticket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use kubemoor_reconcile::report::DriftKind;
 use kubemoor_runtime::callers::CallerSecrets;
 use kubemoor_verdict::message::{Unwritten, of_order};
 
-/// The most objects that are checked for one order; the rest needs another order.
+/// The maximum number of objects that are checked for one order; the rest needs another order.
 const OBJECTS: usize = 200;
 
 /// Questions to the API server at one time.
@@ -43,8 +43,8 @@ const AT_ONCE: usize = 10;
 /// Objects that the answer names one by one.
 const NAMED: usize = 10;
 
-/// The annotation by which the dry run of a creation asks whether the API server reaches the guard, and the warning that is
-/// the answer: without one, `failurePolicy: Ignore` looks the same.
+/// The annotation of a dry-run creation that tests whether the API server reaches the guard, and the warning that
+/// answers it: without the warning, `failurePolicy: Ignore` would hide an unreachable guard.
 pub const PROBE: &str = "kubemoor.dev/probe";
 pub const PROBE_ANSWER: &str = "the guard answers";
 
@@ -76,7 +76,7 @@ pub(super) async fn answer(
     (live, callers): (&LiveCluster, &CallerSecrets),
     deadline: Instant,
 ) -> AdmissionResponse {
-    // A ticket is for one object, whose uid the API server has not made yet when it is created.
+    // A ticket contains the uid of the GuardedRelease, which a creation does not have yet.
     if request.head.operation != Some(Operation::Update) {
         let annotations = new.pointer("/metadata/annotations").filter(|_| request.dry_run);
         let is_probe = annotations.is_some_and(|annotations| annotations.get(PROBE).is_some());
@@ -151,7 +151,7 @@ async fn ask_grants(
         let asked = timeout_at(deadline, access::may(&live.client, user, &right)).await;
         asked.unwrap_or(Err(ClusterError::Late { within }))
     };
-    // Most people who may write one object of a kind may write them all: these need one question for each kind.
+    // Most users who may write one object of a kind may write all of them: then one question per kind is enough.
     let kind = |verb: Verb, target: &ObjectTarget| {
         (
             word(verb).to_owned(),
@@ -202,7 +202,7 @@ async fn ask_grants(
     (granted, refused)
 }
 
-/// The objects of a release that the loop leaves unchanged until a person confirms the repair, and what a repair does to each.
+/// The objects of a release that the loop does not repair until a user confirms it, and what a repair does to each.
 fn unconfirmed(state: &LoopState, release: &ReleaseId) -> Vec<(Verb, ObjectId)> {
     let Some(report) = state.report(release) else { return Vec::new() };
     let is_missing = |object: &ObjectId| {
@@ -219,7 +219,7 @@ fn word(verb: Verb) -> &'static str {
     }
 }
 
-/// The patch that replaces any other ticket by that of this order.
+/// The patch that sets the ticket of this order, or removes an earlier ticket.
 fn annotating(object: &Value, ticket: Option<String>) -> Patch {
     let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
     let has = annotations.is_some_and(|annotations| annotations.contains_key(CONFIRMED_BY));
@@ -237,8 +237,8 @@ fn annotating(object: &Value, ticket: Option<String>) -> Patch {
     Patch(operation.into_iter().collect())
 }
 
-/// Stores the commands of a user to the guard in this edit of a GuardedRelease. The guard itself creates and deletes
-/// GuardedReleases with their releases.
+/// Records a user's commands in this edit of a GuardedRelease. Edits by the guard itself are skipped: it creates and
+/// deletes GuardedReleases with their releases.
 pub(super) fn record_acts(setup: &Setup, request: &AdmissionRequest<'_>, old: &Value, new: &Value) {
     let name = |object: &Value| Some(object.pointer("/metadata/name")?.as_str()?.to_owned());
     let Some((namespace, name)) = request.head.namespace.as_deref().zip(name(new).or_else(|| name(old)))

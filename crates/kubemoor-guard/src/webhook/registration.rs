@@ -1,12 +1,12 @@
 //! The webhook configurations: they select the requests that the API server sends to Kubemoor.
 //!
-//! [`configuration`] and [`mutating`] build them, [`keep`] writes and removes them, [`emergency`] is the switch that removes
-//! them for everybody, and [`shared_secrets`] keeps the token of the address and the certificate behind it. The rules name
-//! exactly the resources that releases declare, their `scale`, the records, and the deletions that would also delete
-//! declared objects, whether a request or a new owner causes them; no other request leaves the API server. A record, which
-//! may be forged, must not direct the traffic of the cluster itself to the guard: heartbeats of nodes, events, requests that
-//! store nothing. A match condition skips only requests that the guard allows whatever a policy says, so that they also pass
-//! while no guard answers.
+//! [`configuration`] and [`mutating`] build them, [`keep`] writes and removes them, [`emergency`] is the switch that
+//! removes them for everybody, and [`shared_secrets`] keeps the token of the address and the certificate behind it. The
+//! rules name exactly the resources that releases declare, their `scale`, the records, and the deletions that would
+//! also delete declared objects, whether a request or a new owner causes them; the API server sends no other request. A
+//! record, which may be forged, must not direct the cluster's own traffic to the guard: heartbeats of nodes, events,
+//! requests that store nothing. A match condition skips only requests that the guard allows under any policy, so that
+//! they also pass while no guard answers.
 //!
 //! A namespaceSelector works on labels, and every namespace has `kubernetes.io/metadata.name` only
 //! since Kubernetes 1.21. Before, `NotIn` matches a namespace without it, so that requests of
@@ -82,7 +82,7 @@ pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 const NAME_LIMIT: usize = 253;
 
-/// A resource that releases declare, in the version in which they do.
+/// A resource that releases declare, in the declared version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WebhookResource {
     pub group: String,
@@ -103,8 +103,8 @@ pub struct Surface<'a> {
     pub record_driver: RecordDriver,
     pub select_all: bool,
     pub reverts: bool,
-    /// Whether the API server knows `matchConditions`. Without them, all status updates of
-    /// controllers would be sent, and nothing can be spared.
+    /// Whether the API server supports `matchConditions`. Without them, no request can be skipped, and updates of
+    /// `status` have no webhook: it would get all status updates of controllers.
     pub conditions: bool,
 }
 
@@ -140,12 +140,12 @@ pub fn configuration(
         let client_config = client_config(surface, OBSERVE);
         webhooks.push(sparing(ValidatingWebhook { client_config, ..observed }, surface));
     }
-    // kube-system is not exempt here: a namespace is selected by its own labels. Kubemoor's own
-    // namespace may always be deleted: it is the way out.
+    // kube-system is not exempt here: a namespace is selected by its own labels. Kubemoor's own namespace may always be
+    // deleted, so that it can be removed.
     let own = surface.own_namespace.map(|name| not_in([name]));
     let (crds, secrets) = (("apiextensions.k8s.io", "v1"), ("", "v1"));
-    // Without conditions, updates of subresources would depend on the guard: a definition could not be
-    // established and a namespace could not end without it.
+    // Without conditions, updates of subresources would depend on the guard: without it, a CustomResourceDefinition
+    // could not be established and a namespace could not terminate.
     let updated = |plural: &str, subresources: &[&str]| -> BTreeSet<String> {
         let below = subresources.iter().filter(|_| surface.conditions);
         below.map(|it| format!("{plural}/{it}")).chain([plural.to_owned()]).collect()
@@ -166,7 +166,7 @@ pub fn configuration(
         RecordDriver::Configmap => plural("configmaps"),
     };
     let records = vec![rule(&["CREATE", "UPDATE", "DELETE"], &secrets, &records)];
-    // A selector knows no names, and Helm reads a record by its name too.
+    // With conditions there is no selector: it cannot match names, and Helm reads a record by its name too.
     let owned = (!surface.conditions).then(|| labelled("owner", "helm"));
     webhooks.push(ValidatingWebhook {
         match_conditions: surface.conditions.then(record_conditions),
@@ -330,8 +330,8 @@ fn webhook(
     }
 }
 
-/// The webhook without the requests that the guard always allows, where the API server can tell them: what keeps namespaces
-/// from staying `Terminating` and garbage from piling up. These are deletions by the namespace controller and the garbage
+/// Excludes the requests that the guard always allows, if the API server supports conditions, so that namespaces do not
+/// stay `Terminating` and garbage does not pile up. These are deletions by the namespace controller and the garbage
 /// collector, and the removal of finalizers from objects that are being deleted.
 fn sparing(webhook: ValidatingWebhook, surface: &Surface<'_>) -> ValidatingWebhook {
     let match_conditions = surface.conditions.then(|| vec![no_cleanup(), not_being_deleted()]);
@@ -381,13 +381,13 @@ fn not_in<'a>(names: impl IntoIterator<Item = &'a str>) -> LabelSelector {
 /// Service's path, so such a manifest cannot be applied by mistake.
 const PLACEHOLDER: &str = "CALLER_TOKEN";
 
-/// The proof in the webhook's address that the API server calls.
+/// The proof, in the webhook's address, that the API server is the caller.
 #[derive(Clone, Copy, Debug)]
 pub enum Address<'a> {
     Token(&'a CallerToken),
-    /// By a token that replaces the placeholder later.
+    /// A placeholder, which a token replaces later.
     Placeholder,
-    /// By nothing: the guard knows its certificate.
+    /// No proof: the guard verifies the API server's client certificate.
     Bare,
 }
 
@@ -407,8 +407,7 @@ fn holds_token(address: &WebhookClientConfig, token: &CallerToken) -> bool {
     texts.flat_map(|text| text.split('/')).any(|segment| segment == token.expose())
 }
 
-/// `text` without the parts in the place of tokens: a message of an API server or of another
-/// webhook about a configuration may quote them.
+/// `text` without tokens: a message of an API server or of another webhook about a configuration may quote them.
 pub fn veil(text: &str) -> String {
     let mut veiled = String::with_capacity(text.len());
     let mut rest = text;
@@ -433,7 +432,7 @@ pub fn veil(text: &str) -> String {
 
 const OWN_CONDITIONS: [&str; 5] = [METADATA, CLEANUP, DELETED, OWNERS, RECORD];
 
-/// Helm's label or one of its annotations changes, or the owners.
+/// Helm's label, one of its annotations, or the owners change.
 const METADATA: &str = "helms-metadata-changes";
 
 /// The request is not an update that leaves the owners and the labels as they are.
@@ -447,8 +446,8 @@ const DELETED: &str = "not-being-deleted";
 
 const RECORD: &str = "a-record-of-helms";
 
-/// The metadata that a change of an object in deletion may always have: its finalizers, and what
-/// only the API server sets.
+/// The metadata that may always change on an object that is being deleted: its finalizers, and what only the API server
+/// sets.
 const FINISHING: &str = "['finalizers', 'managedFields', 'resourceVersion', 'generation', 'deletionTimestamp', \
     'deletionGracePeriodSeconds']";
 
@@ -472,9 +471,8 @@ fn no_cleanup() -> MatchCondition {
     condition(CLEANUP, format!("request.operation != 'DELETE' || !({is_theirs})"))
 }
 
-/// Skips deletions of objects that are being deleted already, and changes of nothing but their
-/// finalizers. Any other change is judged: a finalizer keeps such an object at work. Only the API
-/// server sets a `deletionTimestamp`.
+/// Skips deletions of objects that are being deleted already, and changes of nothing but their finalizers. Any other
+/// change is judged: a finalizer can keep such an object in use. Only the API server sets a `deletionTimestamp`.
 fn not_being_deleted() -> MatchCondition {
     let differs = |place: &str, spared: &str| {
         let (new, old) = (format!("object{place}"), format!("oldObject{place}"));

@@ -1,8 +1,8 @@
 //! The wire format of admission: `AdmissionReview` of `admission.k8s.io/v1`.
 //!
-//! [`ReviewHead::parse`] reads who and what from the front of a body without touching the objects,
+//! [`ReviewHead::parse`] reads the identifying fields from the front of a body without touching the objects,
 //! [`AdmissionRequest::parse`] reads all of it and leaves the objects as text, [`AdmissionResponse`] writes the answer.
-//! Reading a body never recurses with its nesting, so its sender cannot exhaust the stack.
+//! Parsing never recurses with the nesting of a body, so its sender cannot exhaust the stack.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -78,8 +78,8 @@ pub enum ReviewError {
     #[error("the body ends before the review does")]
     Truncated,
     #[error(
-        "the body is {kind} of {api_version}, but only AdmissionReview of admission.k8s.io/v1 is \
-         answered: name v1 in the webhook's admissionReviewVersions"
+        "the body is {kind} of {api_version}, but only AdmissionReview of admission.k8s.io/v1 is supported: \
+         list v1 in the webhook's admissionReviewVersions"
     )]
     OtherKind { api_version: String, kind: String },
     #[error("the review lacks {0}")]
@@ -87,13 +87,13 @@ pub enum ReviewError {
 }
 
 impl ReviewHead {
-    /// Reads a review's head from the front of `body`, which may be cut off
-    /// behind it: the API server writes the objects last.
+    /// Reads a review's head from the front of `body`, which may be cut off after it: the API server writes the objects
+    /// last.
     pub fn parse(body: &[u8]) -> Result<Self, ReviewError> {
         from_front(body, "\"userInfo\"", |request| request.head())
     }
 
-    /// The object that it is about, of the kind of the body. Without a name, its name is empty.
+    /// The object of the review, with the kind of the body. Its name is empty if the head has none.
     pub fn object(&self) -> ObjectId {
         self.object_of(&self.kind.group, &self.kind.kind)
     }
@@ -121,7 +121,7 @@ impl<'a> AdmissionRequest<'a> {
         Self { head, actor, object: None, old_object: None, dry_run: false, field_manager: None }
     }
 
-    /// Reads a whole review, but for the values of its objects.
+    /// Reads a whole review, except for the values of its objects.
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
         let mut fields = fields(body)?;
         Ok(Self {
@@ -135,7 +135,7 @@ impl<'a> AdmissionRequest<'a> {
     }
 }
 
-/// The places at which something begins, or another one follows, and how deep they are.
+/// The positions of `{`, `[` and `,` outside of strings, with their depths.
 fn structure(json: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     let (mut depth, mut within_text, mut escaped) = (0_usize, false, false);
     json.iter().enumerate().filter_map(move |(at, byte)| {
@@ -205,8 +205,8 @@ fn fields(body: &[u8]) -> Result<ReviewFields<'_>, ReviewError> {
     review.request.ok_or(ReviewError::Missing("request"))
 }
 
-/// Takes something out of the fields that the API server writes before the one with the key `stop`, without a look at the
-/// rest; where it is not there, out of the whole.
+/// Applies `take` to the fields that the API server writes before the key `stop`, without parsing the rest; if that
+/// fails, to all fields.
 fn from_front<T>(
     body: &[u8],
     stop: &str,
@@ -265,10 +265,10 @@ pub type Body = Full<Bytes>;
 /// The API server cuts longer warnings once all of them are too long.
 const WARNING_CHARS: usize = 256;
 
-/// The most characters that the API server passes on in one response.
+/// The maximum length of all warnings that the API server passes on in one response, in characters.
 const WARNINGS_CHARS: usize = 4096;
 
-/// The most characters of the last warning, which counts the dropped ones.
+/// The maximum length of the last warning, which counts the dropped ones, in characters.
 const REST_CHARS: usize = 40;
 
 /// A key of an audit annotation. The API server stores it behind the name of
@@ -424,7 +424,7 @@ fn json_response(status: StatusCode, content: &impl serde::Serialize) -> Respons
     let (status, body) = match serde_json::to_vec(content) {
         Ok(body) => (status, body),
         Err(error) => {
-            tracing::error!(%error, "an answer could not be written as JSON");
+            tracing::error!(%error, "failed to serialize a response as JSON");
             (StatusCode::INTERNAL_SERVER_ERROR, Vec::new())
         }
     };

@@ -1,9 +1,10 @@
-//! What large reviews share: the memory for their bodies ([`MemoryShares`]), and the turns to be judged or decoded
-//! ([`FairTurns`]).
+//! Resources that large reviews share: the memory for their bodies ([`MemoryShares`]), and the turns for judging or
+//! decoding them ([`FairTurns`]).
 //!
-//! Nobody takes all of it. Of the memory, a user and a namespace each have at most two thirds of what others leave at one
-//! peer, and a peer three quarters; of the turns, half. Who lacks a share is told whether the own load is the cause: then
-//! the mode decides, and no editor gets an edit past it by load.
+//! Nobody can take everything. At one peer, a user or a namespace gets at most two thirds of the memory that others
+//! leave, and a peer gets at most three quarters; of the turns, a user or a namespace gets at most half. [`Lack`] says
+//! whether a review's own user or namespace is the cause: then the mode decides, so that no user can bypass the guard
+//! by load.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
@@ -21,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// The review's own namespace or user has its part.
+    /// The review's own namespace or user has used its share.
     Own,
     Others,
 }
@@ -51,11 +52,11 @@ pub(super) struct TakenShare {
     amount: usize,
 }
 
-/// A number of turns, which go to those who ask first, unless they have their part.
+/// A number of turns, first come first served, up to a limit per user and namespace.
 #[derive(Debug)]
 pub(super) struct FairTurns {
     total: usize,
-    /// Fair: who waits gets the next one.
+    /// Fair: waiters get permits in order.
     free: Arc<Semaphore>,
     taken: Mutex<HashMap<Holder, usize>>,
     given: Notify,
@@ -76,8 +77,8 @@ impl Holder {
     }
 }
 
-/// Why `holder`, who asks for `more`, gets too little: the own load is the cause if the holder has as much as all would
-/// have if they had the same.
+/// Why `holder`, who asks for `more`, gets too little: the own load is the cause if it exceeds an equal share of all
+/// holders.
 fn lack(taken: &[(Holder, usize)], holder: Holder, more: usize, total: usize) -> Lack {
     let is_own = KEYS.iter().any(|key| {
         let others = taken.iter().map(|(it, _)| key(it)).filter(|it| *it != key(&holder));
@@ -94,7 +95,7 @@ impl MemoryShares {
         Arc::new(Self { total, taken, given, hasher })
     }
 
-    /// An empty share for reviews that a peer sends of a user in a namespace.
+    /// An empty share for the reviews of a user in a namespace that `peer` sends.
     pub(super) fn share(self: &Arc<Self>, peer: IpAddr, namespace: &str, user: &str) -> TakenShare {
         let holder = Holder::new(&self.hasher, namespace, user);
         TakenShare { shares: Arc::clone(self), peer, holder, amount: 0 }
@@ -110,11 +111,11 @@ impl MemoryShares {
         let most_at_peer = self.total - self.total / 4;
         let exceeds = |key: fn(&Holder) -> u64| {
             let own = sum(&|at, it| at == peer && key(it) == key(&holder));
-            // Both sums hold what is asked for.
+            // Both sums include `more`.
             own > most_at_peer.saturating_sub(at_peer - own) / 3 * 2
         };
         if sum(&|_, _| true) > self.total || at_peer > most_at_peer || KEYS.into_iter().any(exceeds) {
-            // At whatever peer.
+            // Over all peers.
             let all: Vec<_> = taken.iter().map(|((_, it), amount)| (*it, *amount)).collect();
             return Err(lack(&all, holder, more, self.total));
         }
@@ -159,8 +160,8 @@ impl FairTurns {
         Arc::new(Self { total, free: Arc::new(Semaphore::new(total)), taken, given, hasher })
     }
 
-    /// A turn for a review of a user in a namespace, if there is one until `until`. Who lacks one because of the own load
-    /// does not hold up others.
+    /// Waits until `until` for a turn for a user's review in a namespace. A caller that is over its own limit does not
+    /// hold up others.
     pub(super) async fn take(
         self: &Arc<Self>,
         namespace: &str,
@@ -222,7 +223,7 @@ fn give<K: std::hash::Hash + Eq>(taken: &mut HashMap<K, usize>, holder: &K, amou
     taken.retain(|_, amount| *amount > 0);
 }
 
-/// Polls a future that computes for long so that other requests go on: its thread hands them to another one.
+/// Polls a future that computes for long, while other requests continue: its thread hands them to another thread.
 pub(super) async fn aside<F: Future>(work: F) -> F::Output {
     let mut work = Box::pin(work);
     let is_possible = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);

@@ -107,6 +107,6 @@ async fn malformed_review_gets_http_400_and_its_connection_stays_open() {
     let reply = client.get("/validate").await;
     assert_eq!(
         (reply.status, reply.body.as_str()),
-        (400, r#"{"error":"a review is sent by POST, not by GET"}"#)
+        (400, r#"{"error":"reviews must be sent by POST, not by GET"}"#)
     );
 }

@@ -1,9 +1,9 @@
 //! `/validate/TOKEN` and `/mutate/TOKEN`: the path of a review, from the socket to the answer.
 //!
-//! [`Validator::answer`] lets the API server in, reads the body, and finds what the review is about: an edit of an
-//! undeclared object is allowed by the review's head alone and without a call. [`Validator::decide`] reads the whole
-//! review, judges it, looks again at the records before it refuses, and records the verdict. The rules are in
-//! [`kubemoor_verdict`].
+//! [`Validator::answer`] authenticates the API server, reads the body and determines the subject: an edit of an
+//! undeclared object is allowed by the review's head alone, without a call to the API server. [`Validator::decide`]
+//! reads the whole review, judges it, reads the records again before it refuses, and records the verdict. The rules are
+//! in [`kubemoor_verdict`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -48,17 +48,17 @@ use kubemoor_verdict::records::{self, RecordEdit};
 use kubemoor_verdict::replay::{self, Recording};
 use kubemoor_verdict::revert::{self, Irreversible, RevertPlan, WholeEdit};
 
-/// A review above this size, in bytes, is judged apart from the threads that answer. If the manifests declare as much of its
-/// object, it has to wait for its turn.
+/// A review above this size, in bytes, is judged off the threads that answer. If the manifests also declare as much of
+/// its object, it has to wait for a turn.
 const LARGE: usize = 256 << 10;
 
-/// If the manifests declare more of its object, in bytes, a review of any size has to wait for its turn.
+/// If the manifests declare more than this of its object, in bytes, a review of any size has to wait for a turn.
 const HEAVY: usize = 1 << 20;
 
-/// How long edits of one user that change the same fields of one object count as one, where a rule alone allows them.
+/// For how long edits by one user of the same fields of one object get one row, if only a rule allows them.
 const SPARED_PERIOD: Duration = Duration::from_secs(3600);
 
-/// The most of them that are remembered: with more of them, some are kept again before their time.
+/// The maximum number of remembered edits: with more of them, some get another row earlier.
 const SPARED_REMEMBERED: u64 = 10_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +74,7 @@ pub struct Setup {
     pub source: ReleaseSource,
     pub resolver: Arc<PolicyResolver>,
     pub record_driver: RecordDriver,
-    /// The user name under which Kubemoor itself writes, where it is known.
+    /// The user name under which Kubemoor itself writes, if it is known.
     pub own_account: Option<String>,
     /// The namespace that Kubemoor runs in, whose objects only the loop guards.
     pub own_namespace: Option<String>,
@@ -88,11 +88,11 @@ pub struct Setup {
 pub struct Validator {
     intake: Intake,
     pub(super) setup: Arc<Setup>,
-    /// The turns of records to be decoded, and of large reviews to be judged.
+    /// The turns for decoding records, and for judging large reviews.
     decoding: Arc<FairTurns>,
     judging: Arc<FairTurns>,
-    /// The edits of the last hour that a rule alone allows and that were kept: controllers may write ignored fields as
-    /// often as they like, and leave one row an hour.
+    /// The edits that only a rule allows and that got a row within the last hour: a controller that writes ignored
+    /// fields often leaves one row an hour.
     spared: Cache<u64, ()>,
     rights: Arc<UserRights>,
 }
@@ -172,7 +172,7 @@ impl Validator {
             Err(NoVerdict::Unreached(error)) => {
                 metrics.answered(webhook, Decision::Error, UNREACHED, arrived.elapsed());
                 span.answered(stage, StatusCode::INTERNAL_SERVER_ERROR);
-                tracing::warn!(review.uid = %uid, "a review could not be answered: {error}");
+                tracing::warn!(review.uid = %uid, "failed to answer a review: {error}");
                 return review::failed(&error.to_string());
             }
         };
@@ -282,7 +282,7 @@ impl Validator {
     }
 
     fn observe(&self, body: &Received) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
-        // The watch leaves a row about a larger one, without the user.
+        // For a larger one, the watch leaves a row without the user.
         if let Received::Whole(bytes) = body
             && bytes.len() <= LARGE
         {
@@ -318,8 +318,8 @@ impl Validator {
         subject.aspect != Aspect::Record && takes_long(sent, declared_weight(subject, claims))
     }
 
-    /// The turn of a review that takes long; none for all others. While others have all turns, one that only seems to take
-    /// long, by claims that others may have forged, needs none: they must not make an edit pass.
+    /// The turn of a review that takes long; `None` for all others. While others hold all turns, a review that takes
+    /// long only because of claims that may be forged needs none: forged claims must not let an edit pass.
     async fn turn(
         &self,
         subject: &ReviewSubject,
@@ -351,11 +351,10 @@ impl Validator {
         }
     }
 
-    /// Decodes records apart from the threads that answer, a few at a time; `None` if that takes
-    /// longer than until `deadline`.
+    /// Decodes records off the threads that answer, a few at a time; `None` if that takes longer than until `deadline`.
     async fn decode_records(&self, case: &ReviewCase<'_>, deadline: Instant) -> Option<HeldRecords> {
         let namespace = case.subject.object.namespace.as_deref().unwrap_or_default();
-        // By namespace alone: a user such as Flux's writes the records of many.
+        // By namespace alone: a user such as Flux writes the records of many namespaces.
         let turn = self.decoding.take(namespace, namespace, deadline).await.ok()?;
         let objects = case.values();
         let decoding = tokio::task::spawn_blocking(move || {
@@ -381,10 +380,10 @@ impl Validator {
         (annotate(respond_with(&verdict, &message), &verdict), verdict)
     }
 
-    /// If the request itself is the cause (its size, the load of its own user or namespace), the mode decides, so that no
-    /// editor can choose to bypass it; if others are the cause, by using time or room, the edit is allowed and recorded. A
-    /// record is allowed in that case too, because Helm must not be denied on account of others, unless a policy names the
-    /// users who may write it.
+    /// If the request itself is the cause (its size, the load of its own user or namespace), the mode decides, so that
+    /// no user can choose to bypass it; if others are the cause, by using time or room, the edit is allowed and
+    /// recorded. A record is allowed in that case too, because Helm must not be denied for the load of others, unless a
+    /// policy names the users who may write it.
     fn judge_unread(&self, case: &ReviewCase<'_>, why: UnreadCause) -> (Verdict, EditMessage) {
         let (subject, object) = (&case.subject, &case.subject.object);
         let Some(policy) = self.policy(case) else {
@@ -428,8 +427,8 @@ impl Validator {
         }
     }
 
-    /// The policy for a review of which only the front is known; `None` for a Secret that no policy keeps from the user,
-    /// whatever its labels make of it.
+    /// The policy for a review of which only the front is known; `None` for a Secret that every policy lets the user
+    /// write, whether or not its labels make it a record.
     fn policy(&self, case: &ReviewCase<'_>) -> Option<Arc<Policy>> {
         let (resolver, index) = (&self.setup.resolver, self.setup.source.index().read());
         let object = &case.subject.object;
@@ -442,8 +441,8 @@ impl Validator {
         }
     }
 
-    /// Writes a verdict into log and ledger. Plainly allowed edits and dry runs leave no row, edits that a rule alone
-    /// allows leave one now and then. No request waits for it.
+    /// Writes a verdict to the log and the ledger. Plainly allowed edits and dry runs get no row, edits that only a
+    /// rule allows get one now and then. No request waits for it.
     fn record(&self, judgement: &Judgement, case: &ReviewCase<'_>) {
         let Judgement { verdict, message, facts, .. } = judgement;
         if case.dry_run {
@@ -486,7 +485,7 @@ impl Validator {
         self.store(row, verdict);
     }
 
-    /// Whether an edit that a rule alone allows is kept: not where one like it was kept within the last hour.
+    /// Whether an edit that only a rule allows gets a row: not if an equal one got a row within the last hour.
     fn is_kept(&self, case: &ReviewCase<'_>, claim: &ClaimFacts, changes: &[ChangedField]) -> bool {
         if self.setup.resolver.policy(&claim.release).edits == EditsMode::Allow {
             return false;
@@ -539,7 +538,7 @@ impl Validator {
             resolver: &self.setup.resolver,
             now,
         };
-        // A rule outside of the policies has denied it, which a replay cannot apply again.
+        // With `Request`, a rule outside of the policies has denied it, which a replay cannot apply again.
         let facts = facts.filter(|_| verdict.reason != VerdictReason::Request);
         let facts = facts.map(|facts| replay::text(facts, recording));
         let mut row = LedgerRow { facts, ..LedgerRow::verdict(now, reviewed(case), verdict) };
@@ -601,8 +600,8 @@ fn first(claims: &[Arc<Release>]) -> Option<(ReleaseId, u64)> {
     claims.first().map(|release| (release.id.clone(), release.state.revision))
 }
 
-/// The release by whose rules alone an edit is allowed, and what it changes; one of many such edits is stored, so that a
-/// stricter policy can be tried on it.
+/// The release whose rules alone allow an edit, and the changed fields; one of many such edits is stored, so that a
+/// replay can apply a stricter policy to it.
 fn spared<'f>(
     verdict: &Verdict,
     facts: Option<&'f JudgedFacts>,
@@ -617,8 +616,8 @@ fn spared<'f>(
     Some((claim, &claim.alternatives.last()?.changes))
 }
 
-/// Whether an edit may be reverted: an edit of a declared object, and none of a record. In another version than the
-/// declared one, the release does not count.
+/// Whether an edit may be reverted: it changes a declared object and no record. In another version than the declared
+/// one, the release does not count.
 fn may_revert(case: &ReviewCase<'_>, judgement: &Judgement) -> bool {
     let verdict = &judgement.verdict;
     verdict.outcome == EditOutcome::Revert
@@ -671,7 +670,7 @@ fn revert_plan(
     revert::plan(edit, release, &resolver.policy(&release.id), diff, &grounds.fields)
 }
 
-/// An edit that should be reverted is denied when nobody is going to revert it: the mutating webhook has been asked already.
+/// Denies an edit that should be reverted but no longer can be: the mutating webhook was already called.
 fn deny_unreverted(verdict: &mut Verdict) {
     if verdict.outcome == EditOutcome::Revert {
         verdict.outcome = EditOutcome::Deny;
@@ -720,8 +719,8 @@ fn declared_weight<'r>(subject: &ReviewSubject, claims: impl IntoIterator<Item =
     declared.flat_map(ObjectDeclarations::all).map(|declared| declared.weight()).sum()
 }
 
-/// Whether judging an edit of `sent` bytes may take long, of whose object manifests declare about `declared` bytes. What
-/// differs in declared fields is no more than either; what else is sent is only read over, which takes little.
+/// Whether judging an edit of `sent` bytes may take long if manifests declare about `declared` bytes of its object. The
+/// differences in declared fields are no larger than either; the rest is only scanned, which is cheap.
 fn takes_long(sent: usize, declared: usize) -> bool {
     sent.min(declared) > LARGE || declared > HEAVY
 }

@@ -1,6 +1,6 @@
-//! A release's JSON on its way to the parser, with its manifest taken out. Holds no more than a part of any text, however
-//! long it is: the manifest is read piece by piece, and an empty text goes to the parser; of every other text no more
-//! passes than any field of a record may have. What passes is JSON if what came is.
+//! Filters a release's JSON on its way to the parser and takes the manifest out, in bounded memory. The manifest is
+//! read piece by piece, and the parser gets an empty string for it. Every other string is cut to a length that no
+//! record field exceeds. The output is valid JSON if the input is.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 
 use super::{MANIFEST_CAP, RecordError, json_error};
 
-/// Helm's spellings of absent values, besides leaving the key out.
+/// How Helm writes absent values, besides omitting the key.
 const NO_VALUES: [&[u8]; 2] = [b"{}", b"null"];
 
-/// The maximum length of a text for the parser, in bytes. No name, time or word of a record is as long.
+/// The maximum length of a string for the parser, in bytes. No name, time or status of a record is that long.
 pub(super) const PASSING: usize = 1 << 12;
 
 /// The length of a piece of the manifest, in bytes.
@@ -24,7 +24,7 @@ pub(super) struct RecordFilter<R> {
 
 /// What the filter takes out of the JSON.
 pub(super) struct FilteredParts {
-    /// Empty where it is longer than what is to be kept.
+    /// Empty if it is too long to be kept.
     pub(super) manifest: String,
     pub(super) length: usize,
     pub(super) digest: [u8; 32],
@@ -38,10 +38,10 @@ struct FilterState {
     /// How many of the passing bytes the parser has read.
     read: usize,
     depth: usize,
-    /// The last key at the top, and whose value comes.
+    /// The last key at the top level, and the field whose value follows.
     key: Vec<u8>,
     field: TopField,
-    /// Within a text: how many bytes of it have passed, or that the rest is cut off.
+    /// Within a string: how many bytes of it have passed, or `usize::MAX` once the rest is cut off.
     text: Option<usize>,
     escape: Escape,
     manifest: KeptManifest,
@@ -52,7 +52,7 @@ struct FilterState {
 
 #[derive(Clone, Copy, Default, PartialEq)]
 enum TopField {
-    /// None yet: a key comes.
+    /// None yet: a key follows.
     #[default]
     Key,
     Manifest,
@@ -64,9 +64,9 @@ enum TopField {
 enum Escape {
     #[default]
     None,
-    /// Behind its backslash.
+    /// After the backslash.
     Begun,
-    /// So many digits are to come.
+    /// This many digits follow.
     Digits(u8),
 }
 
@@ -75,27 +75,27 @@ struct KeptManifest {
     text: String,
     length: usize,
     keeps: usize,
-    /// The piece that comes, as JSON spells it.
+    /// The current piece, still as JSON text.
     piece: Vec<u8>,
     hash: Sha256,
     failure: Option<RecordError>,
 }
 
 impl<R: BufRead> RecordFilter<R> {
-    /// Keeps the manifest in the place of `room` if it has at most `keeps` bytes.
+    /// Keeps the manifest in `room` if it has at most `keeps` bytes.
     pub(super) fn new(source: R, keeps: usize, room: String) -> Self {
         let manifest = KeptManifest { text: room, keeps, ..KeptManifest::default() };
         Self { source, state: FilterState { manifest, ..FilterState::default() } }
     }
 
-    /// What was taken out, or why the manifest was not.
+    /// The parts that were taken out, or why the manifest could not be read.
     pub(super) fn finish(self) -> Result<FilteredParts, RecordError> {
         let FilterState { manifest, values_hash, .. } = self.state;
         if let Some(failure) = manifest.failure {
             return Err(failure);
         }
         let values = values_hash.finalize();
-        // The same for all ways to say that there are none.
+        // All notations of absent values have the same digest.
         let is_none = NO_VALUES.iter().any(|none| Sha256::digest(none) == values);
         Ok(FilteredParts {
             manifest: manifest.text,
@@ -152,7 +152,7 @@ impl FilterState {
             }
             return;
         }
-        // A text is divided only before a letter or the escape of one.
+        // A string is split only before a character or its escape.
         let is_whole = self.escape == Escape::None && byte & 0xc0 != 0x80;
         self.escape = match (self.escape, byte) {
             (Escape::None, b'\\') => Escape::Begun,
@@ -204,10 +204,10 @@ impl FilterState {
 }
 
 impl KeptManifest {
-    /// Takes the next byte of the manifest as JSON spells it; `is_whole` where a letter begins with it.
+    /// Takes the next byte of the manifest's JSON text; `is_whole` if a character begins with it.
     fn push(&mut self, byte: u8, is_whole: bool) {
         if is_whole && self.piece.len() >= PIECE {
-            // The first half of a letter that takes two escapes. In JSON there are no two of them in a row.
+            // The first half of a surrogate pair. Valid JSON has no two of them in a row.
             let half = [b'8', b'9', b'a', b'b', b'A', b'B'];
             let is_half = matches!(self.piece.as_slice(), [.., b'\\', b'u', b'd' | b'D', digit, _, _] if half.contains(digit));
             if !is_half || self.piece.len() >= 2 * PIECE {

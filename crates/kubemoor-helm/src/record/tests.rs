@@ -289,13 +289,13 @@ fn broken_json_is_refused_without_quoting_it() {
     check_refused(&format!("{text}hunter2"), "a syntax error at byte");
     check_refused(text.trim_end_matches('}'), "an unexpected end at byte");
     check_refused("", "an unexpected end at byte");
-    check_refused("[]", "another type than Helm writes");
-    check_refused("\"hunter2\"", "another type than Helm writes");
-    check_refused(&with("/version", json!("hunter2")).to_string(), "another type than Helm writes");
-    check_refused(&with("/version", json!(-1)).to_string(), "another type than Helm writes");
-    check_refused(&with("/version", json!(1.5)).to_string(), "another type than Helm writes");
-    check_refused(&with("/manifest", json!(["hunter2"])).to_string(), "another type than Helm writes");
-    check_refused(&with("/info", json!("hunter2")).to_string(), "another type than Helm writes");
+    check_refused("[]", "a value of an unexpected type");
+    check_refused("\"hunter2\"", "a value of an unexpected type");
+    check_refused(&with("/version", json!("hunter2")).to_string(), "a value of an unexpected type");
+    check_refused(&with("/version", json!(-1)).to_string(), "a value of an unexpected type");
+    check_refused(&with("/version", json!(1.5)).to_string(), "a value of an unexpected type");
+    check_refused(&with("/manifest", json!(["hunter2"])).to_string(), "a value of an unexpected type");
+    check_refused(&with("/info", json!("hunter2")).to_string(), "a value of an unexpected type");
 }
 
 #[test]

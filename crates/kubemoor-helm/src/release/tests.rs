@@ -65,22 +65,22 @@ fn record_is_invalid_when_metadata_and_payload_disagree() {
     check_belief(
         &given(),
         &SampleRecord { name: "api", ..given() },
-        Some("its release is web by its metadata and api by its payload"),
+        Some("its release is web in the metadata but api in the payload"),
     );
     check_belief(
         &given(),
         &SampleRecord { namespace: "bank", ..given() },
-        Some("its namespace is shop by its metadata and bank by its payload"),
+        Some("its namespace is shop in the metadata but bank in the payload"),
     );
     check_belief(
         &given(),
         &SampleRecord { revision: 7, ..given() },
-        Some("its revision is 1 by its metadata and 7 by its payload"),
+        Some("its revision is 1 in the metadata but 7 in the payload"),
     );
     check_belief(
         &SampleRecord { status: ReleaseStatus::PendingUpgrade, ..given() },
         &given(),
-        Some("its status is pending-upgrade by its metadata and deployed by its payload"),
+        Some("its status is pending-upgrade in the metadata but deployed in the payload"),
     );
 }
 

@@ -1,6 +1,6 @@
-//! The places of a template that render one field, compared with the rendered object. A place counts only where every key
-//! above it, and every literal beside it in a list element, are those of the rendered object; a value is named for a part
-//! of a text only where all other parts match.
+//! Finds the places of a template that render one field, by comparison with the rendered object. A place is accepted
+//! only if every key above it, and every literal beside it in a list element, match the rendered object; a value is
+//! returned for a part of a text only if all other parts match.
 
 use std::cmp::Reverse;
 
@@ -21,7 +21,7 @@ pub(super) struct FoundPrinter {
     pub(super) line: usize,
 }
 
-/// The values by which a template prints a field.
+/// The values with which a template prints a field.
 pub(super) fn printers(
     template: &ChartTemplate,
     wanted: &WantedField<'_>,
@@ -159,7 +159,7 @@ impl WantedField<'_> {
         printers.map(|printer| FoundPrinter { printer, line: action.line }).collect()
     }
 
-    /// The value at or below this path that is the field's.
+    /// The value at or below this path that equals the field.
     fn printed_by(
         &self,
         path: &[String],
@@ -184,7 +184,7 @@ impl WantedField<'_> {
     }
 }
 
-/// The values that print `declared` by this text of a template, and what they must be for `new`.
+/// The values that print `declared` with this text of a template, and what they must be to print `new`.
 fn aligned(
     template: &ChartTemplate,
     text: &str,
@@ -213,7 +213,7 @@ pub(super) struct Printer {
     pub(super) is_list: bool,
     /// Whether the text consists of this value and others, and it is not known that one of them alone makes the new text.
     pub(super) is_part: bool,
-    /// The text that the value must have for the new text.
+    /// The text that the value must have to print the new text.
     pub(super) new: Option<String>,
 }
 
@@ -225,14 +225,14 @@ pub(super) struct TextPart {
 
 #[derive(Clone, Debug)]
 enum Printed<'a> {
-    /// A text, and the value that it is.
+    /// A text, and the value that it comes from.
     Known(String, Option<&'a Ref>),
-    /// The result of functions that are not run, with their values.
+    /// The result of functions that are not run, and the values that they use.
     Unknown(Vec<&'a Ref>),
 }
 
 impl Printer {
-    /// The value at `path`, which is the text.
+    /// The value at `path`, which equals the text.
     pub(super) fn equal(path: Vec<String>, new: Option<&str>) -> Self {
         let new = new.map(str::to_owned);
         Self { path, is_equal: true, is_list: false, is_part: false, new }
@@ -276,8 +276,8 @@ impl<'a> Printed<'a> {
     }
 }
 
-/// The values that print `declared`, and what they must be for `new`. Of a new text these are the fewest values that make
-/// it; if none do, all values.
+/// The values that print `declared`, and what they must be to print `new`. For a new text these are the fewest values
+/// that print it; if there are none, all values.
 fn align(
     pieces: &[Printed<'_>],
     declared: &str,
@@ -315,8 +315,8 @@ fn align(
     Some(all.chain(others.into_iter().map(|printer| Printer { new: None, ..printer })).collect())
 }
 
-/// The output of a function, cut where one of its values ends and another begins. Of values at the same place the longest
-/// counts.
+/// The output of a function, split into its values and the text between them. If several values match at one position,
+/// the longest wins.
 fn cut(refs: &[&Ref], text: &str, TemplateContext { values, .. }: &TemplateContext<'_>) -> Vec<TextPart> {
     let refs = refs.iter().filter(|value| value.element.is_none());
     let mut leaves: Vec<_> = refs.flat_map(|value| value_leaves(values, &value.path)).collect();
@@ -334,7 +334,7 @@ fn cut(refs: &[&Ref], text: &str, TemplateContext { values, .. }: &TemplateConte
     parts
 }
 
-/// The fewest values that make a new text, and what each of them must be: all that do so alone, or those that do together.
+/// The fewest values that print a new text, and what each must be: all that do so alone, else the smallest set.
 pub(super) fn fewest(parts: &[TextPart], new: &str) -> Vec<Printer> {
     let values: Vec<usize> =
         parts.iter().enumerate().filter(|(_, part)| part.value.is_some()).map(|(at, _)| at).collect();
@@ -351,8 +351,8 @@ pub(super) fn fewest(parts: &[TextPart], new: &str) -> Vec<Printer> {
     sets.iter().find_map(|set| changed(parts, set, new)).unwrap_or_default()
 }
 
-/// The texts that these parts must have for a new text, where the others stay. Where a text between two of them stands
-/// several times, as the colon does in the image `host:5000/app:1`, the last one counts.
+/// The texts that the parts in `set` must have to print `new`, while the others stay. If the text between two of them
+/// occurs several times, like the colon in the image `host:5000/app:1`, the last one counts.
 fn changed(parts: &[TextPart], set: &[usize], new: &str) -> Option<Vec<Printer>> {
     // The fixed texts before, between and after the parts that change.
     let mut fixed = vec![String::new()];
@@ -382,7 +382,7 @@ fn changed(parts: &[TextPart], set: &[usize], new: &str) -> Option<Vec<Printer>>
         (!text.is_empty()).then_some(printer)
     });
     let printers = printers.collect::<Option<Vec<_>>>()?;
-    // One value at two places has one text.
+    // One value in two places has one text.
     let agree = |one: &Printer| printers.iter().all(|it| it.path != one.path || it.new == one.new);
     printers.iter().all(agree).then_some(printers)
 }

@@ -1,6 +1,6 @@
-//! A template as YAML documents with holes where its actions stand, and the values that the actions print. Nothing is
+//! A template as YAML documents with holes in place of its actions, and the values that the actions print. Nothing is
 //! rendered: no function runs, no branch is evaluated, and an action is represented by the values that it names. A line
-//! that YAML does not allow without the texts of actions is left out.
+//! that is not valid YAML without the output of actions is dropped.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ const LONGEST: usize = 256 << 10;
 /// The memory that a template's documents may take, in bytes.
 const MEMORY: usize = 16 << 20;
 
-/// The most lines of a template that are left out.
+/// The maximum number of lines that are dropped from one document.
 const LEFT_OUT: usize = 16;
 
-/// The most columns by which an action's text is indented.
+/// The maximum number of columns by which an action's output is indented.
 const INDENT: usize = 100;
 
 const HELPER_REFS: usize = 32;
 
-/// The begin and end of a hole: between them is the number of its action.
+/// The start and end of a hole; between them is the index of its action.
 pub(super) const HOLE: char = '\u{fffc}';
 const HOLE_END: char = '\u{fffb}';
 
@@ -38,7 +38,7 @@ pub(super) struct ChartTemplate {
 pub(super) struct Helpers(HashMap<String, Vec<Ref>>);
 
 impl ChartTemplate {
-    /// The template with this text; an empty one where that is too long.
+    /// The template with this text; empty if the text is too long.
     pub(super) fn parse(text: &str) -> Self {
         let mut template = Self::default();
         if text.len() > LONGEST {
@@ -89,18 +89,18 @@ impl ChartTemplate {
         first.chain(holes).filter(|piece| *piece != Ok(""))
     }
 
-    /// The action whose hole a text is.
+    /// The action of a text that is exactly one hole.
     pub(super) fn action(&self, text: &str) -> Option<&Expression> {
         self.actions.get(hole(text)?)
     }
 }
 
-/// The number of the action whose hole a text is.
+/// The index of the action of a text that is exactly one hole.
 fn hole(text: &str) -> Option<usize> {
     text.strip_prefix(HOLE)?.strip_suffix(HOLE_END)?.parse().ok()
 }
 
-/// The document of these lines, without those that YAML does not allow where they stand: most often a hole above the
+/// The document of these lines, without those that are not valid YAML in their place: most often a hole above the
 /// elements of a list.
 fn document_value(mut lines: Vec<String>, budget: &mut Budget) -> Option<Value> {
     for _ in 0..LEFT_OUT {
@@ -154,7 +154,7 @@ fn defined(action: &str) -> Option<&str> {
     action.strip_prefix("define")?.trim_start().strip_prefix('"')?.split('"').next()
 }
 
-/// A template cut into literal text, each with the action behind it.
+/// A template split into literals, each with the action that follows it.
 fn pieces(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -168,28 +168,28 @@ fn pieces(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
 
 const ACTION_REFS: usize = 16;
 
-/// Functions that print what they are given, or leave a choice of it.
+/// Functions that print their arguments, or one of them.
 const PASSING: [&str; 22] = [
     "quote", "squote", "toString", "toYaml", "toJson", "int", "int64", "float64", "nindent", "indent",
     "default", "coalesce", "required", "trim", "tpl", "include", "dict", "list", "index", "print",
     "fromYaml", "atoi",
 ];
 
-/// The name that the templates of other charts use for a function that prints one of its arguments.
+/// The end of the name of a template in many charts that prints one of its arguments.
 const RENDERS: &str = "tplvalues.render";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ref {
     /// Its path below `.Values`.
     pub(super) path: Vec<String>,
-    /// Where it is an element of what stands at `path`: the path below the element.
+    /// For an element of the value at `path`: the path below the element.
     pub(super) element: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Expression {
     pub(super) refs: Vec<Ref>,
-    /// Of `.Chart` and `.Release`: `Chart.AppVersion`.
+    /// A field of `.Chart` or `.Release`: `Chart.AppVersion`.
     pub(super) builtin: Option<String>,
     /// A literal text or number in it, as the argument of `default`.
     pub(super) fallback: Option<String>,
@@ -213,13 +213,13 @@ enum Word<'t> {
 
 #[derive(Default)]
 pub(super) struct ActionReader {
-    /// The values that `.` is in the open blocks, where that is one.
+    /// The value that `.` refers to in each open block, if it is a single one.
     dots: Vec<Option<Ref>>,
     variables: HashMap<String, Ref>,
 }
 
 impl ActionReader {
-    /// The action with this content; none where it prints nothing.
+    /// The action with this content; `None` if it prints nothing.
     pub(super) fn read(&mut self, content: &str) -> Option<Expression> {
         let content = content.strip_prefix('-').unwrap_or(content);
         let content = content.strip_suffix('-').unwrap_or(content).trim();
@@ -256,7 +256,7 @@ impl ActionReader {
         self.dots.last().cloned().flatten()
     }
 
-    /// The value that a block is about.
+    /// The value that a block refers to, if it is a single one.
     fn one(&self, words: &[Word<'_>]) -> Option<Ref> {
         let behind = words.iter().position(|word| *word == Word::Mark('=')).map_or(1, |at| at + 1);
         let mut refs = words.iter().skip(behind).filter_map(|word| self.resolve(word));

@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use super::scalar::{YamlScalar, core_tag, resolve};
 use super::{MAX_DEPTH, YamlError};
 
-/// What a value takes as an element of a list that has grown to twice its need.
+/// The memory of a value in a list that has grown to twice its need.
 const NODE: usize = 2 * size_of::<Value>();
 
-/// What the first leaf of a map takes: eleven slots, used or not.
+/// The memory of a map's first leaf: eleven slots, used or not.
 const MAP: usize = 11 * ENTRY;
 
 const ENTRY: usize = size_of::<String>() + size_of::<Value>();
@@ -43,7 +43,7 @@ enum NodeContent {
     Tree(Value),
 }
 
-/// A list or map whose end has not come yet.
+/// A list or map that has not ended yet.
 struct OpenFrame {
     content: OpenNode,
     flow: bool,

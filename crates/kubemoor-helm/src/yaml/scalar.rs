@@ -1,5 +1,4 @@
-//! The resolution of a scalar by goyaml.v2 and then by Go's JSON. A scalar of no other type is text; timestamps and base-60
-//! numbers stay text, as they do in Go.
+//! Resolves scalars as goyaml.v2 and then Go's JSON do. Timestamps and base-60 numbers stay text, as they do in Go.
 
 use std::borrow::Cow;
 
@@ -78,7 +77,7 @@ fn looks_like_date(text: &str) -> bool {
     text.split_once('-').is_some_and(|(year, _)| year.len() == 4 && year.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Go keeps the bytes in a string, and in JSON replaces each that is no UTF-8.
+/// Go keeps the bytes in a string, and in JSON replaces each byte that is not UTF-8.
 fn decode_binary(text: &str) -> Option<String> {
     let bytes = STANDARD.decode(text.replace(['\r', '\n'], "")).ok()?;
     let replaced = |invalid: &[u8]| "\u{fffd}".repeat(invalid.len());
@@ -86,8 +85,8 @@ fn decode_binary(text: &str) -> Option<String> {
 }
 
 impl YamlScalar {
-    /// The scalar as the API server is sent it: Go writes a float as the shortest decimal, and reads what looks like an
-    /// integer back as `i64`, else as a float. `None` for an infinite or undefined number.
+    /// The scalar as it is sent to the API server: Go writes a float as the shortest decimal, and reads it back as
+    /// `i64` if it looks like an integer, else as a float. `None` for an infinite or undefined number.
     pub(super) fn into_value(self) -> Option<Value> {
         Some(match self {
             Self::Null => Value::Null,

@@ -1,10 +1,10 @@
-//! A denial or a warning of Kubemoor as people paste it, with whatever stands around it. A message names itself how it is
-//! explained; where that part was not pasted, its first sentence is read. Total on any text.
+//! Parses a denial or a warning of Kubemoor that a user pasted, with any text around it. A message ends with the
+//! command that explains it; if that part is missing, its first sentence is parsed. Any input is safe.
 
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::path::Path;
 
-/// The command that messages end with.
+/// The commands that messages end with.
 const COMMANDS: [&str; 3] = ["kubectl moor explain ", "kubemoor explain ", "kubectl moor revoke "];
 
 /// The texts after the object in the sentences of messages.
@@ -24,16 +24,16 @@ const RELEASE: &str = "Helm release ";
 /// The texts before the first field of a sentence.
 const FIELD: [&str; 4] = ["): ", "manages: ", "; ", "allowed: "];
 
-/// The most fields that are read of sentences.
+/// Maximum number of fields that are read from sentences.
 const FIELDS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainQuery {
     /// The object as the command line takes it.
     pub object: String,
-    /// None for the one that is meant otherwise.
+    /// `None` for the default namespace.
     pub namespace: Option<String>,
-    /// None where the message names no release, or not that of the object.
+    /// `None` if the message does not name the object's release.
     pub release: Option<ReleaseId>,
     pub paths: Vec<String>,
 }
@@ -43,7 +43,7 @@ impl ExplainQuery {
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let claim = Self::of_claim(&text);
-        // How to explain it stands at the end of a message.
+        // The end of a message is the command that explains it.
         let command = COMMANDS.iter().find_map(|command| Self::of_arguments(text.split_once(command)?.1));
         let Some(command) = command else { return claim };
         let (release, paths) = claim.map(|it| (it.release, it.paths)).unwrap_or_default();
@@ -65,7 +65,7 @@ impl ExplainQuery {
         Some(denial)
     }
 
-    /// The subject in the first sentence of a message.
+    /// The object in the first sentence of a message.
     fn of_claim(text: &str) -> Option<Self> {
         let (before, after) = CLAIMS.iter().find_map(|claim| text.split_once(claim))?;
         let (before, namespace) = match before.rsplit_once(" in namespace \"") {
@@ -89,12 +89,12 @@ impl ExplainQuery {
     }
 }
 
-/// The paths in sentences, each before a colon. A single word counts only where a field is expected.
+/// The paths in sentences, each before a colon. A single word is a path only where a field is expected.
 fn paths(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (end, _) in text.match_indices(": ") {
         let before = text.get(..end).unwrap_or_default();
-        // The line of a long text is no part of its path.
+        // The line number of a long text is not part of its path.
         let before = match before.rsplit_once(" line ") {
             Some((before, line)) if line.bytes().all(|byte| byte.is_ascii_digit()) => before,
             _ => before,
@@ -120,7 +120,7 @@ fn is_object(text: &str) -> bool {
     text.split_once('/').is_some_and(|(kind, name)| !kind.is_empty() && !name.is_empty())
 }
 
-/// The words of a command as a shell takes them apart.
+/// The words of a command, split as a shell does.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let (mut quoted, mut escaped) = (false, false);

@@ -49,10 +49,10 @@ fn invalid_notifier_settings_are_rejected_without_showing_secrets() {
         ("notifiers:\n- {name: a, format: pagerduty, routingKeyFile: /nowhere/at/all}", "/nowhere/at/all"),
         (
             "notifiers:\n- {name: a, url: \"http://h\", routingKeyFile: /nowhere}",
-            "belongs to the format pagerduty",
+            "is only for the format pagerduty",
         ),
         ("notifiers:\n- {name: a, format: template, url: \"http://h\"}", "neither template nor"),
-        ("notifiers:\n- {name: a, url: \"http://h\", template: hunter2}", "belong to the format template"),
+        ("notifiers:\n- {name: a, url: \"http://h\", template: hunter2}", "are only for the format template"),
         ("notifiers:\n- {name: a, format: template, url: \"http://h\", template: hunter2}", "not JSON"),
         ("notifiers:\n- {name: a, url: \"http://h\", quietHours: [{timeZone: UTC}]}", "(`time_intervals`)"),
         ("notifiers:\n- {name: a, url: \"http://h\", routes: [{namespaces: [hunter2]}]}", "`spec.notify`"),

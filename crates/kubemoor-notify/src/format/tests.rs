@@ -275,12 +275,12 @@ fn a_template_that_cannot_serve_is_refused_at_the_start() {
     for (source, said) in [
         (r#"{"text": "{{ title }}"}"#, "not JSON"),
         ("hunter2", "not JSON"),
-        ("{% if %}hunter2", "not a template"),
-        (r#"{"a": {{ hunter2 }}}"#, "not there"),
-        (r#"{"a": {{ object.hunter2 }}}"#, "not there"),
-        (r#"{"a": {{ title | safe }}}"#, "filter that is not there"),
+        ("{% if %}hunter2", "its syntax is invalid"),
+        (r#"{"a": {{ hunter2 }}}"#, "an undefined value"),
+        (r#"{"a": {{ object.hunter2 }}}"#, "an undefined value"),
+        (r#"{"a": {{ title | safe }}}"#, "it uses an unknown filter"),
         (r#"{% autoescape false %}{"a": "{{ by }}"}{% endautoescape %}"#, "not JSON"),
-        (r#"{"a": {% for x in range(100000000) %}{{ x }}{% endfor %}}"#, "cannot be carried out"),
+        (r#"{"a": {% for x in range(100000000) %}{{ x }}{% endfor %}}"#, "it cannot be rendered"),
         (
             r#"[{% for a in fields or "0123456789" %}{% for b in "0123456789" * 1000 %}{% for c in "0123456789" * 1000 %}1,{% endfor %}{% endfor %}{% endfor %}0]"#,
             "too many steps",
@@ -327,7 +327,7 @@ fn long_texts_of_a_message_are_cut() {
     assert_eq!(cut(&own["data"]["detail"]), 1000);
     assert!(own["data"]["by"].as_str().unwrap().ends_with("ä…"));
     // It is tried without fields, which it does not expect.
-    assert!(format.err().unwrap().contains("not there"));
+    assert!(format.err().unwrap().contains("an undefined value"));
     let format = template("{{ {'by': by, 'fields': fields, 'name': object.name} }}").unwrap();
     let own = body(&format, &large).unwrap();
     assert_eq!([&own["by"], &own["name"], &own["fields"][19]["path"]].map(cut), [1000; 3]);

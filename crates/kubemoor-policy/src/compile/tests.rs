@@ -75,7 +75,7 @@ fn policy_above_its_bounds_is_rejected_before_it_is_compiled() {
     assert!(try_policy("p", &ignoring(50, 20)).is_ok());
     assert_eq!(
         refusal(&ignoring(100, 64)),
-        "spec: TooMany: the policy has 6400 paths, and at most 1000 are taken: split it up"
+        "spec: TooMany: the policy has 6400 paths, but at most 1000 are allowed: split it up"
     );
     let part = |part: &str, number: usize| format!("{part}: '{part}-{number}-.{{1,100}}'");
     let rule = |number: usize| {
@@ -86,7 +86,8 @@ fn policy_above_its_bounds_is_rejected_before_it_is_compiled() {
     assert!(try_policy("p", &rules(20)).is_ok());
     assert_eq!(
         refusal(&rules(100)),
-        "spec: TooMany: the policy has 500 different regular expressions, and at most 100 are taken: split it up"
+        "spec: TooMany: the policy has 500 different regular expressions, but at most 100 are allowed: split \
+         it up"
     );
     assert!(try_policy("p", &ignoring_kinds((0..100).map(|_| ".*Set".to_owned()))).is_ok());
     assert!(try_policy("p", &ignoring_kinds((0..100).map(|number| format!("Kind{number}")))).is_ok());

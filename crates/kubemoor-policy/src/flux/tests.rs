@@ -44,8 +44,8 @@ fn flux_ignore_rules_without_equivalent_are_reported_as_lost() {
     check(paths(json!(["/a//b"])), 0, &at(".paths[0]"), "empty segment");
     let target = |target: Value| json!({"paths": ["/spec"], "target": target});
     check(target(json!({"name": "("})), 0, &at(".target.name"), "does not compile");
-    check(target(json!({"name": "a[b-d&&c]"})), 0, &at(".target.name"), "another meaning");
-    check(target(json!({"kind": "[a[b]"})), 0, &at(".target.kind"), "another meaning");
+    check(target(json!({"name": "a[b-d&&c]"})), 0, &at(".target.name"), "a different meaning");
+    check(target(json!({"kind": "[a[b]"})), 0, &at(".target.kind"), "a different meaning");
     check(target(json!({"labelSelector": "a in ("})), 0, &at(".target.labelSelector"), "");
     check(target(json!({"names": "a"})), 0, &at(""), "unknown field");
 }

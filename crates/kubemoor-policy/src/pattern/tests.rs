@@ -45,8 +45,8 @@ fn a_text_that_is_no_pointer_is_refused() {
     check("/spec//image", "empty segment");
     check("/a~", "lone `~`");
     check("/a~9b", "lone `~`");
-    check("/a/[name]", "no list key");
-    check("/a/[name=]", "no list key");
+    check("/a/[name]", "not a list key");
+    check("/a/[name=]", "not a list key");
     check(&format!("/{}", "a".repeat(MAX_LENGTH)), "longer");
     check(&"/a".repeat(65), "longer");
 }

@@ -42,7 +42,8 @@ fn a_tie_is_broken_by_name_and_named() {
     assert_eq!(
         policy.ties().iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
-            "spec.edits of policy a counts, not that of policy b: both have priority 0, and its name comes first"
+            "spec.edits of policy a takes precedence over that of policy b: both have priority 0, and its \
+             name comes first"
         ]
     );
 }

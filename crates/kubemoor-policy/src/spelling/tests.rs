@@ -34,7 +34,8 @@ mod known {
         check(
             &format!("{app}/image"),
             Some(&format!(
-                "there is no field {app}: a list is above it, so name an element, such as [name=app], or * for each"
+                "there is no field {app}: it is inside a list: select an element, such as [name=app], or use \
+                 * for all"
             )),
         );
     }

@@ -791,7 +791,7 @@ fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
     assert_eq!((scene.work().as_str(), scene.outside()), ("", both.clone()));
     let health = scene.report.as_ref().unwrap().health();
     assert_eq!((health.counts.matching, health.counts.outside), (1, 2));
-    assert_eq!(health.message, "1 of 3 objects match revision 1; 2 are outside of the namespace, not judged");
+    assert_eq!(health.message, "1 of 3 objects match revision 1; 2 are outside the namespace, not checked");
     // Its own annotations make it the release's.
     scene.show(("shop", "web"), "x");
     scene.work();
@@ -1104,7 +1104,7 @@ fn pod_template_repair_waits_while_another_workload_rolls_out() {
         assert_eq!(it.images(), ["app:1", "mine"], "{what}");
         let drifted = &it.scene.report.as_ref().unwrap().drifted;
         let why = drifted[0].kept.as_deref().unwrap_or_default();
-        assert!(why.contains("is still being rolled out"), "{what}: {why}");
+        assert!(why.contains("is still rolling out"), "{what}: {why}");
         match what {
             "a step of the rollout" => it.change(0, "/status", status(1)),
             "its end" => it.change(0, "/status", status(2)),

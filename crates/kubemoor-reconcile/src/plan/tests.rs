@@ -129,13 +129,13 @@ fn an_object_comes_back_only_if_every_rule_agrees() {
         let release = ReleaseId { namespace: namespace.into(), name: name.into() };
         Some(life(release))
     };
-    let never_seen = RepairPlan::Report("the guard never saw it alive with its release's annotations");
+    let never_seen = RepairPlan::Report("the guard has never seen it with its release's annotations");
     let changed = RepairPlan::Report("the manifest of its release's revision has changed");
 
     check(deployment(|_| {}), RepairPlan::Repair);
     check(
         deployment(|case| case.release.invalid = unbelieved()),
-        RepairPlan::Report("its release's latest record cannot be believed"),
+        RepairPlan::Report("its release's latest record is not accepted"),
     );
     check(deployment(|case| case.drift = DriftMode::Report), RepairPlan::Report("drift is only reported"));
     check(deployment(|case| case.seen = None), never_seen.clone());
@@ -230,7 +230,7 @@ fn rbac_and_webhook_objects_are_only_reported() {
 
 #[test]
 fn objects_outside_the_release_namespace_are_only_reported() {
-    let foreign = || RepairPlan::Report("it lies outside of its release's namespace");
+    let foreign = || RepairPlan::Report("it is outside its release's namespace");
     check(declaring("v1", "ConfigMap", ", namespace: shop"), RepairPlan::Repair);
     check(declaring("v1", "ConfigMap", ", namespace: bank"), foreign());
     check(declaring("storage.k8s.io/v1", "StorageClass", ""), foreign());
@@ -255,7 +255,7 @@ fn repairs_are_held_ten_minutes_for_record_appearing_as_deployed() {
 fn hold_after_possible_restore_does_not_hide_other_reasons() {
     let unseen = |seconds| Question { seen: None, ..appeared(ReleaseStatus::Deployed, seconds) };
     let hold = |seconds| RepairPlan::Hold(SignedDuration::from_secs(seconds));
-    let never_seen = || RepairPlan::Report("the guard never saw it alive with its release's annotations");
+    let never_seen = || RepairPlan::Report("the guard has never seen it with its release's annotations");
     check(unseen(0), hold(600));
     check(unseen(599), hold(1));
     check(unseen(600), never_seen());
@@ -288,7 +288,7 @@ fn never_repaired_objects_are_known_from_release_and_object_alone() {
     );
     check_never(
         declaring("v1", "ConfigMap", ", namespace: bank"),
-        Some("it lies outside of its release's namespace"),
+        Some("it is outside its release's namespace"),
     );
     // Neither its record's state nor its being declared is asked.
     check_never(deployment(|case| case.release.state.status = ReleaseStatus::Failed), None);
@@ -304,7 +304,7 @@ fn kinds_that_are_never_recreated_are_still_repaired_when_changed() {
     let stays = |kind| Question { kind, ..deployment(|_| {}) };
     check(stays(DriftKind::Ownership), RepairPlan::Repair);
     check(stays(DriftKind::Terminating), RepairPlan::Report("it is being deleted"));
-    check(stays(DriftKind::Unreadable), RepairPlan::Report("it is nested deeper than what is judged"));
+    check(stays(DriftKind::Unreadable), RepairPlan::Report("it is nested too deeply to be checked"));
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn a_policy_may_extend_what_is_repaired() {
         rights: RepairRights { rbac, cluster_scoped },
         ..case
     };
-    let foreign = RepairPlan::Report("it lies outside of its release's namespace");
+    let foreign = RepairPlan::Report("it is outside its release's namespace");
     check(with(role(), true, false), RepairPlan::Repair);
     check(with(cluster_role(), true, false), foreign);
     check(with(cluster_role(), true, true), RepairPlan::Repair);
@@ -338,7 +338,7 @@ fn manual_request_overrides_report_mode_and_holds_but_no_safeguard() {
     check(asked(declaring("v1", "Pod", "")), RepairPlan::Report("objects of its kind are never re-created"));
     check(
         asked(deployment(|case| case.seen = None)),
-        RepairPlan::Report("the guard never saw it alive with its release's annotations"),
+        RepairPlan::Report("the guard has never seen it with its release's annotations"),
     );
 }
 
@@ -352,7 +352,7 @@ fn object_with_a_delete_exception_is_not_recreated() {
 fn missing_object_never_seen_with_release_annotations_is_only_reported() {
     let mut unvouched = deployment(|_| {});
     unvouched.seen = unvouched.seen.map(|life| LastSeen { vouched: false, ..life });
-    check(unvouched, RepairPlan::Report("the guard never saw it alive with its release's annotations"));
+    check(unvouched, RepairPlan::Report("the guard has never seen it with its release's annotations"));
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn authorized_order_repairs_unconfirmed_fields_but_overrides_no_safeguard() {
     // And no other rule gives way.
     check(
         ordered(deployment(|case| (case.open, case.seen) = (None, None))),
-        RepairPlan::Report("the guard never saw it alive with its release's annotations"),
+        RepairPlan::Report("the guard has never seen it with its release's annotations"),
     );
     check(
         ordered(deployment(|case| (case.open, case.first_digest) = (None, None))),

@@ -36,7 +36,7 @@ static TRACES: OnceLock<Traces> = OnceLock::new();
 
 #[derive(Debug, Error)]
 pub enum TracesError {
-    #[error("traces cannot be sent to {collector}: there is no HTTP client: {source}")]
+    #[error("traces cannot be sent to {collector}: cannot create an HTTP client: {source}")]
     Client { collector: CollectorUrl, source: reqwest::Error },
     #[error("traces cannot be sent to {collector}; correct the OTEL_ variables of the environment: {source}")]
     Exporter { collector: CollectorUrl, source: ExporterBuildError },
@@ -47,7 +47,7 @@ struct Traces {
     tracer: SdkTracer,
 }
 
-/// Sends spans to `collector` from now on. To be called on the runtime that sends them.
+/// Sends spans to `collector` from now on. Call it on the runtime that sends them.
 pub fn init(collector: &CollectorUrl) -> Result<(), TracesError> {
     let sender =
         SpanSender::new().map_err(|source| TracesError::Client { collector: collector.clone(), source })?;
@@ -69,7 +69,7 @@ pub fn init(collector: &CollectorUrl) -> Result<(), TracesError> {
     let resource = resource.with_attributes(named.collect::<Vec<_>>()).build();
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
     let tracer = provider.tracer(NAME);
-    // The first one stays.
+    // Only the first call has an effect.
     let _ = TRACES.set(Traces { provider, tracer });
     Ok(())
 }
@@ -77,7 +77,7 @@ pub fn init(collector: &CollectorUrl) -> Result<(), TracesError> {
 /// Sends the remaining spans. Takes a few seconds at most.
 pub async fn finish() {
     let Some(traces) = TRACES.get() else { return };
-    // Fails where the collector takes nothing, which is logged by then.
+    // It fails if the collector does not accept spans, which was logged before.
     let _ = tokio::task::spawn_blocking(|| drop(traces.provider.shutdown())).await;
 }
 
@@ -92,7 +92,7 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("StatefulSet", "k8s.statefulset.name"),
 ];
 
-/// A request of the API server, from its arrival on.
+/// A request of the API server, from its arrival.
 pub struct Arrival {
     began: SystemTime,
     /// The API server's own span, if it traces too.
@@ -121,7 +121,7 @@ impl Arrival {
         self.attributes.extend(named(release, revision));
     }
 
-    /// The request is answered with this status at this route.
+    /// Sends the span of a request that was answered with this status at this route.
     pub fn answered(mut self, route: &'static str, code: u16) {
         let Some(Traces { tracer, .. }) = TRACES.get() else { return };
         self.note("http.request.method", "POST");
@@ -138,8 +138,8 @@ impl Arrival {
     }
 }
 
-/// Sends the span of a repair that is over, from when the guard saw the drift (`since`). The kind of drift and the outcome
-/// are words of the guard's own.
+/// Sends the span of a finished repair, from when the guard saw the drift (`since`). `drift` and `outcome` are fixed
+/// words.
 pub fn repair_ended(
     object: &ObjectId,
     (release, revision): (&ReleaseId, u64),
@@ -169,7 +169,7 @@ fn named(release: &ReleaseId, revision: u64) -> [KeyValue; 3] {
     ]
 }
 
-/// The object's names, by OpenTelemetry's conventions where it has some.
+/// The object's names, with OpenTelemetry's conventions where they exist.
 fn names(object: &ObjectId) -> Vec<KeyValue> {
     let ObjectId { group, kind, namespace, name } = object;
     let mut names = vec![
@@ -186,7 +186,7 @@ fn names(object: &ObjectId) -> Vec<KeyValue> {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The most of its answer that is read.
+/// The maximum size of the collector's answer.
 const CAP: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -197,7 +197,7 @@ struct SpanSender {
 }
 
 impl SpanSender {
-    /// One that sends on this runtime.
+    /// Sends on the current runtime.
     fn new() -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder()
             .timeout(PATIENCE)
@@ -207,13 +207,13 @@ impl SpanSender {
         Ok(Self { client, runtime: Handle::current(), failures: Mutex::default() })
     }
 
-    /// Logs the first failure of a run of them.
+    /// Logs only the first of consecutive failures.
     fn note(&self, failure: Option<String>) {
         let mut failures = self.failures.lock();
         match failure {
             None => failures.note_success(),
             Some(why) if failures.note_failure() => {
-                tracing::warn!("traces cannot be sent to the collector, and are dropped: {why}");
+                tracing::warn!("failed to send traces to the collector; dropping them: {why}");
             }
             Some(_) => {}
         }

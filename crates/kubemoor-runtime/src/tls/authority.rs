@@ -1,8 +1,8 @@
 //! The guard's own certificate authority and the certificate that it signs, in a directory or in a Secret.
 //!
-//! The authority's key stays the same while its certificates follow each other. So a `caBundle` also verifies what
-//! is signed after a renewal, and a new one what was signed before: API servers and replicas may take over the parts
-//! of a renewal at any time and in any order.
+//! The CA keeps its key when its certificate is renewed. So an old `caBundle` also verifies certificates signed after a
+//! renewal, and a new one those signed before it: API servers and replicas may adopt the parts of a renewal at any time
+//! and in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,14 +24,14 @@ use super::{
     read_file_if_there, validity, with_parsed, write_file,
 };
 
-/// The authority's key, in a directory and in a Secret.
+/// The CA's private key: the name of its file and of its key in the Secret.
 const AUTHORITY_KEY: &str = "ca.key";
 
-/// Certificates begin this long before they are made, for clocks that are late; those of a short life a tenth of it.
+/// How long before its creation a certificate becomes valid, for slow clocks; at most a tenth of its life.
 const EARLIER: SignedDuration = SignedDuration::from_mins(10);
 
-/// In a directory: ten years of 365 days, and one. Renewal after two thirds of a year leaves four months to notice that
-/// it fails.
+/// The lifetimes in a directory: ten years and one year. Renewal after two thirds of a year leaves four months to
+/// notice that it fails.
 const IN_DIRECTORY: Lives = Lives {
     authority: SignedDuration::from_hours(10 * 365 * 24),
     certificate: SignedDuration::from_hours(365 * 24),
@@ -42,17 +42,17 @@ struct Lives {
     certificate: SignedDuration,
 }
 
-/// What a certificate is good for.
+/// Whether a certificate can be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CertificateStanding {
     Good,
-    /// To be served, but it or its authority is past two thirds of its life.
+    /// It can be served, but it or its CA is past two thirds of its life.
     Due,
-    /// Not to be served: a part is missing, broken, outside of its time or for other names.
+    /// It cannot be served: a part is missing, broken, outside of its validity or for other names.
     Useless,
 }
 
-/// What is known of a certificate that an authority of its own has signed.
+/// The facts about a certificate that the guard's own CA has signed.
 struct CertificateFacts {
     names: BTreeSet<String>,
     validity: Validity,
@@ -70,7 +70,7 @@ pub struct SharedCertificate {
 }
 
 impl SharedCertificate {
-    /// A new one with a new authority. The certificate is valid for `life`, its authority four times as long.
+    /// Creates a certificate with a new CA. The certificate is valid for `life`, its CA four times as long.
     pub fn make(names: &[String], now: Timestamp, life: Duration) -> Result<Self, TlsError> {
         Self::signed(None, &generate()?, names, now, life)
     }
@@ -99,7 +99,7 @@ impl SharedCertificate {
         &self.authority
     }
 
-    /// Whether both are of one authority: then clients that trust the one accept the other.
+    /// Whether both have the same CA, so that clients that trust one accept the other.
     pub fn has_authority_of(&self, other: &Self) -> bool {
         self.authority_key == other.authority_key
     }
@@ -113,7 +113,7 @@ impl SharedCertificate {
         standing(&self.material(), names, now) != CertificateStanding::Good
     }
 
-    /// This with a new certificate, and with a new one of the authority if that is due.
+    /// A copy with a new certificate, and with a renewed CA certificate if that is due.
     pub fn renewed(&self, names: &[String], now: Timestamp, life: Duration) -> Result<Self, TlsError> {
         let key = KeyPair::from_pem(&self.authority_key).map_err(|_| TlsError::ReadBack)?;
         Self::signed(Some(&self.authority), &key, names, now, life)
@@ -142,8 +142,8 @@ impl SharedCertificate {
     }
 }
 
-/// The certificate for `names` that `directory` keeps, made or renewed first where that is due. Processes that share
-/// the directory create one authority together.
+/// The certificate for `names` in `directory`, created or renewed first if that is due. Processes that share the
+/// directory share one CA.
 pub(super) fn provide(
     directory: &Path,
     names: &[String],
@@ -171,20 +171,20 @@ pub(super) fn provide(
     renewed.or_else(|error| match look()? {
         (CertificateStanding::Good, material) => Ok(material),
         (CertificateStanding::Due, material) => {
-            warn!(%error, "the certificate is due for renewal, which fails");
+            warn!(%error, "failed to renew the certificate; keeping the one in use");
             Ok(material)
         }
         (CertificateStanding::Useless, _) => Err(error),
     })
 }
 
-/// Makes what is missing or due. The caller holds the directory's lock. An authority that cannot sign is never replaced
-/// without the user.
+/// Creates what is missing or due. The caller holds the directory's lock. A CA that cannot sign is never replaced
+/// automatically.
 fn renew_files(directory: &Path, names: &[String], now: Timestamp) -> Result<CertificateFiles, TlsError> {
     let (authority_path, key_path) = (directory.join(AUTHORITY), directory.join(AUTHORITY_KEY));
     let unusable = || TlsError::UseAuthority { certificate: authority_path.clone(), key: key_path.clone() };
     let present = read_file_if_there(&authority_path)?;
-    // The key is written first, so a key alone is that of a start that was cut short.
+    // The key is written first, so a key without a certificate comes from an interrupted start.
     let authority_key = match read_file_if_there(&key_path)? {
         Some(key) => KeyPair::from_pem(&key).map_err(|_| unusable())?,
         None if present.is_some() => return Err(unusable()),
@@ -200,12 +200,12 @@ fn renew_files(directory: &Path, names: &[String], now: Timestamp) -> Result<Cer
     let authority = renew_authority(present.as_deref(), &authority_key, now, &IN_DIRECTORY)?;
     if present.as_ref() != Some(&authority) {
         write_file(&authority_path, &authority, false)?;
-        info!(directory = %directory.display(), "a certificate authority was made or renewed");
+        info!(directory = %directory.display(), "created or renewed a certificate authority");
     }
     let (certificate, key) = sign(names, &authority, &authority_key, now, &IN_DIRECTORY)?;
     write_file(&directory.join(KEY), &key, true)?;
     write_file(&directory.join(CERTIFICATE), &certificate, false)?;
-    info!(directory = %directory.display(), names = names.join(", "), "a certificate was made");
+    info!(directory = %directory.display(), names = names.join(", "), "issued a certificate");
     Ok(CertificateFiles { certificate, key, authority: Some(authority) })
 }
 
@@ -223,7 +223,7 @@ fn standing(material: &CertificateFiles, names: &[String], now: Timestamp) -> Ce
     }
 }
 
-/// `None` if the parts are not whole, or do not belong together.
+/// `None` if a part is missing or invalid, or the parts do not belong together.
 fn facts(material: &CertificateFiles) -> Option<CertificateFacts> {
     let path = Path::new(CERTIFICATE);
     let pair = Pair::parse(path, Path::new(KEY), material).ok()?;
@@ -236,14 +236,14 @@ fn facts(material: &CertificateFiles) -> Option<CertificateFacts> {
         };
         with_parsed(Path::new(AUTHORITY), authority, signed).ok()?
     };
-    // Former versions had two of them, while one followed the other.
+    // Earlier versions kept two CA certificates during a rotation.
     let authorities = certificates(Path::new(AUTHORITY), material.authority.as_deref()?).ok()?;
     let authority = authorities.iter().find_map(signed_by)?;
     let names = with_parsed(path, leaf, alternative_names).ok()??;
     Some(CertificateFacts { names, validity: pair.validity, authority })
 }
 
-/// The certificate in `pem` of the authority that has this key.
+/// The CA certificate in `pem` that belongs to `key`.
 fn signer(
     path: &Path,
     pem: &str,
@@ -260,7 +260,7 @@ fn signer(
     Ok(None)
 }
 
-/// The authority's certificate, or a new one for the same key if it is missing or due.
+/// The CA certificate, or a new one for the same key if it is missing or due.
 fn renew_authority(
     present: Option<&str>,
     key: &KeyPair,
@@ -308,12 +308,12 @@ fn generate() -> Result<KeyPair, TlsError> {
     KeyPair::generate().map_err(not_issued)
 }
 
-/// Whether two thirds of a life are over, or it has not begun: then a clock that was ahead has been corrected.
+/// Whether two thirds of the validity are over, or it has not begun: then a clock that was ahead has been corrected.
 fn is_due((from, until): Validity, now: Timestamp) -> bool {
     now < from || now.duration_since(from) >= until.duration_since(from) / 3 * 2
 }
 
-/// The names and addresses that a certificate is for; `None` if it has others besides.
+/// The DNS names and IP addresses of a certificate; `None` if it has names of another type.
 fn alternative_names(certificate: &X509Certificate<'_>) -> Option<BTreeSet<String>> {
     let names = certificate.subject_alternative_name().ok()??.value.general_names.iter();
     names

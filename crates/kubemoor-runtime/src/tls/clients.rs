@@ -50,8 +50,7 @@ pub(super) struct CertificateRequest {
 }
 
 impl ClientAuthority {
-    /// The authority from the file `path` in PEM; more than one certificate while one replaces another. Reads the
-    /// file.
+    /// The authority from the file `path` in PEM; several certificates during a rotation. Reads the file.
     pub fn load(path: &Path) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(path, &read_file(path)?)? {
@@ -74,7 +73,7 @@ impl UserAuthority {
         let known = pem.map(|pem| {
             let path = Path::new("client-ca-file");
             let mut roots = RootCertStore::empty();
-            // A certificate that cannot be read vouches for no one.
+            // A certificate that cannot be parsed is ignored.
             roots.add_parsable_certificates(certificates(path, pem)?);
             Ok(KnownAuthorities { pem: pem.to_owned(), verifier: verifier(path, roots)? })
         });
@@ -91,7 +90,7 @@ impl UserAuthority {
         let now = Duration::from_secs(u64::try_from(now.as_second()).ok()?);
         let verified = known.verifier.verify_client_cert(own, intermediates, UnixTime::since_unix_epoch(now));
         if let Err(error) = verified {
-            tracing::debug!(%error, "a client certificate does not count");
+            tracing::debug!(%error, "ignoring an invalid client certificate");
             return None;
         }
         subject(own)
@@ -104,12 +103,12 @@ fn verifier(path: &Path, roots: RootCertStore) -> Result<Arc<dyn ClientCertVerif
     verifier.map_err(|error| TlsError::parse(path, &error))
 }
 
-/// The user of a certificate; `None` where a name could be read differently by other programs.
+/// The user of a certificate; `None` if other programs could read a name differently.
 fn subject(certificate: &CertificateDer<'_>) -> Option<Actor> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let text = |name: &AttributeTypeAndValue<'_>| name.as_str().ok().map(str::to_owned);
     let names: Option<Vec<_>> = certificate.subject().iter_common_name().map(text).collect();
-    // Of several the API server takes the last.
+    // If there are several, the API server takes the last.
     let user = names?.pop().filter(|user| !user.is_empty())?;
     let groups: Option<Vec<_>> = certificate.subject().iter_organization().map(text).collect();
     let groups = groups?.into_iter().chain([AUTHENTICATED.to_owned()]).collect();
@@ -135,7 +134,7 @@ impl ClientCertVerifier for CertificateRequest {
         &[]
     }
 
-    /// [`UserAuthority::identify`] decides whose it is.
+    /// [`UserAuthority::identify`] verifies the certificate.
     fn verify_client_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -312,13 +312,13 @@ fn unusable_certificate_files_yield_a_one_line_error() {
     fs::write(root.path().join("tls.crt"), &certificate).unwrap();
     check("the private key in DIR/tls.key does not belong to the certificate in DIR/tls.crt");
     fs::write(root.path().join("tls.key"), "no key").unwrap();
-    check("DIR/tls.key holds no PEM private key that can be used");
+    check("DIR/tls.key has no usable PEM private key");
     fs::write(root.path().join("tls.key"), &key).unwrap();
     fs::write(root.path().join("tls.crt"), &key).unwrap();
-    check("DIR/tls.crt holds no PEM certificate that can be read: there is none in it");
+    check("DIR/tls.crt has no readable PEM certificate: no certificate found");
     fs::write(root.path().join("tls.crt"), &certificate).unwrap();
     fs::write(root.path().join("ca.crt"), "no certificate").unwrap();
-    check("DIR/ca.crt holds no PEM certificate that can be read: there is none in it");
+    check("DIR/ca.crt has no readable PEM certificate: no certificate found");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn a_directory_that_cannot_be_written_is_one_clear_sentence() {
 fn a_name_that_is_none_is_said() {
     let root = tempfile::tempdir().unwrap();
     let error = load(made(root.path(), &["ä ö"]), now()).err().unwrap().to_string();
-    assert!(error.starts_with("cannot make a certificate for ä ö"), "{error}");
+    assert!(error.starts_with("cannot create a certificate for ä ö"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

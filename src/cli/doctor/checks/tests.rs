@@ -247,7 +247,7 @@ fn certificate_that_nobody_renewed_needs_a_person() {
     // One of a short life is renewed when a third of that is left.
     assert!(valid(1, 1).is_ok());
     check("certificates", CheckState::Ok, "not looked at: you may not look", |it| it.metrics = nobody());
-    check("certificates", CheckState::Attention, "no certificate that can be read", |it| {
+    check("certificates", CheckState::Attention, "no readable certificate", |it| {
         first(it).client_config.ca_bundle = Some(k8s_openapi::ByteString(b"none".to_vec()));
     });
 }
@@ -269,7 +269,7 @@ fn rights_policies_releases_and_ledger_that_need_a_person_are_found() {
     check("releases", Attention, "1 Braked (shop/web), 1 Unconfirmed (shop/web): `kubemoor get", |it| {
         it.releases = Ok(Some(vec![state("Unconfirmed", "Warn"), state("Braked", "Warn")]));
     });
-    check("releases", Fine, "none needs a person", |it| {
+    check("releases", Fine, "none needs attention", |it| {
         it.releases = Ok(Some(vec![state("Drifted", "Warn")]));
     });
     check("ledger", Attention, "7 rows were lost", |it| {

@@ -174,10 +174,10 @@ async fn allowance_that_cannot_be_made_gives_the_reason() {
     let client = kube::Client::new(service, "default");
     let kinds = ServedKinds::read(client.clone()).await.unwrap();
     let undefined =
-        "DriftAllowances are not known to this cluster: apply what `kubemoor manifests crds` prints";
-    for (leadership, reason) in
-        [(Some(Leadership::alone()), undefined), (None, "the guard runs with --read-only and makes none")]
-    {
+        "the cluster has no CustomResourceDefinition of DriftAllowance: apply the output of `kubemoor \
+         manifests crds`";
+    let read_only = "the guard runs with --read-only and creates no allowances";
+    for (leadership, reason) in [(Some(Leadership::alone()), undefined), (None, read_only)] {
         let allowances = Allowances::new(client.clone(), Arc::clone(&kinds), Vec::new(), leadership);
         let made = allowances.make(&resource("a", "web", "12:00:00"), Duration::from_secs(10)).await;
         assert_eq!(made.unwrap_err().to_string(), reason);

@@ -91,8 +91,8 @@ fn a_file_that_is_neither_says_why() {
         b"apiVersion: v1\nkind: Secret\nmetadata: {name: x}\ntype: helm.sh/release.v1\n",
         "it is a record without data.release",
     );
-    check(b"just: text\n", "it holds no Kubernetes object: in document 0, it has no kind");
-    assert!(seen(b"a: [").starts_with("it holds no Kubernetes object: in document 0, it is not YAML"));
+    check(b"just: text\n", "document 0 is not a Kubernetes object: it has no kind");
+    assert!(seen(b"a: [").starts_with("document 0 is not a Kubernetes object: it is not YAML"));
 }
 
 #[test]
@@ -133,11 +133,12 @@ fn a_bad_file_is_named_and_the_rest_is_served() {
             format!("{path}: {}", error.source)
         })
         .collect();
-    let place = "a store holds NAMESPACE/RELEASE.yaml files and nothing else";
+    let place = "a store may contain only NAMESPACE/RELEASE.yaml files";
     assert_eq!(refused.len(), 5, "{refused:#?}");
     assert_eq!(refused[0], format!("Shop: {place}"));
-    assert!(refused[1].starts_with("shop/broken.yaml: it holds no Kubernetes object"), "{}", refused[1]);
-    let other = "its record is of release elsewhere/db, its place is that of shop/moved";
+    let broken = "shop/broken.yaml: document 0 is not a Kubernetes object";
+    assert!(refused[1].starts_with(broken), "{}", refused[1]);
+    let other = "its record belongs to release elsewhere/db, but its path to shop/moved";
     assert_eq!(refused[2], format!("shop/moved.yaml: {other}"));
     assert_eq!(refused[3], format!("shop/notes.txt: {place}"));
     assert_eq!(refused[4], format!("web.yaml: {place}"));

@@ -104,7 +104,7 @@ mod assess {
         check(&[], Some((&plain, 3)), &matching(), (true, "Accepted"), "In force.");
         check(&[], Some((&plain, 3)), &Survey::default(), (true, "MatchesNothing"), "no release matches");
         let leaving = Survey { leaving: BTreeSet::from(["p".to_owned()]), ..matching() };
-        check(&[], Some((&plain, 3)), &leaving, (true, "DriftStays"), "what slips past the webhook");
+        check(&[], Some((&plain, 3)), &leaving, (true, "DriftStays"), "changes that bypass the webhook");
         let tied = Survey {
             ties: BTreeMap::from([(
                 "p".to_owned(),

@@ -1,5 +1,5 @@
-//! Turns a report into the status of a GuardedRelease. The same report over the same status gives an equal status, so that
-//! nothing is written.
+//! Turns a report into the status of a GuardedRelease. The same report with the same previous status gives an equal
+//! status, so that nothing is written.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -18,19 +18,18 @@ use kubemoor_reconcile::drifts::ObjectDrift;
 use kubemoor_reconcile::report::LoopReport;
 use kubemoor_verdict::health::{Control, ReleaseHealth, named};
 
-/// Objects whose drift is shown, those that drift for longest.
+/// The maximum number of objects whose drift is shown, the oldest drift first.
 const DRIFTS: usize = 10;
 
 const FIELDS: usize = 10;
 
-/// The most characters of a text that comes from elsewhere.
+/// The maximum length of a text from another source, in characters.
 const TEXT: usize = 300;
 
-/// The most objects seen alive that are remembered; further ones are not re-created after a
-/// restart.
+/// The maximum number of remembered objects that were seen alive; further ones are not re-created after a restart.
 const SEEN: usize = 5000;
 
-/// The most bytes of them. The API server takes a request of 3 MiB, and etcd one of 1.5 MiB.
+/// Their maximum size in bytes. The API server accepts requests of 3 MiB, etcd of 1.5 MiB.
 const SEEN_BYTES: usize = 1 << 20;
 
 pub(super) struct StatusContext<'a> {
@@ -164,8 +163,7 @@ fn bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
 }
 
-/// Since when a drift lasts. A drift that was `known` before keeps its beginning: a restarted guard
-/// finds it again.
+/// The start of a drift. A drift that was `known` before keeps its start, even if a restarted guard finds it again.
 fn since(drifted: &ObjectDrift, known: &[(ObjectId, &DriftedObject)]) -> Timestamp {
     let r#type = drifted.state().as_str();
     let before = known.iter().find(|(object, it)| *object == *drifted.object && it.r#type == r#type);

@@ -1,7 +1,7 @@
-//! Keeps suspensions that the guard sees and no review told of: those that began or ended while no webhook was asked.
+//! Records suspensions that the guard sees and no review reported: they began or ended while no webhook was called.
 //!
-//! Of one suspension the row of the review counts, which names the user; only where the ledger has none, one says that the
-//! guard saw it. What a ledger that does not answer cannot keep waits for it, within a bound.
+//! The row of the review takes precedence, because it names the user; only if the ledger has none, a row says that the
+//! guard saw the suspension. While the ledger does not answer, a bounded number of suspensions waits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_policy::guarded::{GuardedRelease, Suspension};
 use kubemoor_runtime::telemetry::FailureLog;
 
-/// How long the row of a review may take to be in the ledger.
+/// How long the row of a review may take to reach the ledger.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// How many releases wait for a ledger that is not open.
+/// The maximum number of releases that wait for the ledger.
 const MOST: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,14 +33,14 @@ pub struct SuspensionSeen {
     release: Option<ReleaseId>,
     uid: String,
     generation: i64,
-    /// Until when and why repairs are suspended; none if they are not.
+    /// Until when and why repairs are suspended; `None` if they are not.
     words: Option<String>,
-    /// Whether the guard saw it change. Otherwise it was there at the start.
+    /// Whether the guard saw the change; otherwise it found this state at the start.
     is_change: bool,
     at: Timestamp,
 }
 
-/// What has still to be kept: the last of each release.
+/// What still has to be recorded: the last state of each release.
 #[derive(Default)]
 struct WaitingSuspensions {
     last: HashMap<ReleaseId, SuspensionSeen>,
@@ -54,12 +54,12 @@ pub struct Witness {
 }
 
 impl SuspensionSeen {
-    /// The last state of a GuardedRelease that is gone: it suspends nothing any more.
+    /// The state after the deletion of a GuardedRelease: nothing is suspended any more.
     pub(super) fn removed(guarded: &GuardedRelease) -> Self {
         Self { words: None, ..Self::now(guarded, true) }
     }
 
-    /// What a GuardedRelease says now, which is a change or was there at the start.
+    /// The current state of a GuardedRelease, either changed or found at the start.
     pub(super) fn now(guarded: &GuardedRelease, is_change: bool) -> Self {
         let words = guarded.spec.suspend.then(|| Suspension::words(&guarded.spec));
         Self {
@@ -72,7 +72,7 @@ impl SuspensionSeen {
         }
     }
 
-    /// Whether the last row about it tells the same.
+    /// Whether the last row about it already records this state.
     fn is_told_by(&self, last: Option<&LedgerEntry>) -> bool {
         match (&self.words, last) {
             (None, None) => !self.is_change,
@@ -122,7 +122,7 @@ impl Witness {
         }
     }
 
-    /// Keeps what waits, as far as the ledger answers.
+    /// Records what waits, as far as the ledger answers.
     async fn keep(&self, waiting: &mut WaitingSuspensions) {
         let Some(rows) = self.rows(None, &mut waiting.failures).await else { return };
         let releases: Vec<_> = waiting.last.keys().cloned().collect();
@@ -130,7 +130,7 @@ impl Witness {
             let is_suspended = waiting.last.get(&release).is_some_and(|seen| seen.words.is_some());
             let mut told = rows.iter().find(|row| is_about(row, &release)).cloned();
             if told.is_none() && is_suspended {
-                // Its row may be older than those.
+                // Its row may be older than this page.
                 let Some(rows) = self.rows(Some(&release), &mut waiting.failures).await else { return };
                 told = rows.into_iter().find(|row| is_about(row, &release));
             }
@@ -140,8 +140,8 @@ impl Witness {
         }
     }
 
-    /// The newest rows about suspensions, of all releases or of one; `None` where the ledger does not answer: then it
-    /// is not known whether a review told of one.
+    /// The newest rows about suspensions, of all releases or of one; `None` if the ledger does not answer: then it is
+    /// not known whether a review reported one.
     async fn rows(&self, release: Option<&ReleaseId>, failures: &mut FailureLog) -> Option<Vec<LedgerEntry>> {
         let store = self.ledger.store()?;
         let verdicts = [Act::Suspend, Act::Resume].map(|act| act.as_str().to_owned());
@@ -160,9 +160,7 @@ impl Witness {
             }
             Err(error) => {
                 if failures.note_failure() {
-                    tracing::warn!(
-                        "suspensions that no review told of are not kept in the ledger, trying again: {error}"
-                    );
+                    tracing::warn!("failed to add missing suspensions to the ledger; retrying: {error}");
                 }
                 None
             }
@@ -175,7 +173,7 @@ impl Witness {
         let how = match (is_change, &words) {
             (true, _) => "the guard saw it; the user is not known",
             (false, Some(_)) => "it was suspended when the guard started; the user is not known",
-            (false, None) => "it was not suspended any more when the guard started; the user is not known",
+            (false, None) => "it was no longer suspended when the guard started; the user is not known",
         };
         let words = words.filter(|words| !words.is_empty());
         let detail = words.iter().map(String::as_str).chain([how]).collect::<Vec<_>>().join("; ");

@@ -115,8 +115,8 @@ mod labels {
     #[test]
     fn labels_that_make_a_policy_milder_warn_their_user() {
         let prod = || json!({"tier": "prod"});
-        let expected = "these labels make the policy of Helm release \"api\", and of 1 more milder: \
-                    edits Deny -> Warn, drift Repair -> Report";
+        let expected = "these labels make the policy of Helm release \"api\", and of 1 more less strict: \
+                        edits Deny -> Warn, drift Repair -> Report";
         for milder in [json!({"tier": "test"}), json!({}), json!(null)] {
             assert_eq!(warned("shop", [prod(), milder]).as_deref(), Some(expected));
         }

@@ -214,16 +214,16 @@ async fn a_request_that_holds_no_review_is_http_400() {
     let intake = Intake::new(LIMITS);
     let body = || Pieces::of_length(&[2]);
     let cases = [
-        (Request::get("/validate").body(body()), "a review is sent by POST, not by GET"),
-        (Request::put("/validate").body(body()), "a review is sent by POST, not by PUT"),
-        (Request::post("/validate").body(body()), "a review is sent as application/json, not as nothing"),
+        (Request::get("/validate").body(body()), "reviews must be sent by POST, not by GET"),
+        (Request::put("/validate").body(body()), "reviews must be sent by POST, not by PUT"),
+        (Request::post("/validate").body(body()), "reviews must be sent as application/json, not as nothing"),
         (
             Request::post("/validate").header("content-type", "text/json").body(body()),
-            "a review is sent as application/json, not as text/json",
+            "reviews must be sent as application/json, not as text/json",
         ),
         (
             Request::post("/validate").header("content-type", &b"\xff"[..]).body(body()),
-            "a review is sent as application/json, not as \u{fffd}",
+            "reviews must be sent as application/json, not as \u{fffd}",
         ),
     ];
     for (request, expected) in cases {

@@ -1,9 +1,9 @@
 //! The emergency switch: disables enforcement until a person enables it again.
 //!
-//! [`follow`] is for the guard, all else for the person. What counts is one object of the cluster, the
-//! marker: a configuration without webhooks, which survives every guard and needs no right that the guard has not. While it
-//! says so, nobody writes the webhook configurations; what they were, as they were read last, is kept in it, so that arming
-//! again brings back the admin's own settings too. Deleting the marker closes the emergency as well.
+//! [`follow`] is for the guard, everything else for the command. The state is one object of the cluster, the marker: a
+//! configuration without webhooks, which outlives the guards and needs no further permission. While it is set, no guard
+//! writes the webhook configurations; their last content is saved in it, so that enabling enforcement also restores the
+//! admin's own settings. Deleting the marker enables enforcement too.
 
 use std::time::Duration;
 
@@ -36,10 +36,10 @@ const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// Nothing had been opened.
+    /// Enforcement was not disabled.
     Already,
     Restored,
-    /// Their former content is not known: a guard that registers writes them again.
+    /// The saved content of the configurations is not known: a guard that registers writes them again.
     Empty,
 }
 
@@ -74,7 +74,7 @@ pub async fn disable_enforcement(
     let mutating = by_hand::<MutatingWebhookConfiguration>(client);
     let until = tokio::time::Instant::now() + WATCHED;
     loop {
-        // A guard that sees the marker deletes them as well.
+        // A guard that sees the marker deletes them too.
         had_validating |= validating.delete(NAME, None).await?;
         had_mutating |= mutating.delete(NAME, None).await?;
         if tokio::time::Instant::now() >= until {
@@ -146,7 +146,7 @@ const OPEN: &str = "kubemoor.dev/emergency";
 
 const SAVED: &str = "kubemoor.dev/saved";
 
-/// The most bytes that are kept: all annotations of one object may have 256 KiB.
+/// The maximum size of the saved text in bytes: all annotations of one object may have 256 KiB.
 const SAVED_CAP: usize = 200 << 10;
 
 /// The marker's annotation with the user of the last command. The API server does not guarantee it:
@@ -172,8 +172,7 @@ fn last_change(marker: &ValidatingWebhookConfiguration) -> EmergencyChange {
     EmergencyChange { enforcement_disabled: says_open(marker), by: text(BY), reason: text(REASON), emergency }
 }
 
-/// Writes the marker, with the configurations as they are. Returns which of them existed: that which validates, and
-/// that which mutates.
+/// Writes the marker, with the current configurations. Returns whether the validating and the mutating one existed.
 async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<[bool; 2], EmergencyError> {
     let by = caller(client).await;
     let markers: Markers = by_hand(client);
@@ -225,13 +224,13 @@ fn says_open(marker: &ValidatingWebhookConfiguration) -> bool {
     marker.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OPEN))
 }
 
-/// The configurations that a marker stores; none if it is unreadable.
+/// The configurations that a marker stores; empty if it is unreadable.
 fn saved(marker: &ValidatingWebhookConfiguration) -> Saved {
     let text = marker.metadata.annotations.as_ref().and_then(|annotations| annotations.get(SAVED));
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// A configuration as it is, without what the API server sets.
+/// The live configuration, without the fields that the API server sets.
 async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, EmergencyError> {
     let live = by_hand::<C>(client).read(NAME).await.map_err(EmergencyError::Read)?;
     Ok(live.map(|mut live| {
@@ -286,7 +285,7 @@ pub async fn follow(
             }
             ObjectEvent::Broken(error) => {
                 if failures.note_failure() {
-                    tracing::warn!("the emergency switch cannot be watched, trying again: {error}");
+                    tracing::warn!("failed to watch the emergency switch; retrying: {error}");
                 }
                 if !error.is_forbidden() || disabled.borrow().is_some() {
                     continue;

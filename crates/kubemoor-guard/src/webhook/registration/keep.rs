@@ -1,14 +1,14 @@
-//! Writes a webhook configuration, keeps it, and withdraws it.
+//! Writes, maintains and withdraws the webhook configurations.
 //!
-//! [`maintain`] runs for as long as the guard, [`keep()`] writes once, [`withdraw`] removes for good; each for configurations
-//! that validate and for those that mutate. When nothing of Kubemoor's own changed, nothing is written. Own are a webhook's
-//! address, CA, rules, object selector, the version it speaks and its own conditions. The admin's are `failurePolicy`,
-//! `timeoutSeconds`, `namespaceSelector`, further `matchConditions` and foreign labels and annotations: once the object exists
-//! they are taken from it.
+//! [`maintain`] runs for as long as the guard, [`keep()`] writes once, [`withdraw`] removes for good; each for
+//! validating and mutating configurations. Kubemoor owns a webhook's address, CA, rules, object selector, review
+//! versions and its own conditions; if none of these changed, nothing is written. The admin owns `failurePolicy`,
+//! `timeoutSeconds`, `namespaceSelector`, further `matchConditions` and foreign labels and annotations, which are taken
+//! from the live object once it exists.
 //!
-//! A configuration deleted by accident comes back, with the admin's settings as this process saw them last. One that
-//! was withdrawn does not: it carries an annotation when it goes, which the watch still delivers. The value of an address is
-//! never published: it holds the token by which the API server proves that it calls.
+//! A configuration deleted by accident is re-created, with the admin's settings as this process last saw them. A
+//! withdrawn one is not: it gets an annotation before its deletion, which the watch still delivers. The value of an
+//! address is never published: it holds the token by which the API server proves that it calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -39,11 +39,11 @@ const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum DesiredState<C> {
-    /// Nothing is known yet: it is left as it is.
+    /// Nothing is known yet: the configuration is left unchanged.
     Unknown,
     Present(C),
-    /// It is deleted once, if it is there: a leader that had not seen the marker of an emergency may have created it
-    /// again. After that it is left as it is.
+    /// It is deleted once, if it exists: a leader that had not seen the emergency marker may have re-created it. After
+    /// that it is left unchanged.
     Absent,
 }
 
@@ -118,7 +118,7 @@ pub async fn maintain<C: Configuration>(
                 () = tokio::time::sleep(RETRY), if again => break,
                 event = events.next() => {
                     if let ObjectEvent::Broken(error) = &event {
-                        tracing::warn!("the webhook configuration cannot be watched, trying again: {error}");
+                        tracing::warn!("failed to watch the webhook configuration; retrying: {error}");
                     }
                     let next = state.after(event);
                     tell_all(&mut state);
@@ -158,7 +158,7 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
     Err(RegistrationError::Contested(C::KIND))
 }
 
-/// Those that a command writes, whether this process leads or not.
+/// Access for commands, which write whether this process leads or not.
 pub(super) fn by_hand<C: Configuration>(client: &kube::Client) -> Registrations<C> {
     Registrations::new(client.clone(), Leadership::alone())
 }
@@ -190,7 +190,7 @@ async fn reconcile<C: Configuration>(
         Err(RegistrationError::Write(_, ClusterError::NotLeading)) => {}
         Err(error) => {
             let error = veil(&format!("{:#}", anyhow::Error::new(error)));
-            tracing::warn!("the webhook configuration is not kept, trying again: {error}");
+            tracing::warn!("failed to reconcile the webhook configuration; retrying: {error}");
             return ReconcileOutcome::Failed;
         }
     }
@@ -204,7 +204,7 @@ async fn clear<C: Configuration>(
     if state.is_cleared {
         return ReconcileOutcome::Done;
     }
-    // One that a person restores meanwhile, because the emergency is over, is another one or another version.
+    // If a user restores it meanwhile, its uid or resource version differs, and it is not deleted.
     let deleted = match registrations.read(NAME).await {
         Ok(Some(live)) => registrations.delete(NAME, Some(&live)).await.map(Some),
         Ok(None) => Ok(None),
@@ -216,7 +216,7 @@ async fn clear<C: Configuration>(
         Ok(Some(false)) => return ReconcileOutcome::Failed,
         Ok(None) | Err(ClusterError::NotLeading) => {}
         Err(error) => {
-            tracing::warn!("the webhook configuration is not deleted, trying again: {error}");
+            tracing::warn!("failed to delete the webhook configuration; retrying: {error}");
             return ReconcileOutcome::Failed;
         }
     }
@@ -272,11 +272,11 @@ async fn read<C: Configuration>(registrations: &Registrations<C>) -> Result<Opti
 fn stand_down<C: Configuration>() {
     let kind = C::KIND;
     tracing::warn!(
-        "the {kind} {NAME} was withdrawn: edits are no longer judged until the guard starts again, 10 minutes later at the earliest"
+        "the {kind} {NAME} was withdrawn: changes are not checked until the guard restarts, 10 minutes later at the earliest"
     );
 }
 
-/// Notes on the Lease of the guards that they have to register nothing for a while.
+/// Marks on the Lease of the guards that they must not register for a while.
 pub async fn note_withdrawal(client: &kube::Client) -> Result<(), ClusterError> {
     let mut place = lease_place::<ValidatingWebhookConfiguration>(client).await;
     if place.is_none() {
@@ -290,7 +290,7 @@ pub async fn note_withdrawal(client: &kube::Client) -> Result<(), ClusterError> 
 
 /// The Lease of the guards behind the webhooks: it has the name of their Service.
 async fn lease_place<C: Configuration>(client: &kube::Client) -> Option<LeaseReference> {
-    // Whoever cannot read it cannot withdraw it either, and is told so.
+    // A user who cannot read it cannot withdraw it either, and gets an error there.
     let live = by_hand::<C>(client).read(NAME).await.ok().flatten()?;
     let service = live.webhooks().into_iter().find_map(|webhook| webhook.client_config.service)?;
     Some(LeaseReference { namespace: service.namespace, name: service.name })
@@ -354,7 +354,7 @@ impl Configuration for MutatingWebhookConfiguration {
     }
 }
 
-/// The desired configuration with the admin's settings of the live one; `None` if that is live.
+/// The desired configuration with the admin's settings of the live one; `None` if they are equal.
 pub fn merge<C: Configuration>(live: &C, desired: &C) -> Option<C> {
     let mut merged = live.clone();
     if let Some(labels) = &desired.meta().labels {
@@ -481,12 +481,12 @@ fn is_withdrawn<C: Configuration>(live: &C) -> bool {
     live.meta().annotations.as_ref().is_some_and(|annotations| annotations.contains_key(WITHDRAWN))
 }
 
-/// How many webhooks are named beside a change that many have in common.
+/// How many webhooks are named for a change that several share.
 const NAMED: usize = 3;
 
 const GUARD: &str = "kubemoor";
 
-/// For how long nobody may lead after a leader is gone.
+/// How long there may be no leader after a leader is gone.
 const LEADERLESS: Duration = Duration::from_secs(60);
 
 const ASIDE: usize = 16;
@@ -496,9 +496,9 @@ const ASIDE: usize = 16;
 pub struct OutsideChange {
     pub kind: &'static str,
     pub is_deletion: bool,
-    /// The field managers that wrote it, as far as it says so.
+    /// The field managers that wrote it, as far as its managed fields show.
     pub managers: Vec<String>,
-    /// What tells this change from others, the same to every guard.
+    /// Identifies this change, in the same way for every guard.
     pub same: String,
     /// The change, such as `failurePolicy Fail → Ignore (scale.kubemoor.dev)`.
     pub what: String,
@@ -515,7 +515,7 @@ struct KnownConfiguration<C> {
 }
 
 impl OutsideChange {
-    /// Whether somebody else than a guard wrote it. Where a guard wrote as well, the change may be its own.
+    /// Whether it was written, but by no guard. If a guard wrote too, the change may be its own.
     fn is_by_others(&self) -> bool {
         !self.managers.is_empty() && !self.managers.iter().any(|manager| manager == GUARD)
     }
@@ -559,14 +559,14 @@ impl<C: Configuration> KnownConfiguration<C> {
         });
     }
 
-    /// Sets aside what was changed while another replica leads, or none does.
+    /// Sets aside changes that were seen while another replica leads, or none does.
     fn set_aside(&mut self, now: Instant) {
         self.aside.extend(std::mem::take(&mut self.changes).into_iter().map(|change| (now, change)));
         let surplus = self.aside.len().saturating_sub(ASIDE);
         self.aside.drain(..surplus);
     }
 
-    /// Takes the lead: what others than a guard changed shortly before counts, also if the leader before told of it.
+    /// Starts to lead: recent changes by others than a guard count, even if the previous leader reported them.
     fn take_over(&mut self, now: Instant) {
         let aside = std::mem::take(&mut self.aside).into_iter();
         let recent = aside.filter(|(at, _)| now.duration_since(*at) < LEADERLESS).map(|(_, change)| change);
@@ -588,14 +588,14 @@ fn is_newer<C: Configuration>(state: &C, other: &C) -> bool {
     }
 }
 
-/// What tells a state of a configuration from all others.
+/// Identifies a state of a configuration, by uid and resource version.
 fn identity<C: Configuration>(state: &C) -> String {
     let ObjectMeta { uid, resource_version, .. } = state.meta();
     format!("{} {}", uid.as_deref().unwrap_or_default(), resource_version.as_deref().unwrap_or_default())
 }
 
-/// The managers that wrote since. A manager that only lost a field to another one wrote nothing. Times are whole
-/// seconds, so only the fields may show a second write.
+/// The field managers that wrote between the two states. One that only lost a field to another wrote nothing. Times are
+/// whole seconds, so only the fields may show a second write.
 fn writers<C: Configuration>(before: &C, after: &C) -> Vec<String> {
     let entries =
         |of: &C| -> Vec<ManagedFieldsEntry> { of.meta().managed_fields.clone().unwrap_or_default() };

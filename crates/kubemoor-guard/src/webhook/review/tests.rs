@@ -130,7 +130,7 @@ fn malformed_review_is_rejected_with_a_clear_error() {
         ("{}", "the body is no kind of no apiVersion"),
         ("[]", "the body is not an AdmissionReview in JSON: invalid length"),
         ("kind: AdmissionReview", "the body is not an AdmissionReview in JSON: expected value"),
-        (&v1beta1, "only AdmissionReview of admission.k8s.io/v1 is answered"),
+        (&v1beta1, "only AdmissionReview of admission.k8s.io/v1 is supported"),
         (&twice, "duplicate field `name`"),
         (&two_requests, "duplicate field `request`"),
         (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#, "the review lacks request"),

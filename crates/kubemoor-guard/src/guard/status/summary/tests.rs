@@ -101,7 +101,7 @@ fn release_with_an_object_that_a_finalizer_holds_is_not_ready() {
     let status = summary(&report, None, context(&spec, 0));
     let ready = &status.conditions[0];
     assert_eq!((ready.status.as_str(), ready.reason.as_str(), status.drifted), ("False", "Drifted", 1));
-    assert!(ready.message.contains("held by the finalizers [\"example.org/hold\"]"), "{}", ready.message);
+    assert!(ready.message.contains("blocked by the finalizers [\"example.org/hold\"]"), "{}", ready.message);
 }
 
 #[test]
