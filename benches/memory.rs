@@ -20,9 +20,9 @@ use kubemoor_declare::packed::FieldsCache;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::record::{ApplyMethod, Record, ReleaseStatus};
 use kubemoor_helm::release::{
-    Appearance, Payload, RecordHead, RecordWriter, StoredRecords, assemble, digest,
+    Appearance, RecordHead, RecordPayload, RecordWriter, StoredRecords, assemble, digest,
 };
-use kubemoor_helm::storage::Storage;
+use kubemoor_helm::storage::TrustedRecordNamespaces;
 use objects::{OBJECTS, declared};
 
 /// The program's allocator, so that the figures hold for the program.
@@ -68,7 +68,7 @@ fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemo
         revision: 1,
         status: ReleaseStatus::Deployed,
         created,
-        touched: created,
+        last_written: created,
         appearance: Appearance::Listed,
         writer: RecordWriter::Other,
     });
@@ -85,9 +85,9 @@ fn release(number: usize, catalog: &Catalog, cache: &Arc<FieldsCache>) -> kubemo
         last_deployed: None,
         deleted: None,
     };
-    let payload = Payload::whole(Ok(record));
+    let payload = RecordPayload::whole(Ok(record));
     let records = StoredRecords { stored: &stored, latest: (&head, &payload), baseline: None };
-    assemble(records, None, &Storage::default(), catalog, cache).release
+    assemble(records, None, &TrustedRecordNamespaces::default(), catalog, cache).release
 }
 
 /// The resident memory of this process, in bytes.

@@ -29,8 +29,8 @@ use tokio_util::sync::CancellationToken;
 use self::cluster::ClusterWork;
 use self::settings::Settings;
 use kubemoor_cluster::mirror::directory;
-use kubemoor_cluster::mirror::policies::InForce;
-use kubemoor_cluster::mirror::policy_files::Folder;
+use kubemoor_cluster::mirror::policies::ActivePolicies;
+use kubemoor_cluster::mirror::policy_files::PolicyDirectory;
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_guard::admin::{self, Authenticator, LedgerApi, Readiness, ReadinessCondition};
 use kubemoor_guard::guard::state::LoopState;
@@ -38,7 +38,7 @@ use kubemoor_guard::webhook::intake::{self, BodyLimits, CallerGate, Intake};
 use kubemoor_guard::webhook::look::ReleaseSource;
 use kubemoor_guard::webhook::registration::shared_secrets::Renewal;
 use kubemoor_guard::webhook::review;
-use kubemoor_guard::webhook::validate::{Setup, Validator};
+use kubemoor_guard::webhook::validate::{Validator, ValidatorContext};
 use kubemoor_helm::index::Index;
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::row::Act;
@@ -59,7 +59,7 @@ use kubemoor_runtime::tls::{Certificates, ClientAuthority, UserAuthority};
 #[derive(Clone)]
 struct Services {
     settings: Arc<Settings>,
-    in_force: Arc<InForce>,
+    in_force: Arc<ActivePolicies>,
     /// What the reconcile loop knows about releases.
     state: Arc<LoopState>,
     metrics: PartMetrics,
@@ -87,8 +87,9 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
 async fn run(settings: Settings) -> anyhow::Result<()> {
     settings.otlp_endpoint.as_ref().map(traces::init).transpose()?;
     let defaults = Policy::new(settings.edits, settings.drift, settings.operation_timeout);
-    let in_force = InForce::new(Arc::new(PolicyResolver::new(defaults)), settings.cluster_labels());
-    let folder = settings.policies.as_deref().map(|path| Folder::open(path, &in_force)).transpose()?;
+    let in_force = ActivePolicies::new(Arc::new(PolicyResolver::new(defaults)), settings.cluster_labels());
+    let folder =
+        settings.policies.as_deref().map(|path| PolicyDirectory::open(path, &in_force)).transpose()?;
     let notifiers = settings.notifiers.as_deref().map(notify::file::read).transpose()?.unwrap_or_default();
     in_force.set_notifiers(notifiers.iter().map(|notifier| notifier.name.clone()));
     // Fail on a port that is in use before anything is served.
@@ -104,7 +105,7 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
     let (ready, served) = (readiness.clone(), certificates.clone());
     metrics::register_serving(&mut registry, move || ServingState {
         is_ready: ready.is_ready(),
-        validity: served.validity().ok().filter(|_| !served.is_provisional()),
+        validity: served.validity().ok().filter(|_| !served.has_placeholder()),
     });
     let connections = ConnectionMetrics::register(&mut registry);
     let state = Arc::new(LoopState::default());
@@ -114,15 +115,15 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
     // Registered before the port opens: without any condition the guard would report ready.
     let records = readiness.condition("records");
     let renewal = Renewal::new(&certificates, &source, &readiness, &ledger);
-    let door = open_door(&settings.caller_proof(), &metrics.admission, &readiness)?;
-    let answerer = ReviewAnswerer { door, validator: Arc::default() };
+    let door = build_caller_gate(&settings.caller_proof(), &metrics.admission, &readiness)?;
+    let answerer = ReviewAnswerer { caller_gate: door, validator: Arc::default() };
     let api_server = settings.client_ca.as_deref().map(ClientAuthority::load).transpose()?;
     let ledger_reader = LedgerApi::new(ledger.clone(), users.clone());
     let scrapers = (!settings.anonymous_metrics).then(|| users.clone());
     let scraped = admin::MetricsApi { registry: Arc::new(registry), users: scrapers };
     let router = admin::router(readiness.clone(), scraped, ledger_reader);
 
-    let mut parts = Parts::default();
+    let mut parts = SupervisedTasks::default();
     let (tls, listened) = (certificates.server_config_asking(&authority)?, connections.for_port(Port::Admin));
     let port = TlsPort { listener: admin_listener, tls, metrics: listened };
     parts.spawn("serving health and metrics", admin::serve(port, router, serving.clone()));
@@ -164,20 +165,25 @@ async fn run(settings: Settings) -> anyhow::Result<()> {
     match &services.settings.store {
         Some(path) => services.serve_directory(path, &records, naming)?,
         None => {
-            let work = ClusterWork { services: services.clone(), renewal, worker: Some(worker), naming };
+            let work = ClusterWork {
+                services: services.clone(),
+                renewal,
+                worker: Some(worker),
+                cluster_name_sender: naming,
+            };
             work.begin(&users, &mut parts).await?;
         }
     }
-    let ended = services.until_told(parts, serving, closing).await;
+    let ended = services.run_until_shutdown(parts, serving, closing).await;
     traces::finish().await;
     ended
 }
 
 impl Services {
     /// The webhook's setup for the releases of `source`, without the account and the namespace of a guard in a cluster.
-    fn setup(&self, source: ReleaseSource) -> Setup {
-        Setup {
-            door: self.answerer.door.clone(),
+    fn setup(&self, source: ReleaseSource) -> ValidatorContext {
+        ValidatorContext {
+            caller_gate: self.answerer.caller_gate.clone(),
             source,
             resolver: Arc::clone(self.in_force.resolver()),
             record_driver: self.settings.record_driver(),
@@ -190,9 +196,9 @@ impl Services {
     }
 
     /// Starts watching the files with caller tokens, certificates and policies.
-    fn follow_files(&self, folder: Option<Folder>, parts: &mut Parts) {
+    fn follow_files(&self, folder: Option<PolicyDirectory>, parts: &mut SupervisedTasks) {
         if let Some(file) = self.settings.caller_token_file.clone() {
-            let kept = follow_tokens(file, self.answerer.door.callers().clone(), self.stop.clone());
+            let kept = follow_tokens(file, self.answerer.caller_gate.callers().clone(), self.stop.clone());
             parts.spawn("following the caller token file", kept);
         }
         let (certificates, stop) = (self.certificates.clone(), self.stop.clone());
@@ -202,7 +208,7 @@ impl Services {
         };
         parts.spawn("the certificate's renewal", async move { certificates.keep(renewed, stop).await });
         if let Some(folder) = folder {
-            let folder = folder.keeping(history::keep_files(self.ledger.clone()));
+            let folder = folder.keeping(history::record_policy_files(self.ledger.clone()));
             let (in_force, stop) = (Arc::clone(&self.in_force), self.stop.clone());
             parts.spawn("following the policy files", async move { folder.keep(in_force, stop).await });
         }
@@ -232,7 +238,7 @@ impl Services {
         }
         tracing::info!(releases = index.releases().count(), objects = index.objects(), "releases are loaded");
         let source = ReleaseSource::Fixed(RwLock::new(index));
-        self.answerer.begin(self.setup(source));
+        self.answerer.start_judging(self.setup(source));
         if let Some(naming) = naming {
             let _ = naming.send(format!("dir:{}", path.display()));
         }
@@ -243,9 +249,9 @@ impl Services {
     /// Waits for a signal or the end of a part, then stops in order: the guard's own work, the two ports, the ledger.
     /// After a signal the ports keep answering for the shutdown delay, because a Service or load balancer takes a
     /// moment to notice that this replica is not ready.
-    async fn until_told(
+    async fn run_until_shutdown(
         self,
-        mut parts: Parts,
+        mut parts: SupervisedTasks,
         serving: ServerShutdown,
         closing: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -256,7 +262,7 @@ impl Services {
                 history::record(&self.ledger, Act::Stop, signal.to_owned());
                 None
             }
-            error = parts.ended() => {
+            error = parts.wait_for_failure() => {
                 history::record(&self.ledger, Act::Stop, format!("{error:#}"));
                 Some(error)
             }
@@ -270,9 +276,9 @@ impl Services {
             }
             serving.stop.cancel();
             // Parts that are still running may write to the ledger.
-            parts.all_but(1).await;
+            parts.join_until_left(1).await;
             closing.cancel();
-            parts.all_but(0).await;
+            parts.join_until_left(0).await;
         };
         tokio::select! {
             () = finish => {}
@@ -285,20 +291,20 @@ impl Services {
 /// Answers admission reviews, with an error until it has a [`Validator`].
 #[derive(Clone)]
 struct ReviewAnswerer {
-    door: CallerGate,
+    caller_gate: CallerGate,
     validator: Arc<OnceLock<Validator>>,
 }
 
 impl ReviewAnswerer {
     /// Starts judging reviews. Only the first call has an effect.
-    fn begin(&self, setup: Setup) {
+    fn start_judging(&self, setup: ValidatorContext) {
         let _ = self.validator.set(Validator::new(Intake::new(BodyLimits::default()), setup));
     }
 
     async fn answer(self, peer: IpAddr, request: Request<Incoming>) -> Response<review::Body> {
         match self.validator.get() {
             Some(validator) => validator.answer(peer, request).await,
-            None if self.door.stage(request.uri().path()).is_none() => review::nothing(),
+            None if self.caller_gate.stage(request.uri().path()).is_none() => review::nothing(),
             None => review::failed("the guard does not know all releases yet; try again in a moment"),
         }
     }
@@ -306,7 +312,7 @@ impl ReviewAnswerer {
 
 /// Creates the webhook's gate and registers its readiness condition: without any condition the guard would report
 /// ready.
-fn open_door(
+fn build_caller_gate(
     proof: &CallerProof,
     metrics: &AdmissionMetrics,
     readiness: &Readiness,
@@ -328,7 +334,7 @@ fn open_door(
 }
 
 /// Calls `act` with the current value and with each later one, until `stop`.
-async fn follow<T>(mut values: watch::Receiver<T>, stop: CancellationToken, mut act: impl FnMut(&T)) {
+async fn for_each_value<T>(mut values: watch::Receiver<T>, stop: CancellationToken, mut act: impl FnMut(&T)) {
     loop {
         act(&values.borrow_and_update());
         tokio::select! {
@@ -352,9 +358,9 @@ enum Halt {
 }
 
 #[derive(Default)]
-pub(super) struct Parts(JoinSet<(&'static str, anyhow::Result<()>)>);
+pub(super) struct SupervisedTasks(JoinSet<(&'static str, anyhow::Result<()>)>);
 
-impl Parts {
+impl SupervisedTasks {
     pub(super) fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
         self.try_spawn(name, async move {
             part.await;
@@ -371,33 +377,33 @@ impl Parts {
     }
 
     /// Waits until a part ends, and returns the error that explains why the process must stop.
-    pub(super) async fn ended(&mut self) -> anyhow::Error {
+    pub(super) async fn wait_for_failure(&mut self) -> anyhow::Error {
         match self.0.join_next().await {
-            Some(ended) => why(ended),
+            Some(ended) => part_error(ended),
             None => std::future::pending().await,
         }
     }
 
     /// Awaits `wait`, unless the program stops or a part ends first.
-    async fn meanwhile<T>(
+    async fn wait_or_halt<T>(
         &mut self,
         stop: &CancellationToken,
         wait: impl Future<Output = T>,
     ) -> Result<T, Halt> {
         tokio::select! {
             () = stop.cancelled() => Err(Halt::Stopped),
-            error = self.ended() => Err(Halt::Failed(error)),
+            error = self.wait_for_failure() => Err(Halt::Failed(error)),
             value = wait => Ok(value),
         }
     }
 
     /// Waits until at most `left` parts are running.
-    async fn all_but(&mut self, left: usize) {
+    async fn join_until_left(&mut self, left: usize) {
         while self.0.len() > left && self.0.join_next().await.is_some() {}
     }
 }
 
-fn why(ended: Result<(&'static str, anyhow::Result<()>), JoinError>) -> anyhow::Error {
+fn part_error(ended: Result<(&'static str, anyhow::Result<()>), JoinError>) -> anyhow::Error {
     match ended {
         Ok((name, Ok(()))) => anyhow::anyhow!("{name} ended unexpectedly; the log says why"),
         Ok((name, Err(error))) => error.context(format!("{name} failed")),
@@ -439,7 +445,7 @@ struct PartMetrics {
 impl PartMetrics {
     /// Registers all metrics; with `of_releases` also those that have a series for each release.
     fn register(registry: &mut Registry, state: &Arc<LoopState>, of_releases: bool) -> Self {
-        let index = Arc::new(RwLock::new(Index::within(for_declarations())));
+        let index = Arc::new(RwLock::new(Index::within(declaration_cache_budget())));
         let (counted, reports) = (Arc::clone(&index), Arc::clone(state));
         let cache = Arc::clone(index.read().cache());
         metrics::register_declarations(registry, move || [cache.asked(), cache.read()]);
@@ -476,7 +482,7 @@ const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/m
 const NO_LIMIT: usize = 1 << 50;
 
 /// The memory budget for declared fields in bytes; `None` where the container has no limit.
-fn for_declarations() -> Option<usize> {
+fn declaration_cache_budget() -> Option<usize> {
     let texts = LIMITS.iter().filter_map(|path| fs::read_to_string(path).ok());
     texts.into_iter().find_map(|text| half(&text))
 }

@@ -145,7 +145,7 @@ pub(crate) fn edit(
         uid: format!("{tag:08x}-0000-4000-8000-000000000000"),
         facts: Some(facts(&namespace_of(release), release, tag)),
         same: None,
-        yields: false,
+        is_low_priority: false,
         object,
     }
 }

@@ -18,7 +18,7 @@ use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Actor, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use kubemoor_guard::webhook::intake::{ApiServerProof, BodyLimits, CallerGate, Intake};
 use kubemoor_guard::webhook::look::ReleaseSource;
-use kubemoor_guard::webhook::validate::{Setup, Validator};
+use kubemoor_guard::webhook::validate::{Validator, ValidatorContext};
 use kubemoor_helm::index::Index;
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::row::{LedgerRow, RowChange, RowChanges, RowKind};
@@ -255,8 +255,8 @@ fn validator(folder: &Path, others: &Others) -> Validator {
     let callers = CallerSecrets::default();
     callers.accept(CallerToken::parse(TOKEN).unwrap(), Some(CallerToken::random().unwrap()));
     let proof = if folder.ends_with(OPEN) { ApiServerProof::Certificate } else { ApiServerProof::Token };
-    let setup = Setup {
-        door: CallerGate::new(proof, callers, metrics.clone()),
+    let setup = ValidatorContext {
+        caller_gate: CallerGate::new(proof, callers, metrics.clone()),
         source: ReleaseSource::Fixed(RwLock::new(index)),
         resolver: Arc::new(resolver(folder)),
         record_driver: RecordDriver::Secret,
@@ -364,7 +364,7 @@ fn patterns() -> Vec<LedgerRow> {
             uid: format!("{number:08x}-0000-4000-8000-000000000000"),
             facts: None,
             same: None,
-            yields: false,
+            is_low_priority: false,
             object,
         }
     };

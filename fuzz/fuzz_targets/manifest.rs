@@ -3,7 +3,7 @@
 #![no_main]
 
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_helm::manifest::{identify, own, parse, place};
+use kubemoor_helm::manifest::{identify, parse, set_helm_metadata, set_object_namespace};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -12,8 +12,8 @@ fuzz_target!(|text: &str| {
         for namespaced in [Some(true), Some(false), None] {
             let id = identify(&object, &release, namespaced);
             assert!(!id.name.is_empty() && !id.kind.is_empty());
-            place(&mut object, &id);
-            own(&mut object, &release);
+            set_object_namespace(&mut object, &id);
+            set_helm_metadata(&mut object, &release);
             assert_eq!(identify(&object, &release, namespaced), id);
         }
     }

@@ -32,9 +32,9 @@ fuzz_target!(|text: &str| {
     for (object, declarations) in &*declarations {
         let Some(declared) = &declarations.latest else { continue };
         for standing in &policies.resolve(&release, &Labels::new()).rules(object, declared).standing {
-            standing.admits(&Actor::default());
+            standing.applies_to(&Actor::default());
             assert!(standing.next_change(now).is_none_or(|change| change > now));
-            standing.open(now);
+            standing.is_active(now);
         }
     }
     let _ = RequestedAllowance::read(text, Some(text), Some(text));

@@ -1,8 +1,8 @@
 //! A body as the API server, or anybody who reaches the port, may send it.
 #![no_main]
 
-use kubemoor_declare::outline::Excerpt;
-use kubemoor_declare::prune::Pruned;
+use kubemoor_declare::excerpt::Excerpt;
+use kubemoor_declare::prune::ObjectPruner;
 use kubemoor_guard::webhook::review::{AdmissionRequest, ReviewHead};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -13,7 +13,7 @@ fuzz_target!(|body: &[u8]| {
     let texts = [&request.object, &request.old_object];
     let objects = texts.map(|text| text.as_ref().and_then(Excerpt::value));
     if let (Some(new), Some(old)) = (&request.object, &request.old_object) {
-        let _ = Pruned::new(&[]).pair(old, new);
+        let _ = ObjectPruner::new(&[]).pair(old, new);
     }
     // Of JSON a parser sees the same.
     let Ok(whole) = serde_json::from_slice::<Value>(body) else { return };

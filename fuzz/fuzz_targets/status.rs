@@ -20,7 +20,7 @@ fuzz_target!(|text: &[u8]| {
     }
     let Some(LoopOrder::Remember { seen, .. }) = remembered(&guarded, &key) else { return };
     for agreement in seen.iter().filter_map(|seen| seen.agreement.as_ref()) {
-        let again = LastAgreement::read(&agreement.seal(), agreement.open());
+        let again = LastAgreement::read(&agreement.seal(), agreement.open_paths());
         assert_eq!(again.as_ref(), Some(agreement));
     }
 });

@@ -10,10 +10,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::history::{History, keep_emergency, keep_policy, keep_relabelling, name_ledger, obey_emergency};
+use super::history::{
+    History, apply_emergency, record_emergencies, record_policy_changes, record_relabelling,
+    send_cluster_name,
+};
 use super::registrar::{Registrar, note_unlabelled_namespaces};
 use super::settings::Settings;
-use super::{Halt, Parts, Services, follow};
+use super::{Halt, Services, SupervisedTasks, for_each_value};
 use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::{self, ClusterConnection};
@@ -34,12 +37,12 @@ use kubemoor_guard::admin::{Authenticator, ReadinessCondition};
 use kubemoor_guard::guard::Guard;
 use kubemoor_guard::guard::announce::EventPublisher;
 use kubemoor_guard::guard::fleet::FleetWriter;
-use kubemoor_guard::guard::notices::Teller;
-use kubemoor_guard::guard::status::{Statuses, Witness};
+use kubemoor_guard::guard::notices::NotificationPublisher;
+use kubemoor_guard::guard::status::{Statuses, SuspensionRecorder};
 use kubemoor_guard::webhook::look::ReleaseSource;
 use kubemoor_guard::webhook::registration::emergency;
 use kubemoor_guard::webhook::registration::shared_secrets::{Renewal, Rotation};
-use kubemoor_guard::webhook::validate::Setup;
+use kubemoor_guard::webhook::validate::ValidatorContext;
 use kubemoor_notify::Worker;
 use kubemoor_policy::guarded::{LeaseReference, SuspendedReleases};
 use kubemoor_policy::signing::SigningKey;
@@ -62,7 +65,7 @@ const COMMANDS: usize = 1024;
 const MANY_DUE: usize = 100;
 
 /// The capacity of the channel with suspensions for the ledger. While it is full, status updates wait.
-const WITNESSED: usize = 1024;
+const SUSPENSION_QUEUE: usize = 1024;
 
 /// The pause between attempts to read the state that an earlier guard saved, or the suspended releases.
 const RETRY: Duration = Duration::from_secs(5);
@@ -72,7 +75,7 @@ pub(super) struct ClusterWork {
     pub(super) renewal: Option<Renewal>,
     pub(super) worker: Option<Worker>,
     /// Sends the cluster's name to the ledger's writer; `None` once it was sent.
-    pub(super) naming: Option<oneshot::Sender<String>>,
+    pub(super) cluster_name_sender: Option<oneshot::Sender<String>>,
 }
 
 /// The handles that the parts share once the API server answers.
@@ -82,11 +85,15 @@ struct ClusterHandles {
     /// The progress of the initial lists of everything that can change a verdict.
     listings: Vec<watch::Receiver<Progress>>,
     /// Whether an emergency is open, which disables enforcement; `None` until that is known.
-    open: watch::Receiver<Option<bool>>,
+    enforcement_disabled: watch::Receiver<Option<bool>>,
 }
 
 impl ClusterWork {
-    pub(super) async fn begin(mut self, users: &Authenticator, parts: &mut Parts) -> anyhow::Result<()> {
+    pub(super) async fn begin(
+        mut self,
+        users: &Authenticator,
+        parts: &mut SupervisedTasks,
+    ) -> anyhow::Result<()> {
         // This fails only on an invalid kubeconfig; no request is sent yet.
         let connection = connection::connect(self.services.settings.kubeconfig.as_deref()).await?;
         let users = users.trust(connection.client.clone());
@@ -112,11 +119,11 @@ impl ClusterWork {
     async fn run(mut self, connection: ClusterConnection) -> anyhow::Result<()> {
         let stop = self.services.stop.clone();
         let records = self.services.readiness.condition("records");
-        let met = stop.run_until_cancelled(meet(connection, &records)).await;
+        let met = stop.run_until_cancelled(wait_for_api_server(connection, &records)).await;
         let Some(met) = met else { return Ok(()) };
-        let mut parts = Parts::default();
-        if let Some(naming) = self.naming.take() {
-            let named = name_ledger(naming, met.connection.clone(), met.uid.clone(), stop.clone());
+        let mut parts = SupervisedTasks::default();
+        if let Some(naming) = self.cluster_name_sender.take() {
+            let named = send_cluster_name(naming, met.connection.clone(), met.uid.clone(), stop.clone());
             parts.spawn("naming the cluster in the ledger", named);
         }
         let Services { settings, certificates, .. } = &self.services;
@@ -125,7 +132,7 @@ impl ClusterWork {
             Err(halt) => halt,
             Ok(()) => tokio::select! {
                 () = stop.cancelled() => Halt::Stopped,
-                error = parts.ended() => Halt::Failed(error),
+                error = parts.wait_for_failure() => Halt::Failed(error),
             },
         };
         stop.cancel();
@@ -138,55 +145,60 @@ impl ClusterWork {
 
     async fn start(
         &mut self,
-        met: FirstAnswers,
+        met: ApiServerFacts,
         session: &mut LeaderSession,
-        parts: &mut Parts,
+        parts: &mut SupervisedTasks,
     ) -> Result<(), Halt> {
         let stop = self.services.stop.clone();
         let own_account = met.own_account.clone();
-        let mut link = self.link(met, session, parts);
+        let mut link = self.start_watches(met, session, parts);
         let mut health = link.cluster.releases.health();
         // Policies decide which records are trusted, and the GuardedRelease of a release without a trusted record is
         // deleted.
-        let known = policies_known(&mut link.listings, self.services.readiness.condition("policies"));
-        parts.meanwhile(&stop, known).await?;
+        let known = wait_for_policies(&mut link.listings, self.services.readiness.condition("policies"));
+        parts.wait_or_halt(&stop, known).await?;
         let (releases, in_force) = (Arc::clone(&link.cluster.releases), Arc::clone(&self.services.in_force));
         releases.trust(in_force.resolver().policies().storage());
         let (changes, trusting) = (in_force.changes(), Arc::clone(&releases));
         let trust = move |_: &_| trusting.trust(in_force.resolver().policies().storage());
-        parts.spawn("trusting records", follow(changes, stop.clone(), trust));
+        parts.spawn("trusting records", for_each_value(changes, stop.clone(), trust));
         parts.spawn("following the records", Arc::clone(&releases).run(stop.clone()));
         let records = self.services.readiness.condition("records");
         records.unmet("the records of all releases are still being read");
-        drop(parts.meanwhile(&stop, health.wait_for(|health| health.indexed)).await?);
+        drop(parts.wait_or_halt(&stop, health.wait_for(|health| health.indexed)).await?);
         // Nothing is denied or repaired until it is known whether an emergency is open.
-        let mut switch_known = link.open.clone();
-        drop(parts.meanwhile(&stop, switch_known.wait_for(Option::is_some)).await?);
-        self.services.answerer.begin(Setup {
+        let mut switch_known = link.enforcement_disabled.clone();
+        drop(parts.wait_or_halt(&stop, switch_known.wait_for(Option::is_some)).await?);
+        self.services.answerer.start_judging(ValidatorContext {
             own_account,
             own_namespace: self.services.settings.own_namespace().map(str::to_owned),
             ..self.services.setup(ReleaseSource::Cluster(Arc::clone(&link.cluster)))
         });
         records.met();
         link.cluster.autoscalers.claim(releases.index());
-        session.seek(parts);
+        session.join_election(parts);
         let history = History { cluster: Arc::clone(&link.cluster), services: self.services.clone() };
         parts.spawn("keeping the records' history", history.clone().keep_transitions());
         parts.spawn("keeping the allowances' history", history.clone().keep_exceptions());
         parts.spawn("keeping the autoscalers' history", history.keep_scalings());
         // Nothing is repaired until the suspended releases are known.
-        let suspended = parts.meanwhile(&stop, suspended(&link.cluster)).await?;
-        let key = parts.meanwhile(&stop, self.signing()).await?;
+        let suspended = parts.wait_or_halt(&stop, suspended(&link.cluster)).await?;
+        let key = parts.wait_or_halt(&stop, self.wait_for_signing_key()).await?;
         let key = key.map_err(Halt::Failed)?;
-        self.repair(&link, session, (suspended, key), parts).await?;
+        self.start_loop(&link, session, (suspended, key), parts).await?;
         self.register(&link, session, parts);
         parts.spawn("watching over the records", report_outages(health, records, stop.clone()));
         Ok(())
     }
 
     /// Starts the watches that all other parts need.
-    fn link(&self, met: FirstAnswers, session: &LeaderSession, parts: &mut Parts) -> ClusterHandles {
-        let FirstAnswers { connection: ClusterConnection { client, .. }, kinds, uid, .. } = met;
+    fn start_watches(
+        &self,
+        met: ApiServerFacts,
+        session: &LeaderSession,
+        parts: &mut SupervisedTasks,
+    ) -> ClusterHandles {
+        let ApiServerFacts { connection: ClusterConnection { client, .. }, kinds, uid, .. } = met;
         let Services { settings, in_force, metrics, answerer, ledger, readiness, stop, .. } = &self.services;
         let releases = Releases::new(
             client.clone(),
@@ -198,18 +210,18 @@ impl ClusterWork {
         );
         parts.spawn("following the kinds", Arc::clone(&kinds).run(stop.clone()));
         let (opened, open) = watch::channel(None);
-        let keep = keep_emergency(ledger.clone(), self.services.notifiers.clone());
+        let keep = record_emergencies(ledger.clone(), self.services.notifiers.clone());
         let switch = emergency::follow(client.clone(), opened, keep, stop.clone());
         parts.spawn("following the emergency switch", switch);
         let condition = readiness.condition("emergency");
-        let obey = obey_emergency(Arc::clone(in_force), condition, metrics.emergency.clone());
-        parts.spawn("obeying the emergency switch", follow(open.clone(), stop.clone(), obey));
+        let obey = apply_emergency(Arc::clone(in_force), condition, metrics.emergency.clone());
+        parts.spawn("obeying the emergency switch", for_each_value(open.clone(), stop.clone(), obey));
         let leadership = session.leadership.clone();
         let rotation = Rotation::new(
             &settings.caller_proof(),
             settings.own_namespace(),
             &settings.certificate(),
-            answerer.door.callers().clone(),
+            answerer.caller_gate.callers().clone(),
             readiness.condition("callers"),
         );
         let kept = rotation.run(client.clone(), leadership.clone(), open.clone(), stop.clone());
@@ -229,9 +241,10 @@ impl ClusterWork {
             Arc::clone(&releases),
             Arc::clone(in_force),
             leadership.clone(),
-            keep_policy(ledger.clone()),
+            record_policy_changes(ledger.clone()),
         );
-        let labels = Namespaces::new(client.clone(), Arc::clone(in_force), keep_relabelling(ledger.clone()));
+        let labels =
+            Namespaces::new(client.clone(), Arc::clone(in_force), record_relabelling(ledger.clone()));
         let namespaces = settings.namespace.clone();
         let writes = (!settings.read_only).then_some(leadership);
         let allowances = Allowances::new(client.clone(), Arc::clone(&kinds), namespaces.clone(), writes);
@@ -256,16 +269,16 @@ impl ClusterWork {
             settled,
             state,
         };
-        ClusterHandles { cluster: Arc::new(cluster), uid, listings, open }
+        ClusterHandles { cluster: Arc::new(cluster), uid, listings, enforcement_disabled: open }
     }
 
     /// Starts the loop and the parts that report on it.
-    async fn repair(
+    async fn start_loop(
         &mut self,
         link: &ClusterHandles,
         session: &LeaderSession,
         (suspended, key): (SuspendedReleases, SigningKey),
-        parts: &mut Parts,
+        parts: &mut SupervisedTasks,
     ) -> Result<(), Halt> {
         let Services { in_force, metrics, ledger, stop, .. } = self.services.clone();
         let (listed, is_listed) = watch::channel(false);
@@ -275,7 +288,7 @@ impl ClusterWork {
                 condition.met()
             }
         };
-        parts.spawn("waiting for the loop", follow(is_listed, stop.clone(), met));
+        parts.spawn("waiting for the loop", for_each_value(is_listed, stop.clone(), met));
         let (commands, orders) = mpsc::channel(COMMANDS);
         // Cancelled when the loop has ended, or cannot start.
         let looped = CancellationToken::new();
@@ -304,7 +317,7 @@ impl ClusterWork {
         &mut self,
         link: &ClusterHandles,
         session: &LeaderSession,
-        parts: &mut Parts,
+        parts: &mut SupervisedTasks,
     ) -> anyhow::Result<()> {
         let Services { settings, in_force, state, metrics, certificates, ledger, notifiers, stop, .. } =
             &self.services;
@@ -315,7 +328,7 @@ impl ClusterWork {
             // A receiver tells several clusters apart by this.
             let source = format!("urn:kubemoor:{}", link.uid.as_deref().unwrap_or("unknown"));
             let leads = leadership.clone();
-            let delivered = worker.start(&source, move || leads.holds(), stop.clone())?;
+            let delivered = worker.start(&source, move || leads.is_leader(), stop.clone())?;
             parts.try_spawn("delivering notifications", async move { Ok(delivered.await?) });
         }
         if ledger.keeps_fleet() {
@@ -328,7 +341,7 @@ impl ClusterWork {
             };
             parts.spawn("keeping the releases in the ledger", writer.run(stop.clone()));
         }
-        let teller = Teller {
+        let teller = NotificationPublisher {
             state: Arc::clone(state),
             notifiers: notifiers.clone(),
             resolver: Arc::clone(in_force.resolver()),
@@ -357,12 +370,12 @@ impl ClusterWork {
         session: &LeaderSession,
         (commands, suspended, key): (mpsc::Sender<LoopOrder>, SuspendedReleases, SigningKey),
         looped: CancellationToken,
-        parts: &mut Parts,
+        parts: &mut SupervisedTasks,
     ) {
         let Services { in_force, metrics, ledger, stop, .. } = self.services.clone();
         let LiveCluster { client, namespaces, releases, .. } = &*link.cluster;
         let (metrics, leadership) = (metrics.notices, session.leadership.clone());
-        metrics.leads(leadership.holds());
+        metrics.leads(leadership.is_leader());
         let (due, counts) = watch::channel(0);
         let condition = self.services.readiness.condition("statuses");
         let note = move |count: &usize| match count {
@@ -371,9 +384,9 @@ impl ClusterWork {
             )),
             _ => condition.met(),
         };
-        parts.spawn("telling how many statuses are due", follow(counts, stop.clone(), note));
-        let (seen, witnessed) = mpsc::channel(WITNESSED);
-        let witness = Witness { ledger, releases: Arc::clone(releases), seen: witnessed };
+        parts.spawn("telling how many statuses are due", for_each_value(counts, stop.clone(), note));
+        let (seen, witnessed) = mpsc::channel(SUSPENSION_QUEUE);
+        let witness = SuspensionRecorder { ledger, releases: Arc::clone(releases), seen: witnessed };
         parts.spawn("keeping suspensions in the ledger", witness.run(stop.clone()));
         let guarded = GuardedReleases::new(client.clone(), leadership.clone(), STATUS_WRITES);
         let statuses = Statuses {
@@ -393,7 +406,7 @@ impl ClusterWork {
         let first = statuses.guarded.remembered(&statuses.key).await;
         parts.spawn("keeping GuardedReleases", async move {
             // The saved state must reach the loop before any status is overwritten.
-            if remember(&statuses, first, &stop).await {
+            if restore_saved_statuses(&statuses, first, &stop).await {
                 statuses.run(looped).await;
             }
             // If the loop failed, its error must be the one that is reported.
@@ -402,7 +415,7 @@ impl ClusterWork {
     }
 
     /// Keeps the webhook configurations registered, with `--register`.
-    fn register(&self, link: &ClusterHandles, session: &LeaderSession, parts: &mut Parts) {
+    fn register(&self, link: &ClusterHandles, session: &LeaderSession, parts: &mut SupervisedTasks) {
         let Services { settings, in_force, readiness, stop, .. } = &self.services;
         let Some(endpoint) = settings.endpoint().filter(|_| settings.register) else { return };
         if let Some(own) = settings.own_namespace() {
@@ -415,24 +428,24 @@ impl ClusterWork {
             cluster: Arc::clone(&link.cluster),
             services: self.services.clone(),
             withdrawn: session.withdrawn.clone(),
-            open: link.open.clone(),
+            enforcement_disabled: link.enforcement_disabled.clone(),
             leadership: session.leadership.clone(),
         };
         parts.spawn("the registration", registrar.run());
     }
 
     /// Waits for the signing key that all replicas share. A read-only guard has a random key of its own.
-    async fn signing(&self) -> anyhow::Result<SigningKey> {
+    async fn wait_for_signing_key(&self) -> anyhow::Result<SigningKey> {
         if self.services.settings.read_only {
             return random_key().context("the loop cannot start");
         }
-        Ok(self.services.answerer.door.callers().signing().await)
+        Ok(self.services.answerer.caller_gate.callers().signing().await)
     }
 }
 
 /// Waits until all sources are listed, because each can turn a denial into an allow. Meanwhile `condition` reports what
 /// is missing.
-async fn policies_known(listings: &mut [watch::Receiver<Progress>], condition: ReadinessCondition) {
+async fn wait_for_policies(listings: &mut [watch::Receiver<Progress>], condition: ReadinessCondition) {
     for listing in listings {
         loop {
             let reason = match &*listing.borrow_and_update() {
@@ -492,7 +505,7 @@ impl LeaderSession {
         }
     }
 
-    fn seek(&mut self, parts: &mut Parts) {
+    fn join_election(&mut self, parts: &mut SupervisedTasks) {
         if let Some(election) = self.election.take() {
             parts.spawn("the election", election.run(self.resign.clone()));
         }
@@ -500,17 +513,17 @@ impl LeaderSession {
 
     /// Waits for all parts, which are already stopping. The election ends last, so that this replica writes nothing
     /// after the next leader has taken over.
-    async fn leave(self, parts: &mut Parts) {
-        parts.all_but(1).await;
+    async fn leave(self, parts: &mut SupervisedTasks) {
+        parts.join_until_left(1).await;
         self.resign.cancel();
-        parts.all_but(0).await;
+        parts.join_until_left(0).await;
     }
 }
 
 /// The pause between attempts to reach an API server at the start.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 
-struct FirstAnswers {
+struct ApiServerFacts {
     connection: ClusterConnection,
     kinds: Arc<ServedKinds>,
     own_account: Option<String>,
@@ -518,7 +531,7 @@ struct FirstAnswers {
     uid: Option<String>,
 }
 
-async fn meet(connection: ClusterConnection, records: &ReadinessCondition) -> FirstAnswers {
+async fn wait_for_api_server(connection: ClusterConnection, records: &ReadinessCondition) -> ApiServerFacts {
     loop {
         let met = async {
             let kinds = ServedKinds::read(connection.client.clone()).await?;
@@ -529,7 +542,7 @@ async fn meet(connection: ClusterConnection, records: &ReadinessCondition) -> Fi
         match met.await {
             Ok((kinds, own_account, uid)) => {
                 tracing::info!(server = connection.url, account = own_account, "connected to the API server");
-                return FirstAnswers { connection, kinds, own_account, uid };
+                return ApiServerFacts { connection, kinds, own_account, uid };
             }
             Err(error) => {
                 records.unmet(format!("the API server does not answer: {error}"));
@@ -588,7 +601,7 @@ async fn suspended(cluster: &LiveCluster) -> SuspendedReleases {
 }
 
 /// Sends the state that an earlier guard saved to the loop. Returns whether that finished before `stop`.
-async fn remember(
+async fn restore_saved_statuses(
     statuses: &Statuses,
     first: Result<Vec<LoopOrder>, ClusterError>,
     stop: &CancellationToken,

@@ -16,8 +16,8 @@ use kubemoor_cluster::client::access;
 use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::resource::GROUP;
 use kubemoor_cluster::mirror::autoscalers::Scaling;
-use kubemoor_cluster::mirror::policies::{InForce, PolicyChange, PolicyFate, Relabelling};
-use kubemoor_cluster::mirror::policy_files::{FileChange, Folder};
+use kubemoor_cluster::mirror::policies::{ActivePolicies, NamespacePolicyChange, PolicyChange, PolicyFate};
+use kubemoor_cluster::mirror::policy_files::{FileChange, PolicyDirectory};
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId, build};
 use kubemoor_guard::LiveCluster;
@@ -37,9 +37,9 @@ use kubemoor_verdict::exceptions::may_scale;
 
 /// Records the start of a guard with its settings and policy files, but no token, password or path of a secret file.
 /// A guard that is killed leaves no row about its end.
-pub(super) fn record_start(ledger: &LedgerHandle, settings: &Settings, folder: Option<&Folder>) {
+pub(super) fn record_start(ledger: &LedgerHandle, settings: &Settings, folder: Option<&PolicyDirectory>) {
     let mut told = enforced(settings);
-    let files = folder.map(Folder::digests).unwrap_or_default();
+    let files = folder.map(PolicyDirectory::digests).unwrap_or_default();
     let files: Vec<_> = files.iter().map(|(file, digest)| format!("{file} ({digest})")).collect();
     told.extend((!files.is_empty()).then(|| format!("policy files {}", files.join(", "))));
     record(ledger, Act::Start, told.join("; "));
@@ -98,7 +98,7 @@ fn certificate(source: &CertificateSource) -> &'static str {
     match source {
         CertificateSource::SelfMade { .. } => "made in a directory",
         CertificateSource::Shared { .. } => "shared by a Secret",
-        CertificateSource::Given { .. } => "from files",
+        CertificateSource::Files { .. } => "from files",
     }
 }
 
@@ -118,7 +118,7 @@ const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
 /// Sends the cluster's name to the ledger's writer: its uid, or its URL if the uid cannot be read for a minute. Rows
 /// wait meanwhile. Returns at `stop`, because a part that ends earlier ends the process.
-pub(super) async fn name_ledger(
+pub(super) async fn send_cluster_name(
     naming: oneshot::Sender<String>,
     connection: ClusterConnection,
     mut uid: Option<String>,
@@ -139,7 +139,10 @@ pub(super) async fn name_ledger(
     stop.cancelled().await;
 }
 
-pub(super) fn keep_emergency(ledger: LedgerHandle, notifiers: Notifiers) -> impl Fn(EmergencyChange) + Send {
+pub(super) fn record_emergencies(
+    ledger: LedgerHandle,
+    notifiers: Notifiers,
+) -> impl Fn(EmergencyChange) + Send {
     move |turn| {
         notifiers.send(&[], emergency_message(&turn));
         ledger.record(emergency_row(turn));
@@ -147,8 +150,8 @@ pub(super) fn keep_emergency(ledger: LedgerHandle, notifiers: Notifiers) -> impl
 }
 
 /// Disables enforcement while an emergency is open.
-pub(super) fn obey_emergency(
-    in_force: Arc<InForce>,
+pub(super) fn apply_emergency(
+    in_force: Arc<ActivePolicies>,
     condition: ReadinessCondition,
     metrics: EmergencyMetrics,
 ) -> impl FnMut(&Option<bool>) + Send {
@@ -156,8 +159,8 @@ pub(super) fn obey_emergency(
     move |open| {
         let is_open = open.unwrap_or_default();
         if is_open != was_open {
-            in_force.set_open(is_open);
-            metrics.open(is_open);
+            in_force.set_enforcement_disabled(is_open);
+            metrics.set_enforcement_disabled(is_open);
             was_open = is_open;
             if is_open {
                 tracing::warn!("the emergency is open: no change is checked and nothing is repaired");
@@ -175,9 +178,9 @@ pub(super) fn obey_emergency(
 
 fn emergency_message(turn: &EmergencyChange) -> Notification {
     let subject = if turn.enforcement_disabled {
-        NotificationSubject::EmergencyOpened
+        NotificationSubject::EnforcementDisabled
     } else {
-        NotificationSubject::EmergencyClosed
+        NotificationSubject::EnforcementEnabled
     };
     let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     Notification {
@@ -250,7 +253,7 @@ fn is_same_state(before: &Release, now: &Release) -> bool {
 const ENDING: SignedDuration = SignedDuration::from_hours(1);
 
 /// Older exceptions are not announced: this process found them when it started.
-const OLD: SignedDuration = SignedDuration::from_mins(10);
+const MAX_ANNOUNCED_AGE: SignedDuration = SignedDuration::from_mins(10);
 
 /// The longest sleep before the clock is read again, because the clock may be changed.
 const LOOK: Duration = Duration::from_secs(60);
@@ -318,7 +321,7 @@ impl History {
         }
         let now = Timestamp::now();
         let message = exception_message(now, release.clone(), object, allowance, permitted);
-        if now.duration_since(message.at) <= OLD {
+        if now.duration_since(message.at) <= MAX_ANNOUNCED_AGE {
             self.send(message.clone());
         }
         self.services.ledger.record(LedgerRow::allowance(now, release, object, allowance, permitted));
@@ -385,7 +388,7 @@ fn release_concerned(
     Some((release.id.clone(), release.state.revision))
 }
 
-pub(super) fn keep_files(ledger: LedgerHandle) -> impl Fn(FileChange) + Send + Sync {
+pub(super) fn record_policy_files(ledger: LedgerHandle) -> impl Fn(FileChange) + Send + Sync {
     move |FileChange { policy, file, fate, same }| {
         let (act, edit) = policy_edit(&policy, fate);
         let row = LedgerRow::act(Timestamp::now(), edit, None, act);
@@ -395,7 +398,7 @@ pub(super) fn keep_files(ledger: LedgerHandle) -> impl Fn(FileChange) + Send + S
 
 /// Records each change of a policy once, even if several guards see it. A watch event does not name the user, only the
 /// field manager.
-pub(super) fn keep_policy(ledger: LedgerHandle) -> impl Fn(PolicyChange) + Send + Sync {
+pub(super) fn record_policy_changes(ledger: LedgerHandle) -> impl Fn(PolicyChange) + Send + Sync {
     move |PolicyChange { name, uid, generation, fate, manager, time }| {
         let (act, edit) = policy_edit(&name, fate);
         let same = Some(format!("{uid} {generation} {act:?}"));
@@ -409,8 +412,8 @@ pub(super) fn keep_policy(ledger: LedgerHandle) -> impl Fn(PolicyChange) + Send 
 }
 
 /// Records that new labels of a namespace change which policies apply to it.
-pub(super) fn keep_relabelling(ledger: LedgerHandle) -> impl Fn(Relabelling) + Send + Sync {
-    move |Relabelling { namespace, uid, resource_version, before, after }| {
+pub(super) fn record_relabelling(ledger: LedgerHandle) -> impl Fn(NamespacePolicyChange) + Send + Sync {
+    move |NamespacePolicyChange { namespace, uid, resource_version, before, after }| {
         let named = |names: &[String]| match names {
             [] => "no policy".to_owned(),
             names => names.join(", "),
@@ -438,16 +441,16 @@ fn policy_edit(name: &str, fate: PolicyFate) -> (Act, ReviewedEdit) {
 }
 
 /// How long the webhook may take to write its row to the ledger.
-const REVIEWED: Duration = Duration::from_secs(2);
+const WEBHOOK_ROW_DELAY: Duration = Duration::from_secs(2);
 
 /// The autoscalers of each declared workload that were recorded last.
 #[derive(Default)]
-struct ToldScalings(HashMap<ObjectId, Vec<Scaling>>);
+struct RecordedScalings(HashMap<ObjectId, Vec<Scaling>>);
 
 impl History {
     pub(super) async fn keep_scalings(self) {
         let (workloads, releases) = (self.cluster.autoscalers.changes(), self.cluster.releases.changes());
-        let mut told = ToldScalings::default();
+        let mut told = RecordedScalings::default();
         // The ledger keeps the first of equal rows. These wait, because the webhook's row names the user.
         let mut waiting: VecDeque<(Instant, LedgerRow)> = VecDeque::new();
         loop {
@@ -461,7 +464,7 @@ impl History {
                 workload = workloads.next() => vec![workload],
                 release = releases.next() => self.scaled_by(&release, &told),
             };
-            let due = Instant::now() + REVIEWED;
+            let due = Instant::now() + WEBHOOK_ROW_DELAY;
             for workload in &changed {
                 waiting.extend(self.scaling_rows(workload, &mut told).into_iter().map(|row| (due, row)));
             }
@@ -469,7 +472,7 @@ impl History {
         waiting.into_iter().for_each(|(_, row)| self.services.ledger.record(row));
     }
 
-    fn scaled_by(&self, release: &ReleaseId, told: &ToldScalings) -> Vec<ObjectId> {
+    fn scaled_by(&self, release: &ReleaseId, told: &RecordedScalings) -> Vec<ObjectId> {
         let index = self.cluster.releases.index().read();
         let declares = |workload: &ObjectId| {
             index.release(release).is_some_and(|release| release.declared(workload).is_some())
@@ -479,7 +482,7 @@ impl History {
         scaled
     }
 
-    fn scaling_rows(&self, workload: &ObjectId, told: &mut ToldScalings) -> Vec<LedgerRow> {
+    fn scaling_rows(&self, workload: &ObjectId, told: &mut RecordedScalings) -> Vec<LedgerRow> {
         let index = self.cluster.releases.index().read();
         let Some((release, declared, replicas)) = declaring_release(&index, workload) else {
             // Undeclared workloads are not enforced. The rows of the release show when that began.
@@ -491,15 +494,15 @@ impl History {
         let mut counting = self.cluster.autoscalers.scalings(workload, &index);
         counting.retain(|it| may_scale(&policy, declared, &it.declared_by, it.range));
         let of = Some((release.id.clone(), release.state.revision));
-        let changes = told.note(workload, counting);
+        let changes = told.diff_and_replace(workload, counting);
         let row =
             |change| scaling_row(ReviewedEdit::watched(workload.clone(), None), of.clone(), replicas, change);
         changes.into_iter().map(row).collect()
     }
 }
 
-impl ToldScalings {
-    fn note(&mut self, workload: &ObjectId, now: Vec<Scaling>) -> Vec<ScalingChange> {
+impl RecordedScalings {
+    fn diff_and_replace(&mut self, workload: &ObjectId, now: Vec<Scaling>) -> Vec<ScalingChange> {
         let before = match now.is_empty() {
             true => self.0.remove(workload),
             false => self.0.insert(workload.clone(), now.clone()),

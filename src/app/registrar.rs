@@ -22,8 +22,8 @@ use kubemoor_guard::LiveCluster;
 use kubemoor_guard::admin::ReadinessCondition;
 use kubemoor_guard::webhook::registration::keep::{self, Configuration, DesiredState, OutsideChange};
 use kubemoor_guard::webhook::registration::{
-    Address, CONDITIONS, NAME, NAMESPACE_NAME, Surface, WebhookResource, configuration, emergency, left_out,
-    mutating,
+    CONDITIONS, NAME, NAMESPACE_NAME, WebhookAddress, WebhookResource, WebhookSettings, configuration,
+    emergency, left_out, mutating,
 };
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_policy::resolver::PolicyResolver;
@@ -45,7 +45,7 @@ pub(super) struct Registrar {
     /// Until when no webhook is registered, because a user withdrew them.
     pub(super) withdrawn: watch::Receiver<Option<Instant>>,
     /// Whether an emergency is open, which disables enforcement; `None` until that is known.
-    pub(super) open: watch::Receiver<Option<bool>>,
+    pub(super) enforcement_disabled: watch::Receiver<Option<bool>>,
     pub(super) leadership: Leadership,
 }
 
@@ -111,8 +111,8 @@ impl Registrar {
         let LiveCluster { client, releases, .. } = &*self.cluster;
         let (changes, mut policies) = (releases.changes(), in_force.changes());
         let mut authority = certificates.ca_bundle();
-        let (mut open, mut leading) = (self.open.clone(), self.leadership.watch());
-        let mut callers = answerer.door.callers().changes();
+        let (mut open, mut leading) = (self.enforcement_disabled.clone(), self.leadership.watch());
+        let mut callers = answerer.caller_gate.callers().changes();
         let (mut withdrawn, mut was_held) = (self.withdrawn.clone(), false);
         let mut server = WatchedVersion { known: None, is_forbidden: false, ask_at: Instant::now() };
         let (mut was_open, mut clears) = (None, false);
@@ -137,7 +137,7 @@ impl Registrar {
             }
             was_open = is_open.or(was_open);
             let is_armed = is_open == Some(false) && held.is_none();
-            let armed = is_armed && !certificates.is_provisional();
+            let armed = is_armed && !certificates.has_placeholder();
             match (secret.registered(), conditions) {
                 (Some(token), Some(conditions)) if armed && leads => {
                     self.send_present(desired, bundle.as_deref(), token, conditions);
@@ -171,9 +171,9 @@ impl Registrar {
         conditions: bool,
     ) {
         let Services { settings, in_force, .. } = &self.services;
-        let surface = Surface {
+        let surface = WebhookSettings {
             endpoint: &self.endpoint,
-            address: Address::Token(token),
+            address: WebhookAddress::Token(token),
             ca_bundle: bundle.map(str::as_bytes),
             own_namespace: settings.own_namespace(),
             record_driver: settings.record_driver(),

@@ -186,13 +186,13 @@ pub(crate) enum ConflictError {
         "the guard could not tell the API server from other callers of the webhook's port: add --register, \
          --caller-token-file or --client-ca"
     )]
-    Anybody,
+    Unauthenticated,
     #[error("--cluster-label {0} has two values: remove one of them")]
     LabelTwice(String),
     #[error("--namespace {0:?} is not the name of a namespace: use lower-case letters, digits and dashes")]
-    ReadNamespace(String),
+    InvalidNamespace(String),
     #[error("--tls-secret {0:?} is not the name of a Secret: use lower-case letters, digits and dashes")]
-    ReadSecret(String),
+    InvalidSecretName(String),
 }
 
 impl Settings {
@@ -240,15 +240,15 @@ impl Settings {
             return Err(ConflictError::Needs(flag.0, needed.0));
         }
         if let Some(name) = self.namespace.iter().find(|name| !is_dns_label(name)) {
-            return Err(ConflictError::ReadNamespace(name.clone()));
+            return Err(ConflictError::InvalidNamespace(name.clone()));
         }
         if let Some(name) = self.tls_secret.iter().find(|name| !is_dns_label(name)) {
-            return Err(ConflictError::ReadSecret(name.clone()));
+            return Err(ConflictError::InvalidSecretName(name.clone()));
         }
         collect_labels(&self.cluster_label)?;
         match register.1 || token_file.1 || self.client_ca.is_some() {
             true => Ok(()),
-            false => Err(ConflictError::Anybody),
+            false => Err(ConflictError::Unauthenticated),
         }
     }
 
@@ -288,7 +288,7 @@ impl Settings {
                 life: self.tls_age.unwrap_or(TLS_AGE),
             },
             (_, _, Some(certificate), Some(key)) => {
-                CertificateSource::Given { certificate: certificate.clone(), key: key.clone() }
+                CertificateSource::Files { certificate: certificate.clone(), key: key.clone() }
             }
             _ => {
                 let directory = self.tls_dir.clone().unwrap_or_else(|| PathBuf::from("certs"));

@@ -156,7 +156,7 @@ enum AuditFormat {
     Csv,
 }
 
-struct Show {
+struct RowPrinter {
     form: OutputFormat<AuditFormat>,
     widths: Vec<usize>,
     has_head: bool,
@@ -195,7 +195,7 @@ async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
         ));
     }
     let is_table = output == OutputFormat::People(AuditFormat::Table);
-    let mut show = Show::new(output, follow, !no_headers);
+    let mut show = RowPrinter::new(output, follow, !no_headers);
     if would_deny {
         return output::write(&show.permits(&entries)?);
     }
@@ -205,17 +205,17 @@ async fn audit(args: Args) -> anyhow::Result<CommandOutcome> {
     }
     let is_open = output::stream(&show.rows(&entries)?)?;
     if follow && is_open {
-        added(&source, filter, (entries.as_slice(), page.missing), show).await?;
+        follow_rows(&source, filter, (entries.as_slice(), page.missing), show).await?;
     }
     Ok(CommandOutcome::Clean)
 }
 
 /// Prints the rows that are added after those that are already `shown`. Ends when the output is closed.
-async fn added(
+async fn follow_rows(
     source: &LedgerSource,
     mut filter: Filter,
     (shown, mut missing): (&[LedgerEntry], Vec<String>),
-    mut show: Show,
+    mut show: RowPrinter,
 ) -> anyhow::Result<()> {
     // Only rows within the overlap can be returned again.
     let mut known: HashSet<i64> = shown.iter().map(|entry| entry.id).collect();
@@ -323,7 +323,7 @@ impl SourceArgs {
     }
 }
 
-impl Show {
+impl RowPrinter {
     fn new(form: OutputFormat<AuditFormat>, goes_on: bool, has_head: bool) -> Self {
         Self { form, widths: WIDTHS.to_vec(), has_head, begun: false, goes_on }
     }
@@ -375,7 +375,7 @@ impl Show {
     }
 
     fn table(&mut self, entries: &[LedgerEntry]) -> String {
-        let mut table = Table::at_least(&self.widths);
+        let mut table = Table::with_min_widths(&self.widths);
         if !std::mem::replace(&mut self.begun, true) && self.has_head {
             table.row(HEAD);
         }

@@ -16,18 +16,18 @@ use super::output::{self, OutputArgs, PLAIN, StyledText, Table};
 use super::{CommandOutcome, warn};
 use kubemoor_cluster::mirror::directory;
 use kubemoor_declare::catalog::Catalog;
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::model::{Autoscaler, DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
-use kubemoor_declare::outline::Excerpt;
-use kubemoor_guard::webhook::case::{Basis, ReviewCase, ReviewSubject};
+use kubemoor_guard::webhook::case::{JudgementInputs, ReviewCase, ReviewSubject};
 use kubemoor_guard::webhook::review::AdmissionRequest;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::compile::{self, Compiled};
+use kubemoor_policy::compile::{self, CompiledPolicy};
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_runtime::config::RecordDriver;
-use kubemoor_verdict::edit::{self, Circumstances, DryRunEvidence, ObjectOwner, Rules, Verdict};
+use kubemoor_verdict::edit::{self, DryRunEvidence, ObjectContext, ObjectOwner, Rules, Verdict};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -137,13 +137,13 @@ pub(super) fn judge(
     }
     let scaling = autoscalers.iter().filter(|(workload, _)| *workload == case.subject.object);
     let autoscalers = scaling.map(|(_, autoscaler)| autoscaler.clone()).collect();
-    let circumstances = Circumstances { allowances, autoscalers, ..Circumstances::default() };
+    let circumstances = ObjectContext { allowances, autoscalers, ..ObjectContext::default() };
     let index = RwLock::new(index);
     let (circumstances, rules, evidence) = (&circumstances, &rules, DryRunEvidence::None);
-    let basis = Basis { index: &index, circumstances, rules, evidence, now };
+    let basis = JudgementInputs { index: &index, circumstances, rules, evidence, now };
     let mut judgement = case.judge(basis);
     if judgement.verdict.arguable {
-        judgement = case.judge(Basis { evidence: DryRunEvidence::Nowhere, ..basis });
+        judgement = case.judge(JudgementInputs { evidence: DryRunEvidence::Nowhere, ..basis });
     }
     let message = match judgement.verdict.outcome {
         edit::EditOutcome::Allow => None,
@@ -205,7 +205,7 @@ impl CheckReport {
 }
 
 /// Reads the policies in a directory, not in its subdirectories.
-pub(super) fn read_policy_folder(path: &Path) -> anyhow::Result<Vec<Arc<Compiled>>> {
+pub(super) fn read_policy_folder(path: &Path) -> anyhow::Result<Vec<Arc<CompiledPolicy>>> {
     read_policy_files(&yaml_files(path, false)?)
 }
 
@@ -237,7 +237,7 @@ pub(super) fn yaml_files(folder: &Path, below: bool) -> anyhow::Result<Vec<PathB
     Ok(found)
 }
 
-pub(super) fn read_policy_files(paths: &[PathBuf]) -> anyhow::Result<Vec<Arc<Compiled>>> {
+pub(super) fn read_policy_files(paths: &[PathBuf]) -> anyhow::Result<Vec<Arc<CompiledPolicy>>> {
     let mut texts = Vec::with_capacity(paths.len());
     for path in paths {
         texts.push((path.display().to_string(), read_text(path)?));

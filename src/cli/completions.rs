@@ -24,8 +24,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<CommandOutcome> {
-
-       let (shell, name) = (args.shell.to_string(), ProgramName::called().file());
+    let (shell, name) = (args.shell.to_string(), ProgramName::called().file());
     let shells = Shells::builtins();
     let completer = shells.completer(&shell).with_context(|| format!("{shell} is not supported"))?;
     let mut script = Vec::new();

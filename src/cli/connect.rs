@@ -25,9 +25,9 @@ use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_policy::resolver::Labels;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::telemetry;
-use kubemoor_verdict::health::{Pulse, STALE_AFTER};
+use kubemoor_verdict::health::{GuardLeaseState, STALE_AFTER};
 
-pub(super) use kubemoor_inspect::failure::{failed, spoken};
+pub(super) use kubemoor_inspect::failure::{describe_release, failed};
 
 /// The cluster and the user: kubectl's own flags.
 #[derive(Clone, Debug, clap::Args)]
@@ -74,7 +74,7 @@ pub(super) struct ClusterArgs {
 /// on the stack.
 const STACK: usize = 8 << 20;
 
-const TELLS_REQUESTS: u8 = 6;
+const REQUEST_LOG_VERBOSITY: u8 = 6;
 
 /// How Helm stores its records.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -122,7 +122,7 @@ pub(super) struct NamespacesArgs {
 impl ClusterArgs {
     /// Creates a client; sends no request yet.
     pub(super) async fn connect(&self) -> anyhow::Result<ClusterConnection> {
-        if self.verbosity >= TELLS_REQUESTS {
+        if self.verbosity >= REQUEST_LOG_VERBOSITY {
             // Fails if a command connects more than once; logging is already set up then.
             let _ = telemetry::init(connection::REQUESTS);
         }
@@ -212,9 +212,9 @@ pub(super) fn parse_namespace(text: &str) -> Result<String, &'static str> {
 /// Parses a release's name by Helm's own rule: at most 53 lower-case letters, digits, dashes and dots.
 pub(super) fn parse_release(text: &str) -> Result<String, &'static str> {
     let is_name = text.len() <= 53 && text.split('.').all(model::is_dns_label);
-    is_name.then(|| text.to_owned()).ok_or(
-        "a release's name must have lower-case letters, digits, dashes and dots"
-    )
+    is_name
+        .then(|| text.to_owned())
+        .ok_or("a release's name must have lower-case letters, digits, dashes and dots")
 }
 
 fn parse_token(text: &str) -> Result<SecretString, &'static str> {
@@ -275,7 +275,9 @@ pub(super) fn context_clusters(contexts: &[String], access: &ClusterAccess) -> V
 }
 
 /// The clusters whose API servers answer, even with an error; warns about those that do not.
-pub(super) async fn that_answer(clusters: Vec<(String, ClusterAccess)>) -> Vec<(String, ClusterAccess)> {
+pub(super) async fn reachable_clusters(
+    clusters: Vec<(String, ClusterAccess)>,
+) -> Vec<(String, ClusterAccess)> {
     let ask = async |_: &str, access: ClusterAccess| {
         let connection = connection::connect_by(&access).await?;
         match discovery::version(&connection.client).await {
@@ -283,12 +285,12 @@ pub(super) async fn that_answer(clusters: Vec<(String, ClusterAccess)>) -> Vec<(
             _ => Ok(access),
         }
     };
-    each(clusters, ANSWER, ask).await.0
+    query_clusters(clusters, ANSWER, ask).await.0
 }
 
 /// Asks each cluster, with the time limit `within`, and warns about those that fail. Returns the answers in the order
 /// of the clusters, and an error for the command to end with if a cluster is missing.
-pub(super) async fn each<T>(
+pub(super) async fn query_clusters<T>(
     clusters: Vec<(String, ClusterAccess)>,
     within: Duration,
     ask: impl AsyncFn(&str, ClusterAccess) -> anyhow::Result<T>,
@@ -377,14 +379,15 @@ async fn guard_problem(connection: &ClusterConnection, namespace: Option<&str>) 
         );
     }
     let lease = lease.ok()??;
-    let (pulse, registered) = tokio::join!(read_pulse(client, &lease), registrations::are_there(client));
+    let (pulse, registered) =
+        tokio::join!(read_pulse(client, &lease), registrations::has_kubemoor_webhooks(client));
     let LeaseReference { namespace, name } = lease;
     let since = match pulse.ok()? {
-        Pulse::Gone => Some("the Lease does not exist".to_owned()),
-        Pulse::Renewed(at) if Timestamp::now().duration_since(at) > STALE_AFTER => {
+        GuardLeaseState::Gone => Some("the Lease does not exist".to_owned()),
+        GuardLeaseState::Renewed(at) if Timestamp::now().duration_since(at) > STALE_AFTER => {
             Some(format!("the Lease has not been renewed since {}", seconds(at)))
         }
-        Pulse::Renewed(_) | Pulse::Unknown => None,
+        GuardLeaseState::Renewed(_) | GuardLeaseState::Unknown => None,
     };
     if let Some(since) = since {
         return Some(format!(

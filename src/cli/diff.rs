@@ -16,8 +16,8 @@ use json_patch::Patch;
 use serde::Serialize;
 
 use super::connect::{
-    self, CLUSTER_PATIENCE, ClusterArgs, ContextsArgs, LabelArgs, NamespacesArgs, RecordArgs, each,
-    parse_release, spoken,
+    self, CLUSTER_PATIENCE, ClusterArgs, ContextsArgs, LabelArgs, NamespacesArgs, RecordArgs,
+    describe_release, parse_release, query_clusters,
 };
 use super::list::{InCluster, Items, SelectorArgs, nothing};
 use super::output::{
@@ -157,7 +157,7 @@ async fn compare_clusters(args: Args) -> anyhow::Result<CommandOutcome> {
             let ask = async |name: &str, access: ClusterAccess| {
                 scope.compare(connection::connect_by(&access).await?, Some(name)).await
             };
-            each(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await
+            query_clusters(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await
         }
     };
     print(&args, &reports)?;
@@ -300,7 +300,7 @@ fn warn_of_failures(releases: &[ReleaseDiff], about: &str) -> usize {
 fn preview_text(previews: &[Preview]) -> StyledText {
     let mut text = StyledText::default();
     for Preview { release, revision, changes, held_up, not_considered } in previews {
-        text.add(HEAD, &spoken(release));
+        text.add(HEAD, &describe_release(release));
         let revision = revision.map(|revision| format!(" (revision {revision})")).unwrap_or_default();
         let none = if changes.is_empty() { ": nothing to repair" } else { "" };
         text.add(PLAIN, &format!("{revision}{none}")).line();

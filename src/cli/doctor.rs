@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 pub(super) use self::checks::CheckResult;
 use self::checks::{
-    CheckState, DeclaredKinds, Observation, Problem, ReleaseReadiness, Seen, Workload, live_driver,
+    CheckInput, CheckState, DeclaredKinds, Observation, Problem, ReleaseReadiness, Workload, live_driver,
 };
 use super::CommandOutcome;
 use super::connect::{self, ClusterArgs, GuardArgs, failed};
@@ -31,13 +31,13 @@ use kubemoor_cluster::client::registrations::{Registrations, WebhookKind};
 use kubemoor_cluster::client::{ApiResource, discovery, guarded};
 use kubemoor_declare::model::{Actor, build};
 use kubemoor_guard::webhook::order::{PROBE, PROBE_ANSWER};
-use kubemoor_guard::webhook::registration::{NAME, ORDERS, emergency, veil};
+use kubemoor_guard::webhook::registration::{NAME, ORDERS, emergency, redact_tokens};
 use kubemoor_helm::index::Index;
 use kubemoor_inspect::failure::InspectError;
 use kubemoor_inspect::guard::ForwardedGuard;
 use kubemoor_inspect::ledger::LedgerSource;
 use kubemoor_inspect::policies;
-use kubemoor_inspect::reading::{ClusterReader, Pulses};
+use kubemoor_inspect::reading::{ClusterReader, LeaseCache};
 use kubemoor_ledger::query::Filter;
 use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_policy::resolver::Labels;
@@ -182,7 +182,7 @@ fn uninspected(right: &str, error: &InspectError) -> Problem {
     })
 }
 
-async fn configuration<C: WebhookKind>(client: &kube::Client, plural: &str) -> Seen<Option<C>> {
+async fn configuration<C: WebhookKind>(client: &kube::Client, plural: &str) -> CheckInput<Option<C>> {
     let read = Registrations::<C>::new(client.clone(), Leadership::alone()).read(NAME).await;
     read.map_err(|error| unread(&format!("get {plural}.admissionregistration.k8s.io"), &error))
 }
@@ -192,7 +192,7 @@ fn objects(client: &kube::Client) -> Objects {
 }
 
 /// Reads the Deployment of the guard, which has the same name as its Lease.
-async fn workload(client: &kube::Client, place: &LeaseReference) -> Seen<Option<Workload>> {
+async fn workload(client: &kube::Client, place: &LeaseReference) -> CheckInput<Option<Workload>> {
     let LeaseReference { namespace, name } = place;
     let target = ObjectTarget {
         resource: ApiResource::new("apps", "v1", "Deployment", "deployments"),
@@ -217,7 +217,7 @@ async fn workload(client: &kube::Client, place: &LeaseReference) -> Seen<Option<
 }
 
 /// Creates an object as a dry run, on which the guard's webhook warns. Returns whether that warning came back.
-async fn probe(client: &kube::Client, place: &LeaseReference) -> Seen<bool> {
+async fn probe(client: &kube::Client, place: &LeaseReference) -> CheckInput<bool> {
     let resource = guarded::resource();
     let object = json!({
         "apiVersion": resource.api_version(), "kind": guarded::KIND,
@@ -231,7 +231,7 @@ async fn probe(client: &kube::Client, place: &LeaseReference) -> Seen<bool> {
             // The message quotes the address, which holds a token.
             Some(message) => Problem::Attention(format!(
                 "the API server cannot call the guard, and `failurePolicy: Fail` refuses changes: {}",
-                veil(message)
+                redact_tokens(message)
             )),
             None => unread(
                 &format!("create guardedreleases.kubemoor.dev in namespace {}", place.namespace),
@@ -242,11 +242,11 @@ async fn probe(client: &kube::Client, place: &LeaseReference) -> Seen<bool> {
 }
 
 /// The states of the GuardedReleases; `None` if the CRD is not installed.
-async fn releases(client: &kube::Client) -> Seen<Option<Vec<ReleaseReadiness>>> {
+async fn releases(client: &kube::Client) -> CheckInput<Option<Vec<ReleaseReadiness>>> {
     let listed = guarded::list(client, None).await;
     let listed = listed.map_err(|error| unread("list guardedreleases.kubemoor.dev", &error))?;
     let Some(listed) = listed else { return Ok(None) };
-    let (pulses, mut states) = (Pulses::new(client.clone()), Vec::new());
+    let (pulses, mut states) = (LeaseCache::new(client.clone()), Vec::new());
     for guarded in listed {
         if let Some(release) = guarded.release() {
             let health = pulses.reported(guarded.status.unwrap_or_default()).await;
@@ -258,7 +258,7 @@ async fn releases(client: &kube::Client) -> Seen<Option<Vec<ReleaseReadiness>>> 
 }
 
 /// The kinds that the records of releases declare.
-async fn declared_kinds(connection: &ClusterConnection, driver: RecordDriver) -> Seen<DeclaredKinds> {
+async fn declared_kinds(connection: &ClusterConnection, driver: RecordDriver) -> CheckInput<DeclaredKinds> {
     let right = match driver {
         RecordDriver::Secret => "get and list secrets in all namespaces",
         RecordDriver::Configmap => "get and list configmaps in all namespaces",
@@ -282,8 +282,8 @@ async fn declared_kinds(connection: &ClusterConnection, driver: RecordDriver) ->
 async fn guard_answers(
     connection: &ClusterConnection,
     place: &LeaseReference,
-    (lease, access): (&Seen<Option<LeaderInfo>>, ClusterAccess),
-) -> (Seen<Vec<String>>, Seen<Vec<String>>) {
+    (lease, access): (&CheckInput<Option<LeaderInfo>>, ClusterAccess),
+) -> (CheckInput<Vec<String>>, CheckInput<Vec<String>>) {
     let own = "a guard authenticates your own token or certificate and ignores impersonation: remove --as";
     let obstacle = match lease {
         Err(problem) => Some(problem.clone()),
@@ -314,9 +314,9 @@ async fn guard_answers(
 async fn missing_rights(
     client: &kube::Client,
     place: &LeaseReference,
-    workload: &Seen<Option<Workload>>,
-    releases: &Seen<Option<Vec<ReleaseReadiness>>>,
-) -> Seen<Vec<String>> {
+    workload: &CheckInput<Option<Workload>>,
+    releases: &CheckInput<Option<Vec<ReleaseReadiness>>>,
+) -> CheckInput<Vec<String>> {
     let workload = workload.as_ref().ok().and_then(Option::as_ref);
     let (home, account) = (&place.namespace, workload.map_or(&place.name, |workload| &workload.account));
     let groups =
@@ -327,7 +327,7 @@ async fn missing_rights(
         ..Actor::default()
     };
     let may = async |right: &Right<'_>| {
-        let may = access::may(client, &guard, right).await;
+        let may = access::is_user_allowed(client, &guard, right).await;
         may.map_err(|error| unread("create subjectaccessreviews.authorization.k8s.io", &error))
     };
     let guarded = releases.as_ref().ok().and_then(Option::as_ref).into_iter().flatten();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::CommandOutcome;
 use super::connect::{self, ClusterArgs, failed};
 use super::output::{self, OutputArgs};
-use kubemoor_guard::webhook::registration::emergency::{self, Armed, EmergencyError, MARKER};
+use kubemoor_guard::webhook::registration::emergency::{self, EmergencyError, EnableOutcome, MARKER};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -98,11 +98,13 @@ fn opened(removed: usize) -> (EmergencyAnswer, String) {
     (EmergencyAnswer { open: true, removed: Some(removed), armed: None }, text)
 }
 
-fn closed(armed: Armed) -> (EmergencyAnswer, String) {
+fn closed(armed: EnableOutcome) -> (EmergencyAnswer, String) {
     let (armed, text) = match armed {
-        Armed::Already => ("Already", "No emergency was open. The guard checks and repairs."),
-        Armed::Restored => ("Restored", "The emergency is closed. The webhook configurations are restored."),
-        Armed::Empty => (
+        EnableOutcome::Already => ("Already", "No emergency was open. The guard checks and repairs."),
+        EnableOutcome::Restored => {
+            ("Restored", "The emergency is closed. The webhook configurations are restored.")
+        }
+        EnableOutcome::Empty => (
             "Empty",
             "The emergency is closed. Guards that run with --register write their webhook configurations again.",
         ),

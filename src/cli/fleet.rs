@@ -84,7 +84,7 @@ async fn overview(args: FleetArgs) -> anyhow::Result<CommandOutcome> {
 
 async fn list(release: Option<String>, args: FleetArgs) -> anyhow::Result<CommandOutcome> {
     let what = release.as_ref().map_or("releases".to_owned(), |name| format!("release {name}"));
-    let rows = fleet::kept(&args.store().await?, &args.filter(release), &args.state).await?;
+    let rows = fleet::ledger_releases(&args.store().await?, &args.filter(release), &args.state).await?;
     list::print(&args.list, &rows, true, &format!("no {what} found in any cluster"))
 }
 

@@ -5,7 +5,7 @@ use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::connect::{self, PlaceArgs, RecordArgs, parse_release, spoken, warn_of_guard};
+use super::connect::{self, PlaceArgs, RecordArgs, describe_release, parse_release, warn_of_guard};
 use super::output::{self, NOTE, OutputArgs, PLAIN, StyledText, Table};
 use super::{CommandOutcome, completions, warn};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
@@ -121,7 +121,7 @@ impl Forecast {
                 let mut text = StyledText::default();
                 let said = format!(
                     "No conflicts expected for release {} (revision {revision}): {why}.",
-                    spoken(release)
+                    describe_release(release)
                 );
                 text.add(PLAIN, &said).line();
                 text

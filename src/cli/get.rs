@@ -5,17 +5,18 @@ use anyhow::bail;
 use jiff::Timestamp;
 
 use super::connect::{
-    self, CLUSTER_PATIENCE, ClusterArgs, ContextsArgs, NamespacesArgs, RecordArgs, each, warn_of_guard,
+    self, CLUSTER_PATIENCE, ClusterArgs, ContextsArgs, NamespacesArgs, RecordArgs, query_clusters,
+    warn_of_guard,
 };
 use super::list::{self, Follow, InCluster, ListArgs, ListRow, SelectorArgs, changes, nothing};
 use super::output::{BAD, GOOD, NOTE, PLAIN};
 use super::{CommandOutcome, warn};
-use kubemoor_cluster::client::allowances::defined;
+use kubemoor_cluster::client::allowances::allowance_resource;
 use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
 use kubemoor_cluster::client::guarded;
 use kubemoor_inspect::exceptions::{self, AllowanceState, ListedAllowance};
 use kubemoor_inspect::policies::{self, ListedPolicy};
-use kubemoor_inspect::reading::{ClusterReader, Pulses};
+use kubemoor_inspect::reading::{ClusterReader, LeaseCache};
 use kubemoor_inspect::releases::{self, ListedRelease, NOT_GUARDED, ReleaseFilter, ReleaseList, parse_state};
 use kubemoor_policy::resolver::Labels;
 
@@ -114,7 +115,7 @@ async fn list_allowances(args: AllowancesArgs) -> anyhow::Result<CommandOutcome>
         return print(&list, &rows, "allowances", namespace);
     }
     let mut follow = Follow::begin(list, &rows, namespace)?;
-    let (resource, doing) = (defined(), "watch the allowances");
+    let (resource, doing) = (allowance_resource(), "watch the allowances");
     changes(&connection, (&resource, namespace, labels), doing, async |object, is_gone| {
         // Skip an object that does not match the CRD.
         let Ok(allowance) = serde_json::from_value(object) else { return Ok(true) };
@@ -179,7 +180,7 @@ async fn list_releases(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
             true => ListedRelease::unguarded(release, "its GuardedRelease was deleted".to_owned()),
             false => {
                 // Read the Lease again each time: a cached one would be stale.
-                let pulses = Pulses::new(reader.connection.client.clone());
+                let pulses = LeaseCache::new(reader.connection.client.clone());
                 ListedRelease::current(&pulses, release, *guarded).await
             }
         };
@@ -197,7 +198,8 @@ async fn list_everywhere(args: ReleasesArgs) -> anyhow::Result<CommandOutcome> {
         let (_, _, rows) = args.read(connection::connect_by(&access).await?, Some(name)).await?;
         Ok(rows)
     };
-    let (found, incomplete) = each(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await;
+    let (found, incomplete) =
+        query_clusters(args.contexts.clusters(&args.cluster), CLUSTER_PATIENCE, ask).await;
     let of_cluster = |(cluster, rows): (String, Vec<ListedRelease>)| {
         rows.into_iter().map(move |row| InCluster { cluster: cluster.clone(), row })
     };

@@ -251,7 +251,7 @@ impl Follow {
             OutputFormat::People(ListFormat::Name) => name(row),
             OutputFormat::People(ListFormat::Csv) => sheet(std::slice::from_ref(row), false)?,
             OutputFormat::People(form) => {
-                let mut table = Table::at_least(&self.widths);
+                let mut table = Table::with_min_widths(&self.widths);
                 table.styled(visible::<T, _>(row.cells(), self.all, *form == ListFormat::Wide));
                 self.widths = table.widths();
                 table.text().as_str().to_owned()

@@ -19,7 +19,9 @@ use super::CommandOutcome;
 use super::connect::parse_namespace;
 use kubemoor_declare::catalog;
 use kubemoor_declare::model::{DriftMode, EditsMode};
-use kubemoor_guard::webhook::registration::{Address, Surface, WebhookResource, configuration, mutating};
+use kubemoor_guard::webhook::registration::{
+    WebhookAddress, WebhookResource, WebhookSettings, configuration, mutating,
+};
 use kubemoor_policy::guarded::GuardedRelease;
 use kubemoor_policy::resource::{DriftAllowance, DriftPolicy};
 use kubemoor_runtime::callers;
@@ -299,12 +301,12 @@ impl Webhook {
                 port: 443,
             }),
         };
-        let surface = Surface {
+        let surface = WebhookSettings {
             endpoint: &endpoint,
             address: match &token {
-                Some(token) => Address::Token(token),
-                None if self.no_caller_token => Address::Bare,
-                None => Address::Placeholder,
+                Some(token) => WebhookAddress::Token(token),
+                None if self.no_caller_token => WebhookAddress::Bare,
+                None => WebhookAddress::Placeholder,
             },
             ca_bundle: ca_bundle.as_deref(),
             own_namespace: Some(&namespace),
@@ -318,7 +320,7 @@ impl Webhook {
         let resources = chart_resources();
         let yaml = serde_saphyr::to_string(&configuration(&resources, &surface)).context(cannot_write)?;
         let mutating = serde_saphyr::to_string(&mutating(&resources, &surface)).context(cannot_write)?;
-        let caller = if matches!(surface.address, Address::Placeholder) { CALLER_HEAD } else { "" };
+        let caller = if matches!(surface.address, WebhookAddress::Placeholder) { CALLER_HEAD } else { "" };
         Ok(format!("{WEBHOOK_HEAD}{caller}{yaml}---\n{mutating}"))
     }
 }

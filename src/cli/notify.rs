@@ -52,8 +52,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let Command::Test(NotifyTestArgs { name, notifiers, output }) = args.command;
     let known = file::read(&notifiers)?;
     let notifier = known.iter().find(|it| it.name == name).cloned().ok_or_else(|| {
-
-               let names: Vec<_> = known.iter().map(|it| it.name.as_str()).collect();
+        let names: Vec<_> = known.iter().map(|it| it.name.as_str()).collect();
         anyhow!("{} has no receiver {name:?}, only: {}", notifiers.display(), names.join(", "))
     })?;
     let host = notifier.host();

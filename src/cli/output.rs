@@ -197,7 +197,7 @@ impl Table {
     }
 
     /// A table without a header, whose columns are at least this wide.
-    pub(super) fn at_least(widths: &[usize]) -> Self {
+    pub(super) fn with_min_widths(widths: &[usize]) -> Self {
         Self { rows: Vec::new(), least: widths.to_vec() }
     }
 
@@ -387,8 +387,7 @@ impl FromStr for JsonPathTemplate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let unpaired =
-            || "each {range PATH} needs one {end}, and ranges cannot be nested: use -o json | jq";
+        let unpaired = || "each {range PATH} needs one {end}, and ranges cannot be nested: use -o json | jq";
         let mut parts = Vec::new();
         // The open range, and the parts before it.
         let mut open: Option<(TemplatePath, Vec<TemplatePart>)> = None;

@@ -26,7 +26,7 @@ use kubemoor_inspect::policies;
 use kubemoor_inspect::reading::ClusterReader;
 use kubemoor_policy::compile;
 use kubemoor_policy::flaw::{Flaw, FlawReason};
-use kubemoor_policy::lint::{LintFinding, aimless, lint, targeted, unmatched};
+use kubemoor_policy::lint::{LintFinding, lint, releases_with_targets, unmatched_globs, unmatched_targets};
 use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::resource::DriftPolicy;
 
@@ -131,7 +131,7 @@ fn test(directory: &Path, now: Timestamp) -> anyhow::Result<TestTally> {
 
 fn judge(path: &Path, suite: &Suite, now: Timestamp) -> anyhow::Result<SuiteResult> {
     let ground = suite.prepare(path)?;
-    for doubt in ground.doubts() {
+    for doubt in ground.fixture_warnings() {
         warn(&format!("{}: {doubt}", path.display()));
     }
     let judged = suite.spec.cases.iter().map(|case| {
@@ -266,10 +266,10 @@ async fn of_cluster(cluster: ClusterArgs, records: RecordArgs) -> anyhow::Result
     }
     read.find(lint(&read.accepted));
     if let Some(releases) = releases(&connection).await {
-        read.find(unmatched(&read.accepted, &releases));
-        let targeted = targeted(&read.accepted, &releases);
+        read.find(unmatched_globs(&read.accepted, &releases));
+        let targeted = releases_with_targets(&read.accepted, &releases);
         let declared = declared(connection, records, targeted).await;
-        read.find(aimless(&read.accepted, &declared));
+        read.find(unmatched_targets(&read.accepted, &declared));
     }
     Ok(read)
 }

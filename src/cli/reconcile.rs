@@ -11,8 +11,8 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::connect::{
-    self, ClusterArgs, LabelArgs, NamespacesArgs, PlaceArgs, RecordArgs, end_after, failed, parse_release,
-    spoken,
+    self, ClusterArgs, LabelArgs, NamespacesArgs, PlaceArgs, RecordArgs, describe_release, end_after, failed,
+    parse_release,
 };
 use super::list::{Items, nothing};
 use super::output::{self, OutputArgs};
@@ -21,7 +21,7 @@ use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::guarded::{self, UserSetting};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::guard::{self, GivenOrder, LOOK, OrderOutcome};
-use kubemoor_inspect::reading::Pulses;
+use kubemoor_inspect::reading::LeaseCache;
 use kubemoor_inspect::times::parse_duration;
 use kubemoor_policy::guarded::{MAX_REASON, Suspension};
 
@@ -160,20 +160,20 @@ async fn order(
     release: ReleaseId,
     wait: Option<Instant>,
 ) -> anyhow::Result<ReconcileAnswer> {
-    let pulses = Pulses::new(connection.client.clone());
+    let pulses = LeaseCache::new(connection.client.clone());
     let GivenOrder { answered, warnings } = guard::reconcile(connection, &pulses, &release).await?;
     warnings.iter().for_each(|warning| warn(warning));
     let state = match wait.filter(|_| !answered.is_refused()) {
-        Some(until) => Some(settled(connection, &pulses, &release, until).await),
+        Some(until) => Some(wait_for_ready_status(connection, &pulses, &release, until).await),
         None => None,
     };
     Ok(ReconcileAnswer { release, said: "Reconcile", answered, state })
 }
 
 /// Polls until the release is in sync or the time is over, and returns its state.
-async fn settled(
+async fn wait_for_ready_status(
     connection: &ClusterConnection,
-    pulses: &Pulses,
+    pulses: &LeaseCache,
     release: &ReleaseId,
     until: Instant,
 ) -> SettledState {
@@ -202,7 +202,7 @@ impl ReconcileAnswer {
     }
 
     fn text(&self) -> String {
-        let name = spoken(&self.release);
+        let name = describe_release(&self.release);
         if let Some(SettledState { ready, reason, message }) = &self.state {
             return match ready {
                 true => format!("release {name} is in sync: {message}"),
@@ -265,14 +265,14 @@ pub(super) fn suspend(args: SuspendArgs) -> anyhow::Result<CommandOutcome> {
     let SuspendArgs { release, duration, reason } = args;
     let end = |duration: Duration| end_after(Timestamp::now(), duration);
     let suspension = Suspension { until: duration.map(end).transpose()?, reason: reason.unwrap_or_default() };
-    steer(release, Some(suspension))
+    set_suspension(release, Some(suspension))
 }
 
 pub(super) fn resume(args: ReleaseArgs) -> anyhow::Result<CommandOutcome> {
-    steer(args, None)
+    set_suspension(args, None)
 }
 
-fn steer(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<CommandOutcome> {
+fn set_suspension(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<CommandOutcome> {
     let ReleaseArgs { release, output, place } = args;
     let (said, doing, setting) = match suspension.clone() {
         Some(suspension) => (Said::Suspend, "suspend the release", UserSetting::Suspend(suspension)),
@@ -286,7 +286,7 @@ fn steer(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<Co
         anyhow::Ok((SteerAnswer { release, said, until, reason }, warnings))
     })?;
     warnings.iter().for_each(|warning| super::warn(warning));
-    let name = spoken(&answer.release);
+    let name = describe_release(&answer.release);
     let text = match said {
         Said::Suspend => {
             let end = until.map(|until| format!(" until {until}")).unwrap_or_default();

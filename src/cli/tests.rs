@@ -91,7 +91,7 @@ fn guard_that_is_routed_to_answers_for_five_seconds_after_the_stop_signal() {
 #[test]
 fn a_guard_that_would_answer_anybody_does_not_start() {
     for args in [&[][..], &["--read-only"], &["--store", "dir:x"]] {
-        assert_eq!(settings(args).unwrap_err(), ConflictError::Anybody, "{args:?}");
+        assert_eq!(settings(args).unwrap_err(), ConflictError::Unauthenticated, "{args:?}");
     }
     let check = |args: &[&str], proof: CallerProof, client_ca: Option<&str>| {
         let settings = settings(args).unwrap();
@@ -113,7 +113,7 @@ fn a_guard_that_would_answer_anybody_does_not_start() {
 
 #[test]
 fn flags_that_contradict_each_other_are_an_error() {
-    use ConflictError::{Exclude, Needs, ReadNamespace, ReadSecret};
+    use ConflictError::{Exclude, InvalidNamespace, InvalidSecretName, Needs};
     let url = ["--webhook-url", "https://127.0.0.1:9443"];
     let check = |args: &[&str], expected: ConflictError| {
         assert_eq!(serve(args).unwrap_err(), expected, "{args:?}");
@@ -138,7 +138,7 @@ fn flags_that_contradict_each_other_are_an_error() {
         Needs("--tls-secret", "--register and --service"),
     );
     check(&[&["--tls-age=1h", "--register"], &url[..]].concat(), Needs("--tls-age", "--tls-secret"));
-    check(&["--tls-secret=A b", "--register", "--service=a/b"], ReadSecret("A b".to_owned()));
+    check(&["--tls-secret=A b", "--register", "--service=a/b"], InvalidSecretName("A b".to_owned()));
     check(&["--tls-cert", "c"], Needs("--tls-cert", "--tls-key"));
     check(&["--tls-key", "k"], Needs("--tls-key", "--tls-cert"));
     check(&["--caller-token-age", "1h"], Needs("--caller-token-age", "--register"));
@@ -151,7 +151,7 @@ fn flags_that_contradict_each_other_are_an_error() {
         Needs("--tls-cert of a guard that registers without --service", "--caller-token-file"),
     );
     check(&["--select-all"], Needs("--select-all", "--register"));
-    check(&["--namespace", "a", "--namespace", "B c"], ReadNamespace("B c".to_owned()));
+    check(&["--namespace", "a", "--namespace", "B c"], InvalidNamespace("B c".to_owned()));
 }
 
 #[test]

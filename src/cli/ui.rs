@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::audit::parse_server;
-use super::connect::{self, GuardArgs, LabelArgs, RecordArgs, context_clusters, that_answer};
+use super::connect::{self, GuardArgs, LabelArgs, RecordArgs, context_clusters, reachable_clusters};
 use super::{CommandOutcome, output, warn};
-use crate::app::{Parts, Signals};
+use crate::app::{Signals, SupervisedTasks};
 use kubemoor_cluster::client::connection::{self, ApiServerAddress, ClusterAccess};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::resolver::Labels;
@@ -217,7 +217,7 @@ async fn serve(args: Args) -> anyhow::Result<CommandOutcome> {
     let is_one = matches!(guard, GuardAddress::Given { .. });
     let mut clusters = clusters.named(is_one)?;
     if !is_named && clusters.len() > 1 {
-        clusters = that_answer(clusters).await;
+        clusters = reachable_clusters(clusters).await;
     }
     if clusters.is_empty() {
         bail!("no cluster of the kubeconfig answers: give one --context");
@@ -357,13 +357,13 @@ async fn serve_in_cluster(
     let port = TlsPort { listener, tls: certificates.server_config()?, metrics: connections };
     let ending = ServerShutdown::default();
     let (kept, stop) = (certificates.clone(), ending.stop.clone());
-    let mut parts = Parts::default();
+    let mut parts = SupervisedTasks::default();
     parts.spawn("the certificate's renewal", async move { kept.keep(drop, stop).await });
     parts.spawn("the page's end", end(Signals::new()?, ending.clone()));
     info!(address = %listen, "serving the page");
     tokio::select! {
         served = in_cluster::serve(cluster, hosts, key, port, ending.clone()) => served?,
-        error = broken(&mut parts, ending.stop) => return Err(error),
+        error = wait_for_part_failure(&mut parts, ending.stop) => return Err(error),
     }
     Ok(CommandOutcome::Clean)
 }
@@ -389,7 +389,7 @@ impl InClusterArgs {
     fn certificate(&self) -> CertificateSource {
         match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => {
-                CertificateSource::Given { certificate: certificate.clone(), key: key.clone() }
+                CertificateSource::Files { certificate: certificate.clone(), key: key.clone() }
             }
             _ => {
                 let directory = self.tls_dir.clone().unwrap_or_else(|| PathBuf::from("certs"));
@@ -414,8 +414,8 @@ fn read_key(path: &Path) -> anyhow::Result<SigningKey> {
 }
 
 /// Waits until a part fails, or ends before the page is stopped.
-async fn broken(parts: &mut Parts, stop: CancellationToken) -> anyhow::Error {
-    let error = parts.ended().await;
+async fn wait_for_part_failure(parts: &mut SupervisedTasks, stop: CancellationToken) -> anyhow::Error {
+    let error = parts.wait_for_failure().await;
     if stop.is_cancelled() { std::future::pending().await } else { error }
 }
 

@@ -64,7 +64,7 @@ async fn a_look_that_is_given_up_leaves_the_release_to_the_index() {
     secrets.create(&PostParams::default(), &record).await.unwrap();
     const READ: &str = "GET /secrets/sh.helm.release.v1.shop.v2";
     lag.stall(&[READ]);
-    let look = watched.releases.fresh(&shop, Duration::from_secs(2)).await;
+    let look = watched.releases.refresh_release(&shop, Duration::from_secs(2)).await;
     assert!(look.is_err() && lag.stalled(READ) > 0, "the record is listed and not read: {look:?}");
     // The watch tells nothing that the look has not listed.
     lag.release();
@@ -88,14 +88,15 @@ async fn looks_are_shared_and_ask_nothing_about_impossible_names() {
         ("a-namespace-that-is-not-watched", "shop"),
         (namespace, "no-such-release"),
     ] {
-        let outcome = watched.releases.fresh(&release_id(namespace, name), SOON).await;
+        let outcome = watched.releases.refresh_release(&release_id(namespace, name), SOON).await;
         assert_eq!(outcome, Ok(false), "{namespace}/{name}");
     }
     let shop = release_id(namespace, "shop");
     // Helm asks for them as another user.
     let looks = || scene.control_plane.audit_events(&[r#""username":"admin""#, "name%3Dshop"]).len();
     let asked = 50;
-    let outcomes = futures::future::join_all((0..asked).map(|_| watched.releases.fresh(&shop, SOON))).await;
+    let outcomes =
+        futures::future::join_all((0..asked).map(|_| watched.releases.refresh_release(&shop, SOON))).await;
     assert!(outcomes.iter().all(|outcome| *outcome == Ok(false)), "{outcomes:?}");
     eventually("the looks are in the audit log", SOON, || async { looks() > 0 }).await;
     assert!(looks() <= 3, "{} looks for {asked} questions at once", looks());

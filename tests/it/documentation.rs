@@ -14,8 +14,9 @@ use kubemoor_declare::model::ReleaseId;
 use kubemoor_ledger::query::verdicts;
 use kubemoor_runtime::metrics::{
     self, AdmissionMetrics, ConnectionEnd, ConnectionMetrics, Decision, EmergencyMetrics, EventFate,
-    GuardMetrics, LedgerMetrics, Look, NoticeMetrics, NotificationFate, RecordFault, RecordMetrics,
-    ReleaseStanding, RepairResult, ServingState, StatusWrite, Webhook, Written, registry,
+    GuardMetrics, LedgerMetrics, LedgerWriteResult, NoticeMetrics, NotificationFate, RecheckResult,
+    RecordFault, RecordMetrics, ReleaseMetricState, RepairResult, ServingState, StatusWrite, Webhook,
+    registry,
 };
 use prometheus_client::encoding::text::encode;
 
@@ -136,9 +137,9 @@ fn scrape() -> String {
     let notices = NoticeMetrics::register(&mut registry);
     let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
     metrics::register_releases(&mut registry, true, move || {
-        [ReleaseStanding { release: release.clone(), reason: "Drifted", drifted: 1 }]
+        [ReleaseMetricState { release: release.clone(), reason: "Drifted", drifted: 1 }]
     });
-    EmergencyMetrics::register(&mut registry).open(true);
+    EmergencyMetrics::register(&mut registry).set_enforcement_disabled(true);
     let ledger = LedgerMetrics::register(&mut registry);
     let components = sources(&root().join("crates/kubemoor-runtime/src")).into_iter();
     let components = components.filter(|(path, _)| path.to_string_lossy().contains("src/metrics"));
@@ -150,7 +151,7 @@ fn scrape() -> String {
     admission.answered(Webhook::Edits, Decision::Deny, "drift", Duration::from_millis(1));
     admission.malformed();
     records.undecodable(RecordFault::Syntax);
-    records.looked(Look::Changed);
+    records.count_recheck(RecheckResult::Changed);
     notices.leads(true);
     notices.status(StatusWrite::Written);
     notices.event(EventFate::Written);
@@ -160,7 +161,7 @@ fn scrape() -> String {
     guard.repaired("missing", RepairResult::Repaired);
     guard.repaired_after("missing", jiff::SignedDuration::from_millis(1));
     guard.detected_after(jiff::SignedDuration::from_millis(1));
-    ledger.written(Written::Database, 1);
+    ledger.written(LedgerWriteResult::Database, 1);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text

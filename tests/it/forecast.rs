@@ -158,8 +158,8 @@ async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
     // The deployment controller may write the status between the read and the patch, which is refused then.
     let (live, helm, patch, patched) = eventually("the patch meets what was read", SOON, || async {
         let live = shop.get(&shop.deployment("web")).await;
-        let helm = owners::helms([&Owners::from_object(&live)], ApplyMethod::ServerSide).unwrap();
-        let returned = ownership::returned(&live, &helm, std::slice::from_ref(&image)).unwrap();
+        let helm = owners::find_helm_manager([&Owners::from_object(&live)], ApplyMethod::ServerSide).unwrap();
+        let returned = ownership::managed_fields_for_helm(&live, &helm, std::slice::from_ref(&image)).unwrap();
         let patch = json!([
             {"op": "replace", "path": "/metadata/managedFields", "value": returned},
             {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
@@ -170,7 +170,7 @@ async fn reverted_edit_conflicts_on_change_until_helm_owns_field_again() {
     .await;
     assert_eq!(Owners::from_object(&patched).of_path(&image), [&helm]);
     assert_eq!(patched["spec"], live["spec"]);
-    assert_eq!(ownership::returned(&patched, &helm, &[image]), None);
+    assert_eq!(ownership::managed_fields_for_helm(&patched, &helm, &[image]), None);
     // The version that the patch names is gone by now.
     let again = shop.alice.patch_all(&shop.deployment("web"), &patch).await;
     assert_eq!(again.code, 409, "{again}");

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use kubemoor_guard::webhook::registration::{Address, Surface, WebhookResource, configuration, mutating};
+use kubemoor_guard::webhook::registration::{
+    WebhookAddress, WebhookResource, WebhookSettings, configuration, mutating,
+};
 use kubemoor_runtime::config::{Endpoint, RecordDriver};
 
 use crate::support::{Answer, Caller, ControlPlane, Identity, SOON, eventually};
@@ -27,9 +29,9 @@ fn configurations() -> [(&'static str, Value); 2] {
         resource("apps", "deployments", true),
     ]);
     let endpoint = Endpoint::Url("https://127.0.0.1:1".parse().unwrap());
-    let surface = Surface {
+    let surface = WebhookSettings {
         endpoint: &endpoint,
-        address: Address::Bare,
+        address: WebhookAddress::Bare,
         ca_bundle: None,
         own_namespace: Some("kubemoor-system"),
         record_driver: RecordDriver::Secret,

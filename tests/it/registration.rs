@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_guard::webhook::registration::keep::{DesiredState, WriteOutcome, keep, maintain, withdraw};
-use kubemoor_guard::webhook::registration::{Address, NAME, Surface, WebhookResource, configuration};
+use kubemoor_guard::webhook::registration::{
+    NAME, WebhookAddress, WebhookResource, WebhookSettings, configuration,
+};
 use kubemoor_runtime::config::{Endpoint, RecordDriver};
 
 use crate::support::{ControlPlane, Identity, SOON, eventually, soon};
@@ -27,9 +29,9 @@ fn desired(plurals: &[&str]) -> ValidatingWebhookConfiguration {
     };
     let endpoint = Endpoint::Url("https://127.0.0.1:1".parse().unwrap());
     let ca = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap().cert.pem();
-    let surface = Surface {
+    let surface = WebhookSettings {
         endpoint: &endpoint,
-        address: Address::Bare,
+        address: WebhookAddress::Bare,
         ca_bundle: Some(ca.as_bytes()),
         own_namespace: Some("kubemoor-system"),
         record_driver: RecordDriver::Secret,

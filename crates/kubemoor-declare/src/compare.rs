@@ -7,10 +7,12 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+pub(super) use self::moved::ExclusiveFields;
 pub use self::moved::Move;
-pub(super) use self::moved::Union;
 use super::declare::cut;
-use super::equality::{self, Alike, ElementIndex, Family, FieldAgreement, FieldPlace, Spot, Unnamed};
+use super::equality::{
+    self, ElementIndex, EquivalenceIndex, Family, FieldAgreement, FieldContext, FieldPlace, UndeclaredField,
+};
 use super::fields::{DeclaredFields, Element, Elements, FieldChange, FieldEntry, FieldLeaf, FieldNode, Set};
 use super::path::{Path, Segment, Trail, TrailStep};
 use super::schema::{ListKey, ListKind, MAX_DEPTH, Shape, Struct, TypeId, Types};
@@ -57,8 +59,8 @@ impl DeclaredFields {
 
     /// Resolves `Doubt` by comparing new values with `canonical`, the object as the API server would store the declared
     /// manifest.
-    pub fn settler<'s>(&'s self, canonical: &'s Value) -> Settler<'s> {
-        Settler { fields: self, canonical, lists: HashMap::new() }
+    pub fn settler<'s>(&'s self, canonical: &'s Value) -> DoubtResolver<'s> {
+        DoubtResolver { fields: self, canonical, lists: HashMap::new() }
     }
 }
 
@@ -212,14 +214,15 @@ impl ComparisonWalk<'_> {
         }
         match node {
             FieldNode::Leaf(leaf) => {
-                let spot = Spot::new(name, leaf.place, self.family).held_by(trail.holder());
+                let spot = FieldContext::new(name, leaf.place, self.family).held_by(trail.holder());
                 if let Some(agreement) = self.leaf_changed(leaf, spot, versions) {
                     self.push(trail, versions.values(Some(&leaf.value)), agreement);
                 }
             }
             FieldNode::Object(entries) => {
                 let before = self.found.len();
-                let union = Union::named(self.family, trail.name()).zip(new.and_then(Value::as_object));
+                let union =
+                    ExclusiveFields::named(self.family, trail.name()).zip(new.and_then(Value::as_object));
                 for entry in entries {
                     let start = self.found.len();
                     let below = trail.then(TrailStep::Field(&entry.name));
@@ -250,7 +253,7 @@ impl ComparisonWalk<'_> {
     fn leaf_changed(
         &self,
         leaf: &FieldLeaf,
-        spot: Spot<'_>,
+        spot: FieldContext<'_>,
         BeforeAfter { old, new }: BeforeAfter<'_>,
     ) -> Option<FieldAgreement> {
         let declared = &leaf.value;
@@ -292,7 +295,7 @@ impl ComparisonWalk<'_> {
             && agreement(old) == FieldAgreement::Agrees;
         Some(match shown {
             true => FieldAgreement::Differs,
-            false => equality::settled(self.types, (leaf.ty, spot), declared, old, new),
+            false => equality::agreement_after_update(self.types, (leaf.ty, spot), declared, old, new),
         })
     }
 
@@ -359,7 +362,7 @@ impl ComparisonWalk<'_> {
     }
 
     fn set_changed(&mut self, set: &Set, trail: &Trail<'_>, BeforeAfter { old, new }: BeforeAfter<'_>) {
-        let held = |list| Alike::of_list(self.types, set.item, list);
+        let held = |list| EquivalenceIndex::of_list(self.types, set.item, list);
         let (before, after) = (held(old), held(new));
         for value in &set.values {
             let step = trail.then(TrailStep::Element(value));
@@ -386,7 +389,7 @@ impl ComparisonWalk<'_> {
                 if live == Some(&leaf.value) {
                     return;
                 }
-                let spot = Spot::new(name, leaf.place, self.family).held_by(trail.holder());
+                let spot = FieldContext::new(name, leaf.place, self.family).held_by(trail.holder());
                 let agreement = equality::agreement(self.types, leaf.ty, spot, &leaf.value, live);
                 if agreement != FieldAgreement::Agrees {
                     let values = BeforeAfter { old: None, new: live }.values(Some(&leaf.value));
@@ -395,7 +398,8 @@ impl ComparisonWalk<'_> {
             }
             FieldNode::Object(entries) => {
                 let before = self.found.len();
-                let union = Union::named(self.family, trail.name()).zip(live.and_then(Value::as_object));
+                let union =
+                    ExclusiveFields::named(self.family, trail.name()).zip(live.and_then(Value::as_object));
                 for entry in entries {
                     let start = self.found.len();
                     let below = live.and_then(|value| value.get(&*entry.name));
@@ -412,7 +416,7 @@ impl ComparisonWalk<'_> {
             }
             FieldNode::Elements(elements) => self.elements_drift(elements, trail, live),
             FieldNode::Set(set) => {
-                let held = Alike::of_list(self.types, set.item, live);
+                let held = EquivalenceIndex::of_list(self.types, set.item, live);
                 for value in &set.values {
                     if held.find(value).is_none() {
                         let step = trail.then(TrailStep::Element(value));
@@ -449,14 +453,14 @@ impl ComparisonWalk<'_> {
     }
 }
 
-pub struct Settler<'s> {
+pub struct DoubtResolver<'s> {
     fields: &'s DeclaredFields,
     canonical: &'s Value,
     /// By the address of the declared list, which is unique.
     lists: HashMap<*const Elements, (ElementIndex, LiveList<'s>)>,
 }
 
-impl<'s> Settler<'s> {
+impl<'s> DoubtResolver<'s> {
     /// Whether the new value equals the one that the API server would store.
     pub fn settle(&mut self, change: &FieldChange) -> FieldAgreement {
         let types = &*self.fields.types;
@@ -533,7 +537,7 @@ struct AdditionSearch<'t, 'v> {
 struct AdditionSpot<'s> {
     /// The declared node here; `None` if nothing is declared.
     node: Option<&'s FieldNode>,
-    field: Unnamed<'s>,
+    field: UndeclaredField<'s>,
     is_member: bool,
 }
 
@@ -553,8 +557,14 @@ impl DeclaredFields {
         let mut walk =
             AdditionSearch { types: &self.types, family: self.family, path: Vec::new(), found: Vec::new() };
         let is_of_update = old.is_some();
-        let field =
-            Unnamed { ty: self.ty, name: "", within: "", default: None, is_changed: false, is_of_update };
+        let field = UndeclaredField {
+            ty: self.ty,
+            name: "",
+            within: "",
+            default: None,
+            is_changed: false,
+            is_of_update,
+        };
         let spot = AdditionSpot { node: Some(&self.root), field, is_member: false };
         walk.value(spot, scope, old, new);
         walk.found
@@ -669,7 +679,7 @@ impl<'t, 'v> AdditionSearch<'t, 'v> {
             Shape::Map { value, .. } => (*value, None, true),
             _ => (TypeId::ANY, None, false),
         };
-        let field = Unnamed { ty, name, within: above.field.name, default, ..above.field };
+        let field = UndeclaredField { ty, name, within: above.field.name, default, ..above.field };
         let node = above.node.and_then(|node| node.entry(name));
         let old = old.and_then(|old| old.get(name));
         self.path.push(segment);
@@ -702,7 +712,7 @@ impl<'t, 'v> AdditionSearch<'t, 'v> {
                 before.entry(spell(&keys)).or_default().push(item);
             }
         }
-        let field = Unnamed { ty, default: None, ..above.field };
+        let field = UndeclaredField { ty, default: None, ..above.field };
         for item in items {
             // The API server accepts no element without its keys.
             let Some(keys) = values(item) else { continue };
@@ -750,7 +760,7 @@ impl<'t, 'v> AdditionSearch<'t, 'v> {
 
     fn found(&mut self, spot: AdditionSpot<'_>, old: Option<&'v Value>, new: &'v Value) {
         let AdditionSpot { field, is_member, .. } = spot;
-        let field = Unnamed { is_changed: old.is_some(), ..field };
+        let field = UndeclaredField { is_changed: old.is_some(), ..field };
         if is_member || !equality::is_filled_in(self.types, self.family, field, new, 0) {
             let path = Path(self.path.as_slice().into());
             self.found.push(Addition { path, old, new, is_member });

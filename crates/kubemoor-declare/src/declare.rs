@@ -36,7 +36,7 @@ pub fn declare(document: &Value, schema: Option<&KindSchema>) -> DeclaredFields 
 impl Declarer<'_> {
     fn root(&self, ty: TypeId) -> Option<FieldNode> {
         let map = self.document.as_object()?;
-        let top = Above { above: None, name: "", depth: 0 };
+        let top = NameTrail { above: None, name: "", depth: 0 };
         let secret = is_secret(self.document);
         let mut entries = Vec::new();
         for (name, value) in map {
@@ -56,15 +56,15 @@ impl Declarer<'_> {
         Some(object(entries))
     }
 
-    fn place(&self, holder: &Above<'_>) -> FieldPlace {
+    fn place(&self, holder: &NameTrail<'_>) -> FieldPlace {
         let is_cron_job = || self.document.get("kind").is_some_and(|kind| kind == "CronJob");
         let is_template = holder.is(&["spec", "jobTemplate", "spec"]) && is_cron_job();
         if is_template { FieldPlace::Template } else { FieldPlace::Field }
     }
 
-    fn member(&self, ty: TypeId, name: &str, value: &Value, above: &Above<'_>) -> Option<FieldEntry> {
-        let at = Above { above: Some(above), name, depth: above.depth + 1 };
-        let server_owned = above.is(&["metadata"]) && is_no_manifests(name);
+    fn member(&self, ty: TypeId, name: &str, value: &Value, above: &NameTrail<'_>) -> Option<FieldEntry> {
+        let at = NameTrail { above: Some(above), name, depth: above.depth + 1 };
+        let server_owned = above.is(&["metadata"]) && is_ignored_metadata(name);
         if server_owned || is_output(self.document, &at, value) {
             return None;
         }
@@ -89,7 +89,7 @@ impl Declarer<'_> {
         Some(FieldEntry { name: known.map_or_else(|| name.into(), Arc::clone), node })
     }
 
-    fn node(&self, ty: TypeId, place: FieldPlace, value: &Value, at: &Above<'_>) -> Option<FieldNode> {
+    fn node(&self, ty: TypeId, place: FieldPlace, value: &Value, at: &NameTrail<'_>) -> Option<FieldNode> {
         let leaf = |ty| Some(FieldNode::Leaf(FieldLeaf { value: cut(value, at.depth), ty, place }));
         if at.depth >= MAX_DEPTH {
             return leaf(TypeId::ANY);
@@ -130,7 +130,7 @@ impl Declarer<'_> {
         &self,
         (list, item, keys): (TypeId, TypeId, &[ListKey]),
         values: &[Value],
-        at: &Above<'_>,
+        at: &NameTrail<'_>,
     ) -> Option<FieldNode> {
         let mut items: Vec<Element> = Vec::with_capacity(values.len());
         let mut seen = std::collections::HashSet::new();
@@ -147,7 +147,7 @@ impl Declarer<'_> {
             if !seen.insert(spelled) {
                 return None;
             }
-            let below = Above { above: Some(at), name: "*", depth: at.depth + 1 };
+            let below = NameTrail { above: Some(at), name: "*", depth: at.depth + 1 };
             let node = self.node(item, FieldPlace::Entry, value, &below)?;
             items.push(Element { keys: own, node });
         }
@@ -167,7 +167,7 @@ pub(super) fn cut(value: &Value, depth: usize) -> Value {
 }
 
 /// Whether a manifest never declares this field of `metadata`.
-fn is_no_manifests(name: &str) -> bool {
+fn is_ignored_metadata(name: &str) -> bool {
     matches!(name, "name" | "namespace") || SERVER_METADATA.contains(&name)
 }
 
@@ -245,13 +245,13 @@ const DERIVED: &[(&str, &str, &[&str])] = &[
 
 /// The field names from the root to a value, to find fields that are not declared.
 #[derive(Clone, Copy)]
-pub(super) struct Above<'a> {
-    pub(super) above: Option<&'a Above<'a>>,
+pub(super) struct NameTrail<'a> {
+    pub(super) above: Option<&'a NameTrail<'a>>,
     pub(super) name: &'a str,
     pub(super) depth: usize,
 }
 
-impl Above<'_> {
+impl NameTrail<'_> {
     /// Whether the field names from the root to here are `names`. List elements are named `*`.
     pub(super) fn is(&self, names: &[&str]) -> bool {
         match names.split_last() {
@@ -267,7 +267,7 @@ pub(super) fn is_secret(document: &Value) -> bool {
 
 /// Whether another component fills in this field: `rules` beside an `aggregationRule`, a CA bundle without a
 /// certificate, or an empty value that the API server derives from others.
-pub(super) fn is_output(document: &Value, at: &Above<'_>, value: &Value) -> bool {
+pub(super) fn is_output(document: &Value, at: &NameTrail<'_>, value: &Value) -> bool {
     let is_in = |places: &[(&str, &str, &[&str])]| {
         places.iter().any(|(group, kind, names)| is_kind(document, group, kind) && at.is(names))
     };

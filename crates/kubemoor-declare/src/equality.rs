@@ -7,10 +7,10 @@
 use serde_json::{Map, Value};
 
 pub use self::elements::class_of_scalar;
-pub(super) use self::elements::{Alike, ElementIndex};
-pub use self::whole::settled;
-use self::whole::{Sides, WholeComparison};
-pub(super) use self::whole::{Unnamed, is_chosen_at_first, is_filled_in};
+pub(super) use self::elements::{ElementIndex, EquivalenceIndex};
+pub use self::whole::agreement_after_update;
+use self::whole::{DeclaredAndLive, WholeComparison};
+pub(super) use self::whole::{UndeclaredField, is_chosen_at_first, is_filled_in};
 use super::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, Struct, TypeId, Types};
 
 mod elements;
@@ -79,16 +79,18 @@ impl FieldAgreement {
 pub fn agreement(
     types: &Types,
     ty: TypeId,
-    spot: Spot<'_>,
+    spot: FieldContext<'_>,
     declared: &Value,
     live: Option<&Value>,
 ) -> FieldAgreement {
-    let live = held(types.shape(ty), live);
+    let live = stored_form(types.shape(ty), live);
     match live.filter(|value| !value.is_null()) {
         live if declared.is_null() => whole::with_null(types, ty, spot, live),
         None => whole::with_absent(types, ty, spot, declared),
         Some(_) if is_open_empty(types, ty, declared, live) => FieldAgreement::Agrees,
-        Some(live) => WholeComparison::new(types).present(ty, spot, Sides { declared, live, depth: 0 }),
+        Some(live) => {
+            WholeComparison::new(types).present(ty, spot, DeclaredAndLive { declared, live, depth: 0 })
+        }
     }
 }
 
@@ -153,7 +155,7 @@ pub(super) fn is_granular(types: &Types, ty: TypeId) -> bool {
 fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: usize) -> bool {
     work::note();
     let shape = types.shape(ty);
-    let (a, b) = (held(shape, a), held(shape, b));
+    let (a, b) = (stored_form(shape, a), stored_form(shape, b));
     let counts = |value: &&Value| counts(shape, value);
     let (a, b) = match (a.filter(counts), b.filter(counts)) {
         (None, None) => return true,
@@ -177,7 +179,7 @@ fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: 
                 _ => (TypeId::ANY, &ListKind::Atomic),
             };
             a.len() == b.len()
-                && (in_step(types, item, a, b, depth + 1)
+                && (is_same_pairwise(types, item, a, b, depth + 1)
                     || (*kind != ListKind::Atomic
                         && a.len().saturating_mul(b.len()) <= MAX_PAIRS
                         && are_within(types, item, a, b, depth + 1)
@@ -193,7 +195,7 @@ fn same(types: &Types, ty: TypeId, a: Option<&Value>, b: Option<&Value>, depth: 
 }
 
 /// The stored form of a value: the server converts null bytes to empty ones, and shows that only after storing them.
-fn held<'v>(shape: &Shape, value: Option<&'v Value>) -> Option<&'v Value> {
+fn stored_form<'v>(shape: &Shape, value: Option<&'v Value>) -> Option<&'v Value> {
     static NO_BYTES: Value = Value::String(String::new());
     match (shape, value) {
         (Shape::Scalar(ScalarType::Bytes), Some(Value::Null)) => Some(&NO_BYTES),
@@ -221,13 +223,13 @@ pub(super) fn member(shape: &Shape, name: &str) -> TypeId {
 }
 
 /// Whether the elements are equivalent pair by pair, up to the end of the shorter list.
-fn in_step(types: &Types, item: TypeId, a: &[Value], b: &[Value], depth: usize) -> bool {
+fn is_same_pairwise(types: &Types, item: TypeId, a: &[Value], b: &[Value], depth: usize) -> bool {
     a.iter().zip(b).all(|(a, b)| same(types, item, Some(a), Some(b), depth))
 }
 
 /// Whether each of `elements` is equivalent to one of `others`.
 fn are_within(types: &Types, item: TypeId, elements: &[Value], others: &[Value], depth: usize) -> bool {
-    let others = Alike::at(types, item, others, depth);
+    let others = EquivalenceIndex::at(types, item, others, depth);
     elements.iter().all(|element| others.find(element).is_some())
 }
 
@@ -270,7 +272,7 @@ pub enum Family {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Spot<'a> {
+pub struct FieldContext<'a> {
     /// The name of the field or entry; empty for list elements.
     pub name: &'a str,
     pub place: FieldPlace,
@@ -281,7 +283,7 @@ pub struct Spot<'a> {
     above: &'a str,
 }
 
-impl<'a> Spot<'a> {
+impl<'a> FieldContext<'a> {
     pub fn new(name: &'a str, place: FieldPlace, family: Family) -> Self {
         Self { name, place, family, within: "", above: "" }
     }

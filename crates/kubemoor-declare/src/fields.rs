@@ -90,7 +90,7 @@ pub(super) struct Set {
 
 impl DeclaredFields {
     /// Whether the kind grants rights (RBAC): the server stores such objects as sent and completes nothing.
-    pub fn grant_rights(&self) -> bool {
+    pub fn is_rbac(&self) -> bool {
         self.family == Family::Rights
     }
 
@@ -306,7 +306,7 @@ impl<'v> AmbiguousElements<'v> {
     }
 
     /// Whether the path is at or below such an element, or is a list that declares one.
-    pub fn cover(&mut self, path: &Path) -> bool {
+    pub fn has_path(&mut self, path: &Path) -> bool {
         if self.declared.contains(&path.to_string()) {
             return true;
         }

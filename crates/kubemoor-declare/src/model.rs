@@ -218,7 +218,7 @@ impl Operation {
 
 impl Autoscaler {
     /// Whether the autoscaler may set this number of replicas. KEDA also scales an idle workload to zero.
-    pub fn sets(&self, replicas: i64) -> bool {
+    pub fn can_set(&self, replicas: i64) -> bool {
         let minimum = if self.by_keda { 0 } else { self.minimum };
         (i64::from(minimum)..=i64::from(self.maximum)).contains(&replicas)
     }
@@ -226,7 +226,7 @@ impl Autoscaler {
     /// Whether the autoscaler moves a workload with this many replicas into its range even without a metric. Zero
     /// replicas disable an autoscaler whose range excludes zero.
     pub fn brings_in(&self, replicas: i64) -> bool {
-        replicas != 0 || self.sets(0)
+        replicas != 0 || self.can_set(0)
     }
 }
 

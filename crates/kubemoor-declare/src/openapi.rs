@@ -348,7 +348,7 @@ impl Reduction {
                 ty: self.node(node, definitions),
                 default: match self.custom {
                     true => node.default.clone().map(Box::new),
-                    false => telling(node.default.as_ref()),
+                    false => non_empty_default(node.default.as_ref()),
                 },
             })
             .collect()
@@ -374,7 +374,8 @@ impl Reduction {
         let keys = keys
             .into_iter()
             .map(|key| {
-                let stated = properties.and_then(|p| p.get(key)).and_then(|p| telling(p.default.as_ref()));
+                let stated =
+                    properties.and_then(|p| p.get(key)).and_then(|p| non_empty_default(p.default.as_ref()));
                 // Documents of version 2 state no defaults, but the keys of ports depend on this one.
                 let default = stated.or_else(|| (key == "protocol").then(|| Box::new(Value::from("TCP"))));
                 ListKey { name: self.builder.name(key), default }
@@ -424,7 +425,7 @@ fn scalar(node: &SchemaNode, name: Option<&str>) -> Option<ScalarType> {
 }
 
 /// A default that is neither empty nor zero.
-fn telling(default: Option<&Value>) -> Option<Box<Value>> {
+fn non_empty_default(default: Option<&Value>) -> Option<Box<Value>> {
     default.filter(|value| !equality::is_empty(value) && !equality::is_zero(value)).cloned().map(Box::new)
 }
 

@@ -1,21 +1,21 @@
 //! Reads only the declared parts of a large object, and for an update only those that differ. Comparing pruned objects
 //! with the same declared fields gives the same result as comparing the whole objects.
 //!
-//! [`Pruned::pair`] omits values that have the same text in both objects, because no declared path changes there: map
-//! entries on the way to declared values, and list elements if every position has the same keys before and after and no
-//! remaining element shares its keys with an omitted one. A value that is compared as one is read whole or not at all.
-//! Without pruning, an undeclared change of a declared Deployment of 38 KB costs 8 times as much as a handler that
-//! always allows; the target is at most 2.5 times (`cargo bench --bench verdict`).
+//! [`ObjectPruner::pair`] omits values that have the same text in both objects, because no declared path changes there:
+//! map entries on the way to declared values, and list elements if every position has the same keys before and after
+//! and no remaining element shares its keys with an omitted one. A value that is compared as one is read whole or not
+//! at all. Without pruning, an undeclared change of a declared Deployment of 38 KB costs 8 times as much as a handler
+//! that always allows; the target is at most 2.5 times (`cargo bench --bench verdict`).
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
-use super::compare::Union;
+use super::compare::ExclusiveFields;
 use super::equality::{self, ElementIndex, Family};
+use super::excerpt::Excerpt;
 use super::fields::{DeclaredFields, Element, Elements, FieldNode};
-use super::outline::Excerpt;
 use super::schema::{ListKey, Types};
 use crate::model::{
     PAUSED, PAUSED_REPLICAS, PAUSED_SCALE_IN, PAUSED_SCALE_OUT, RELEASE_NAME, RELEASE_NAMESPACE,
@@ -32,21 +32,21 @@ const MANY: usize = 16;
 /// owners in `metadata`, `immutable`, `spec.paused`, `spec.suspend`, and the range and target of an autoscaler.
 ///
 /// Keyed lists keep every element in its place; an undeclared element keeps only its keys.
-pub struct Pruned<'f> {
-    keep: Keep<'f>,
+pub struct ObjectPruner<'f> {
+    keep: PruneScope<'f>,
 }
 
-struct Always(&'static [KeptField]);
+struct AlwaysKeptFields(&'static [KeptField]);
 
 struct KeptField {
     name: &'static str,
     /// The parts of it to keep; `None` for all.
-    below: Option<&'static Always>,
+    below: Option<&'static AlwaysKeptFields>,
     /// Whether it is read even where an update does not change it.
     unchanged: bool,
 }
 
-static ALWAYS: Always = Always(&[
+static ALWAYS: AlwaysKeptFields = AlwaysKeptFields(&[
     whole("apiVersion"),
     whole("immutable"),
     whole("kind"),
@@ -54,7 +54,7 @@ static ALWAYS: Always = Always(&[
     KeptField { name: "spec", below: Some(&SPEC), unchanged: false },
 ]);
 
-static METADATA: Always = Always(&[
+static METADATA: AlwaysKeptFields = AlwaysKeptFields(&[
     KeptField { name: "annotations", below: Some(&ANNOTATIONS), unchanged: true },
     KeptField { name: "creationTimestamp", below: None, unchanged: true },
     KeptField { name: "deletionTimestamp", below: None, unchanged: true },
@@ -65,7 +65,7 @@ static METADATA: Always = Always(&[
     KeptField { name: "uid", below: None, unchanged: true },
 ]);
 
-static ANNOTATIONS: Always = Always(&[
+static ANNOTATIONS: AlwaysKeptFields = AlwaysKeptFields(&[
     whole(PAUSED),
     whole(PAUSED_REPLICAS),
     whole(PAUSED_SCALE_IN),
@@ -75,7 +75,7 @@ static ANNOTATIONS: Always = Always(&[
     KeptField { name: RESOURCE_POLICY, below: None, unchanged: true },
 ]);
 
-static SPEC: Always = Always(&[
+static SPEC: AlwaysKeptFields = AlwaysKeptFields(&[
     whole("idleReplicaCount"),
     whole("maxReplicaCount"),
     whole("maxReplicas"),
@@ -87,31 +87,31 @@ static SPEC: Always = Always(&[
 ]);
 
 #[derive(Default)]
-struct Keep<'f> {
+struct PruneScope<'f> {
     nodes: SmallVec<[(&'f FieldNode, &'f Types); FEW]>,
-    always: Option<&'static Always>,
+    always: Option<&'static AlwaysKeptFields>,
     keys: SmallVec<[&'f str; FEW]>,
     family: Family,
     /// The mutually exclusive fields of this value or of this list's elements, if any.
-    union: Option<&'static Union>,
+    union: Option<&'static ExclusiveFields>,
 }
 
 enum EntryFate<'f> {
     Skip,
     Whole,
-    Prune(Keep<'f>),
+    Prune(PruneScope<'f>),
 }
 
 const fn whole(name: &'static str) -> KeptField {
     KeptField { name, below: None, unchanged: false }
 }
 
-impl<'f> Pruned<'f> {
+impl<'f> ObjectPruner<'f> {
     /// Keeps the paths that any of these declares.
     pub fn new(fields: &[&'f DeclaredFields]) -> Self {
         let nodes = fields.iter().map(|fields| (&fields.root, &*fields.types)).collect();
         let family = fields.first().map(|fields| fields.family).unwrap_or_default();
-        Self { keep: Keep { nodes, always: Some(&ALWAYS), family, ..Keep::default() } }
+        Self { keep: PruneScope { nodes, always: Some(&ALWAYS), family, ..PruneScope::default() } }
     }
 
     /// Reads one object. `None` if a kept value cannot be parsed.
@@ -129,13 +129,13 @@ impl<'f> Pruned<'f> {
     }
 }
 
-impl<'f> Keep<'f> {
+impl<'f> PruneScope<'f> {
     fn entry(&self, name: &str) -> EntryFate<'f> {
         if self.keys.contains(&name) || self.nodes.len() > MANY {
             return EntryFate::Whole;
         }
-        let union = Union::named(self.family, name);
-        let mut below = Keep { family: self.family, union, ..Keep::default() };
+        let union = ExclusiveFields::named(self.family, name);
+        let mut below = PruneScope { family: self.family, union, ..PruneScope::default() };
         if let Some(kept) = self.always(name) {
             match kept.below {
                 None => return EntryFate::Whole,
@@ -189,7 +189,7 @@ struct Halves {
     after: Map<String, Value>,
 }
 
-impl Keep<'_> {
+impl PruneScope<'_> {
     /// `None` if a text to read is not JSON or nested too deep.
     fn pair(&self, old: &Excerpt<'_>, new: &Excerpt<'_>) -> Option<(Value, Value)> {
         let (old, new) = (old.open()?, new.open()?);
@@ -263,7 +263,7 @@ impl Keep<'_> {
         }
         // Keys may come after the fields that they decide about. So every element is read with the fields of
         // all declared elements, then cut to its keys if it is undeclared.
-        let mut keep = Keep { family: self.family, union: self.union, ..Keep::default() };
+        let mut keep = PruneScope { family: self.family, union: self.union, ..PruneScope::default() };
         for (elements, types) in &elements {
             keep.nodes.extend(elements.items.iter().map(|item| (&item.node, *types)).take(MANY + 1));
             keep.keys.extend(elements.keys(types).iter().map(|key| &*key.name));
@@ -307,7 +307,7 @@ const MAX_DIGITS: usize = 15;
 /// The texts of an element's keys, in the order of the list's keys; unused slots are empty.
 type Spelled<'t> = [&'t str; MAX_KEYS];
 
-impl<'f> Keep<'f> {
+impl<'f> PruneScope<'f> {
     fn lists(&self, old: &[Excerpt<'_>], new: &[Excerpt<'_>]) -> Option<(Value, Value)> {
         let declared = self.elements();
         let Some((first, types)) = declared.first() else {
@@ -343,7 +343,7 @@ impl<'f> Keep<'f> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for (own, old, new) in changed {
             let Some(keep) = element(&declared, keys, &own)? else { continue };
-            let keep = Keep { family: self.family, union: self.union, ..keep };
+            let keep = PruneScope { family: self.family, union: self.union, ..keep };
             let (old, new) =
                 if keep.is_whole() { (old.value()?, new.value()?) } else { keep.pair(old, new)? };
             before.push(old);
@@ -358,8 +358,8 @@ fn element<'f>(
     declared: &[(&'f Elements, &'f Types)],
     keys: &'f [ListKey],
     own: &Spelled<'_>,
-) -> Option<Option<Keep<'f>>> {
-    let mut keep = Keep { keys: keys.iter().map(|key| &*key.name).collect(), ..Keep::default() };
+) -> Option<Option<PruneScope<'f>>> {
+    let mut keep = PruneScope { keys: keys.iter().map(|key| &*key.name).collect(), ..PruneScope::default() };
     for (elements, types) in declared {
         for item in &elements.items {
             if has_spelled(item, keys, own)? {

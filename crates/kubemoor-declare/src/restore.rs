@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::compare::{LiveList, find_declared};
-use super::equality::{self, Alike, ElementIndex, Family, FieldAgreement, Spot};
+use super::equality::{self, ElementIndex, EquivalenceIndex, Family, FieldAgreement, FieldContext};
 use super::fields::{DeclaredFields, Element, Elements, FieldLeaf, FieldNode, Set};
 use super::path::{Path, Segment};
 use super::schema::{ScalarType, Shape, Types};
@@ -37,14 +37,20 @@ impl DeclaredFields {
         let walk = Restorer { types: &self.types, family: self.family, is_old_known: !old.is_null() };
         let paths: Vec<&[Segment]> = paths.into_iter().map(|path| &*path.0).collect();
         let mut place = Some(new.take());
-        walk.back(RestoredPart { name: "", node: &self.root }, &paths, Some(old), &mut place);
+        walk.restore_node(RestoredPart { name: "", node: &self.root }, &paths, Some(old), &mut place);
         *new = place.unwrap_or_else(|| Value::Object(Map::new()));
     }
 }
 
 impl Restorer<'_> {
     /// Restores the values at `paths` below `part`. Recursion follows the declarations.
-    fn back(&self, part: RestoredPart<'_>, paths: &Paths<'_>, old: Option<&Value>, new: &mut Option<Value>) {
+    fn restore_node(
+        &self,
+        part: RestoredPart<'_>,
+        paths: &Paths<'_>,
+        old: Option<&Value>,
+        new: &mut Option<Value>,
+    ) {
         match part.node {
             FieldNode::Leaf(leaf) if paths.iter().any(|path| path.is_empty()) => {
                 *new = self.value(leaf, part.name, old, self.is_old_known);
@@ -92,7 +98,7 @@ impl Restorer<'_> {
         for (field, node, paths) in below {
             let mut value = map.remove(field);
             let part = RestoredPart { name: field, node };
-            self.back(part, &paths, old.and_then(|old| old.get(field)), &mut value);
+            self.restore_node(part, &paths, old.and_then(|old| old.get(field)), &mut value);
             map.extend(value.map(|value| (field.to_owned(), value)));
         }
         // A parent that the change added only to hold this is removed too.
@@ -104,7 +110,7 @@ impl Restorer<'_> {
     /// the old value, `Doubt` is only about its notation.
     fn value(&self, leaf: &FieldLeaf, name: &str, had: Option<&Value>, is_servers: bool) -> Option<Value> {
         let declared = leaf.value.clone();
-        let spot = Spot::new(name, leaf.place, self.family);
+        let spot = FieldContext::new(name, leaf.place, self.family);
         let agreement = equality::agreement(self.types, leaf.ty, spot, &declared, had);
         if agreement == FieldAgreement::Agrees || (is_servers && agreement == FieldAgreement::Doubt) {
             return had.cloned();
@@ -149,10 +155,10 @@ impl Restorer<'_> {
     /// Adds missing elements to a set, in the notation of the old object.
     fn set_back(&self, set: &Set, wanted: &[&Value], old: Option<&Value>, new: &mut Option<Value>) {
         let items = list(new.take());
-        let (mut missing, mut added) = (Vec::new(), Alike::of_list(self.types, set.item, None));
+        let (mut missing, mut added) = (Vec::new(), EquivalenceIndex::of_list(self.types, set.item, None));
         let mut all = Value::Array(items);
-        let there = Alike::of_list(self.types, set.item, Some(&all));
-        let before = Alike::of_list(self.types, set.item, old);
+        let there = EquivalenceIndex::of_list(self.types, set.item, Some(&all));
+        let before = EquivalenceIndex::of_list(self.types, set.item, old);
         for &wanted in wanted {
             if there.find(wanted).is_none() && added.find(wanted).is_none() {
                 added.add(wanted);
@@ -253,7 +259,7 @@ impl Restorer<'_> {
                         let mut value = slots.take(at);
                         let part = RestoredPart { name: "", node: &item.node };
                         let was = before.only(item).map(|(_, value)| value);
-                        self.back(part, &wanted.below, was, &mut value);
+                        self.restore_node(part, &wanted.below, was, &mut value);
                         let value = value.unwrap_or_else(|| self.bare(elements, item));
                         slots.put(first, preceding, value);
                     }

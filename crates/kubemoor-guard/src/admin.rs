@@ -274,7 +274,9 @@ impl Authenticator {
             (Some(actor), _) => actor,
             (None, None) => return Err(ReadRefusal::Unauthenticated(what)),
             (None, Some(token)) => {
-                let actor = access::who(client, token).await.map_err(|error| permission.unasked(&error))?;
+                let actor = access::authenticate_token(client, token)
+                    .await
+                    .map_err(|error| permission.unasked(&error))?;
                 actor.ok_or(ReadRefusal::Unauthenticated(what))?
             }
         };
@@ -309,9 +311,9 @@ impl Permission<'_> {
             Self::Ledger { namespace } => {
                 let (group, resource) = ("kubemoor.dev", "guardedreleases");
                 let right = Right { verb: "list", group, resource, namespace, name: None };
-                access::may(client, actor, &right).await
+                access::is_user_allowed(client, actor, &right).await
             }
-            Self::Metrics => access::may_get(client, actor, METRICS).await,
+            Self::Metrics => access::is_get_allowed(client, actor, METRICS).await,
         }
     }
 

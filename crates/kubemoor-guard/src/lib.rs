@@ -9,7 +9,7 @@ use kubemoor_cluster::mirror::arbiter::Arbiter;
 use kubemoor_cluster::mirror::autoscalers::AutoscalerMirror;
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::releases::Releases;
-use kubemoor_policy::agreement::SettledValues;
+use kubemoor_policy::agreement::SharedSettledValues;
 
 pub mod admin;
 pub mod guard;
@@ -28,7 +28,7 @@ pub struct LiveCluster {
     pub allowances: Arc<Allowances>,
     pub autoscalers: Arc<AutoscalerMirror>,
     /// Values that dry runs have settled.
-    pub settled: Arc<SettledValues>,
+    pub settled: Arc<SharedSettledValues>,
     /// What the loop knows of each release.
     pub state: Arc<guard::state::LoopState>,
 }

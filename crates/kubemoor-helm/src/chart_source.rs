@@ -123,10 +123,14 @@ pub struct DroppedSecretKey {
 
 /// The keys of a live Secret that upgrades left behind; `sources` are the revisions, newest first. A key whose value is
 /// not the one that was declared belongs to someone else.
-pub fn left_behind(sources: &[ChartSource], object: &ObjectId, live: &Value) -> Vec<DroppedSecretKey> {
+pub fn dropped_secret_keys(
+    sources: &[ChartSource],
+    object: &ObjectId,
+    live: &Value,
+) -> Vec<DroppedSecretKey> {
     let Some((latest, earlier)) = sources.split_first() else { return Vec::new() };
     let Some(Value::Object(data)) = live.get("data").filter(|_| is_secret(object)) else { return Vec::new() };
-    let Some(declared) = manifest::written(latest.manifest(), object) else { return Vec::new() };
+    let Some(declared) = manifest::find_document(latest.manifest(), object) else { return Vec::new() };
     let is_declared = |key: &str| {
         let has = |map: &str| declared.object.get(map).is_some_and(|map| map.get(key).is_some());
         has("data") || has("stringData")
@@ -137,7 +141,7 @@ pub fn left_behind(sources: &[ChartSource], object: &ObjectId, live: &Value) -> 
         if open.is_empty() {
             break;
         }
-        let Some(before) = manifest::written(source.manifest(), object) else { continue };
+        let Some(before) = manifest::find_document(source.manifest(), object) else { continue };
         open.retain(|(key, value)| {
             let text = before.object.pointer("/stringData").and_then(|texts| texts.get(key.as_str()));
             let Some(text) = text.and_then(Value::as_str) else { return true };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::record::ReleaseStatus;
-use super::release::{DeclaredObject, Invalid, Release};
+use super::release::{DeclaredObject, InvalidRecord, Release};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_declare::path::Path;
@@ -42,7 +42,7 @@ impl Index {
     }
 
     /// Checks that there is memory for the declarations of a release, instead of the previous ones of its records.
-    pub fn room_for(&self, release: &Release) -> Result<(), Full> {
+    pub fn check_room_for(&self, release: &Release) -> Result<(), IndexFullError> {
         let before = self.stored.get(&release.stored()).map_or(0, |before| before.weight);
         if release.weight <= before {
             return Ok(());
@@ -50,8 +50,8 @@ impl Index {
         let grows = release.weight - before;
         let own = self.weights.get(&release.storage).copied().unwrap_or_default();
         match self.limit {
-            _ if own + grows > MAX_WEIGHT => Err(Full::Namespace),
-            Some(limit) if self.weight + grows > limit => Err(Full::All { limit }),
+            _ if own + grows > MAX_WEIGHT => Err(IndexFullError::Namespace),
+            Some(limit) if self.weight + grows > limit => Err(IndexFullError::All { limit }),
             _ => Ok(()),
         }
     }
@@ -79,14 +79,14 @@ impl Index {
         if let Some(before) = &before {
             self.count(before, false);
             if after.as_ref().is_none_or(|release| release.id != before.id) {
-                self.enter(&before.id, stored, None);
+                self.update_history(&before.id, stored, None);
             }
         }
         let Some(release) = after else { return };
-        self.enter(&release.id, stored, Some(&release));
+        self.update_history(&release.id, stored, Some(&release));
         for (object, declarations) in release.objects.iter() {
             for declared in declarations.all() {
-                self.learn(object, declared);
+                self.record_scale_path(object, declared);
             }
         }
     }
@@ -98,16 +98,16 @@ impl Index {
 
     /// The release with this id; invalid if several namespaces hold its records, unless all but one say uninstalled.
     pub fn release(&self, id: &ReleaseId) -> Option<&Arc<Release>> {
-        self.named.get(id).map(|named| &named.speaker)
+        self.named.get(id).map(|named| &named.representative)
     }
 
     pub fn releases(&self) -> impl Iterator<Item = &Arc<Release>> {
-        self.named.values().map(|named| &named.speaker)
+        self.named.values().map(|named| &named.representative)
     }
 
     /// The release of the records at `stored`, unless the records of several namespaces say that it is installed: any
     /// of these may be removed.
-    pub fn uncontested(&self, stored: &ReleaseId) -> Option<&Arc<Release>> {
+    pub fn release_without_rival(&self, stored: &ReleaseId) -> Option<&Arc<Release>> {
         let release = self.stored.get(stored)?;
         rivals(&self.named.get(&release.id)?.histories).is_none().then_some(release)
     }
@@ -165,7 +165,7 @@ impl Index {
         }
     }
 
-    fn learn(&mut self, object: &ObjectId, declared: &DeclaredObject) {
+    fn record_scale_path(&mut self, object: &ObjectId, declared: &DeclaredObject) {
         if let Some(plural) = declared.plural() {
             let key = (object.group.to_string(), plural.to_string());
             let known = self.resources.entry(key).or_insert_with(|| (object.kind.to_string(), None));
@@ -177,11 +177,11 @@ impl Index {
     }
 
     /// Replaces the history from the records at `stored` among those of the release `id`; `None` removes it.
-    fn enter(&mut self, id: &ReleaseId, stored: &ReleaseId, release: Option<&Arc<Release>>) {
+    fn update_history(&mut self, id: &ReleaseId, stored: &ReleaseId, release: Option<&Arc<Release>>) {
         let mut histories = self.named.remove(id).map(|named| named.histories).unwrap_or_default();
         histories.retain(|history| !history.is_stored_as(stored));
         histories.extend(release.cloned());
-        if let Some(named) = Histories::elect(histories) {
+        if let Some(named) = Histories::choose_representative(histories) {
             self.named.insert(id.clone(), named);
         }
     }
@@ -192,13 +192,13 @@ struct Histories {
     /// The releases from the records of each namespace; usually there is one.
     histories: Vec<Arc<Release>>,
     /// The history that represents the release.
-    speaker: Arc<Release>,
+    representative: Arc<Release>,
 }
 
 impl Histories {
     /// Chooses the history that represents the release: an installed one before an uninstalled one, then one from a
     /// trusted record, then the one in the release's own namespace. `None` without any.
-    fn elect(mut histories: Vec<Arc<Release>>) -> Option<Self> {
+    fn choose_representative(mut histories: Vec<Arc<Release>>) -> Option<Self> {
         histories.sort_by_cached_key(|it| {
             (is_over(it), !it.state.is_known(), it.storage != it.id.namespace, it.storage.clone())
         });
@@ -206,7 +206,7 @@ impl Histories {
             Some((first, second)) => Arc::new(contested(first, second)),
             None => Arc::clone(histories.first()?),
         };
-        Some(Self { histories, speaker })
+        Some(Self { histories, representative: speaker })
     }
 }
 
@@ -226,7 +226,7 @@ fn contested(release: &Release, rival: &Release) -> Release {
         "the release has records in namespace {} and in namespace {}: delete those that are not its own",
         release.storage, rival.storage
     );
-    let invalid = Invalid { secret: rival.latest.secret.clone(), reason };
+    let invalid = InvalidRecord { secret: rival.latest.secret.clone(), reason };
     Release { invalid: Some(release.invalid.clone().unwrap_or(invalid)), ..release.clone() }
 }
 
@@ -235,7 +235,7 @@ pub const MAX_WEIGHT: usize = 24 << 20;
 
 /// There is not enough memory for the declarations of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Full {
+pub enum IndexFullError {
     #[error("the releases of its namespace declare more than {MAX_WEIGHT} bytes, so this one is not checked")]
     Namespace,
     #[error(

@@ -1,6 +1,7 @@
 //! Reads Helm's stored data the way Helm does: a record's bytes become a [`record::Record`], its manifest becomes
-//! objects, and a release's records become a [`release::Release`]. [`state::standing`] returns what the release's state
-//! allows. All functions are pure and accept any input, because every user who may write a Secret can write a record.
+//! objects, and a release's records become a [`release::Release`]. [`state::current_claim`] returns what the release's
+//! state allows. All functions are pure and accept any input, because every user who may write a Secret can write a
+//! record.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod chart_source;

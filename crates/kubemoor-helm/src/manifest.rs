@@ -1,7 +1,7 @@
 //! Converts a manifest's text to the objects that Helm sends for it: [`parse`] and [`each`] split it into documents as
-//! apimachinery's `YAMLOrJSONDecoder` does; [`identify`], [`place`] and [`own`] convert a document to the object that
-//! the API server gets. A document that Helm would not send is skipped with its reason. Memory and nesting are bounded
-//! for any text. No reason quotes a document: it may hold secrets.
+//! apimachinery's `YAMLOrJSONDecoder` does; [`identify`], [`set_object_namespace`] and [`set_helm_metadata`] convert a
+//! document to the object that the API server gets. A document that Helm would not send is skipped with its reason.
+//! Memory and nesting are bounded for any text. No reason quotes a document: it may hold secrets.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -392,7 +392,7 @@ pub fn identify(object: &Value, release: &ReleaseId, namespaced: Option<bool>) -
 }
 
 /// Sets `metadata.namespace` to the namespace of `id`, as Helm does before it sends the object.
-pub fn place(object: &mut Value, id: &ObjectId) {
+pub fn set_object_namespace(object: &mut Value, id: &ObjectId) {
     let Some(metadata) = child(object, "metadata") else { return };
     match &id.namespace {
         Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace.to_string())),
@@ -402,7 +402,7 @@ pub fn place(object: &mut Value, id: &ObjectId) {
 
 /// Sets the label and the two annotations that Helm forces on every object of a release, over the manifest's own
 /// values. A label or annotation that is null becomes "", as in Helm.
-pub fn own(object: &mut Value, release: &ReleaseId) {
+pub fn set_helm_metadata(object: &mut Value, release: &ReleaseId) {
     let Some(metadata) = child(object, "metadata") else { return };
     force(metadata, "labels", &[MANAGED_BY]);
     force(metadata, "annotations", &[(RELEASE_NAME, &release.name), (RELEASE_NAMESPACE, &release.namespace)]);
@@ -429,14 +429,14 @@ fn child<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, V
 }
 
 /// An object as its manifest states it. Has no `Debug`, because it may hold secrets.
-pub struct Written {
+pub struct SourceDocument {
     /// The template that rendered it, as Helm notes above it.
     pub source: Option<String>,
     pub object: Value,
 }
 
 /// The last YAML document of a manifest that consists of this object alone.
-pub fn written(manifest: &str, object: &ObjectId) -> Option<Written> {
+pub fn find_document(manifest: &str, object: &ObjectId) -> Option<SourceDocument> {
     let mut found = None;
     for document in ManifestDocuments::new(manifest).take(MAX_DOCUMENTS) {
         let YamlDocument::Yaml(text) = document else { continue };
@@ -447,7 +447,7 @@ pub fn written(manifest: &str, object: &ObjectId) -> Option<Written> {
         let mut budget = Budget::new(DOCUMENT);
         let Ok(value) = yaml::to_json(text, &mut budget) else { continue };
         if is_object(&value, object) {
-            found = Some(Written { source: source_file(text), object: value });
+            found = Some(SourceDocument { source: source_file(text), object: value });
         }
     }
     found

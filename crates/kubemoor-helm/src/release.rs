@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::manifest::{self, SkippedDocument};
 use super::record::{ApplyMethod, ChartVersion, PackedRecord, Record, RecordError, ReleaseStatus};
-use super::storage::Storage;
+use super::storage::TrustedRecordNamespaces;
 use kubemoor_declare::catalog::{Catalog, KindFacts};
 use kubemoor_declare::declare::{Digest, declare, fill_null_entries};
 use kubemoor_declare::fields::DeclaredFields;
@@ -33,7 +33,7 @@ pub struct Release {
     /// The baseline's metadata, if it is another record than the latest.
     pub baseline: Option<Arc<RecordHead>>,
     /// Set while the latest record is not valid; then everything below comes from the last valid one.
-    pub invalid: Option<Invalid>,
+    pub invalid: Option<InvalidRecord>,
     pub state: ReleaseState,
     /// The declared objects. Shared, because a release that becomes invalid keeps them.
     pub objects: Arc<HashMap<Arc<ObjectId>, ObjectDeclarations>>,
@@ -47,7 +47,7 @@ pub struct ReleaseState {
     pub status: ReleaseStatus,
     pub created: Timestamp,
     /// When it was last written.
-    pub touched: Timestamp,
+    pub last_written: Timestamp,
     pub appearance: Appearance,
     pub apply_method: ApplyMethod,
     /// The chart that it was made from, where that is known.
@@ -58,7 +58,7 @@ pub struct ReleaseState {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid {
+pub struct InvalidRecord {
     pub secret: String,
     /// The reason, as one clause.
     pub reason: String,
@@ -100,14 +100,14 @@ impl Release {
     }
 
     /// Drops its declarations and marks it invalid, for this reason.
-    pub fn leave_out(&mut self, reason: String) {
-        self.invalid = Some(Invalid { secret: self.latest.secret.clone(), reason });
+    pub fn drop_declarations(&mut self, reason: String) {
+        self.invalid = Some(InvalidRecord { secret: self.latest.secret.clone(), reason });
         (self.objects, self.weight) = (Arc::default(), 0);
     }
 
     /// The release at its baseline, which `apply_method` wrote from a manifest with this digest, without any
     /// later record. `None` without a baseline.
-    pub fn before(&self, apply_method: ApplyMethod, digest: [u8; 32]) -> Option<Self> {
+    pub fn at_baseline(&self, apply_method: ApplyMethod, digest: [u8; 32]) -> Option<Self> {
         let head = self.baseline.clone()?;
         let declared = self.objects.iter().filter_map(|(object, it)| Some((object, it.baseline.clone()?)));
         let objects = declared
@@ -168,7 +168,7 @@ impl ReleaseState {
             revision: head.revision,
             status: ReleaseStatus::Unknown,
             created: head.created,
-            touched: head.touched,
+            last_written: head.last_written,
             appearance: head.appearance,
             apply_method: ApplyMethod::ClientSide,
             chart: None,
@@ -196,7 +196,7 @@ pub struct RecordHead {
     pub status: ReleaseStatus,
     pub created: Timestamp,
     /// When it was last written: the newest time in its managedFields.
-    pub touched: Timestamp,
+    pub last_written: Timestamp,
     /// How the guard first saw the record.
     pub appearance: Appearance,
     pub writer: RecordWriter,
@@ -243,7 +243,7 @@ impl RecordWriter {
 /// The longest manifest that is kept unpacked, in bytes; longer ones are unpacked when they are read.
 const SHORT: usize = 1 << 20;
 
-pub struct Payload {
+pub struct RecordPayload {
     /// The record, or why the payload is not one.
     pub record: Result<Record, RecordError>,
     /// The compressed source of a manifest that is too long to be kept.
@@ -253,7 +253,7 @@ pub struct Payload {
 /// The longest manifest that is read concurrently with others, in bytes.
 const LIGHT: usize = 256 << 10;
 
-impl Payload {
+impl RecordPayload {
     /// Whether reading its manifest needs so much memory that only one is read at a time.
     pub fn is_heavy(&self) -> bool {
         self.packed.is_some() || self.record.as_ref().is_ok_and(|record| record.manifest.len() > LIGHT)
@@ -282,7 +282,7 @@ impl Payload {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Disbelief {
+pub enum RecordMismatch {
     #[error("{0}")]
     Decode(String),
     #[error("its {what} is {metadata} in the metadata but {payload} in the payload")]
@@ -291,15 +291,15 @@ pub enum Disbelief {
 
 /// The record at `stored`, if its name, its labels and its payload agree and `storage` trusts it for the namespace in
 /// its payload.
-pub fn believe<'p>(
+pub fn validate_record<'p>(
     stored: &ReleaseId,
     head: &RecordHead,
-    payload: &'p Payload,
-    storage: &Storage,
-) -> Result<&'p Record, Disbelief> {
-    let record = payload.record.as_ref().map_err(|error| Disbelief::Decode(error.to_string()))?;
+    payload: &'p RecordPayload,
+    storage: &TrustedRecordNamespaces,
+) -> Result<&'p Record, RecordMismatch> {
+    let record = payload.record.as_ref().map_err(|error| RecordMismatch::Decode(error.to_string()))?;
     // A trusted namespace counts as the record's own.
-    let namespace = match storage.holds(&stored.namespace, &record.namespace) {
+    let namespace = match storage.can_store(&stored.namespace, &record.namespace) {
         true => record.namespace.as_str(),
         false => stored.namespace.as_str(),
     };
@@ -310,7 +310,7 @@ pub fn believe<'p>(
         ("status", head.status.to_string(), record.status.to_string()),
     ];
     match told.into_iter().find(|(_, metadata, payload)| metadata != payload) {
-        Some((what, metadata, payload)) => Err(Disbelief::Disagree { what, metadata, payload }),
+        Some((what, metadata, payload)) => Err(RecordMismatch::Disagree { what, metadata, payload }),
         None => Ok(record),
     }
 }
@@ -456,8 +456,8 @@ fn placed(id: &ReleaseId, mut object: Value, catalog: &Catalog) -> (ObjectId, Va
     let gvk = gvk(&object);
     let namespaced = catalog.facts(&gvk.group, &gvk.kind).map(|facts| facts.namespaced);
     let name = manifest::identify(&object, id, namespaced);
-    manifest::own(&mut object, id);
-    manifest::place(&mut object, &name);
+    manifest::set_helm_metadata(&mut object, id);
+    manifest::set_object_namespace(&mut object, &name);
     (name, object)
 }
 
@@ -480,13 +480,13 @@ pub struct Assembled {
 #[derive(Clone, Copy)]
 pub struct StoredRecords<'a> {
     pub stored: &'a ReleaseId,
-    pub latest: (&'a Arc<RecordHead>, &'a Payload),
-    pub baseline: Option<(&'a Arc<RecordHead>, &'a Payload)>,
+    pub latest: (&'a Arc<RecordHead>, &'a RecordPayload),
+    pub baseline: Option<(&'a Arc<RecordHead>, &'a RecordPayload)>,
 }
 
-struct Believed<'a> {
+struct ValidRecord<'a> {
     head: &'a RecordHead,
-    payload: &'a Payload,
+    payload: &'a RecordPayload,
     record: &'a Record,
 }
 
@@ -495,14 +495,14 @@ struct Assembly<'a> {
     id: ReleaseId,
     records: StoredRecords<'a>,
     /// The baseline, if it is valid.
-    believed: Option<Believed<'a>>,
+    believed: Option<ValidRecord<'a>>,
     catalog: &'a Catalog,
     cache: &'a Arc<FieldsCache>,
 }
 
 /// Why the declarations of a valid record are not kept.
 #[derive(Debug, thiserror::Error)]
-enum Unkept {
+enum DeclarationLimitError {
     #[error("its manifest declares more than {MAX_OBJECTS} objects, so it is not checked")]
     Objects,
     #[error("its declared fields take more than {MAX_WEIGHT} bytes, so it is not checked")]
@@ -511,7 +511,7 @@ enum Unkept {
     Record(#[from] RecordError),
 }
 
-struct Found {
+struct ManifestDeclarations {
     objects: Vec<(Arc<ObjectId>, Arc<DeclaredObject>)>,
     skipped: Vec<SkippedDocument>,
 }
@@ -524,20 +524,20 @@ struct Found {
 pub fn assemble(
     records: StoredRecords<'_>,
     previous: Option<&Release>,
-    storage: &Storage,
+    storage: &TrustedRecordNamespaces,
     catalog: &Catalog,
     cache: &Arc<FieldsCache>,
 ) -> Assembled {
     let StoredRecords { stored, latest, baseline } = records;
-    let told = believe(stored, latest.0, latest.1, storage);
+    let told = validate_record(stored, latest.0, latest.1, storage);
     let believed = baseline.and_then(|(head, payload)| {
-        let record = believe(stored, head, payload, storage).ok()?;
-        Some(Believed { head, payload, record })
+        let record = validate_record(stored, head, payload, storage).ok()?;
+        Some(ValidRecord { head, payload, record })
     });
     // Previous declarations are dropped if these records are not trusted for that release, and unknown ones if the
     // baseline is valid.
     let previous = previous.filter(|previous| {
-        storage.holds(&stored.namespace, &previous.id.namespace)
+        storage.can_store(&stored.namespace, &previous.id.namespace)
             && (previous.state.is_known() || believed.is_none())
     });
     let home =
@@ -545,11 +545,11 @@ pub fn assemble(
     let id = match (&told, previous, &believed) {
         (Ok(record), _, _) => home(record),
         (Err(_), Some(previous), _) => previous.id.clone(),
-        (Err(_), None, Some(Believed { record, .. })) => home(record),
+        (Err(_), None, Some(ValidRecord { record, .. })) => home(record),
         (Err(_), None, None) => stored.clone(),
     };
     // The records of one history are of one release.
-    let believed = believed.filter(|Believed { record, .. }| record.namespace == id.namespace);
+    let believed = believed.filter(|ValidRecord { record, .. }| record.namespace == id.namespace);
     let assembly = Assembly { id, records, believed, catalog, cache };
     match told {
         Ok(record) => assembly.by_latest(record),
@@ -590,7 +590,7 @@ impl Assembly<'_> {
                 weight: previous.weight,
                 ..self.release(previous.state.clone(), HashMap::new(), invalid)
             },
-            (None, Some(Believed { head, payload, record })) => {
+            (None, Some(ValidRecord { head, payload, record })) => {
                 let found = self.read(payload, record).map(|found| found.objects).unwrap_or_default();
                 self.release(ReleaseState::from_record(head, record), by_object(found), invalid)
             }
@@ -600,11 +600,19 @@ impl Assembly<'_> {
         }
     }
 
-    fn read(&self, payload: &Payload, record: &Record) -> Result<Found, Unkept> {
+    fn read(
+        &self,
+        payload: &RecordPayload,
+        record: &Record,
+    ) -> Result<ManifestDeclarations, DeclarationLimitError> {
         payload.with_text(record, |text| self.find(text, record.apply_method))?
     }
 
-    fn find(&self, manifest: &str, method: ApplyMethod) -> Result<Found, Unkept> {
+    fn find(
+        &self,
+        manifest: &str,
+        method: ApplyMethod,
+    ) -> Result<ManifestDeclarations, DeclarationLimitError> {
         let (mut objects, mut excess, mut weight) = (Vec::new(), None, 0_usize);
         let skipped = manifest::each(manifest, |written| {
             let (object, mut document) = placed(&self.id, written.value, self.catalog);
@@ -619,13 +627,13 @@ impl Assembly<'_> {
             weight = weight.saturating_add(declared.weight());
             objects.push((Arc::new(object), Arc::new(declared)));
             excess = match (objects.len() > MAX_OBJECTS, weight > MAX_WEIGHT) {
-                (true, _) => Some(Unkept::Objects),
-                (false, true) => Some(Unkept::Weight),
+                (true, _) => Some(DeclarationLimitError::Objects),
+                (false, true) => Some(DeclarationLimitError::Weight),
                 (false, false) => return ControlFlow::Continue(()),
             };
             ControlFlow::Break(())
         });
-        excess.map_or_else(|| Ok(Found { objects, skipped }), Err)
+        excess.map_or_else(|| Ok(ManifestDeclarations { objects, skipped }), Err)
     }
 
     /// The release with these objects; `invalid` says why its latest record is not valid.
@@ -641,7 +649,7 @@ impl Assembly<'_> {
             storage: stored.namespace.to_string(),
             latest: Arc::clone(latest),
             baseline: baseline.map(|(head, _)| Arc::clone(head)),
-            invalid: invalid.map(|reason| Invalid { secret: latest.secret.clone(), reason }),
+            invalid: invalid.map(|reason| InvalidRecord { secret: latest.secret.clone(), reason }),
             state,
             weight: weight(&objects),
             objects: Arc::new(objects),

@@ -6,9 +6,9 @@ use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_helm::record::{ApplyMethod, Record, ReleaseStatus, record_name};
 use kubemoor_helm::release::{
-    Appearance, Payload, RecordHead, RecordWriter, Release, StoredRecords, assemble, digest,
+    Appearance, RecordHead, RecordPayload, RecordWriter, Release, StoredRecords, assemble, digest,
 };
-use kubemoor_helm::storage::Storage;
+use kubemoor_helm::storage::TrustedRecordNamespaces;
 
 /// What a record of the release `shop/web` is to be, for tests.
 pub(crate) struct SampleRecord<'a> {
@@ -51,13 +51,13 @@ impl SampleRecord<'_> {
             revision: self.revision,
             status: self.status,
             created: self.created.parse().unwrap(),
-            touched: self.touched.parse().unwrap(),
+            last_written: self.touched.parse().unwrap(),
             appearance: self.appearance,
             writer: RecordWriter::Other,
         })
     }
 
-    pub(crate) fn payload(&self) -> Payload {
+    pub(crate) fn payload(&self) -> RecordPayload {
         let record = Record {
             name: self.name.to_owned(),
             namespace: self.namespace.to_owned(),
@@ -71,7 +71,7 @@ impl SampleRecord<'_> {
             last_deployed: None,
             deleted: None,
         };
-        Payload::whole(Ok(record))
+        RecordPayload::whole(Ok(record))
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn assembled(latest: SampleRecord<'_>, baseline: Option<SampleRecord<
     assemble(
         StoredRecords { stored: &latest.id(), latest: (&latest.head(), &latest.payload()), baseline: base },
         None,
-        &Storage::default(),
+        &TrustedRecordNamespaces::default(),
         &catalog,
         &Arc::default(),
     )

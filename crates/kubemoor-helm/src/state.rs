@@ -53,7 +53,7 @@ impl ReleaseClaim<'_> {
 }
 
 /// The claim of `release` on `object` at `now`. `None` if the state of its record declares no such object.
-pub fn standing<'r>(
+pub fn current_claim<'r>(
     release: &'r Release,
     object: &ObjectId,
     operation_timeout: Duration,
@@ -83,7 +83,7 @@ pub fn standing<'r>(
             (latest.into_iter().chain(latest.and(others)).collect(), deletion)
         }
         ReleaseStatus::Failed => {
-            let fresh = now.duration_since(state.touched) <= CLEANUP;
+            let fresh = now.duration_since(state.last_written) <= CLEANUP;
             let deletion = if fresh { Deletion::CreatedSince(state.created) } else { Deletion::Never };
             (written().chain(baseline).collect(), deletion)
         }
@@ -102,7 +102,7 @@ pub fn is_locked(release: &Release, operation_timeout: Duration, now: Timestamp)
     let state = &release.state;
     let underway = state.status.is_pending() || state.status == ReleaseStatus::Uninstalling;
     let timeout = SignedDuration::try_from(operation_timeout).unwrap_or(SignedDuration::MAX);
-    underway && now.duration_since(state.touched.max(state.created)) > timeout
+    underway && now.duration_since(state.last_written.max(state.created)) > timeout
 }
 
 impl Deletion {

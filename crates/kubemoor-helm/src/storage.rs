@@ -8,15 +8,15 @@ use kubemoor_declare::model::ReleaseId;
 
 /// Namespaces that are trusted to hold records of releases in other ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Storage {
+pub struct TrustedRecordNamespaces {
     /// The other namespaces that may hold records, by the namespace of the releases.
     pairs: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Storage {
+impl TrustedRecordNamespaces {
     /// Whether the namespace `records` may hold records of releases in the namespace `releases`: a release's own
     /// namespace always may.
-    pub fn holds(&self, records: &str, releases: &str) -> bool {
+    pub fn can_store(&self, records: &str, releases: &str) -> bool {
         records == releases || self.pairs.get(releases).is_some_and(|others| others.contains(records))
     }
 
@@ -58,13 +58,13 @@ impl Storage {
     pub fn changed(&self, other: &Self) -> BTreeSet<String> {
         let only = |one: &Self, other: &Self| -> Vec<String> {
             let pairs = one.pairs.iter().flat_map(|(releases, all)| all.iter().map(move |it| (releases, it)));
-            pairs.filter(|(releases, it)| !other.holds(it, releases)).map(|(_, it)| it.clone()).collect()
+            pairs.filter(|(releases, it)| !other.can_store(it, releases)).map(|(_, it)| it.clone()).collect()
         };
         only(self, other).into_iter().chain(only(other, self)).collect()
     }
 }
 
-impl<'n> FromIterator<(&'n str, &'n str)> for Storage {
+impl<'n> FromIterator<(&'n str, &'n str)> for TrustedRecordNamespaces {
     /// From pairs of the namespace of the records and that of the releases.
     fn from_iter<I: IntoIterator<Item = (&'n str, &'n str)>>(pairs: I) -> Self {
         let mut storage = Self::default();

@@ -7,9 +7,9 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use self::place::{Printer, TextPart, WantedField};
+use self::place::{TextPart, ValueMatch, WantedField};
 use self::template::{ChartTemplate, Helpers};
-use super::manifest::{self, Written};
+use super::manifest::{self, SourceDocument};
 use super::record::ChartSource;
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, Segment};
@@ -98,7 +98,7 @@ struct TemplateContext<'a> {
 struct Prefixes(Vec<Vec<String>>);
 
 struct RenderedField {
-    written: Written,
+    written: SourceDocument,
     /// The field names and list indexes on the way to it, as in a JSON Pointer.
     steps: Vec<String>,
 }
@@ -156,7 +156,7 @@ fn found(
 ) -> Vec<Candidate> {
     let (source, steps) = (field.written.source.as_deref().unwrap_or_default(), &field.steps);
     let wanted = WantedField { steps, object: &field.written.object, declared, new };
-    let mut printers: Vec<(Printer, Option<ValueEvidence>, u8)> = Vec::new();
+    let mut printers: Vec<(ValueMatch, Option<ValueEvidence>, u8)> = Vec::new();
     let file = source.split_once('/').map_or("", |(_, file)| file);
     for (name, text) in context.chart.templates().filter(|(name, _)| *name == file) {
         let found = place::printers(&ChartTemplate::parse(text), &wanted, context);
@@ -177,7 +177,7 @@ fn found(
         printers.extend(alike.into_iter().map(|printer| (printer, None, base)));
         for path in changed_with_field(past) {
             if prefixes.covers(&path) && printers.iter().all(|(printer, ..)| printer.path != path) {
-                printers.push((Printer::equal(path, wanted.as_deref()), None, 0));
+                printers.push((ValueMatch::equal(path, wanted.as_deref()), None, 0));
             }
         }
     }
@@ -187,7 +187,7 @@ fn found(
 
 /// A candidate with its evidence and score; `base` is the score for the template, whether it is in the record or not.
 fn weighed(
-    printer: Printer,
+    printer: ValueMatch,
     (line, base): (Option<ValueEvidence>, u8),
     (steps, past): (&[String], &[Past<'_>]),
     context: &TemplateContext<'_>,
@@ -199,12 +199,12 @@ fn weighed(
         (score, _) = (score + 25, evidence.push(ValueEvidence::EqualValue));
     }
     match together {
-        Together::Changed { from, to } => {
+        ChangeCorrelation::Changed { from, to } => {
             (score, _) = (score + 30, evidence.push(ValueEvidence::ChangedTogether { from, to }));
         }
         // A part may change without the others.
-        Together::Apart if !printer.is_list && !printer.is_part => score = score.saturating_sub(30),
-        Together::Apart | Together::Unknown => {}
+        ChangeCorrelation::Apart if !printer.is_list && !printer.is_part => score = score.saturating_sub(30),
+        ChangeCorrelation::Apart | ChangeCorrelation::Unknown => {}
     }
     if is_alike(steps, &printer.path) {
         (score, _) = (score + 10, evidence.push(ValueEvidence::SimilarName));
@@ -234,7 +234,7 @@ impl RenderedField {
         source: &ChartSource,
         ValueQuestion { object, path, place, .. }: &ValueQuestion<'_>,
     ) -> Option<Self> {
-        let written = manifest::written(source.manifest(), object)?;
+        let written = manifest::find_document(source.manifest(), object)?;
         let mut steps = Vec::new();
         let mut value = &written.object;
         for segment in path.0.iter() {
@@ -333,7 +333,7 @@ struct Past<'a> {
 
 /// How a value and the field changed between revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Together {
+enum ChangeCorrelation {
     /// Both changed from one revision to the other.
     Changed { from: u64, to: u64 },
     /// One changed, and the other did not.
@@ -343,14 +343,14 @@ enum Together {
 }
 
 /// How the value at `path` and the field changed between revisions, newest first.
-fn together(past: &[Past<'_>], path: &[String]) -> Together {
-    let mut found = Together::Unknown;
+fn together(past: &[Past<'_>], path: &[String]) -> ChangeCorrelation {
+    let mut found = ChangeCorrelation::Unknown;
     for (newer, older) in past.iter().zip(past.iter().skip(1)) {
         let (Some(new), Some(old)) = (&newer.field, &older.field) else { continue };
         let is_same = value_at(newer.values, path) == value_at(older.values, path);
         match (new == old, is_same) {
-            (false, false) => return Together::Changed { from: older.revision, to: newer.revision },
-            (true, false) => found = Together::Apart,
+            (false, false) => return ChangeCorrelation::Changed { from: older.revision, to: newer.revision },
+            (true, false) => found = ChangeCorrelation::Apart,
             (true, true) | (false, true) => {}
         }
     }
@@ -384,7 +384,7 @@ fn alike_printers(
     (declared, new): (&str, Option<&str>),
     prefixes: &Prefixes,
     context: &TemplateContext<'_>,
-) -> Vec<Printer> {
+) -> Vec<ValueMatch> {
     let leaves: Vec<ValueLeaf> =
         prefixes.0.iter().flat_map(|prefix| value_leaves(context.values, prefix)).collect();
     let tags = of_image(&leaves, (declared, new));
@@ -399,7 +399,7 @@ fn alike_printers(
         let near: Vec<&ValueLeaf> = alike.iter().copied().filter(|leaf| is_near(steps, &leaf.path)).collect();
         alike = if near.len() == 1 { near } else { Vec::new() };
     }
-    alike.into_iter().map(|leaf| Printer::equal(leaf.path.clone(), new)).collect()
+    alike.into_iter().map(|leaf| ValueMatch::equal(leaf.path.clone(), new)).collect()
 }
 
 /// Whether a value has a similar name to the field that it may set.
@@ -415,7 +415,7 @@ fn is_near(steps: &[String], path: &[String]) -> bool {
 }
 
 /// The tag of an image made of a repository and a tag; if another image is wanted, those of the two that change.
-fn of_image(leaves: &[ValueLeaf], (declared, new): (&str, Option<&str>)) -> Vec<Printer> {
+fn of_image(leaves: &[ValueLeaf], (declared, new): (&str, Option<&str>)) -> Vec<ValueMatch> {
     let Some((name, tag)) = declared.rsplit_once(':') else { return Vec::new() };
     let beside = |leaf: &ValueLeaf, sibling: &str| -> Option<&ValueLeaf> {
         let parent = leaf.path.split_last()?.1;
@@ -433,7 +433,7 @@ fn of_image(leaves: &[ValueLeaf], (declared, new): (&str, Option<&str>)) -> Vec<
     // Among several images with the same tag, the right one is unknown.
     let images: Vec<_> = images.collect();
     let [(registry, repository, leaf)] = images.as_slice() else { return Vec::new() };
-    let Some(new) = new else { return vec![Printer::equal(leaf.path.clone(), None)] };
+    let Some(new) = new else { return vec![ValueMatch::equal(leaf.path.clone(), None)] };
     let literal = |text: &str| TextPart { text: text.to_owned(), value: None };
     let value = |leaf: &ValueLeaf| TextPart { text: leaf.text.clone(), value: Some(leaf.path.clone()) };
     place::fewest(&[literal(registry), value(repository), literal(":"), value(leaf)], new)

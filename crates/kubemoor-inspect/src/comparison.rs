@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use similar::TextDiff;
 
-use super::failure::spoken;
+use super::failure::describe_release;
 use super::reading::{ClusterReader, FoundObject, ReleaseInputs, is_repaired};
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_declare::compare::Move;
@@ -30,9 +30,9 @@ use kubemoor_verdict::claims;
 use kubemoor_verdict::drift::{self, LiveDrift, LiveVerdict};
 use kubemoor_verdict::edit::{DryRunEvidence, FieldFinding, ObjectOwner};
 use kubemoor_verdict::health::{
-    Control, HealthFacts, ObjectFacts, ObjectState, RecordHealth, ReleaseHealth, ReportedHealth,
+    HealthFacts, ObjectFacts, ObjectState, RecordHealth, ReleaseHealth, RepairControl, ReportedHealth,
 };
-use kubemoor_verdict::owners::{FieldManager, Owners, Votes};
+use kubemoor_verdict::owners::{FieldManager, HelmManagerTally, Owners};
 use kubemoor_verdict::ownership::{self, Effect, FieldConflict, NextUpgrade, TakenFields};
 use kubemoor_verdict::shown::{Difference, Shown};
 
@@ -147,7 +147,7 @@ impl ObjectDiffState {
             Self::Missing | Self::NotServed => ObjectState::Missing,
             Self::InDoubt => ObjectState::InDoubt,
             Self::Ownership => ObjectState::Ownership,
-            Self::Awaited | Self::NotCreated => ObjectState::Awaited,
+            Self::Awaited | Self::NotCreated => ObjectState::NotCreated,
             Self::Allowed | Self::AllowedToDiffer => ObjectState::Allowed,
             Self::Foreign => ObjectState::Foreign,
             Self::OptedOut => ObjectState::OptedOut,
@@ -275,7 +275,7 @@ struct ReleaseObjects<'a> {
     /// Whether drift is repaired: then lost ownership of fields counts as drift.
     is_repaired: bool,
     /// The field managers that may be Helm's.
-    votes: &'a Mutex<Votes>,
+    votes: &'a Mutex<HelmManagerTally>,
     now: Timestamp,
 }
 
@@ -287,7 +287,7 @@ pub async fn compare(
     now: Timestamp,
     step: &(dyn Fn() + Sync),
 ) -> ReleaseDiff {
-    let surroundings = reader.surroundings(release).await;
+    let surroundings = reader.release_inputs(release).await;
     let policy = reader.resolver.policy(&release.id);
     let mut not_considered = surroundings.unread.clone();
     let (guard, drifts) = match reader.pulses.status(&release.id).await {
@@ -299,7 +299,8 @@ pub async fn compare(
     };
     not_considered.extend(reader.pulses.notes().await);
     let is_repaired = is_repaired(guard.as_ref(), &policy);
-    let (method, votes) = (release.state.apply_method, Votes::new(release.state.apply_method).into());
+    let (method, votes) =
+        (release.state.apply_method, HelmManagerTally::new(release.state.apply_method).into());
     let surroundings = &surroundings;
     let subject = ReleaseObjects {
         reader,
@@ -341,7 +342,7 @@ pub async fn compare(
     let facts = HealthFacts {
         release: release.id.clone(),
         record: RecordHealth::new(release, policy.operation_timeout, now),
-        control: Control::by_mode(if is_repaired { DriftMode::Repair } else { DriftMode::Report }),
+        control: RepairControl::by_mode(if is_repaired { DriftMode::Repair } else { DriftMode::Report }),
         declared: compared,
         objects: objects.iter().map(|it| ObjectFacts::new(it.object.clone(), it.state.health())).collect(),
         unwatched: Vec::new(),
@@ -449,12 +450,12 @@ impl ReleaseObjects<'_> {
     async fn object(&self, object: &ObjectId) -> Option<ComparedObject> {
         let report = |state, reason| ComparedObject::with_state(object, state, reason);
         let timeout = self.policy.operation_timeout;
-        let standing = state::standing(self.release, object, timeout, self.now)?;
+        let standing = state::current_claim(self.release, object, timeout, self.now)?;
         let version = self.release.declared(object).map(|declared| declared.version.clone())?;
         let circumstances = self.surroundings.circumstances(self.release, object);
-        let subject = drift::LiveSubject {
+        let subject = drift::DriftContext {
             object,
-            standing: &standing,
+            claim: &standing,
             policy: self.policy,
             circumstances: &circumstances,
             now: self.now,
@@ -470,7 +471,7 @@ impl ReleaseObjects<'_> {
             FoundObject::Unread(reason) => return Some(report(ObjectDiffState::Unread, Some(reason))),
         };
         if let Some(owner) = self.other_owner(object, found.as_ref()).await {
-            let reason = format!("release {} owns it", spoken(&owner));
+            let reason = format!("release {} owns it", describe_release(&owner));
             return Some(ComparedObject { live: found, ..report(ObjectDiffState::Foreign, Some(reason)) });
         }
         if let Some(live) = &found {
@@ -482,13 +483,13 @@ impl ReleaseObjects<'_> {
                 let permitted = agreed.map(|agreed| agreed.permitted).unwrap_or_default();
                 self.agreement(&subject, found.as_ref(), permitted)
             }
-            LiveVerdict::AsBefore | LiveVerdict::Dropped => ComparedObject::in_sync(object),
+            LiveVerdict::MatchesPrevious | LiveVerdict::Dropped => ComparedObject::in_sync(object),
             LiveVerdict::OptedOut => report(ObjectDiffState::OptedOut, None),
             LiveVerdict::BeingDeleted => report(ObjectDiffState::BeingDeleted, None),
-            LiveVerdict::Awaited if self.release.state.status == ReleaseStatus::Failed => {
+            LiveVerdict::NotCreated if self.release.state.status == ReleaseStatus::Failed => {
                 report(ObjectDiffState::NotCreated, None)
             }
-            LiveVerdict::Awaited => report(ObjectDiffState::Awaited, None),
+            LiveVerdict::NotCreated => report(ObjectDiffState::Awaited, None),
             LiveVerdict::Allowed => report(ObjectDiffState::Allowed, None),
             LiveVerdict::Expired => {
                 let reason = "its ttlSecondsAfterFinished removes it after it has finished";
@@ -518,7 +519,7 @@ impl ReleaseObjects<'_> {
     /// manager may own some of its fields.
     fn agreement(
         &self,
-        subject: &drift::LiveSubject<'_, '_>,
+        subject: &drift::DriftContext<'_, '_>,
         live: Option<&Value>,
         permitted: Vec<FieldChange>,
     ) -> ComparedObject {
@@ -527,7 +528,7 @@ impl ReleaseObjects<'_> {
         let taken = taken.and_then(|live| {
             let declared = self.release.declared(subject.object)?;
             let spared = subject.exceptions(declared).mask(live);
-            ownership::taken(&declared.fields(), live, self.release.state.apply_method, &spared)
+            ownership::find_taken_fields(&declared.fields(), live, self.release.state.apply_method, &spared)
         });
         let look = match taken {
             Some(TakenFields { by, paths, .. }) => {
@@ -553,7 +554,7 @@ impl ReleaseObjects<'_> {
     /// returned too.
     async fn settled<'r>(
         &self,
-        subject: &drift::LiveSubject<'_, 'r>,
+        subject: &drift::DriftContext<'_, 'r>,
         live: Option<&Value>,
     ) -> (LiveVerdict<'r>, Option<String>) {
         let stands = drift::compare(subject, live, DryRunEvidence::None);
@@ -567,7 +568,8 @@ impl ReleaseObjects<'_> {
                     true => drift::compare(subject, live, DryRunEvidence::Unavailable),
                     false => stands,
                 };
-                if let (LiveVerdict::Drifted(drift), ClusterError::Obstructed { .. }) = (&mut stands, &error)
+                if let (LiveVerdict::Drifted(drift), ClusterError::BlockedByLiveObject { .. }) =
+                    (&mut stands, &error)
                 {
                     drift::settle_obstructed(&mut drift.changes);
                 }
@@ -581,7 +583,7 @@ impl ReleaseObjects<'_> {
 /// The live object with its certain differences reverted, and the JSON Patch for that; `None` if it changes nothing, or
 /// would show a secret.
 fn restored(
-    subject: &drift::LiveSubject<'_, '_>,
+    subject: &drift::DriftContext<'_, '_>,
     drift: &LiveDrift<'_>,
     live: &Value,
 ) -> Option<(Value, Patch)> {
@@ -591,7 +593,7 @@ fn restored(
     let mut moves = drift.declared.fields().moved(live);
     let is_undone = |it: &Move| !it.is_of_field() || certain().any(|field| it.concerns(&field.path));
     moves.retain(|it| !mask.covers(&it.live) && is_undone(it));
-    DeclaredFields::put_back(&moves, &mut restored);
+    DeclaredFields::undo_moves(&moves, &mut restored);
     drift.declared.fields().restore(certain().map(|field| &field.path), live, &mut restored);
     mask.carry(live, &mut restored);
     let patch = json_patch::diff(live, &restored);
@@ -689,7 +691,7 @@ async fn left_behind(
     }
     let sources = reader.sources(release, &mut Vec::new()).await;
     let of_object = |(object, live): (&ObjectId, &Value)| {
-        chart_source::left_behind(&sources, object, live)
+        chart_source::dropped_secret_keys(&sources, object, live)
             .into_iter()
             .map(|it| LeftBehindKey {
                 object: object.clone(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::failure::{InspectError, failed, forbidden};
 use super::reading::{self, DRY_RUNS, resolve_object};
 use kubemoor_cluster::client::access;
-use kubemoor_cluster::client::allowances::{self, AllowanceRequest, Ensured, MakeError};
+use kubemoor_cluster::client::allowances::{self, AllowanceCreation, AllowanceRequest, CreateAllowanceError};
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::discovery::confirm_absence;
@@ -64,7 +64,7 @@ pub async fn plan(
     let allowance = AllowanceRequest {
         object: &object,
         namespace,
-        paths: patterns.chain(request.grant.deletes.then(|| DELETE.to_owned())).collect(),
+        paths: patterns.chain(request.grant.allows_delete.then(|| DELETE.to_owned())).collect(),
         until,
         reason,
         by: by.as_ref(),
@@ -89,15 +89,15 @@ pub fn request(
 impl ExceptionPlan {
     pub async fn make(self, connection: &ClusterConnection) -> Result<Allowed, InspectError> {
         let Self { resource, object, unchecked } = self;
-        let ensured = allowances::make(&connection.client, &resource, PATIENCE).await;
+        let ensured = allowances::create_allowance(&connection.client, &resource, PATIENCE).await;
         let ensured = ensured.map_err(|error| match error {
-            MakeError::Call(error) => failed(connection, "make the allowance", error),
+            CreateAllowanceError::Call(error) => failed(connection, "make the allowance", error),
             other => other.into(),
         })?;
         let resource = ensured.resource();
         Ok(Allowed {
             name: resource.metadata.name.clone().unwrap_or_default(),
-            made: matches!(ensured, Ensured::Made(_)),
+            made: matches!(ensured, AllowanceCreation::Created(_)),
             paths: resource.spec.paths.clone(),
             until: resource.spec.until.clone(),
             namespace: resource.metadata.namespace.clone().unwrap_or_default(),
@@ -115,7 +115,7 @@ pub async fn end(
     for name in names {
         let deleted = allowances::delete(&connection.client, namespace, name, None).await;
         if !deleted.map_err(|error| failed(connection, "delete the allowance", error))? {
-            return Err(InspectError::Named(format!(
+            return Err(InspectError::InvalidInput(format!(
                 "there is no allowance {name} in namespace {namespace}: `kubemoor get allowances -A` lists all"
             )));
         }
@@ -139,7 +139,7 @@ pub async fn end_one(
 
 /// The error for an exception that no longer exists; `is_replaced`: another one has its name.
 pub fn gone(namespace: &str, name: &str, is_replaced: bool) -> InspectError {
-    InspectError::Named(match is_replaced {
+    InspectError::InvalidInput(match is_replaced {
         true => format!(
             "another exception is now named {name} in namespace {namespace}: the one shown is gone, and no \
              exception was ended. Check the list again"
@@ -156,7 +156,7 @@ pub async fn names(
     namespace: &str,
 ) -> Result<Vec<String>, InspectError> {
     let object: Result<NamedObject, _> = what.parse();
-    let object = object.map_err(|error: &str| InspectError::Named(error.to_owned()))?;
+    let object = object.map_err(|error: &str| InspectError::InvalidInput(error.to_owned()))?;
     let kinds = reading::kinds(connection).await?;
     let object = resolve_object(&object, connection, &kinds, namespace).await?;
     let listed = allowances::list(&connection.client, Some(namespace), None).await;
@@ -167,7 +167,7 @@ pub async fn names(
     let of_object = listed.into_iter().filter(|allowance| is_for(&allowance.spec.object));
     let names: Vec<_> = of_object.filter_map(|allowance| allowance.metadata.name).collect();
     if names.is_empty() {
-        return Err(InspectError::Named(format!(
+        return Err(InspectError::InvalidInput(format!(
             "there is no allowance for {object}: `kubemoor get allowances -A` lists all"
         )));
     }
@@ -186,15 +186,15 @@ async fn check_room(
         return Ok(());
     };
     let others = listed.iter().filter(|it| it.metadata.name != wanted.metadata.name);
-    let open = others.filter(|it| Allowance::compile(it).is_ok_and(|it| it.open(now))).count();
+    let open = others.filter(|it| Allowance::compile(it).is_ok_and(|it| it.is_active(now))).count();
     if open >= allowances::MOST_HERE {
-        return Err(MakeError::Full { namespace }.into());
+        return Err(CreateAllowanceError::Full { namespace }.into());
     }
     Ok(())
 }
 
 fn flaws_error(flaws: &[Flaw]) -> InspectError {
-    InspectError::Named(flaws.iter().map(|flaw| flaw.message.clone()).collect::<Vec<_>>().join("; "))
+    InspectError::InvalidInput(flaws.iter().map(|flaw| flaw.message.clone()).collect::<Vec<_>>().join("; "))
 }
 
 /// Refuses an exception for an object or a field that certainly does not exist: the API server reports the object as
@@ -216,10 +216,10 @@ async fn check_existence(
         }
         Err(error) => return Err(failed(connection, "read the object", error)),
         // A user who may delete it may already have done so under an earlier exception.
-        Ok(None) if grant.deletes => Some(format!("{object} does not exist now")),
+        Ok(None) if grant.allows_delete => Some(format!("{object} does not exist now")),
         Ok(None) => {
             let kind = object.kind.to_lowercase();
-            return Err(InspectError::Named(format!(
+            return Err(InspectError::InvalidInput(format!(
                 "there is no {object}: `kubectl get {kind} -A` lists the existing ones"
             )));
         }
@@ -228,7 +228,7 @@ async fn check_existence(
     if let Some(schema) = kinds.schema(&gvk).await {
         let unknown = grant.mask.unknown_fields(&schema);
         if !unknown.is_empty() {
-            return Err(InspectError::Named(format!("{object}: {}", unknown.join("; "))));
+            return Err(InspectError::InvalidInput(format!("{object}: {}", unknown.join("; "))));
         }
     }
     Ok(note)
@@ -277,7 +277,7 @@ pub async fn read(
     let found = match allowances::list(&connection.client, namespace, labels).await {
         Ok(found) => found,
         // Without the CustomResourceDefinition there are no allowances.
-        Err(error) => confirm_absence(&connection.client, &allowances::defined().plural, error)
+        Err(error) => confirm_absence(&connection.client, &allowances::allowance_resource().plural, error)
             .await
             .map(|()| Vec::new())
             .map_err(|error| failed(connection, "list the allowances", error))?,
@@ -300,9 +300,12 @@ pub async fn one(
 ) -> Result<ListedAllowance, InspectError> {
     let read = allowances::read(&connection.client, namespace, name).await;
     let read = read.map_err(|error| failed(connection, "read the exception", error))?;
-    let absent = || InspectError::Named(format!("there is no exception {name} in namespace {namespace}"));
+    let absent =
+        || InspectError::InvalidInput(format!("there is no exception {name} in namespace {namespace}"));
     let garbled = |error| {
-        InspectError::Named(format!("the exception {name} in namespace {namespace} is not valid: {error}"))
+        InspectError::InvalidInput(format!(
+            "the exception {name} in namespace {namespace} is not valid: {error}"
+        ))
     };
     let allowance = serde_json::from_value(read.ok_or_else(absent)?).map_err(garbled)?;
     Ok(ListedAllowance::from_resource(allowance, now))
@@ -311,7 +314,7 @@ pub async fn one(
 impl ListedAllowance {
     pub fn from_resource(allowance: DriftAllowance, now: Timestamp) -> Self {
         let (state, flaws) = match Allowance::compile(&allowance) {
-            Ok(compiled) if compiled.open(now) => (AllowanceState::Open, Vec::new()),
+            Ok(compiled) if compiled.is_active(now) => (AllowanceState::Open, Vec::new()),
             Ok(_) => (AllowanceState::Ended, Vec::new()),
             Err(flaws) => (AllowanceState::Invalid, flaws.iter().map(ToString::to_string).collect()),
         };

@@ -14,9 +14,9 @@ pub use self::pasted::ExplainQuery;
 use super::failure::InspectError;
 use super::reading::{ClusterReader, FoundObject, is_repaired, resolve_object};
 use kubemoor_declare::equality::FieldAgreement;
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::fields::FieldChange;
 use kubemoor_declare::model::{Autoscaler, NamedObject, ObjectId, ReleaseId};
-use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Path;
 use kubemoor_helm::chart_source::is_secret;
 use kubemoor_helm::record::{ChartSource, ReleaseStatus, parse_record_name};
@@ -62,7 +62,7 @@ pub async fn explain(
     let ExplainQuery { object: text, namespace: named, release, paths } = query;
     let namespace = named.unwrap_or(namespace);
     let named: Result<NamedObject, _> = text.parse();
-    let named = named.map_err(|error: &str| InspectError::Named(format!("{text:?}: {error}")))?;
+    let named = named.map_err(|error: &str| InspectError::InvalidInput(format!("{text:?}: {error}")))?;
     let object = resolve_object(&named, &reader.connection, &reader.kinds, &namespace).await?;
     let preferred = reader
         .kinds
@@ -74,12 +74,12 @@ pub async fn explain(
         FoundObject::Absent => None,
         FoundObject::NotServed => {
             let (kind, group) = (&object.kind, &object.group);
-            return Err(InspectError::Named(format!(
+            return Err(InspectError::InvalidInput(format!(
                 "the API server serves no {kind} in the group {group:?}"
             )));
         }
         FoundObject::Unread(reason) => {
-            return Err(InspectError::Named(format!("cannot read {object}: {reason}")));
+            return Err(InspectError::InvalidInput(format!("cannot read {object}: {reason}")));
         }
     };
     let named = live.as_ref().and_then(ReleaseId::named_by);
@@ -167,12 +167,12 @@ async fn explain_declared(
     patterns: Vec<Pattern>,
     now: Timestamp,
 ) -> Explanation {
-    let surroundings = reader.surroundings(release).await;
+    let surroundings = reader.release_inputs(release).await;
     let policy = reader.resolver.policy(&release.id);
     let declared = release.declared(&object);
     // A list element may be named by its index, as in a JSON Pointer.
     let patterns = match declared {
-        Some(declared) => Mask(patterns).placed(&declared.fields()).into_owned().0,
+        Some(declared) => Mask(patterns).with_list_keys(&declared.fields()).into_owned().0,
         None => patterns,
     };
     // Read again in the declared version.
@@ -193,12 +193,12 @@ async fn explain_declared(
     unread.extend(reader.pulses.notes().await);
     let sources = reader.sources(release, &mut unread).await;
     let circumstances = surroundings.circumstances(release, &object);
-    let standing = state::standing(release, &object, policy.operation_timeout, now);
+    let standing = state::current_claim(release, &object, policy.operation_timeout, now);
     let (mut state, mut exceptions) = ("not managed, by the state of the record", Vec::new());
     let (mut fields, mut taken) = (Vec::new(), None);
     if let (Some(standing), Some(declared)) = (&standing, declared) {
         let (object, policy, circumstances) = (&object, &*policy, &circumstances);
-        let subject = drift::LiveSubject { object, standing, policy, circumstances, now };
+        let subject = drift::DriftContext { object, claim: standing, policy, circumstances, now };
         let explained = ExplainedObject::new(subject, declared, live.as_ref(), &sources);
         let stands = drift::compare(&subject, live.as_ref(), DryRunEvidence::None);
         (state, fields, exceptions) =
@@ -291,17 +291,17 @@ fn state_of(live: &LiveVerdict<'_>, release: &Release) -> &'static str {
     match live {
         LiveVerdict::OptedOut => "opted out by its manifest",
         LiveVerdict::BeingDeleted => "being deleted",
-        LiveVerdict::Awaited if release.state.status == ReleaseStatus::Failed => {
+        LiveVerdict::NotCreated if release.state.status == ReleaseStatus::Failed => {
             "not created: the Helm operation failed"
         }
-        LiveVerdict::Awaited => "not there yet",
+        LiveVerdict::NotCreated => "not there yet",
         LiveVerdict::Dropped => "absent: the latest manifest does not declare it",
         LiveVerdict::Allowed => "missing, as an exception allows",
         LiveVerdict::Expired => "missing, as its ttlSecondsAfterFinished demands",
         LiveVerdict::Missing => MISSING,
         LiveVerdict::AsDeclared(Some(agreed)) if !agreed.permitted.is_empty() => ALLOWED_TO_DIFFER,
         LiveVerdict::AsDeclared(_) => "as declared",
-        LiveVerdict::AsBefore => "as declared before the operation under way",
+        LiveVerdict::MatchesPrevious => "as declared before the operation under way",
         LiveVerdict::Drifted(drift) if drift.is_doubt() => "in doubt",
         LiveVerdict::Drifted(_) => "drifted",
     }
@@ -347,7 +347,7 @@ pub enum FieldState {
 }
 
 struct ExplainedObject<'a> {
-    subject: drift::LiveSubject<'a, 'a>,
+    subject: drift::DriftContext<'a, 'a>,
     declared: &'a Arc<DeclaredObject>,
     live: Option<&'a Value>,
     exceptions: ObjectExceptions<'a>,
@@ -358,29 +358,29 @@ struct ExplainedObject<'a> {
 
 impl<'a> ExplainedObject<'a> {
     fn new(
-        subject: drift::LiveSubject<'a, 'a>,
+        subject: drift::DriftContext<'a, 'a>,
         declared: &'a Arc<DeclaredObject>,
         live: Option<&'a Value>,
         sources: &'a [ChartSource],
     ) -> Self {
-        let method = subject.standing.release.state.apply_method;
+        let method = subject.claim.release.state.apply_method;
         let next_upgrade = live.map(|live| {
             // One object shows which field manager Helm uses.
-            let helm = owners::helms([&Owners::from_object(live)], method);
+            let helm = owners::find_helm_manager([&Owners::from_object(live)], method);
             NextUpgrade::new(subject.object, &declared.fields(), live, (helm.as_ref(), method))
         });
         Self { exceptions: subject.exceptions(declared), subject, declared, live, next_upgrade, sources }
     }
 
     fn is_deployed(&self) -> bool {
-        self.subject.standing.release.state.status == ReleaseStatus::Deployed
+        self.subject.claim.release.state.status == ReleaseStatus::Deployed
     }
 
     /// The fields that another field manager than Helm's owns.
     fn taken(&self) -> Option<TakenFields> {
         let live = self.live.filter(|_| self.is_deployed())?;
-        let method = self.subject.standing.release.state.apply_method;
-        ownership::taken(&self.declared.fields(), live, method, &self.exceptions.mask(live))
+        let method = self.subject.claim.release.state.apply_method;
+        ownership::find_taken_fields(&self.declared.fields(), live, method, &self.exceptions.mask(live))
     }
 
     /// The declared fields that `patterns` name; without any, those that are not as declared.
@@ -533,12 +533,15 @@ impl<'a> ExplainedObject<'a> {
             AllowanceOrigin::Policy { policy, name } => format!("allowed by policy {policy}, rule {name}"),
             AllowanceOrigin::Manifest { .. } => "allowed by the chart's own annotation".to_owned(),
         };
-        let what =
-            if grant.deletes { format!("{} and its deletion", at(&grant.mask)) } else { at(&grant.mask) };
+        let what = if grant.allows_delete {
+            format!("{} and its deletion", at(&grant.mask))
+        } else {
+            at(&grant.mask)
+        };
         let names: Vec<_> = subjects.iter().map(ToString::to_string).collect();
         let whom = if names.is_empty() { "everyone".to_owned() } else { names.join(", ") };
         let change = standing.next_change(self.subject.now);
-        let when = match (standing.open(self.subject.now), change, until) {
+        let when = match (standing.is_active(self.subject.now), change, until) {
             (true, Some(end), _) => format!("open until {end}"),
             (true, None, _) => "open".to_owned(),
             (false, Some(start), _) => format!("CLOSED, opens at {start}"),

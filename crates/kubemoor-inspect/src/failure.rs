@@ -1,6 +1,6 @@
 //! Failures between a user and a cluster, as sentences that say what failed and what to do.
 
-use kubemoor_cluster::client::allowances::MakeError;
+use kubemoor_cluster::client::allowances::CreateAllowanceError;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::{ClusterConnection, ConnectError};
 use kubemoor_declare::model::ReleaseId;
@@ -20,18 +20,18 @@ pub enum InspectError {
     #[error(transparent)]
     Records(#[from] ClusterError),
     #[error(transparent)]
-    Make(Box<MakeError>),
+    Make(Box<CreateAllowanceError>),
     #[error(transparent)]
     Ledger(Box<StoreError>),
     #[error("{0}")]
     Forbidden(String),
     /// Something that the user named does not exist or is not valid.
     #[error("{0}")]
-    Named(String),
+    InvalidInput(String),
 }
 
-impl From<MakeError> for InspectError {
-    fn from(error: MakeError) -> Self {
+impl From<CreateAllowanceError> for InspectError {
+    fn from(error: CreateAllowanceError) -> Self {
         Self::Make(Box::new(error))
     }
 }
@@ -65,21 +65,21 @@ pub(crate) fn forbidden(message: &str) -> String {
     format!("no permission: {message}: ask for a role with this right (docs/cli.md)")
 }
 
-pub fn spoken(release: &ReleaseId) -> String {
+pub fn describe_release(release: &ReleaseId) -> String {
     format!("{} in namespace {}", release.name, release.namespace)
 }
 
 /// The error for a release without records; `unread` is the reason if the policies could not be read.
 pub(crate) fn unknown_release(release: &ReleaseId, unread: Option<&str>) -> InspectError {
-    InspectError::Named(match unread {
+    InspectError::InvalidInput(match unread {
         None => format!(
             "there is no release {}: `helm list --all -n {}` lists the existing ones",
-            spoken(release),
+            describe_release(release),
             release.namespace
         ),
         Some(unread) => format!(
             "release {} has no records there, and where else they may be is not known: {unread}",
-            spoken(release)
+            describe_release(release)
         ),
     })
 }

@@ -57,7 +57,7 @@ pub async fn clusters(
 }
 
 /// The releases in the ledger in one of `states`, by namespace, name and cluster; all if it is empty.
-pub async fn kept(
+pub async fn ledger_releases(
     store: &Store,
     filter: &FleetFilter,
     states: &[ReleaseFilter],

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::failure::{InspectError, failed, spoken};
-use super::reading::Pulses;
+use super::failure::{InspectError, describe_release, failed};
+use super::reading::LeaseCache;
 use kubemoor_cluster::client::call::{self, ClusterError};
 use kubemoor_cluster::client::connection::{ClusterAccess, ClusterConnection};
 use kubemoor_cluster::client::forward::{self, ForwardError};
@@ -83,11 +83,10 @@ impl ForwardedGuard {
 
     /// The metrics of each pod that has its own ledger and answers, as text.
     pub async fn metrics(&self) -> Result<Vec<String>, InspectError> {
-
-               let (answers, _) = self.get("/metrics", PATIENCE).await?;
+        let (answers, _) = self.get("/metrics", PATIENCE).await?;
         let bodies = answers.map_err(|error| match error.is_forbidden() {
             true => InspectError::Forbidden("you may not get the path /metrics (nonResourceURLs)".to_owned()),
-            false => InspectError::Named(format!("{} returns no metrics: {error}", self.name())),
+            false => InspectError::InvalidInput(format!("{} returns no metrics: {error}", self.name())),
         })?;
         Ok(bodies.iter().map(|body| String::from_utf8_lossy(body).into_owned()).collect())
     }
@@ -96,7 +95,7 @@ impl ForwardedGuard {
         if self.access.user.is_some() {
             let why =
                 "a guard authenticates your own token or certificate and ignores impersonation: remove --as";
-            return Err(InspectError::Named(why.to_owned()));
+            return Err(InspectError::InvalidInput(why.to_owned()));
         }
         if let Some(replicas) = self.replicas.lock().clone() {
             return Ok((replicas, false));
@@ -174,7 +173,7 @@ fn unshown(pod: &str, reason: &dyn Display) -> String {
 /// The error for a guard that does not exist; `otherwise` names alternatives.
 fn absent(place: &LeaseReference, otherwise: &str) -> InspectError {
     let LeaseReference { namespace, name } = place;
-    InspectError::Named(format!(
+    InspectError::InvalidInput(format!(
         "there is no guard in namespace {namespace}, which has no Lease {name}: set the guard's namespace \
          with --guard-namespace{otherwise}"
     ))
@@ -206,14 +205,14 @@ fn unreached(connection: &ClusterConnection, error: ForwardError) -> InspectErro
         ForwardError::Forward { namespace, pod, error } => {
             failed(connection, &format!("forward a port of pod {pod} in namespace {namespace}"), error)
         }
-        ForwardError::ChoosePod(ref namespace) => InspectError::Named(format!(
+        ForwardError::ChoosePod(ref namespace) => InspectError::InvalidInput(format!(
             "{error}: `kubectl -n {namespace} get pods` shows them; try again once one is ready"
         )),
-        ForwardError::ReadAuthority(_) | ForwardError::Trust { .. } => InspectError::Named(format!(
+        ForwardError::ReadAuthority(_) | ForwardError::Trust { .. } => InspectError::InvalidInput(format!(
             "{error}: name the CA of the guard's certificate with --certificate-authority"
         )),
         ForwardError::Answer { .. } => {
-            InspectError::Named(format!("{error}: try again, or look at the guard's log"))
+            InspectError::InvalidInput(format!("{error}: try again, or look at the guard's log"))
         }
     }
 }
@@ -251,9 +250,9 @@ pub async fn set(
 ) -> Result<Vec<String>, InspectError> {
     match guarded::set(&connection.client, release, setting, PATIENCE).await {
         Ok(warnings) => Ok(warnings),
-        Err(error) if error.is_not_found() => Err(InspectError::Named(format!(
+        Err(error) if error.is_not_found() => Err(InspectError::InvalidInput(format!(
             "there is no GuardedRelease {}: `kubemoor get releases -n {}` says why",
-            spoken(release),
+            describe_release(release),
             release.namespace
         ))),
         Err(error) => Err(failed(connection, doing, error)),
@@ -263,7 +262,7 @@ pub async fn set(
 /// Orders a repair now, and waits for the guard's answer.
 pub async fn reconcile(
     connection: &ClusterConnection,
-    pulses: &Pulses,
+    pulses: &LeaseCache,
     release: &ReleaseId,
 ) -> Result<GivenOrder, InspectError> {
     let at = Timestamp::now().to_string();
@@ -277,7 +276,7 @@ pub async fn reconcile(
 /// that answer.
 async fn answer(
     connection: &ClusterConnection,
-    pulses: &Pulses,
+    pulses: &LeaseCache,
     release: &ReleaseId,
     at: &str,
 ) -> OrderOutcome {
@@ -312,7 +311,7 @@ async fn answer(
 
 impl OrderOutcome {
     /// Whether the guard has accepted the order and skips no object.
-    pub fn is_taken(&self) -> bool {
+    pub fn is_accepted(&self) -> bool {
         matches!(self, Self::Given(OrderAnswer { result, .. }) if *result != OrderResult::Refused)
     }
 
@@ -326,7 +325,7 @@ impl OrderOutcome {
     }
 
     pub fn text(&self, release: &ReleaseId) -> String {
-        let (name, namespace) = (spoken(release), &release.namespace);
+        let (name, namespace) = (describe_release(release), &release.namespace);
         match self {
             Self::Given(OrderAnswer { message, .. }) => format!("release {name}: {message}"),
             Self::Stale { message } => {

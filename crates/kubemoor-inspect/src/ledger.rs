@@ -56,7 +56,7 @@ impl LedgerSource {
                 take(page.items).await?;
                 return Ok(missing);
             };
-            filter.before = Some(place(&next)?);
+            filter.before = Some(parse_position(&next)?);
             let (following, taken) = tokio::join!(self.page(&filter), take(page.items));
             taken?;
             page = following?;
@@ -79,9 +79,10 @@ impl LedgerSource {
         };
         let bodies = answers.map_err(|error| guard_error(&name, otherwise, &error))?;
         let read = |body: &Vec<u8>| {
-
-                       serde_json::from_slice::<EntryPage>(body).map_err(|error| {
-                InspectError::Named(format!("{name} is not a guard: its answer is not from a ledger: {error}"))
+            serde_json::from_slice::<EntryPage>(body).map_err(|error| {
+                InspectError::InvalidInput(format!(
+                    "{name} is not a guard: its answer is not from a ledger: {error}"
+                ))
             })
         };
         let pages: Vec<_> = bodies.iter().map(read).collect::<Result<_, _>>()?;
@@ -105,7 +106,7 @@ pub async fn rows(
         entries.extend(page.items.into_iter().filter(|entry| keep(entry)));
         add_new(&mut missing, page.missing);
         match page.next {
-            Some(next) if entries.len() < limit => filter.before = Some(place(&next)?),
+            Some(next) if entries.len() < limit => filter.before = Some(parse_position(&next)?),
             next => return Ok(EntryPage { items: entries, next, missing }),
         }
     }
@@ -119,9 +120,9 @@ pub fn add_new(sentences: &mut Vec<String>, more: Vec<String>) {
     }
 }
 
-pub fn place(next: &str) -> Result<i64, InspectError> {
+pub fn parse_position(next: &str) -> Result<i64, InspectError> {
     let unknown = "the ledger's answer has no next page; use a program of its version";
-    next.parse().map_err(|_| InspectError::Named(unknown.to_owned()))
+    next.parse().map_err(|_| InspectError::InvalidInput(unknown.to_owned()))
 }
 
 fn path(filter: &Filter) -> String {
@@ -162,7 +163,7 @@ fn path(filter: &Filter) -> String {
 }
 
 fn guard_error(guard: &str, otherwise: &str, error: &ClusterError) -> InspectError {
-    InspectError::Named(match error {
+    InspectError::InvalidInput(match error {
         ClusterError::Refused { code: 403, .. } => {
             return InspectError::Forbidden(
                 "you may not read this part of the ledger: this requires the right to list \
@@ -262,7 +263,7 @@ type ChangeKey = (EntryObject, String, Option<String>, String, Vec<EntryField>);
 
 impl RepeatFilter {
     /// Records a change. Returns whether it differs from those just before it.
-    pub(crate) fn note_first(&mut self, entry: &LedgerEntry) -> bool {
+    pub(crate) fn insert_if_new(&mut self, entry: &LedgerEntry) -> bool {
         let is_over = |(time, _): &(Timestamp, ChangeKey)| time.duration_since(entry.time) > TWICE;
         while self.0.front().is_some_and(is_over) {
             self.0.pop_front();

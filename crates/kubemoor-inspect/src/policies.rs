@@ -11,7 +11,7 @@ use kubemoor_cluster::client::pages::Pages;
 use kubemoor_cluster::client::resource::ApiResource;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_policy::compile as from_text;
-use kubemoor_policy::lint::{LintFinding, lint, unmatched};
+use kubemoor_policy::lint::{LintFinding, lint, unmatched_globs};
 use kubemoor_policy::resolver::Labels;
 use kubemoor_policy::resource::DriftPolicy;
 
@@ -62,7 +62,7 @@ pub async fn findings(
     };
     let policies: Vec<_> = documents(connection, None).await?.into_iter().filter_map(accepted).collect();
     let mut findings = lint(&policies);
-    findings.extend(releases.into_iter().flat_map(|releases| unmatched(&policies, releases)));
+    findings.extend(releases.into_iter().flat_map(|releases| unmatched_globs(&policies, releases)));
     Ok(findings)
 }
 
@@ -83,7 +83,7 @@ pub async fn documents(
         Err(error) if error.is_not_found() => {
             let undefined = "the cluster has no CustomResourceDefinition of DriftPolicy: `kubemoor manifests \
                              crds` prints it";
-            Err(InspectError::Named(undefined.to_owned()))
+            Err(InspectError::InvalidInput(undefined.to_owned()))
         }
         Err(error) => Err(failed(connection, "list the policies", error)),
     }

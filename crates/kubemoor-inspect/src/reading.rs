@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::failure::{InspectError, failed, forbidden, spoken, unknown_release};
+use super::failure::{InspectError, describe_release, failed, forbidden, unknown_release};
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::connection::ClusterConnection;
 use kubemoor_cluster::client::lease::read_pulse;
@@ -20,7 +20,7 @@ use kubemoor_cluster::client::{by_short_name, guarded};
 use kubemoor_cluster::mirror::arbiter::{Arbiter, DryRunQuestion};
 use kubemoor_cluster::mirror::kinds::ServedKinds;
 use kubemoor_cluster::mirror::policies::{self, Autoscaled};
-use kubemoor_cluster::mirror::releases::{Closed, Releases};
+use kubemoor_cluster::mirror::releases::{Releases, UnreadableNamespace};
 use kubemoor_declare::catalog::{Catalog, KindFacts};
 use kubemoor_declare::model::{DriftMode, EditsMode, NamedObject, ObjectId, ReleaseId};
 use kubemoor_helm::record::ChartSource;
@@ -31,8 +31,8 @@ use kubemoor_policy::guarded::{DriftedObject, GuardedReleaseStatus, LeaseReferen
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::AllowedAutoscalers;
 use kubemoor_runtime::config::RecordDriver;
-use kubemoor_verdict::edit::Circumstances;
-use kubemoor_verdict::health::{Pulse, ReportedHealth};
+use kubemoor_verdict::edit::ObjectContext;
+use kubemoor_verdict::health::{GuardLeaseState, ReportedHealth};
 
 /// How long a pending record may stay untouched: the default of `serve`.
 pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -60,10 +60,10 @@ pub struct ClusterReader {
     /// Why the policies could not be read, which also name the trusted namespaces of records.
     unread: Option<String>,
     /// Why records cannot be read, by the namespace of the releases and the trusted namespace of the records.
-    closed: parking_lot::Mutex<BTreeMap<(String, String), String>>,
+    unreadable_records: parking_lot::Mutex<BTreeMap<(String, String), String>>,
     namespaces: Mutex<HashMap<String, Arc<NamespaceInputs>>>,
     /// Whether guards still maintain their statuses.
-    pub pulses: Pulses,
+    pub pulses: LeaseCache,
 }
 
 /// The inputs for judging a release's objects, besides its records and policies.
@@ -121,8 +121,19 @@ impl ClusterReader {
         releases.trust(policies.storage());
         let resolver = PolicyResolver::of_policies(policies);
         let (closed, namespaces) = (parking_lot::Mutex::default(), Mutex::default());
-        let pulses = Pulses::new(connection.client.clone());
-        Self { connection, kinds, releases, objects, arbiter, resolver, unread, closed, namespaces, pulses }
+        let pulses = LeaseCache::new(connection.client.clone());
+        Self {
+            connection,
+            kinds,
+            releases,
+            objects,
+            arbiter,
+            resolver,
+            unread,
+            unreadable_records: closed,
+            namespaces,
+            pulses,
+        }
     }
 
     /// The releases in a namespace; `None` for all.
@@ -160,7 +171,7 @@ impl ClusterReader {
     /// The records of releases in `namespace` (`None`: in all) that could not be read so far: releases may be
     /// missing, or have another history too.
     pub fn unread_records(&self, namespace: Option<&str>) -> Vec<String> {
-        let closed = self.closed.lock();
+        let closed = self.unreadable_records.lock();
         let here = closed.iter().filter(|((releases, _), _)| namespace.is_none_or(|it| it == releases));
         self.unread.iter().chain(here.map(|(_, why)| why)).cloned().collect()
     }
@@ -218,7 +229,7 @@ impl ClusterReader {
 
     /// The other inputs for judging a release's objects. Also sets the labels of its namespace in the resolver. An
     /// input that cannot be read is left out, and named in `unread`.
-    pub(crate) async fn surroundings(&self, release: &Release) -> ReleaseInputs {
+    pub(crate) async fn release_inputs(&self, release: &Release) -> ReleaseInputs {
         let namespace = &release.id.namespace;
         let place = self.place(namespace).await;
         let mut others: Vec<Arc<Release>> = Vec::new();
@@ -264,25 +275,30 @@ impl ClusterReader {
         let read = match self.releases.read_once(id).await {
             Ok(read) => read,
             Err(ClusterError::Records { release, source }) => {
-                return Err(failed(&format!("the records of release {}", spoken(&release)), *source));
+                return Err(failed(
+                    &format!("the records of release {}", describe_release(&release)),
+                    *source,
+                ));
             }
             Err(error) => return Err(error.into()),
         };
         self.note_closed(&id.namespace, &read.closed);
         match (read.found, read.closed.into_iter().next()) {
             // The release may exist in the namespace that cannot be read.
-            (None, Some(Closed { records, reason })) => {
-                let what =
-                    format!("the records of release {}, which may be in namespace {records}", spoken(id));
+            (None, Some(UnreadableNamespace { records, reason })) => {
+                let what = format!(
+                    "the records of release {}, which may be in namespace {records}",
+                    describe_release(id)
+                );
                 Err(failed(&what, reason))
             }
             (found, _) => Ok(found),
         }
     }
 
-    fn note_closed(&self, releases: &str, closed: &[Closed]) {
-        let mut known = self.closed.lock();
-        for Closed { records, reason } in closed {
+    fn note_closed(&self, releases: &str, closed: &[UnreadableNamespace]) {
+        let mut known = self.unreadable_records.lock();
+        for UnreadableNamespace { records, reason } in closed {
             let why = format!(
                 "records in namespace {records} that may belong to releases in {releases} cannot be read: \
                  {reason}"
@@ -321,12 +337,12 @@ impl ClusterReader {
 
 impl ReleaseInputs {
     /// The circumstances of an object of `release` for its policy. Only the guard remembers deleted autoscalers.
-    pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
+    pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> ObjectContext {
         let releases = || std::iter::once(release).chain(self.others.iter().map(Arc::as_ref));
         let scaling = self.place.autoscalers.iter().filter(|it| it.scales.target == *object);
         let autoscaler =
             |it: &Autoscaled| it.scales.autoscaler(&it.id, |object| declaring(releases(), object));
-        Circumstances {
+        ObjectContext {
             allowances: self.place.allowances.clone(),
             autoscalers: scaling.map(autoscaler).collect(),
             departed: None,
@@ -350,13 +366,13 @@ fn declaring<'r>(releases: impl IntoIterator<Item = &'r Release>, object: &Objec
     releases.into_iter().filter(|release| release.objects.contains_key(object)).collect()
 }
 
-pub struct Pulses {
+pub struct LeaseCache {
     client: kube::Client,
     /// By namespace and name.
-    known: Mutex<HashMap<(String, String), Result<Pulse, String>>>,
+    known: Mutex<HashMap<(String, String), Result<GuardLeaseState, String>>>,
 }
 
-impl Pulses {
+impl LeaseCache {
     pub fn new(client: kube::Client) -> Self {
         Self { client, known: Mutex::default() }
     }
@@ -375,7 +391,7 @@ impl Pulses {
     pub async fn reported(&self, status: GuardedReleaseStatus) -> ReportedHealth {
         let pulse = match &status.lease {
             Some(lease) => self.pulse(lease).await,
-            None => Pulse::Unknown,
+            None => GuardLeaseState::Unknown,
         };
         ReportedHealth::new(status, &pulse, Timestamp::now())
     }
@@ -393,14 +409,14 @@ impl Pulses {
         failed.collect()
     }
 
-    async fn pulse(&self, lease: &LeaseReference) -> Pulse {
+    async fn pulse(&self, lease: &LeaseReference) -> GuardLeaseState {
         let mut known = self.known.lock().await;
         let key = (lease.namespace.clone(), lease.name.clone());
         if !known.contains_key(&key) {
             let read = read_pulse(&self.client, lease).await.map_err(|error| error.to_string());
             known.insert(key.clone(), read);
         }
-        known.get(&key).and_then(|read| read.clone().ok()).unwrap_or(Pulse::Unknown)
+        known.get(&key).and_then(|read| read.clone().ok()).unwrap_or(GuardLeaseState::Unknown)
     }
 }
 
@@ -448,7 +464,7 @@ fn kind<'c>(named: &NamedObject, catalog: &'c Catalog) -> Result<&'c KindFacts, 
     }
     match found.as_slice() {
         [one] => Ok(one),
-        [] => Err(InspectError::Named(format!(
+        [] => Err(InspectError::InvalidInput(format!(
             "the cluster serves no kind {}: write the kind as in manifests, such as deployment/web",
             named.kind
         ))),
@@ -462,7 +478,7 @@ fn kind<'c>(named: &NamedObject, catalog: &'c Catalog) -> Result<&'c KindFacts, 
 
 fn ambiguous(named: &NamedObject, names: Vec<String>) -> InspectError {
     let names = names.join(" or ");
-    InspectError::Named(format!("{} may be {names}: write one of these before the name", named.kind))
+    InspectError::InvalidInput(format!("{} may be {names}: write one of these before the name", named.kind))
 }
 
 fn with_kind(named: &NamedObject, kind: &KindFacts, namespace: &str) -> ObjectId {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::failure::{InspectError, failed};
-use super::reading::{ClusterReader, Pulses};
+use super::reading::{ClusterReader, LeaseCache};
 use kubemoor_cluster::client::guarded;
 use kubemoor_cluster::client::objects::{self, LabelOrigin};
 use kubemoor_declare::model::{Gvk, ReleaseId};
@@ -136,7 +136,8 @@ pub async fn why_not(reader: &ClusterReader, release: &ReleaseId, is_defined: bo
             None if is_defined => "no running guard covers its namespace".to_owned(),
             None => {
                 "the cluster has no CustomResourceDefinition of GuardedRelease: `kubemoor manifests crds` \
-                 prints it".to_owned()
+                 prints it"
+                    .to_owned()
             }
         },
     }
@@ -167,7 +168,7 @@ impl ListedRelease {
         Self { ready, reason, ..Self::unguarded(release, why) }
     }
 
-    pub async fn current(pulses: &Pulses, release: ReleaseId, guarded: GuardedRelease) -> Self {
+    pub async fn current(pulses: &LeaseCache, release: ReleaseId, guarded: GuardedRelease) -> Self {
         let suspended = ActiveSuspension::from_spec(&guarded.spec, Timestamp::now());
         let told = pulses.reported(guarded.status.unwrap_or_default()).await;
         Self { suspended, ..Self::guarded(release, told) }
@@ -290,9 +291,9 @@ pub async fn find_unrecorded(reader: &ClusterReader, namespace: Option<&str>) ->
                 }
             }
             Err(error) if error.is_forbidden() => forbidden.push(plural),
-            Err(error) => found
-                .notes
-                .push(format!("cannot look for releases without records among {plural}: {error}")),
+            Err(error) => {
+                found.notes.push(format!("cannot look for releases without records among {plural}: {error}"))
+            }
         }
     }
     let place = namespace.map_or("all namespaces".to_owned(), |namespace| format!("namespace {namespace}"));

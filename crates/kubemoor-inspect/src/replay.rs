@@ -18,10 +18,10 @@ use kubemoor_helm::release::DeclaredObject;
 use kubemoor_ledger::entry::{EntryObject, LedgerEntry};
 use kubemoor_ledger::query::parse_operation;
 use kubemoor_policy::Policy;
-use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::compile::CompiledPolicy;
 use kubemoor_policy::mask::Mask;
 use kubemoor_verdict::edit::{EditOutcome, VerdictReason};
-use kubemoor_verdict::records::Falsified;
+use kubemoor_verdict::records::RecordViolation;
 use kubemoor_verdict::replay::{PastEdit, RecordedFacts, Replay, Replayed};
 
 /// Maximum number of different changed verdicts that are listed.
@@ -121,7 +121,7 @@ struct ReplayTally {
 
 impl ReplayRun {
     /// A replay of rows since a time; `defaults` apply if no policy sets a value.
-    pub fn new(defaults: Policy, accepted: Vec<Arc<Compiled>>, since: Timestamp) -> Self {
+    pub fn new(defaults: Policy, accepted: Vec<Arc<CompiledPolicy>>, since: Timestamp) -> Self {
         let report = ReplayReport { since, ..ReplayReport::default() };
         let (replay, changes, repeats) =
             (Replay::new(defaults, accepted), HashMap::new(), RepeatFilter::default());
@@ -132,7 +132,7 @@ impl ReplayRun {
     pub async fn add(&self, rows: Vec<LedgerEntry>) -> Result<(), InspectError> {
         let tally = Arc::clone(&self.0);
         let judged = spawn_blocking(move || tally.lock().add(&rows)).await;
-        judged.map_err(|_| InspectError::Named("the replay was cut off: try again".to_owned()))
+        judged.map_err(|_| InspectError::InvalidInput("the replay was cut off: try again".to_owned()))
     }
 
     pub fn report(&self) -> ReplayReport {
@@ -150,7 +150,7 @@ impl ReplayTally {
     fn add(&mut self, rows: &[LedgerEntry]) {
         for row in rows.iter().filter(|row| row.kind == "verdict") {
             let was_refused = REFUSED.contains(&row.verdict.as_str());
-            if !self.repeats.note_first(row) {
+            if !self.repeats.insert_if_new(row) {
                 self.report.repeats += 1;
                 continue;
             }
@@ -244,7 +244,9 @@ fn rule(replayed: &Replayed, object: &ObjectId, field: &str) -> String {
         VerdictReason::Exempt => "exempt".to_owned(),
         VerdictReason::Allowed => "exception".to_owned(),
         VerdictReason::Autoscaled => "autoscalers".to_owned(),
-        VerdictReason::Record | VerdictReason::RecordIntact if *falsified == Some(Falsified::Stranger) => {
+        VerdictReason::Record | VerdictReason::RecordIntact
+            if *falsified == Some(RecordViolation::Stranger) =>
+        {
             "operators".to_owned()
         }
         VerdictReason::Ignored => {

@@ -47,7 +47,7 @@ pub struct LedgerReport {
     pub repairs: BTreeMap<(String, String), u64>,
     /// By release and object, the drift that a later row ends.
     open: HashMap<(String, EntryObject), DriftEnd>,
-    stays: BTreeMap<String, Stay>,
+    stays: BTreeMap<String, DriftDuration>,
     repeats: RepeatFilter,
 }
 
@@ -72,7 +72,7 @@ pub struct Exception {
 
 /// The time that a release was in drift, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stay {
+pub struct DriftDuration {
     pub release: String,
     pub drifts: u64,
     pub total: u64,
@@ -94,7 +94,7 @@ impl LedgerReport {
     pub fn add(&mut self, entry: &LedgerEntry) {
         self.add_drift(entry);
         match entry.kind.as_str() {
-            "verdict" if self.repeats.note_first(entry) => self.add_change(entry),
+            "verdict" if self.repeats.insert_if_new(entry) => self.add_change(entry),
             "allowance" if entry.verdict == "Opened" => self.add_exception(entry),
             "repair" if entry.verdict != "Ended" => {
                 *self.repairs.entry((release_of(entry), entry.verdict.clone())).or_default() += 1;
@@ -149,7 +149,7 @@ impl LedgerReport {
     }
 
     /// The time in drift of each release that had any, the longest first.
-    pub fn drift(&self) -> Vec<Stay> {
+    pub fn drift(&self) -> Vec<DriftDuration> {
         let mut stays = self.stays.clone();
         for ((release, _), open) in &self.open {
             add_stay(&mut stays, release.clone(), open);
@@ -184,10 +184,11 @@ impl LedgerReport {
     }
 }
 
-fn add_stay(stays: &mut BTreeMap<String, Stay>, release: String, open: &DriftEnd) {
+fn add_stay(stays: &mut BTreeMap<String, DriftDuration>, release: String, open: &DriftEnd) {
     let Some(began) = open.began else { return };
     let seconds = u64::try_from(open.ended.as_second().saturating_sub(began.as_second())).unwrap_or_default();
-    let stay = stays.entry(release.clone()).or_insert_with(|| Stay { release, ..Stay::default() });
+    let stay =
+        stays.entry(release.clone()).or_insert_with(|| DriftDuration { release, ..DriftDuration::default() });
     stay.drifts += 1;
     stay.total = stay.total.saturating_add(seconds);
     stay.longest = stay.longest.max(seconds);
@@ -229,7 +230,7 @@ fn release_of(entry: &LedgerEntry) -> String {
 }
 
 /// Seconds as `1d 2h` or `3m 20s`.
-pub fn lasting(seconds: u64) -> String {
+pub fn format_seconds(seconds: u64) -> String {
     let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
     let first = units.iter().position(|(_, size)| seconds >= *size).unwrap_or(3);
     let parts = units.iter().skip(first).take(2).scan(seconds, |left, (unit, size)| {
@@ -314,7 +315,7 @@ impl Sheet {
 }
 
 fn unwritten(error: &dyn std::error::Error) -> InspectError {
-    InspectError::Named(format!("cannot write CSV: {error}"))
+    InspectError::InvalidInput(format!("cannot write CSV: {error}"))
 }
 
 /// A cell that every spreadsheet treats as text: an apostrophe goes before a possible formula, as OWASP

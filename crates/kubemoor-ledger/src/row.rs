@@ -88,7 +88,7 @@ pub struct LedgerRow {
     pub same: Option<String>,
     /// Whether it may use only half of the queue, because such rows can come in large numbers: requests that
     /// were not read, and edits that pass.
-    pub yields: bool,
+    pub is_low_priority: bool,
 }
 
 impl ReviewedEdit {
@@ -115,7 +115,7 @@ impl LedgerRow {
             facts: None,
             uid: String::new(),
             same: None,
-            yields: false,
+            is_low_priority: false,
         }
     }
 
@@ -166,7 +166,7 @@ impl LedgerRow {
             verdict,
             detail: invalid.map(|invalid| invalid.reason.clone()).unwrap_or_default(),
             same: Some(format!("{} {} {verdict}", release.latest.uid, release.latest.resource_version)),
-            ..Self::about(if gone { now } else { release.latest.touched }, RowKind::Record, object)
+            ..Self::about(if gone { now } else { release.latest.last_written }, RowKind::Record, object)
         }
     }
 

@@ -196,13 +196,18 @@ impl Store {
     }
 
     pub(crate) fn failed(&self, action: &'static str) -> impl Fn(sqlx::Error) -> StoreError + '_ {
-        move |error| StoreError::Statement { place: self.place.clone(), action, reason: said(&error) }
+        move |error| StoreError::Statement {
+            place: self.place.clone(),
+            action,
+            reason: driver_message(&error),
+        }
     }
 
     /// Connects to the database. A writer creates a missing file. The tables may be older, or missing.
     pub(crate) async fn connect(url: &LedgerUrl, reads: bool) -> Result<Self, StoreError> {
         let place = url.to_string();
-        let failed = |error: sqlx::Error| StoreError::Connect { place: place.clone(), reason: said(&error) };
+        let failed =
+            |error: sqlx::Error| StoreError::Connect { place: place.clone(), reason: driver_message(&error) };
         let pool = match url {
             LedgerUrl::Sqlite(path) => {
                 if reads && !tokio::fs::try_exists(path).await.unwrap_or(false) {
@@ -240,7 +245,8 @@ impl Store {
                 match pool.connect_with(options).await {
                     Ok(pool) => DatabasePool::Postgres(pool),
                     Err(error) => {
-                        let reason = fault_of_file(text, &error).await.unwrap_or_else(|| said(&error));
+                        let reason =
+                            fault_of_file(text, &error).await.unwrap_or_else(|| driver_message(&error));
                         return Err(StoreError::Connect { place, reason });
                     }
                 }
@@ -262,7 +268,7 @@ impl Store {
                 StoreError::Newer { place: self.place.clone(), found, wanted: self.version() }
             }
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-                StoreError::Migrate { place: self.place.clone(), reason: said(&error) }
+                StoreError::Migrate { place: self.place.clone(), reason: driver_message(&error) }
             }
             other => StoreError::Migrate { place: self.place.clone(), reason: other.to_string() },
         })
@@ -415,8 +421,8 @@ pub(crate) fn check(url: &LedgerUrl) -> Result<(), StoreError> {
 
 fn postgres(text: &str, url: &LedgerUrl) -> Result<PgConnectOptions, StoreError> {
     let options = PgConnectOptions::from_str(text);
-    let options =
-        options.map_err(|error| StoreError::Url { place: url.to_string(), reason: said(&error) })?;
+    let options = options
+        .map_err(|error| StoreError::Url { place: url.to_string(), reason: driver_message(&error) })?;
     Ok(options.application_name("kubemoor"))
 }
 
@@ -614,7 +620,7 @@ pub enum StoreError {
 }
 
 /// The driver's error on one line, without the database's detail, which alone may quote the row at fault.
-pub(crate) fn said(error: &sqlx::Error) -> String {
+pub(crate) fn driver_message(error: &sqlx::Error) -> String {
     let text = match error {
         sqlx::Error::Database(fault) => fault.message().to_owned(),
         sqlx::Error::PoolTimedOut => format!("no connection within {} s", PATIENCE.as_secs()),

@@ -23,7 +23,7 @@ use crate::retention;
 use crate::row::{LedgerRow, RowKind};
 use crate::store::{self, ClusterFleet, ClusterNumber, Store, StoreError};
 use kubemoor_runtime::config::{self, LedgerUrl, Retention};
-use kubemoor_runtime::metrics::{LedgerMetrics, Written};
+use kubemoor_runtime::metrics::{LedgerMetrics, LedgerWriteResult};
 use kubemoor_verdict::edit::EditOutcome;
 use kubemoor_verdict::shown::SealingKey;
 
@@ -61,7 +61,7 @@ impl LedgerHandle {
             store: Mutex::new(None),
             is_shared,
             age: retention.age,
-            spill: Spill::new(out),
+            spill: OverflowWriter::new(out),
             metrics,
         });
         let ledger = Self { queue: sender, shared: Arc::clone(&shared) };
@@ -81,7 +81,7 @@ impl LedgerHandle {
 
     /// Records a row. Never waits: if the queue has no room, the row goes to standard output.
     pub fn record(&self, row: LedgerRow) {
-        let sent = match row.yields && self.queue.capacity() <= QUEUE / 2 {
+        let sent = match row.is_low_priority && self.queue.capacity() <= QUEUE / 2 {
             true => Err(row),
             false => self.queue.try_send(row).map_err(mpsc::error::TrySendError::into_inner),
         };
@@ -89,7 +89,7 @@ impl LedgerHandle {
             Ok(()) => self.shared.metrics.queued(1),
             Err(row) => {
                 let entry = self.shared.seal(row);
-                self.shared.spill([&entry], Written::Overflow);
+                self.shared.spill([&entry], LedgerWriteResult::Overflow);
             }
         }
     }
@@ -151,7 +151,7 @@ struct WriterState {
     /// Whether several clusters can share the database.
     is_shared: bool,
     age: Duration,
-    spill: Spill,
+    spill: OverflowWriter,
     metrics: LedgerMetrics,
 }
 
@@ -232,7 +232,7 @@ impl LedgerWriter {
                 self.write(&mut rows).await;
             } else {
                 let entries = self.sealed(&mut rows);
-                self.shared.spill(&entries, Written::Unavailable);
+                self.shared.spill(&entries, LedgerWriteResult::Unavailable);
             }
         }
     }
@@ -248,7 +248,7 @@ impl LedgerWriter {
         }
         let entries = self.sealed(rows);
         if self.open.is_none() || !self.is_due() {
-            self.shared.spill(&entries, Written::Unavailable);
+            self.shared.spill(&entries, LedgerWriteResult::Unavailable);
             return;
         }
         let batch = self.refusals.fold(&entries);
@@ -266,7 +266,7 @@ impl LedgerWriter {
         }
         match outcome {
             Ok(()) => {
-                self.shared.metrics.written(Written::Database, entries.len());
+                self.shared.metrics.written(LedgerWriteResult::Database, entries.len());
                 self.recovered();
             }
             Err(reason) => {
@@ -274,7 +274,7 @@ impl LedgerWriter {
                 if self.open.is_some() {
                     self.failed(&reason);
                 }
-                self.shared.spill(&entries, Written::Unavailable);
+                self.shared.spill(&entries, LedgerWriteResult::Unavailable);
             }
         }
     }
@@ -369,11 +369,11 @@ impl WriterState {
         LedgerEntry::seal(row, id, cluster, self.key.read().as_ref())
     }
 
-    fn spill<'e>(&self, entries: impl IntoIterator<Item = &'e LedgerEntry>, why: Written) {
+    fn spill<'e>(&self, entries: impl IntoIterator<Item = &'e LedgerEntry>, why: LedgerWriteResult) {
         for entry in entries {
             let line = serde_json::to_string(&serde_json::json!({ "ledger": entry }));
             let written = line.is_ok_and(|line| self.spill.line(line));
-            self.metrics.written(if written { why } else { Written::Lost }, 1);
+            self.metrics.written(if written { why } else { LedgerWriteResult::Lost }, 1);
         }
     }
 }
@@ -491,12 +491,12 @@ const SPILL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Standard output, for rows that the database does not take. A separate thread writes the lines, so that callers never
 /// wait, even if the reader has stopped reading; lines that find no room are lost, and counted as lost.
-struct Spill {
+struct OverflowWriter {
     lines: Mutex<Option<SyncSender<String>>>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-impl Spill {
+impl OverflowWriter {
     fn new<W: io::Write + Send + 'static>(out: W) -> Self {
         let (lines, waiting) = sync_channel(SPILL_ROOM);
         let thread = thread::Builder::new().name("ledger-spill".to_owned());

@@ -129,7 +129,7 @@ impl Delivery {
                 }
                 Attempt::Later(why, asked) => match pauses.next() {
                     Some(pause) => {
-                        self.complain(&why);
+                        self.log_first_failure(&why);
                         tokio::time::sleep(pause.max(asked)).await;
                     }
                     None => return self.give_up(&why),
@@ -165,11 +165,11 @@ impl Delivery {
     }
 
     fn give_up(&mut self, why: &str) {
-        self.complain(why);
+        self.log_first_failure(why);
         self.metrics.notification(NotificationFate::Failed);
     }
 
-    fn complain(&mut self, why: &str) {
+    fn log_first_failure(&mut self, why: &str) {
         if self.failures.note_failure() {
             tracing::warn!(notifier = self.notifier.name, "failed to notify a receiver: {why}");
         }

@@ -92,7 +92,7 @@ impl FormatName {
     fn disarm(self) -> fn(&str) -> String {
         match self {
             Self::Slack => code_span,
-            Self::Alertmanager => |text| unmentioned(text).replace('<', "<\u{200b}"),
+            Self::Alertmanager => |text| escape_mentions(text).replace('<', "<\u{200b}"),
             Self::CloudEvents | Self::Teams | Self::PagerDuty | Self::Template => str::to_owned,
         }
     }
@@ -368,13 +368,13 @@ fn code_span(text: &str) -> String {
     if text.trim().is_empty() {
         return "(empty)".to_owned();
     }
-    let text = unmentioned(text).replace('`', "ˋ");
+    let text = escape_mentions(text).replace('`', "ˋ");
     format!("`{}`", text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 
 /// Inserts a zero-width space after each `@` that could begin a mention; Rocket.Chat looks for mentions in code too.
 /// Mail addresses stay as they are.
-fn unmentioned(text: &str) -> String {
+fn escape_mentions(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut before = ' ';
     for c in text.chars() {

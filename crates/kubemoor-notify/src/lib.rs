@@ -75,7 +75,7 @@ impl Notifiers {
         (notifiers.clone(), Worker { notifiers, receivers })
     }
 
-    pub fn have_receivers(&self) -> bool {
+    pub fn has_receivers(&self) -> bool {
         !self.0.receivers.is_empty()
     }
 

@@ -49,8 +49,8 @@ subjects! {
     /// Too much drifts at once, so repairs stop.
     Braked => "brake.engaged", Brake, Begins;
     BrakeReleased => "brake.released", Brake, Ends;
-    EmergencyOpened => "emergency.opened", Emergency, Begins;
-    EmergencyClosed => "emergency.closed", Emergency, Ends;
+    EnforcementDisabled => "emergency.opened", Emergency, Begins;
+    EnforcementEnabled => "emergency.closed", Emergency, Ends;
     ExceptionOpened => "exception.opened", Exception, Begins;
     ExceptionEnding => "exception.ending", Exception, Begins;
     ExceptionClosed => "exception.closed", Exception, Ends;

@@ -39,17 +39,17 @@ struct StatementMark([u8; 16]);
 
 /// A live object that the guard has seen with its release's annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenAlive {
+pub struct ObservedObject {
     pub object: Arc<ObjectId>,
     /// Its last seen agreement; `None` if there never was one.
     pub agreement: Option<LastAgreement>,
     /// Its values that dry runs have confirmed.
-    pub settled: Option<Arc<Settled>>,
+    pub settled: Option<Arc<ObjectSettledValues>>,
 }
 
 impl LastAgreement {
     /// An agreement with a declaration, except at the `open` paths.
-    pub fn with(key: &SigningKey, declaration: &Declaration<'_>, open: Vec<String>) -> Self {
+    pub fn new(key: &SigningKey, declaration: &Declaration<'_>, open: Vec<String>) -> Self {
         let open = few(open);
         Self { seal: StatementMark::on_agreement(key, declaration, &open), open: shared(open) }
     }
@@ -69,16 +69,16 @@ impl LastAgreement {
         is_same: impl Fn(&Path) -> bool,
     ) -> Self {
         let before = before.filter(|_| !spared.is_empty());
-        let is_again = before.is_some_and(|before| before.is_with(key, declaration));
+        let is_again = before.is_some_and(|before| before.is_for_declaration(key, declaration));
         let is_known = |path: &Path| {
             before.is_some_and(|before| (is_again || is_same(path)) && !before.is_open(&path.to_string()))
         };
         let open = spared.iter().filter(|path| !is_known(path)).map(ToString::to_string).collect();
-        Self::with(key, declaration, open)
+        Self::new(key, declaration, open)
     }
 
-    pub fn is_with(&self, key: &SigningKey, declaration: &Declaration<'_>) -> bool {
-        self.seal == StatementMark::on_agreement(key, declaration, self.open())
+    pub fn is_for_declaration(&self, key: &SigningKey, declaration: &Declaration<'_>) -> bool {
+        self.seal == StatementMark::on_agreement(key, declaration, self.open_paths())
     }
 
     /// Whether the declared values at these paths may be written.
@@ -89,7 +89,7 @@ impl LastAgreement {
     /// Whether all declared values may be written, except for the one at `but`.
     pub fn confirms_all(&self, but: Option<&Path>) -> bool {
         let but = but.map(ToString::to_string);
-        self.open().iter().all(|path| but.as_ref() == Some(path))
+        self.open_paths().iter().all(|path| but.as_ref() == Some(path))
     }
 
     /// The mark as text; [`Self::read`] restores the agreement from it and the open paths.
@@ -98,7 +98,7 @@ impl LastAgreement {
     }
 
     /// The paths at which the object was not seen to match.
-    pub fn open(&self) -> &[String] {
+    pub fn open_paths(&self) -> &[String] {
         &self.open
     }
 
@@ -107,7 +107,7 @@ impl LastAgreement {
         let within = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        self.open().iter().any(|open| within(open, path) || within(path, open))
+        self.open_paths().iter().any(|open| within(open, path) || within(path, open))
     }
 }
 
@@ -166,7 +166,7 @@ const PATH_CHARS: usize = 300;
 
 /// The values of one object that a dry run confirmed as the API server's form of declared values.
 #[derive(Clone)]
-pub struct Settled {
+pub struct ObjectSettledValues {
     key: SigningKey,
     release: ReleaseId,
     declaration: StatementMark,
@@ -174,7 +174,7 @@ pub struct Settled {
     values: BTreeMap<String, StatementMark>,
 }
 
-impl Settled {
+impl ObjectSettledValues {
     /// Marks these values of a declaration; skips those that are nested too deeply.
     pub fn mark<'v>(
         key: &SigningKey,
@@ -246,15 +246,15 @@ impl Settled {
     }
 }
 
-impl PartialEq for Settled {
+impl PartialEq for ObjectSettledValues {
     fn eq(&self, other: &Self) -> bool {
         (&self.release, self.declaration, &self.values) == (&other.release, other.declaration, &other.values)
     }
 }
 
-impl Eq for Settled {}
+impl Eq for ObjectSettledValues {}
 
-impl fmt::Debug for Settled {
+impl fmt::Debug for ObjectSettledValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.values.keys()).finish()
     }
@@ -262,18 +262,18 @@ impl fmt::Debug for Settled {
 
 /// The settled values of all objects.
 #[derive(Debug, Default)]
-pub struct Settlements(HashMap<ObjectId, Arc<Settled>>);
+pub struct SettledValueIndex(HashMap<ObjectId, Arc<ObjectSettledValues>>);
 
-/// [`Settlements`], shared by all code that judges changes.
-pub type SettledValues = RwLock<Settlements>;
+/// [`SettledValueIndex`], shared by all code that judges changes.
+pub type SharedSettledValues = RwLock<SettledValueIndex>;
 
-impl Settlements {
-    pub fn get(&self, object: &ObjectId) -> Option<Arc<Settled>> {
+impl SettledValueIndex {
+    pub fn get(&self, object: &ObjectId) -> Option<Arc<ObjectSettledValues>> {
         self.0.get(object).cloned()
     }
 
     /// Records values that a dry run of this or an earlier process confirmed; returns whether any of them is new.
-    pub fn learn(&mut self, object: &ObjectId, settled: Settled) -> bool {
+    pub fn record(&mut self, object: &ObjectId, settled: ObjectSettledValues) -> bool {
         if settled.values.is_empty() {
             return false;
         }

@@ -29,7 +29,7 @@ pub const DELETE: &str = "delete";
 pub struct Grant {
     pub mask: Mask,
     /// Whether the object may be deleted; the guard then does not re-create it.
-    pub deletes: bool,
+    pub allows_delete: bool,
 }
 
 impl Grant {
@@ -42,7 +42,7 @@ impl Grant {
         let mut grant = Self::default();
         for (index, text) in texts.enumerate() {
             match text {
-                DELETE => grant.deletes = true,
+                DELETE => grant.allows_delete = true,
                 text => grant.mask.0.extend(pattern(text, &at(index), flaws)),
             }
         }
@@ -58,7 +58,7 @@ impl Grant {
 
     pub fn paths(&self) -> impl Iterator<Item = String> {
         let fields = self.mask.0.iter().map(ToString::to_string);
-        fields.chain(self.deletes.then(|| DELETE.to_owned()))
+        fields.chain(self.allows_delete.then(|| DELETE.to_owned()))
     }
 }
 
@@ -143,7 +143,7 @@ impl Allowance {
         schema.map(|schema| self.grant.mask.unknown_fields(&schema)).unwrap_or_default()
     }
 
-    pub fn open(&self, now: Timestamp) -> bool {
+    pub fn is_active(&self, now: Timestamp) -> bool {
         now < self.until
     }
 
@@ -173,7 +173,7 @@ fn granted<'t>(paths: impl Iterator<Item = &'t str>, count: usize, at: &str, fla
     if count == 0 {
         flaws.add(at, FlawReason::Missing, "name at least one path, * or delete");
     }
-    match flaws.within(at, count, MAX_PATHS) {
+    match flaws.check_count(at, count, MAX_PATHS) {
         true => Grant::read(paths, |index| format!("{at}[{index}]"), flaws),
         false => Grant::default(),
     }
@@ -287,16 +287,16 @@ pub enum AllowanceOrigin {
 impl StandingAllowance {
     /// Whether the allowance is in effect at `now`. The reconcile loop checks nothing else, because it does not know
     /// which user changed a field.
-    pub fn open(&self, now: Timestamp) -> bool {
+    pub fn is_active(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
-            && self.schedule.as_ref().is_none_or(|schedule| schedule.open(now))
+            && self.schedule.as_ref().is_none_or(|schedule| schedule.is_window_open(now))
     }
 
-    pub fn admits(&self, actor: &Actor) -> bool {
-        self.subjects.is_empty() || self.subjects.iter().any(|subject| subject.is(actor))
+    pub fn applies_to(&self, actor: &Actor) -> bool {
+        self.subjects.is_empty() || self.subjects.iter().any(|subject| subject.matches(actor))
     }
 
-    /// The next time at which the result of [`StandingAllowance::open`] changes, or at which to check again; `None` if
+    /// The next time at which the result of [`StandingAllowance::is_active`] changes, or at which to check again; `None` if
     /// it never changes.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         if self.until.is_some_and(|until| until <= now) {
@@ -323,7 +323,9 @@ impl fmt::Display for AllowanceOrigin {
 ///
 /// # Errors
 /// All flaws of the annotations, which then have no effect.
-pub fn of_manifest(declared: &DeclaredObject) -> Result<Option<Arc<StandingAllowance>>, Vec<Flaw>> {
+pub fn allowance_from_annotations(
+    declared: &DeclaredObject,
+) -> Result<Option<Arc<StandingAllowance>>, Vec<Flaw>> {
     let Some(AllowAnnotations { allow: Some(allow), until, reason }) = declared.allow.as_deref() else {
         return Ok(None);
     };
@@ -334,9 +336,12 @@ pub fn of_manifest(declared: &DeclaredObject) -> Result<Option<Arc<StandingAllow
 }
 
 /// The allowance for one object: positions of list elements are replaced by their keys.
-pub(crate) fn placed(standing: &Arc<StandingAllowance>, fields: &DeclaredFields) -> Arc<StandingAllowance> {
-    let Cow::Owned(mask) = standing.grant.mask.placed(fields) else { return Arc::clone(standing) };
-    let grant = Grant { mask, deletes: standing.grant.deletes };
+pub(crate) fn with_list_keys(
+    standing: &Arc<StandingAllowance>,
+    fields: &DeclaredFields,
+) -> Arc<StandingAllowance> {
+    let Cow::Owned(mask) = standing.grant.mask.with_list_keys(fields) else { return Arc::clone(standing) };
+    let grant = Grant { mask, allows_delete: standing.grant.allows_delete };
     Arc::new(StandingAllowance { grant, ..StandingAllowance::clone(standing) })
 }
 
@@ -360,11 +365,11 @@ struct Inner {
 
 impl Schedule {
     /// Whether a window is open at `now`. A window includes its start and excludes its end.
-    pub fn open(&self, now: Timestamp) -> bool {
+    pub fn is_window_open(&self, now: Timestamp) -> bool {
         self.end(now).is_some_and(|end| now < end)
     }
 
-    /// The next time at which the result of [`Schedule::open`] changes; if windows adjoin without end, a time at which
+    /// The next time at which the result of [`Schedule::is_window_open`] changes; if windows adjoin without end, a time at which
     /// to check again. `None` if it never changes again.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let Some(mut end) = self.end(now).filter(|end| now < *end) else { return self.next(now) };
@@ -386,16 +391,16 @@ impl Schedule {
         let crons = flaws.take(&format!("{at}.cron"), FlawReason::InvalidSchedule, crons(cron));
         // The crons differ only in the time of day, and in UTC every day has every time: the first stands for all.
         if let Some(first) = crons.as_ref().and_then(|crons| crons.first())
-            && !comes(first)
+            && !has_occurrence(first)
         {
             let message = format!("{cron:?} never matches: no year has such a day");
             flaws.add(&format!("{at}.cron"), FlawReason::NeverFires, message);
         }
         let length = flaws.take(&format!("{at}.duration"), FlawReason::InvalidSchedule, length(duration));
         let name = time_zone.as_deref().unwrap_or("UTC");
-        let zone = ZONES.get(name).map_err(|_| {
-            format!("{name:?} is not an IANA time zone: use one such as Europe/Berlin or UTC")
-        });
+        let zone = ZONES
+            .get(name)
+            .map_err(|_| format!("{name:?} is not an IANA time zone: use one such as Europe/Berlin or UTC"));
         let zone = flaws.take(&format!("{at}.timeZone"), FlawReason::UnknownTimeZone, zone);
         let text = format!("{cron} for {duration} ({name})");
         Some(Self(Arc::new(Inner { text, crons: crons?, length: length?, zone: zone? })))
@@ -465,7 +470,7 @@ fn crons(text: &str) -> Result<Vec<Cron>, String> {
 
 /// Whether a cron ever matches; one for February 30 does not. [`croner`] searches until the year 5000, and the 40 years
 /// before contain all combinations of leap years and weekdays.
-fn comes(cron: &Cron) -> bool {
+fn has_occurrence(cron: &Cron) -> bool {
     let start = Date::constant(4960, 1, 1).to_zoned(TimeZone::UTC);
     start.is_ok_and(|start| cron.find_next_occurrence(&start, true).is_ok())
 }

@@ -24,7 +24,7 @@ use kubemoor_helm::manifest;
 
 /// A validated policy.
 #[derive(Debug)]
-pub struct Compiled {
+pub struct CompiledPolicy {
     pub name: String,
     pub spec: DriftPolicySpec,
     /// SHA-256 of its `spec`, to detect changes.
@@ -52,7 +52,7 @@ pub struct Compiled {
 ///
 /// # Errors
 /// All flaws of the policy.
-pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
+pub fn compile(policy: &DriftPolicy) -> Result<CompiledPolicy, Vec<Flaw>> {
     let spec = &policy.spec;
     let mut flaws = Flaws::default();
     let flaws_of = &mut flaws;
@@ -60,12 +60,12 @@ pub fn compile(policy: &DriftPolicy) -> Result<Compiled, Vec<Flaw>> {
     if name.is_empty() {
         flaws_of.add("metadata.name", FlawReason::Missing, "a policy needs a name");
     }
-    if !is_within_bounds(spec, flaws_of) {
+    if !check_limits(spec, flaws_of) {
         return flaws.or(()).and(Err(Vec::new()));
     }
     let releases = spec.releases.clone().unwrap_or_default();
     let mut regexes = Regexes::default();
-    let mut compiled = Compiled {
+    let mut compiled = CompiledPolicy {
         // A spec can always be serialized.
         digest: Sha256::digest(serde_json::to_vec(spec).unwrap_or_default()).into(),
         ineffective: Vec::new(),
@@ -97,7 +97,7 @@ fn selector(spec: Option<&LabelSelector>, at: &str, flaws: &mut Flaws) -> Select
 }
 
 /// Whether lists and texts are within the limits; checked before anything is compiled or compared.
-fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
+fn check_limits(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     let lists = [
         ("spec.ignore", spec.ignore.len()),
         ("spec.allow", spec.allow.len()),
@@ -109,7 +109,7 @@ fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     ];
     let mut is_within = true;
     for (field, count) in lists {
-        is_within &= flaws.within(field, count, MAX_RULES);
+        is_within &= flaws.check_count(field, count, MAX_RULES);
     }
     let (mut all_paths, mut regexes) = (0, BTreeSet::new());
     for (rule, target, paths) in spelling::rules(spec) {
@@ -143,7 +143,7 @@ fn is_within_bounds(spec: &DriftPolicySpec, flaws: &mut Flaws) -> bool {
     is_within
 }
 
-impl Compiled {
+impl CompiledPolicy {
     /// Whether the policy applies to this release; `labels` are those of its namespace.
     pub fn is_for(&self, release: &ReleaseId, labels: &BTreeMap<String, String>) -> bool {
         self.names.matches(&release.name) && self.is_for_namespace(&release.namespace, labels)
@@ -161,10 +161,10 @@ impl Compiled {
     }
 
     /// Whether a path may name a list element by its position in the manifest.
-    pub(crate) fn has_places(&self) -> bool {
+    pub(crate) fn has_positions(&self) -> bool {
         let masks = self.ignore.iter().chain(&self.seal).map(|(_, mask)| mask);
         let masks = masks.chain(self.allow.iter().map(|(_, standing)| &standing.grant.mask));
-        masks.flat_map(|mask| &mask.0).any(Pattern::has_places)
+        masks.flat_map(|mask| &mask.0).any(Pattern::has_positions)
     }
 
     pub(crate) fn targets(&self) -> impl Iterator<Item = &RuleTarget> {
@@ -181,7 +181,7 @@ impl Compiled {
     fn paths_of_helms(&self) -> Vec<String> {
         let ignored = self.ignore.iter().map(|(_, mask)| mask);
         let masks = ignored.chain(self.allow.iter().map(|(_, standing)| &standing.grant.mask));
-        masks.flat_map(Mask::names_helms).map(ToString::to_string).collect()
+        masks.flat_map(Mask::helm_metadata_patterns).map(ToString::to_string).collect()
     }
 }
 
@@ -194,7 +194,7 @@ fn stored(pairs: &[StoragePair], flaws: &mut Flaws) -> Vec<(String, String)> {
         if releases.is_empty() {
             flaws.add(&at, FlawReason::Missing, "the list is empty: name the namespaces of the releases");
         }
-        if !flaws.within(&at, releases.len(), MAX_RULES) {
+        if !flaws.check_count(&at, releases.len(), MAX_RULES) {
             continue;
         }
         for (index, namespace) in releases.iter().enumerate() {
@@ -249,7 +249,7 @@ fn masked(
 ) -> Option<(RuleTarget, Mask)> {
     let target = RuleTarget::compile(target, &format!("{at}.target"), regexes, flaws);
     let at = format!("{at}.paths");
-    if !is_list(paths, &at, flaws) {
+    if !check_paths(paths, &at, flaws) {
         return None;
     }
     let pattern =
@@ -268,8 +268,8 @@ fn allowed(
         let at = format!("spec.allow[{index}]");
         let target = RuleTarget::compile(target.as_ref(), &format!("{at}.target"), regexes, flaws);
         let field = format!("{at}.paths");
-        if !is_list(paths, &field, flaws)
-            || !flaws.within(&format!("{at}.subjects"), subjects.len(), MAX_RULES)
+        if !check_paths(paths, &field, flaws)
+            || !flaws.check_count(&format!("{at}.subjects"), subjects.len(), MAX_RULES)
         {
             continue;
         }
@@ -285,11 +285,11 @@ fn allowed(
     compiled
 }
 
-fn is_list(paths: &[String], at: &str, flaws: &mut Flaws) -> bool {
+fn check_paths(paths: &[String], at: &str, flaws: &mut Flaws) -> bool {
     if paths.is_empty() {
         flaws.add(at, FlawReason::Missing, "a rule needs at least one path, or * for everything");
     }
-    flaws.within(at, paths.len(), MAX_PATHS)
+    flaws.check_count(at, paths.len(), MAX_PATHS)
 }
 
 /// The largest file, in bytes.
@@ -309,8 +309,10 @@ pub struct FileFlaw {
 
 /// Reads files, given as names and texts, each with any number of policies. If two policies have the same name, the
 /// first one is used.
-pub fn read<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> (Vec<Arc<Compiled>>, Vec<FileFlaw>) {
-    let mut accepted: BTreeMap<String, (Arc<Compiled>, String)> = BTreeMap::new();
+pub fn read<'f>(
+    files: impl IntoIterator<Item = (&'f str, &'f str)>,
+) -> (Vec<Arc<CompiledPolicy>>, Vec<FileFlaw>) {
+    let mut accepted: BTreeMap<String, (Arc<CompiledPolicy>, String)> = BTreeMap::new();
     let mut flawed = Vec::new();
     for (file, text) in files {
         let mut note = |policy: String, flaw| {
@@ -358,7 +360,7 @@ pub fn documents(text: &str) -> (Vec<Value>, Vec<(String, Flaw)>) {
 ///
 /// # Errors
 /// All flaws of the policy.
-pub fn policy(document: Value) -> Result<Compiled, Vec<Flaw>> {
+pub fn policy(document: Value) -> Result<CompiledPolicy, Vec<Flaw>> {
     for (field, expected) in [("apiVersion", API_VERSION), ("kind", "DriftPolicy")] {
         if document.get(field).and_then(Value::as_str) != Some(expected) {
             let message = format!("a policy needs {field}: {expected}");

@@ -91,7 +91,7 @@ impl Flaws {
     }
 
     /// Adds a flaw if a list is longer than the limit; returns whether it is within the limit.
-    pub(crate) fn within(&mut self, field: &str, count: usize, limit: usize) -> bool {
+    pub(crate) fn check_count(&mut self, field: &str, count: usize, limit: usize) -> bool {
         if count > limit {
             let message = format_args!("{count} entries, but at most {limit} are allowed");
             self.add(field, FlawReason::TooMany, message);

@@ -23,16 +23,16 @@ const KEPT: usize = 40;
 
 /// The result of importing a HelmRelease.
 #[derive(Debug, Default)]
-pub struct Imported {
+pub struct FluxImport {
     /// The policy to apply; `None` if nothing is ignored.
     pub policy: Option<Value>,
     /// The parts that the policy does not cover, and why.
-    pub lost: Vec<Lost>,
+    pub unsupported: Vec<UnsupportedPart>,
 }
 
 /// A part of a HelmRelease that a policy cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct UnsupportedPart {
     pub field: String,
     /// The reason, and the remedy.
     pub reason: String,
@@ -47,13 +47,13 @@ struct Rule {
 }
 
 /// Converts the ignore rules of a HelmRelease to a policy.
-pub fn import(helm_release: &Value) -> Imported {
-    let mut imported = Imported::default();
+pub fn import(helm_release: &Value) -> FluxImport {
+    let mut imported = FluxImport::default();
     let rules = helm_release.pointer("/spec/driftDetection/ignore").and_then(Value::as_array);
     let Some(rules) = rules.filter(|rules| !rules.is_empty()) else { return imported };
     if helm_release.pointer("/spec/kubeConfig").is_some_and(|it| !it.is_null()) {
         let reason = "the release is in another cluster: import it there";
-        imported.lose("spec.kubeConfig", reason.to_owned());
+        imported.report_unsupported("spec.kubeConfig", reason.to_owned());
         return imported;
     }
     let (namespace, name) = release(helm_release);
@@ -68,8 +68,8 @@ pub fn import(helm_release: &Value) -> Imported {
     for (index, rule) in rules.iter().enumerate() {
         let at = format!("spec.driftDetection.ignore[{index}]");
         match typed::<Rule>(rule.clone()) {
-            Ok(rule) => imported.take(rule, &at, &mut spec),
-            Err(flaw) => imported.lose(&at, flaw.message),
+            Ok(rule) => imported.add_rule(rule, &at, &mut spec),
+            Err(flaw) => imported.report_unsupported(&at, flaw.message),
         }
     }
     if !spec.ignore.is_empty() {
@@ -83,15 +83,15 @@ pub fn import(helm_release: &Value) -> Imported {
     imported
 }
 
-impl Imported {
-    fn lose(&mut self, field: &str, reason: String) {
-        self.lost.push(Lost { field: field.to_owned(), reason });
+impl FluxImport {
+    fn report_unsupported(&mut self, field: &str, reason: String) {
+        self.unsupported.push(UnsupportedPart { field: field.to_owned(), reason });
     }
 
-    fn take(&mut self, rule: Rule, at: &str, spec: &mut DriftPolicySpec) {
+    fn add_rule(&mut self, rule: Rule, at: &str, spec: &mut DriftPolicySpec) {
         let Rule { paths, target } = rule;
         if let Some((field, reason)) = refused_target(target.as_ref()) {
-            return self.lose(&format!("{at}.target.{field}"), reason);
+            return self.report_unsupported(&format!("{at}.target.{field}"), reason);
         }
         let mut kept = Vec::new();
         for (index, path) in paths.into_iter().enumerate() {
@@ -108,11 +108,11 @@ impl Imported {
                 };
                 match spec.allow.len() < MAX_RULES {
                     true => spec.allow.push(rule),
-                    false => self.lose(&field, too_many()),
+                    false => self.report_unsupported(&field, too_many()),
                 }
                 kept.push("*".to_owned());
             } else if let Some(reason) = refused_path(&path) {
-                self.lose(&field, reason);
+                self.report_unsupported(&field, reason);
             } else {
                 kept.push(path);
             }
@@ -120,7 +120,7 @@ impl Imported {
         for paths in kept.chunks(MAX_PATHS) {
             match spec.ignore.len() < MAX_RULES {
                 true => spec.ignore.push(IgnoreRule { target: target.clone(), paths: paths.to_vec() }),
-                false => self.lose(at, too_many()),
+                false => self.report_unsupported(at, too_many()),
             }
         }
     }
@@ -161,8 +161,7 @@ fn refused_target(target: Option<&TargetSpec>) -> Option<(&'static str, String)>
     for (field, text) in target.regexes() {
         // Inside brackets, these have a different meaning here than in the regular expressions of Flux.
         if text.contains('[') && ["&&", "--", "~~"].iter().any(|set| text.contains(set)) || has_nested(text) {
-            let reason =
-                format!("the character class in {text:?} has a different meaning here: rewrite it");
+            let reason = format!("the character class in {text:?} has a different meaning here: rewrite it");
             return Some((field, reason));
         }
     }

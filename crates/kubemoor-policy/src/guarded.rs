@@ -10,7 +10,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::agreement::{LastAgreement, SeenAlive, Settled};
+use crate::agreement::{LastAgreement, ObjectSettledValues, ObservedObject};
 use crate::resource::StatusCondition;
 use crate::signing::SigningKey;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
@@ -346,12 +346,12 @@ impl ObjectReference {
 
 impl SeenObject {
     /// The stored form of `seen`, for a release in the namespace `home`.
-    pub fn new(seen: &SeenAlive, home: &str) -> Self {
+    pub fn new(seen: &ObservedObject, home: &str) -> Self {
         let agreement = seen.agreement.as_ref();
         Self {
             object: ObjectReference::new(&seen.object, home),
             agreed: agreement.map(LastAgreement::seal),
-            unseen: agreement.map(|agreement| agreement.open().to_vec()).unwrap_or_default(),
+            unseen: agreement.map(|agreement| agreement.open_paths().to_vec()).unwrap_or_default(),
             settled: seen.settled.as_ref().map(|settled| {
                 let (declaration, values) = settled.texts();
                 let field = |(path, mark)| SettledField { path, mark };
@@ -361,17 +361,17 @@ impl SeenObject {
     }
 
     /// The values that a dry run confirmed.
-    pub fn settled(&self, key: &SigningKey, release: &ReleaseId) -> Option<Settled> {
+    pub fn settled(&self, key: &SigningKey, release: &ReleaseId) -> Option<ObjectSettledValues> {
         let SettledFields { declaration, fields } = self.settled.as_ref()?;
         let values = fields.iter().map(|field| (field.path.as_str(), field.mark.as_str()));
-        Settled::read(key, release, declaration, values)
+        ObjectSettledValues::read(key, release, declaration, values)
     }
 
     /// Restores what a guard with this key stored of an object of this release.
-    pub fn seen(&self, key: &SigningKey, release: &ReleaseId) -> SeenAlive {
+    pub fn seen(&self, key: &SigningKey, release: &ReleaseId) -> ObservedObject {
         let settled = self.settled(key, release).map(Arc::new);
         let agreement = self.agreed.as_deref().and_then(|seal| LastAgreement::read(seal, &self.unseen));
-        SeenAlive { object: Arc::new(self.object.id(&release.namespace)), agreement, settled }
+        ObservedObject { object: Arc::new(self.object.id(&release.namespace)), agreement, settled }
     }
 }
 
@@ -404,7 +404,7 @@ impl Suspension {
     }
 
     /// The end and the reason of a suspension, as recorded in the ledger; empty if neither is set.
-    pub fn words(spec: &GuardedReleaseSpec) -> String {
+    pub fn describe(spec: &GuardedReleaseSpec) -> String {
         let until = spec.suspend_until.as_deref().map(|until| format!("until {until}"));
         let parts = [until.as_deref(), spec.suspend_reason.as_deref()];
         parts.into_iter().flatten().collect::<Vec<_>>().join(": ")

@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use crate::allowance::{StandingAllowance, of_manifest, placed};
-use crate::compile::Compiled;
+use crate::allowance::{StandingAllowance, allowance_from_annotations, with_list_keys};
+use crate::compile::CompiledPolicy;
 use crate::flaw::Flaw;
 use crate::mask::{Mask, Seal};
 use crate::pattern::PatternTrie;
@@ -58,7 +58,7 @@ pub struct Policy {
     /// The users who may write the release's records; all users if empty.
     pub operators: Vec<SubjectSpec>,
     pub notify: Vec<String>,
-    matched: Vec<Arc<Compiled>>,
+    matched: Vec<Arc<CompiledPolicy>>,
     rules: RuleCache,
 }
 
@@ -146,10 +146,10 @@ impl Policy {
         declared: &DeclaredObject,
     ) -> impl Iterator<Item = (&'p str, Mask)> {
         let fields = &*declared.fields();
-        let mask = |policy: &Compiled| {
+        let mask = |policy: &CompiledPolicy| {
             let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
             let patterns = ignored.flat_map(|(_, mask)| &mask.0);
-            Mask(patterns.map(|pattern| pattern.placed(fields)).collect())
+            Mask(patterns.map(|pattern| pattern.with_list_keys(fields)).collect())
         };
         let masks: Vec<_> = self.matched.iter().map(|policy| (policy.name.as_str(), mask(policy))).collect();
         masks.into_iter().filter(|(_, mask)| !mask.is_empty())
@@ -163,7 +163,7 @@ impl Policy {
             .filter(|(_, target)| target.selects(object, declared))
             .map(|(number, _)| number)
             .collect();
-        let has_places = || self.matched.iter().any(|policy| policy.has_places());
+        let has_places = || self.matched.iter().any(|policy| policy.has_positions());
         if declared.allow.is_some() || !selecting.is_empty() && has_places() {
             return Arc::new(self.resolve(object, declared));
         }
@@ -181,13 +181,13 @@ impl Policy {
         for policy in &self.matched {
             let ignored = policy.ignore.iter().filter(|(target, _)| target.selects(object, declared));
             let patterns = ignored.flat_map(|(_, mask)| &mask.0);
-            rules.ignored.0.extend(patterns.map(|pattern| pattern.placed(&fields)));
+            rules.ignored.0.extend(patterns.map(|pattern| pattern.with_list_keys(&fields)));
             let sealed = policy.seal.iter().filter(|(target, _)| target.selects(object, declared));
             sealed.for_each(|(_, mask)| rules.sealed.add(mask, &fields));
             let allowed = policy.allow.iter().filter(|(target, _)| target.selects(object, declared));
-            rules.standing.extend(allowed.map(|(_, standing)| placed(standing, &fields)));
+            rules.standing.extend(allowed.map(|(_, standing)| with_list_keys(standing, &fields)));
         }
-        match of_manifest(declared) {
+        match allowance_from_annotations(declared) {
             Ok(standing) => rules.standing.extend(standing),
             Err(flaws) => rules.flaws = flaws,
         }

@@ -1,6 +1,6 @@
 //! Finds parts of policies that have no effect, or a different one than they seem to have: from the policies alone
-//! ([`lint`]), with the existing releases ([`unmatched`]), and with their objects ([`aimless`]). Every finding is
-//! certain for the given input.
+//! ([`lint`]), with the existing releases ([`unmatched_globs`]), and with their objects ([`unmatched_targets`]). Every
+//! finding is certain for the given input.
 
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ fn too_many(policies: &[DriftPolicy]) -> Option<LintFinding> {
 }
 
 /// The globs of these policies that match none of these releases.
-pub fn unmatched(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<LintFinding> {
+pub fn unmatched_globs(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<LintFinding> {
     let mut findings = Vec::new();
     for policy in policies {
         let Some(selector) = &policy.spec.releases else { continue };
@@ -269,7 +269,7 @@ fn check_rules(place: usize, ranked: &[RankedPolicy<'_>], findings: &mut Vec<Lin
             findings.push(finding(policy, path.field.clone(), Check::Ineffective, message));
             continue;
         }
-        let own = ignore.iter().filter(|it| it.stays_beside(path));
+        let own = ignore.iter().filter(|it| it.can_shadow(path));
         if let Some(other) = ignoring().chain(own).find(|other| other.decides(path)) {
             findings.push(path.shadowed(other, "already ignores these fields: remove this path"));
         }
@@ -281,7 +281,7 @@ fn check_rules(place: usize, ranked: &[RankedPolicy<'_>], findings: &mut Vec<Lin
             continue;
         }
         let standing = others.iter().flat_map(|other| &other.allow);
-        let own = allow.iter().filter(|it| it.stays_beside(path));
+        let own = allow.iter().filter(|it| it.can_shadow(path));
         let mut standing = standing.chain(own).filter(|it| it.is_unconditional);
         if let Some(other) = standing.find(|other| other.decides(path)) {
             let what = "already allows this to everybody at all times: remove one of the two";
@@ -320,7 +320,7 @@ impl RulePath<'_> {
 
     /// Whether it is another path of the policy that can make `other` redundant: of two equal paths, only the later one
     /// is redundant.
-    fn stays_beside(&self, other: &RulePath<'_>) -> bool {
+    fn can_shadow(&self, other: &RulePath<'_>) -> bool {
         let is_equal = || other.is_unconditional && other.decides(self);
         self.at < other.at || self.at > other.at && !is_equal()
     }
@@ -360,7 +360,7 @@ fn paths_of<'p>(policy: &'p DriftPolicy, list: &str) -> Vec<RulePath<'p>> {
 }
 
 /// Those of the releases whose objects the targets of policies may select.
-pub fn targeted(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<ReleaseId> {
+pub fn releases_with_targets(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<ReleaseId> {
     let has_target = |policy: &&DriftPolicy| rules(&policy.spec).any(|(_, target, _)| target.is_some());
     let policies: Vec<_> = policies.iter().filter(has_target).collect();
     let is_targeted = |release: &&ReleaseId| policies.iter().any(|policy| may_match(policy, release));
@@ -369,7 +369,10 @@ pub fn targeted(policies: &[DriftPolicy], releases: &[ReleaseId]) -> Vec<Release
 
 /// The targets of these policies that select no object of these releases; a release is `None` if it could not be
 /// read.
-pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Release>>)]) -> Vec<LintFinding> {
+pub fn unmatched_targets(
+    policies: &[DriftPolicy],
+    releases: &[(ReleaseId, Option<Arc<Release>>)],
+) -> Vec<LintFinding> {
     let mut findings = Vec::new();
     for policy in policies {
         let here =
@@ -389,9 +392,8 @@ pub fn aimless(policies: &[DriftPolicy], releases: &[(ReleaseId, Option<Arc<Rele
             let wrong: Vec<_> =
                 parts.filter(|part| !selects(&only(target, part), &here, &mut regexes)).collect();
             let mut told = |field: String, what: &str| {
-                let message = format!(
-                    "{what} no object that releases of this policy declare: correct or remove it"
-                );
+                let message =
+                    format!("{what} no object that releases of this policy declare: correct or remove it");
                 findings.push(finding(policy, field, Check::MatchesNothing, message));
             };
             for part in &wrong {

@@ -20,7 +20,7 @@ pub struct Mask(pub Vec<Pattern>);
 
 /// Whether masked fields that a value does not have are added to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lacking {
+enum MissingFields {
     Add,
     Leave,
 }
@@ -47,7 +47,7 @@ const IDENTITIES: &[&[&str]] = &[
 
 impl Mask {
     /// The patterns that match only Helm's label or one of its annotations, and so have no effect.
-    pub fn names_helms(&self) -> impl Iterator<Item = &Pattern> {
+    pub fn helm_metadata_patterns(&self) -> impl Iterator<Item = &Pattern> {
         self.0.iter().filter(|pattern| pattern.is_helms())
     }
 
@@ -67,23 +67,23 @@ impl Mask {
     }
 
     /// The mask for one object: positions of elements in the manifest's lists are replaced by their keys.
-    pub fn placed(&self, fields: &DeclaredFields) -> Cow<'_, Self> {
-        if !self.0.iter().any(Pattern::has_places) {
+    pub fn with_list_keys(&self, fields: &DeclaredFields) -> Cow<'_, Self> {
+        if !self.0.iter().any(Pattern::has_positions) {
             return Cow::Borrowed(self);
         }
-        Cow::Owned(Self(self.0.iter().map(|pattern| pattern.placed(fields)).collect()))
+        Cow::Owned(Self(self.0.iter().map(|pattern| pattern.with_list_keys(fields)).collect()))
     }
 
     /// Sets the masked fields of `into` to their values in `from`; a field that is absent there is removed. List
     /// elements are neither added nor removed unless they are masked themselves, and an element that `from` lacks
     /// stays unchanged.
     pub fn carry(&self, from: &Value, into: &mut Value) {
-        self.carry_by(from, into, Lacking::Add);
+        self.carry_by(from, into, MissingFields::Add);
     }
 
     /// The same as [`Mask::carry`], but without adding masked fields that `into` does not have.
     pub fn carry_present(&self, from: &Value, into: &mut Value) {
-        self.carry_by(from, into, Lacking::Leave);
+        self.carry_by(from, into, MissingFields::Leave);
     }
 
     /// The same as [`Mask::carry`] for the values at `path` of an object: `into` with its masked parts from `from`.
@@ -98,14 +98,14 @@ impl Mask {
         let mut result = into.cloned();
         for steps in self.0.iter().filter_map(|pattern| pattern.below(path)) {
             match &mut result {
-                Some(into) => carry(steps, from, into, Lacking::Add),
+                Some(into) => carry(steps, from, into, MissingFields::Add),
                 None => result = from.and_then(|from| excerpt(steps, from)),
             }
         }
         result
     }
 
-    fn carry_by(&self, from: &Value, into: &mut Value, lacking: Lacking) {
+    fn carry_by(&self, from: &Value, into: &mut Value, lacking: MissingFields) {
         let before = HELM_MARKS.map(|path| read(into, &path).cloned());
         for pattern in &self.0 {
             carry(&pattern.0, Some(from), into, lacking);
@@ -163,17 +163,17 @@ fn set(object: &mut Value, path: &[&str], value: Option<Value>) {
 }
 
 /// Copies the fields at `steps` below these two values.
-fn carry(steps: &[PatternStep], from: Option<&Value>, into: &mut Value, lacking: Lacking) {
+fn carry(steps: &[PatternStep], from: Option<&Value>, into: &mut Value, lacking: MissingFields) {
     let Some((step, rest)) = steps.split_first() else {
         match (from, lacking) {
-            (Some(from), Lacking::Add) => into.clone_from(from),
-            (Some(from), Lacking::Leave) => carry_whole(from, into),
+            (Some(from), MissingFields::Add) => into.clone_from(from),
+            (Some(from), MissingFields::Leave) => carry_whole(from, into),
             (None, _) => {}
         }
         return;
     };
     // A null in a manifest means the same as an absent field.
-    if lacking == Lacking::Add && into.is_null() && from.is_some_and(Value::is_object) {
+    if lacking == MissingFields::Add && into.is_null() && from.is_some_and(Value::is_object) {
         *into = Value::Object(Map::new());
     }
     match into {
@@ -190,7 +190,7 @@ fn carry(steps: &[PatternStep], from: Option<&Value>, into: &mut Value, lacking:
 fn carry_whole(from: &Value, into: &mut Value) {
     match (from.as_object(), into) {
         (Some(from), Value::Object(into)) => {
-            carry_entries((&PatternStep::Any, &[]), Some(from), into, Lacking::Leave)
+            carry_entries((&PatternStep::Any, &[]), Some(from), into, MissingFields::Leave)
         }
         (_, into) => into.clone_from(from),
     }
@@ -200,7 +200,7 @@ fn carry_entries(
     (step, rest): (&PatternStep, &[PatternStep]),
     from: Option<&Map<String, Value>>,
     into: &mut Map<String, Value>,
-    lacking: Lacking,
+    lacking: MissingFields,
 ) {
     let names: BTreeSet<String> = match step {
         PatternStep::Only(Segment::Field(name)) => BTreeSet::from([name.clone()]),
@@ -214,7 +214,7 @@ fn carry_entries(
                 into.remove(&name);
             }
             (Some(value), source) => carry(rest, source, value, lacking),
-            (None, Some(_)) if lacking == Lacking::Leave => {}
+            (None, Some(_)) if lacking == MissingFields::Leave => {}
             (None, Some(source)) => {
                 if let Some(value) = excerpt(rest, source) {
                     into.insert(name, value);
@@ -229,7 +229,7 @@ fn carry_elements(
     (step, rest): (&PatternStep, &[PatternStep]),
     from: &[Value],
     into: &mut Vec<Value>,
-    lacking: Lacking,
+    lacking: MissingFields,
 ) {
     if let Some(index) = step.index() {
         if let (Some(source), Some(item)) = (from.get(index), into.get_mut(index)) {
@@ -239,7 +239,7 @@ fn carry_elements(
     }
     let source: Vec<&Value> = from.iter().filter(|item| selects(step, item)).collect();
     if rest.is_empty() {
-        if lacking == Lacking::Leave && !into.iter().any(|item| selects(step, item)) {
+        if lacking == MissingFields::Leave && !into.iter().any(|item| selects(step, item)) {
             return;
         }
         return replace(step, &source, into);
@@ -365,7 +365,7 @@ impl Seal {
 
     /// Adds a rule's seal for an object with these fields.
     pub fn add(&mut self, mask: &Mask, fields: &DeclaredFields) {
-        self.placed.extend(mask.0.iter().map(|pattern| pattern.placed(fields)));
+        self.placed.extend(mask.0.iter().map(|pattern| pattern.with_list_keys(fields)));
         self.written.extend(mask.0.iter().cloned());
     }
 }

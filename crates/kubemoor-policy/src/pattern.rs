@@ -84,13 +84,13 @@ impl Pattern {
     }
 
     /// Whether a step may be the position of a list element.
-    pub(crate) fn has_places(&self) -> bool {
+    pub(crate) fn has_positions(&self) -> bool {
         self.0.iter().any(|step| step.index().is_some())
     }
 
     /// Whether it would match `path`, a parent or a path below it if its positions were those of the list elements in
     /// `path`.
-    pub fn meets_by_place(&self, path: &Path) -> bool {
+    pub fn may_match_by_position(&self, path: &Path) -> bool {
         let mut by_place = false;
         for (step, segment) in self.0.iter().zip(path.0.iter()) {
             match (step.matches(segment), segment) {
@@ -103,8 +103,8 @@ impl Pattern {
     }
 
     /// The pattern with keys in place of positions (as in `/containers/0/image`) in the manifest's lists.
-    pub(crate) fn placed(&self, fields: &DeclaredFields) -> Self {
-        if !self.has_places() {
+    pub(crate) fn with_list_keys(&self, fields: &DeclaredFields) -> Self {
+        if !self.has_positions() {
             return self.clone();
         }
         let mut above: Option<Vec<Segment>> = Some(Vec::new());

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::Policy;
-use crate::compile::Compiled;
+use crate::compile::CompiledPolicy;
 use crate::mask::Mask;
 use crate::pattern::{Pattern, PatternStep};
 use crate::resource::{DriftPolicySpec, RepairSpec};
 use crate::selector::RuleTarget;
 use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId, Sweep};
-use kubemoor_helm::storage::Storage;
+use kubemoor_helm::storage::TrustedRecordNamespaces;
 
 /// The labels of namespaces, or of a cluster.
 pub type Labels = BTreeMap<String, String>;
@@ -28,8 +28,8 @@ const MANY: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct Policies {
     defaults: Policy,
-    ranked: Vec<Arc<Compiled>>,
-    storage: Storage,
+    ranked: Vec<Arc<CompiledPolicy>>,
+    storage: TrustedRecordNamespaces,
     cluster: Labels,
 }
 
@@ -38,19 +38,19 @@ pub struct Policies {
 pub struct PolicyResolver {
     defaults: Arc<Policy>,
     /// The policy of every release while enforcement is disabled (emergency).
-    open: Arc<Policy>,
-    current: RwLock<Current>,
+    unenforced_policy: Arc<Policy>,
+    current: RwLock<ResolverState>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct ResolverState {
     policies: Arc<Policies>,
     namespaces: HashMap<String, Labels>,
     resolved: HashMap<ReleaseId, Arc<Policy>>,
     /// When to drop cached policies that nothing else references.
     sweep: Sweep,
     /// Whether enforcement is disabled (emergency).
-    is_open: bool,
+    is_enforcement_disabled: bool,
 }
 
 impl Policies {
@@ -59,7 +59,7 @@ impl Policies {
     pub fn new(
         defaults: Policy,
         cluster: &Labels,
-        accepted: impl IntoIterator<Item = Arc<Compiled>>,
+        accepted: impl IntoIterator<Item = Arc<CompiledPolicy>>,
     ) -> Self {
         let mut ranked: Vec<_> = accepted.into_iter().filter(|policy| policy.is_in(cluster)).collect();
         ranked.sort_by(|a, b| (Reverse(a.spec.priority), &a.name).cmp(&(Reverse(b.spec.priority), &b.name)));
@@ -109,7 +109,7 @@ impl Policies {
     }
 
     /// The policies in force in this cluster, in order of precedence.
-    pub fn ranked(&self) -> &[Arc<Compiled>] {
+    pub fn ranked(&self) -> &[Arc<CompiledPolicy>] {
         &self.ranked
     }
 
@@ -118,7 +118,7 @@ impl Policies {
     }
 
     /// The namespaces that may hold the records of releases in other namespaces, from all policies in force.
-    pub fn storage(&self) -> &Storage {
+    pub fn storage(&self) -> &TrustedRecordNamespaces {
         &self.storage
     }
 
@@ -139,15 +139,15 @@ impl PolicyResolver {
     pub fn of_policies(policies: Policies) -> Self {
         let defaults = Arc::new(policies.defaults.clone());
         let (namespaces, resolved) = (HashMap::new(), HashMap::new());
-        let current = Current {
+        let current = ResolverState {
             policies: Arc::new(policies),
             namespaces,
             resolved,
             sweep: Sweep::above(MANY),
-            is_open: false,
+            is_enforcement_disabled: false,
         };
         let open = Policy::new(EditsMode::Allow, DriftMode::Report, defaults.operation_timeout);
-        Self { defaults, open: Arc::new(open), current: RwLock::new(current) }
+        Self { defaults, unenforced_policy: Arc::new(open), current: RwLock::new(current) }
     }
 
     /// The policy for requests without a release.
@@ -158,8 +158,8 @@ impl PolicyResolver {
     pub fn policy(&self, release: &ReleaseId) -> Arc<Policy> {
         {
             let current = self.current.read();
-            if current.is_open {
-                return Arc::clone(&self.open);
+            if current.is_enforcement_disabled {
+                return Arc::clone(&self.unenforced_policy);
             }
             if current.policies.ranked.is_empty() {
                 return Arc::clone(&self.defaults);
@@ -184,12 +184,12 @@ impl PolicyResolver {
 
     /// Disables or enables enforcement (emergency): while it is disabled, no policy applies, no edit is denied and
     /// nothing is repaired.
-    pub fn set_open(&self, is_open: bool) {
-        self.current.write().is_open = is_open;
+    pub fn set_enforcement_disabled(&self, is_open: bool) {
+        self.current.write().is_enforcement_disabled = is_open;
     }
 
-    pub fn is_open(&self) -> bool {
-        self.current.read().is_open
+    pub fn is_enforcement_disabled(&self) -> bool {
+        self.current.read().is_enforcement_disabled
     }
 
     pub fn policies(&self) -> Arc<Policies> {
@@ -247,16 +247,16 @@ pub struct PolicyConflict {
     pub field: &'static str,
     /// The policy that takes precedence, and its value.
     pub policy: String,
-    pub says: String,
+    pub value: String,
     /// The policy that is overridden, and its value.
-    pub over: String,
-    pub otherwise: String,
-    pub why: Why,
+    pub overridden_policy: String,
+    pub overridden_value: String,
+    pub why: PrecedenceReason,
 }
 
 /// Why one of two policies takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
+pub enum PrecedenceReason {
     /// It has the higher priority: its own, then the other policy's.
     Priority(i32, i32),
     /// Both have this priority, and its name comes first.
@@ -277,12 +277,12 @@ pub(crate) const VALUES: [WrittenValue; 5] = [
 
 impl fmt::Display for PolicyConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, policy, over, why, .. } = self;
+        let Self { field, policy, overridden_policy: over, why, .. } = self;
         write!(f, "{field} of policy {policy} takes precedence over that of policy {over}: {why}")
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for PrecedenceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Priority(own, other) => write!(f, "priority {own} against {other}"),
@@ -304,7 +304,7 @@ impl Policy {
             let Some(first) = setting.next() else { continue };
             found.extend(setting.filter_map(|second| value_conflict(value, first, second)));
         }
-        found.retain(|conflict| matches!(conflict.why, Why::Name(_)));
+        found.retain(|conflict| matches!(conflict.why, PrecedenceReason::Name(_)));
         found
     }
 
@@ -325,28 +325,28 @@ impl Policy {
 /// The conflict about a single value, in which `first` takes precedence.
 fn value_conflict(
     &(field, says): &WrittenValue,
-    first: &Compiled,
-    second: &Compiled,
+    first: &CompiledPolicy,
+    second: &CompiledPolicy,
 ) -> Option<PolicyConflict> {
     let (own, other) = (says(&first.spec)?, says(&second.spec)?);
     let why = match (first.spec.priority, second.spec.priority) {
-        (priority, same) if priority == same => Why::Name(priority),
-        (priority, lower) => Why::Priority(priority, lower),
+        (priority, same) if priority == same => PrecedenceReason::Name(priority),
+        (priority, lower) => PrecedenceReason::Priority(priority, lower),
     };
     (own != other).then(|| PolicyConflict {
         field,
         policy: first.name.clone(),
-        says: own,
-        over: second.name.clone(),
-        otherwise: other,
+        value: own,
+        overridden_policy: second.name.clone(),
+        overridden_value: other,
         why,
     })
 }
 
 /// One conflict for each path that `sealing` seals and `ignoring` ignores.
 fn seal_conflicts<'p>(
-    ignoring: &'p Compiled,
-    sealing: &'p Compiled,
+    ignoring: &'p CompiledPolicy,
+    sealing: &'p CompiledPolicy,
 ) -> impl Iterator<Item = PolicyConflict> + 'p {
     let sealed = sealing.seal.iter().flat_map(|(target, mask)| mask.0.iter().map(move |path| (target, path)));
     sealed.filter_map(|(target, path)| {
@@ -354,17 +354,17 @@ fn seal_conflicts<'p>(
         Some(PolicyConflict {
             field: "spec.seal",
             policy: ignoring.name.clone(),
-            says: format!("ignores {ignored}"),
-            over: sealing.name.clone(),
-            otherwise: format!("seals {path}"),
-            why: Why::Ignored,
+            value: format!("ignores {ignored}"),
+            overridden_policy: sealing.name.clone(),
+            overridden_value: format!("seals {path}"),
+            why: PrecedenceReason::Ignored,
         })
     })
 }
 
 /// The first ignored path at, above or below `path`, for objects that the target may select.
 fn ignored<'p>(rules: &'p [(RuleTarget, Mask)], target: &RuleTarget, path: &Pattern) -> Option<&'p Pattern> {
-    let rules = rules.iter().filter(|(other, _)| other.may_meet(target));
+    let rules = rules.iter().filter(|(other, _)| other.may_overlap(target));
     rules.flat_map(|(_, mask)| &mask.0).find(|other| meet(other, path))
 }
 

@@ -11,17 +11,17 @@ use kubemoor_declare::declare::{Digest, declare};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_helm::release::{AllowAnnotations, DeclaredObject, gvk};
 use kubemoor_policy::Policy;
-use kubemoor_policy::compile::{self, Compiled};
+use kubemoor_policy::compile::{self, CompiledPolicy};
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::resolver::{Labels, Policies};
 
 /// A policy from the YAML of its spec.
-pub(crate) fn policy(name: &str, spec: &str) -> Arc<Compiled> {
+pub(crate) fn policy(name: &str, spec: &str) -> Arc<CompiledPolicy> {
     try_policy(name, spec).unwrap_or_else(|flaws| panic!("{name}: {flaws:?}"))
 }
 
 /// A policy, or its flaws.
-pub(crate) fn try_policy(name: &str, spec: &str) -> Result<Arc<Compiled>, Vec<Flaw>> {
+pub(crate) fn try_policy(name: &str, spec: &str) -> Result<Arc<CompiledPolicy>, Vec<Flaw>> {
     let spec: Value = serde_saphyr::from_str(spec).unwrap();
     compile::policy(json!({
         "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftPolicy", "metadata": {"name": name}, "spec": spec
@@ -30,7 +30,7 @@ pub(crate) fn try_policy(name: &str, spec: &str) -> Result<Arc<Compiled>, Vec<Fl
 }
 
 /// Policies with the defaults `Warn` and `Report`.
-pub(crate) fn policies(accepted: impl IntoIterator<Item = Arc<Compiled>>) -> Policies {
+pub(crate) fn policies(accepted: impl IntoIterator<Item = Arc<CompiledPolicy>>) -> Policies {
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, std::time::Duration::from_secs(3600));
     Policies::new(defaults, &Labels::new(), accepted)
 }

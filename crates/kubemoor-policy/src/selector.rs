@@ -74,7 +74,7 @@ impl Selector {
     pub(crate) fn compile(spec: &LabelSelector, at: &str, flaws: &mut Flaws) -> Self {
         let mut requirements = Vec::new();
         let count = spec.match_labels.len() + spec.match_expressions.len();
-        if !flaws.within(at, count, MAX_REQUIREMENTS) {
+        if !flaws.check_count(at, count, MAX_REQUIREMENTS) {
             return Self::default();
         }
         for (key, value) in &spec.match_labels {
@@ -84,7 +84,7 @@ impl Selector {
         }
         for (index, expression) in spec.match_expressions.iter().enumerate() {
             let field = format!("{at}.matchExpressions[{index}]");
-            if !flaws.within(&field, expression.values.len(), MAX_REQUIREMENTS) {
+            if !flaws.check_count(&field, expression.values.len(), MAX_REQUIREMENTS) {
                 continue;
             }
             let values = expression.values.clone();
@@ -225,7 +225,7 @@ impl Globs {
     }
 
     pub(crate) fn compile(texts: &[String], at: &str, flaws: &mut Flaws) -> Self {
-        if !flaws.within(at, texts.len(), MAX_RULES) {
+        if !flaws.check_count(at, texts.len(), MAX_RULES) {
             return Self::default();
         }
         let mut globs = Vec::new();
@@ -293,7 +293,7 @@ impl RuleTarget {
     }
 
     /// Whether both may select the same object; `false` is certain.
-    pub(crate) fn may_meet(&self, other: &Self) -> bool {
+    pub(crate) fn may_overlap(&self, other: &Self) -> bool {
         self.names.iter().zip(&other.names).all(|(own, other)| own.may_meet(other))
     }
 
@@ -421,7 +421,7 @@ impl fmt::Display for SubjectSpec {
 }
 
 impl SubjectSpec {
-    pub fn is(&self, actor: &Actor) -> bool {
+    pub fn matches(&self, actor: &Actor) -> bool {
         match self.kind {
             SubjectKind::User => actor.user == self.name,
             SubjectKind::Group => actor.groups.contains(&self.name),
@@ -447,11 +447,9 @@ pub(crate) fn compile_subjects(specs: &[SubjectSpec], at: &str, flaws: &mut Flaw
             (SubjectKind::User | SubjectKind::Group, false) | (SubjectKind::ServiceAccount, true) => {
                 subjects.push(SubjectSpec { kind: *kind, name: name.clone(), namespace });
             }
-            (SubjectKind::ServiceAccount, false) => flaws.add(
-                &at,
-                FlawReason::InvalidSubject,
-                "a ServiceAccount needs a namespace",
-            ),
+            (SubjectKind::ServiceAccount, false) => {
+                flaws.add(&at, FlawReason::InvalidSubject, "a ServiceAccount needs a namespace")
+            }
             (SubjectKind::User | SubjectKind::Group, true) => flaws.add(
                 &at,
                 FlawReason::InvalidSubject,

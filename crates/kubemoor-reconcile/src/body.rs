@@ -43,7 +43,7 @@ impl Restoration<'_> {
     pub(crate) fn merged(&self, live: &Value, canonical: Option<&Value>, masked: &Mask) -> Option<Value> {
         let Self { object, fields, changes, moved } = *self;
         let mut restored = live.clone();
-        DeclaredFields::put_back(moved, &mut restored);
+        DeclaredFields::undo_moves(moved, &mut restored);
         let is_declared =
             |change: &&FieldChange| !is_sealed(object, change) && !change.agreement.is_addition();
         let paths = changes.iter().filter(is_declared).map(|change| &change.path);

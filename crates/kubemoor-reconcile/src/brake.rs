@@ -41,47 +41,52 @@ pub struct Drifting {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Pull {
+pub(crate) enum BrakeState {
     Free,
     /// There is too much drift, perhaps only for a moment: check again soon.
-    Slipping,
+    Pending,
     /// Repairs stop now, in this namespace or (`None`) everywhere.
-    Sets(Option<String>),
+    JustEngaged(Option<String>),
     On,
 }
 
 impl Brake {
     /// Updates and returns the state of the brake; called before each repair of a release in `namespace`.
-    pub(crate) fn pull(&mut self, namespace: &str, drifting: &Drifting, now: Timestamp) -> Pull {
+    pub(crate) fn update_state(
+        &mut self,
+        namespace: &str,
+        drifting: &Drifting,
+        now: Timestamp,
+    ) -> BrakeState {
         if self.is_on(namespace) {
-            return Pull::On;
+            return BrakeState::On;
         }
         let (total, largest) = self.unbraked(drifting);
         if !drifting.is_too_much(total) {
             self.slipping = None;
-            return Pull::Free;
+            return BrakeState::Free;
         }
         let alone =
             largest.filter(|(_, most)| drifting.is_too_much(*most) && !drifting.is_too_much(total - most));
         if alone.is_some_and(|(other, _)| other != namespace) {
-            return Pull::Free;
+            return BrakeState::Free;
         }
         // While there is too much drift, this is called every second.
         let before = self.slipping.filter(|before| elapsed(before.last, now) < LASTING);
         let since = before.map_or(now, |before| before.since);
         if elapsed(since, now) < LASTING {
             self.slipping = Some(Slipping { since, last: now });
-            return Pull::Slipping;
+            return BrakeState::Pending;
         }
         self.slipping = None;
         let place = alone.map(|_| namespace.to_owned());
         self.stopped.insert(place.clone());
-        Pull::Sets(place)
+        BrakeState::JustEngaged(place)
     }
 
     /// Releases the brake for a user's repair order in `namespace` unless there is too much drift outside of the
     /// ordered release (`drifting`). Returns where it was released: in the namespace, and (`None`) everywhere.
-    pub(crate) fn ease(&mut self, namespace: &str, drifting: &Drifting) -> Vec<Option<String>> {
+    pub(crate) fn release_by_order(&mut self, namespace: &str, drifting: &Drifting) -> Vec<Option<String>> {
         let own = Some(namespace.to_owned());
         let mut eased = Vec::new();
         if !drifting.is_too_much(drifting.in_namespace(namespace)) {

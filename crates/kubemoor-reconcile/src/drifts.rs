@@ -17,12 +17,12 @@ use smol_str::SmolStr;
 use crate::event::HelmManager;
 use crate::note_effort;
 use crate::report::DriftKind;
-use crate::waits::growing;
+use crate::waits::backoff_delay;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
-use kubemoor_policy::agreement::{LastAgreement, SeenAlive};
+use kubemoor_policy::agreement::{LastAgreement, ObservedObject};
 use kubemoor_policy::signing::{Declaration, SigningKey};
 use kubemoor_verdict::claims::{self, is_local};
 use kubemoor_verdict::drift::MatchedDeclaration;
@@ -44,7 +44,7 @@ struct ReleaseDrifts {
     suspects: HashMap<Arc<ObjectId>, Suspect>,
     drifting: HashMap<Arc<ObjectId>, Box<ObjectDrift>>,
     /// The first seen manifest of its revision: nothing is repaired towards a manifest that was rewritten later.
-    first: Option<First>,
+    first: Option<FirstManifest>,
     /// The release as its objects were last compared with it.
     held: Option<Arc<Release>>,
     /// Whether a Helm operation ran since then: objects may have been compared with its manifest.
@@ -77,7 +77,7 @@ pub struct ObjectDrift {
     /// The field manager that wrote the changes, as far as the object records it.
     pub by: Option<String>,
     /// Only a dry run can tell whether this is drift, and none has done so yet.
-    pub doubt: bool,
+    pub needs_dry_run: bool,
     pub allowed: bool,
     /// Whether it was reported, and whether it was counted.
     pub reported: bool,
@@ -85,7 +85,7 @@ pub struct ObjectDrift {
     /// The result of the last repair; `None` if none was tried.
     pub repaired: Option<Result<(), String>>,
     /// The reason why it is not repaired; `None` while it is.
-    pub kept: Option<Arc<str>>,
+    pub unrepaired_reason: Option<Arc<str>>,
     /// Whether somebody changes it back after each repair.
     pub contested: bool,
     /// The guard has never seen the declared values in the live object, so it does not write them.
@@ -105,7 +105,7 @@ impl ObjectDrift {
         match self.kind {
             _ if self.allowed => ObjectState::Allowed,
             DriftKind::Terminating if self.findings.is_empty() => ObjectState::Deleting,
-            _ if self.doubt => ObjectState::InDoubt,
+            _ if self.needs_dry_run => ObjectState::InDoubt,
             DriftKind::Missing => ObjectState::Missing,
             DriftKind::Changed | DriftKind::Terminating => ObjectState::Changed,
             DriftKind::Ownership => ObjectState::Ownership,
@@ -127,21 +127,21 @@ impl ObjectDrift {
     /// Counts an attempt in which nothing could be done, and returns the wait before the next: `first`, then longer
     /// each time.
     pub(crate) fn lengthen_wait(&mut self, name: &str, first: Duration) -> Duration {
-        let wait = growing(first, self.tries, LONGEST_WAIT, name);
+        let wait = backoff_delay(first, self.tries, LONGEST_WAIT, name);
         self.tries = self.tries.saturating_add(1);
         wait
     }
 
     /// Whether it is certainly drift: not allowed, and not an object that is being deleted.
     pub(crate) fn is_certain(&self) -> bool {
-        !self.doubt && !self.allowed && self.kind != DriftKind::Terminating
+        !self.needs_dry_run && !self.allowed && self.kind != DriftKind::Terminating
     }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct LastSeen {
     pub(crate) release: ReleaseId,
-    pub(crate) vouched: bool,
+    pub(crate) has_release_annotations: bool,
     pub(crate) alive: bool,
     /// The last `metadata.resourceVersion` of a watch event, or of a later response.
     pub(crate) version: ResourceVersion,
@@ -175,7 +175,7 @@ impl LastSeen {
     pub(crate) fn new(release: ReleaseId, vouched: bool) -> Self {
         Self {
             release,
-            vouched,
+            has_release_annotations: vouched,
             alive: false,
             version: ResourceVersion::default(),
             managers: Arc::default(),
@@ -194,16 +194,16 @@ impl LastSeen {
 /// The first seen manifest of one record. A record that was deleted and created again is another one, even with the
 /// same revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct First {
+pub struct FirstManifest {
     /// The record's uid; `None` where an earlier process did not store it.
     pub uid: Option<String>,
     pub revision: u64,
     pub digest: [u8; 32],
 }
 
-impl First {
+impl FirstManifest {
     /// Whether a release now has another record of the revision with another manifest: it was installed again.
-    pub(crate) fn is_outlived_by(&self, release: &Release) -> bool {
+    pub(crate) fn is_replaced_in(&self, release: &Release) -> bool {
         release.invalid.is_none()
             && release.latest.revision == self.revision
             && release.state.digest != self.digest
@@ -271,7 +271,7 @@ impl Drifts {
         drifting.map(|drift| &**drift)
     }
 
-    pub(crate) fn life(&self, object: &ObjectId) -> Option<&LastSeen> {
+    pub(crate) fn last_seen_state(&self, object: &ObjectId) -> Option<&LastSeen> {
         self.lives.get(object)
     }
 
@@ -373,10 +373,10 @@ impl Drifts {
         let drifting = &mut self.release_mut(release).drifting;
         match drifting.get_mut(&drift.object) {
             Some(known) if known.kind == drift.kind && known.findings == drift.findings => {
-                if known.doubt && !drift.doubt {
+                if known.needs_dry_run && !drift.needs_dry_run {
                     known.tries = 0;
                 }
-                known.doubt &= drift.doubt;
+                known.needs_dry_run &= drift.needs_dry_run;
                 known.by = drift.by.or_else(|| known.by.take());
                 false
             }
@@ -421,7 +421,7 @@ impl Drifts {
         }
     }
 
-    pub(crate) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&First> {
+    pub(crate) fn first(&self, id: &ReleaseId, revision: u64) -> Option<&FirstManifest> {
         self.by_release.get(id)?.first.as_ref().filter(|first| first.revision == revision)
     }
 
@@ -431,7 +431,10 @@ impl Drifts {
             Some(first) if first.revision == revision && first.uid.as_ref().is_none_or(|own| own == uid) => {
                 first.uid = Some(uid.clone());
             }
-            first => *first = Some(First { uid: Some(uid.clone()), revision, digest: release.state.digest }),
+            first => {
+                *first =
+                    Some(FirstManifest { uid: Some(uid.clone()), revision, digest: release.state.digest })
+            }
         }
     }
 
@@ -458,7 +461,7 @@ impl Drifts {
 
     /// Whether the known state of an object is newer than a response with `version`, which then has no effect.
     pub(crate) fn is_overtaken(&self, object: &ObjectId, version: ResourceVersion) -> bool {
-        self.life(object).is_some_and(|life| life.is_after(version))
+        self.last_seen_state(object).is_some_and(|life| life.is_after(version))
     }
 
     /// Records that the guard's own write restored an object, with its new version. Watch events of this version or a
@@ -470,7 +473,7 @@ impl Drifts {
         object: &ObjectId,
         version: ResourceVersion,
     ) -> bool {
-        let known = self.life(object).and_then(|life| life.version.0);
+        let known = self.last_seen_state(object).and_then(|life| life.version.0);
         if known.zip(version.0).is_none_or(|(known, written)| known < written) {
             self.clear_drift(release, object);
         }
@@ -497,9 +500,9 @@ impl Drifts {
         is_removed
     }
 
-    pub(crate) fn keep(&mut self, release: &ReleaseId, object: &ObjectId, reason: &str) {
+    pub(crate) fn set_unrepaired_reason(&mut self, release: &ReleaseId, object: &ObjectId, reason: &str) {
         if let Some(drift) = self.get_mut(release, object) {
-            drift.kept = Some(Arc::from(reason));
+            drift.unrepaired_reason = Some(Arc::from(reason));
         }
     }
 
@@ -540,7 +543,9 @@ impl Drifts {
         let is_status =
             !operated && before.as_ref().is_some_and(|before| before.state.status == release.state.status);
         // A completed list does not show an object again.
-        suspects.retain(|(object, _)| is_watched(object) || self.life(object).is_some_and(|life| life.alive));
+        suspects.retain(|(object, _)| {
+            is_watched(object) || self.last_seen_state(object).is_some_and(|life| life.alive)
+        });
         for (object, is_same) in suspects {
             self.suspect(&release.id, object, now).redeclared |= !(is_same && is_status);
         }
@@ -625,7 +630,7 @@ impl Drifts {
     /// Records that a read of an object had no usable result; it is tried again at `due` or after an earlier event.
     /// `unread`: the object could not be read, and a drift from an earlier declaration is forgotten. `barred`: the
     /// guard lacks the permission to read it.
-    pub(crate) fn put_off(
+    pub(crate) fn defer_read(
         &mut self,
         release: &ReleaseId,
         object: &ObjectId,
@@ -660,12 +665,14 @@ impl Drifts {
     }
 
     /// The objects of a release that were seen alive with its annotations, whether or not they still exist; sorted.
-    pub(crate) fn seen_alive(&self, release: &Release) -> Vec<SeenAlive> {
+    pub(crate) fn seen_alive(&self, release: &Release) -> Vec<ObservedObject> {
         let vouched = |object: &Arc<ObjectId>| {
-            let life = self.life(object).filter(|it| it.vouched && it.release == release.id)?;
-            Some(SeenAlive { object: Arc::clone(object), agreement: life.agreed.clone(), settled: None })
+            let life = self
+                .last_seen_state(object)
+                .filter(|it| it.has_release_annotations && it.release == release.id)?;
+            Some(ObservedObject { object: Arc::clone(object), agreement: life.agreed.clone(), settled: None })
         };
-        let mut seen: Vec<SeenAlive> = release.objects.keys().filter_map(vouched).collect();
+        let mut seen: Vec<ObservedObject> = release.objects.keys().filter_map(vouched).collect();
         seen.sort_by(|a, b| a.object.cmp(&b.object));
         // Reports are kept.
         seen.shrink_to_fit();
@@ -680,8 +687,8 @@ impl Drifts {
             agreement.is_some_and(|agreement| agreement.confirms_all(None))
         };
         let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
-        let seen = declared.filter_map(|(object, _)| Some((object, self.life(object)?)));
-        let own = seen.filter(|(_, life)| life.vouched && life.release == release.id);
+        let seen = declared.filter_map(|(object, _)| Some((object, self.last_seen_state(object)?)));
+        let own = seen.filter(|(_, life)| life.has_release_annotations && life.release == release.id);
         let (confirmed, open): (Vec<_>, Vec<_>) =
             own.map(|(object, _)| object).partition(|object| is_confirmed(object));
         let mut open: Vec<_> = open.into_iter().map(|object| ObjectId::clone(object)).collect();
@@ -693,8 +700,9 @@ impl Drifts {
     /// sorted.
     pub(crate) fn foreign(&self, release: &Release) -> Vec<(ObjectId, ReleaseId)> {
         let owner = |object: &ObjectId| {
-            let life = self.life(object)?;
-            (life.vouched && life.alive && life.release != release.id).then(|| life.release.clone())
+            let life = self.last_seen_state(object)?;
+            (life.has_release_annotations && life.alive && life.release != release.id)
+                .then(|| life.release.clone())
         };
         let declared = release.objects.iter().filter(|(_, declarations)| declarations.latest.is_some());
         let declared = declared.filter(|(object, _)| is_local(release, object));
@@ -710,7 +718,8 @@ impl Drifts {
         object: &ObjectId,
         declared: &DeclaredObject,
     ) -> Option<&LastAgreement> {
-        let agreement = self.life(object).filter(|life| life.release == *release)?.agreed.as_ref()?;
+        let agreement =
+            self.last_seen_state(object).filter(|life| life.release == *release)?.agreed.as_ref()?;
         self.is_with(agreement, release, object, declared).then_some(agreement)
     }
 
@@ -729,16 +738,17 @@ impl Drifts {
         object: &ObjectId,
         declared: &DeclaredObject,
     ) -> bool {
-        let life = self.life(object).filter(|life| life.release == *release && life.seal.is_some());
+        let life =
+            self.last_seen_state(object).filter(|life| life.release == *release && life.seal.is_some());
         let Some((life, digest)) = life.zip(declared.digest.as_ref()) else { return false };
         let declaration =
             Declaration { release, object, digest, seal: life.seal.as_deref().map(String::as_str) };
-        life.agreed.as_ref().is_some_and(|agreement| agreement.is_with(&self.key, &declaration))
+        life.agreed.as_ref().is_some_and(|agreement| agreement.is_for_declaration(&self.key, &declaration))
     }
 
     /// Whether the object may hold additions below sealed paths: the guard has never seen it without them.
     pub(crate) fn may_hold_additions(&self, release: &Release, object: &ObjectId) -> bool {
-        self.life(object).is_some_and(|life| life.seal.is_some())
+        self.last_seen_state(object).is_some_and(|life| life.seal.is_some())
             && release
                 .declared(object)
                 .is_some_and(|declared| !self.is_seen_without_additions(&release.id, object, declared))
@@ -752,23 +762,31 @@ impl Drifts {
         seen: &MatchedDeclaration,
     ) -> bool {
         let Some(digest) = &seen.declared.digest else { return false };
-        let life = self.life(object).filter(|life| life.vouched && life.release == release.id);
+        let life = self
+            .last_seen_state(object)
+            .filter(|life| life.has_release_annotations && life.release == release.id);
         let Some((before, seal)) = life.map(|life| (life.agreed.clone(), life.seal.clone())) else {
             return false;
         };
         // The knowledge that it was once seen without additions is kept.
         let is_known = |it: &LastAgreement| self.is_with(it, &release.id, object, &seen.declared);
-        if seen.has_additions && before.as_ref().is_some_and(|it| is_known(it) && it.open().is_empty()) {
+        if seen.has_additions && before.as_ref().is_some_and(|it| is_known(it) && it.open_paths().is_empty())
+        {
             return false;
         }
-        let former = before.as_ref().filter(|_| !seen.spared.is_empty());
+        let former = before.as_ref().filter(|_| !seen.excepted_paths.is_empty());
         let former = former.and_then(|before| self.former(release, object, before));
         let same = former.map(|former| same_leaves(former, &seen.declared)).unwrap_or_default();
         let is_same = |path: &Path| same.contains(&path.to_string());
         let seal = seal.as_deref().filter(|_| !seen.has_additions).map(String::as_str);
         let declaration = Declaration { release: &release.id, object, digest, seal };
-        let agreement =
-            Some(LastAgreement::after(before.as_ref(), &self.key, &declaration, &seen.spared, is_same));
+        let agreement = Some(LastAgreement::after(
+            before.as_ref(),
+            &self.key,
+            &declaration,
+            &seen.excepted_paths,
+            is_same,
+        ));
         let is_new = agreement != before;
         if let Some(life) = self.lives.get_mut(object).filter(|_| is_new) {
             life.agreed = agreement;
@@ -780,24 +798,24 @@ impl Drifts {
     /// Takes over an earlier process's knowledge of a release: the first seen manifest of a revision, and the objects
     /// that were seen alive, without those that a readable record no longer declares. An agreement with the current
     /// declaration is still valid.
-    pub(crate) fn remember(&mut self, release: &Release, first: First, seen: Vec<SeenAlive>) {
+    pub(crate) fn remember(&mut self, release: &Release, first: FirstManifest, seen: Vec<ObservedObject>) {
         let id = &release.id;
         // The earlier process saw its first manifest of the revision before this process did.
         let known = &mut self.release_mut(id).first;
         if known.as_ref().is_none_or(|known| known.revision == first.revision) {
             let uid = known.as_ref().map_or_else(|| first.uid.clone(), |known| known.uid.clone());
-            *known = Some(First { uid, ..first });
+            *known = Some(FirstManifest { uid, ..first });
         }
         self.touch_counted(id);
         let counts =
-            |seen: &SeenAlive| release.invalid.is_some() || release.objects.contains_key(&seen.object);
+            |seen: &ObservedObject| release.invalid.is_some() || release.objects.contains_key(&seen.object);
         let seen = seen.into_iter().filter(counts);
-        for SeenAlive { object, agreement, settled: _ } in seen {
+        for ObservedObject { object, agreement, settled: _ } in seen {
             let declared = release.declared(&object);
             let wants = |it: &Option<LastAgreement>| {
                 let with =
                     |it: &&LastAgreement| declared.is_some_and(|now| self.is_with(it, id, &object, now));
-                it.as_ref().filter(with).map(|it| it.open().is_empty())
+                it.as_ref().filter(with).map(|it| it.open_paths().is_empty())
             };
             // None: with another declaration; false: with the current one, except for open paths.
             let earlier = wants(&agreement);
@@ -807,7 +825,7 @@ impl Drifts {
             if life.release != *id {
                 continue;
             }
-            life.vouched = true;
+            life.has_release_annotations = true;
             if life.agreed.is_none() || earlier > known {
                 life.agreed = agreement;
             }
@@ -823,9 +841,10 @@ impl Drifts {
         declared: &DeclaredObject,
     ) -> bool {
         let Some(digest) = &declared.digest else { return false };
-        let is_with =
-            |seal: Option<&str>| agreement.is_with(&self.key, &Declaration { release, object, digest, seal });
-        let seal = self.life(object).and_then(|life| life.seal.as_ref());
+        let is_with = |seal: Option<&str>| {
+            agreement.is_for_declaration(&self.key, &Declaration { release, object, digest, seal })
+        };
+        let seal = self.last_seen_state(object).and_then(|life| life.seal.as_ref());
         is_with(None) || seal.is_some_and(|seal| is_with(Some(seal.as_str())))
     }
 
@@ -849,7 +868,7 @@ impl Drifts {
     pub(crate) fn manager(&self, release: &Release, method: ApplyMethod) -> Option<SmolStr> {
         let applies = method == ApplyMethod::ServerSide;
         let mut votes: BTreeMap<(bool, &str), usize> = BTreeMap::new();
-        let lives = release.objects.keys().filter_map(|object| self.life(object));
+        let lives = release.objects.keys().filter_map(|object| self.last_seen_state(object));
         for life in lives.filter(|life| life.release == release.id) {
             for manager in life.managers.iter() {
                 *votes.entry((manager.applies == applies, &manager.name)).or_default() += 1;

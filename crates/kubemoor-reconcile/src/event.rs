@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
 use crate::brake::Drifting;
-use crate::drifts::{First, ObjectDrift, ResourceVersion};
+use crate::drifts::{FirstManifest, ObjectDrift, ResourceVersion};
 use crate::report::{DriftKind, LoopReport};
 use crate::scopes::WatchScope;
 use kubemoor_declare::declare::Digest;
@@ -19,10 +19,10 @@ use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::{SeenAlive, Settled};
+use kubemoor_policy::agreement::{ObjectSettledValues, ObservedObject};
 use kubemoor_policy::guarded::Suspension;
 use kubemoor_policy::signing::Ticket;
-use kubemoor_verdict::edit::{Circumstances, DepartedAutoscaler};
+use kubemoor_verdict::edit::{DepartedAutoscaler, ObjectContext};
 
 #[derive(Debug)]
 pub enum LoopEvent {
@@ -33,13 +33,13 @@ pub enum LoopEvent {
         policies: Vec<(ReleaseId, Arc<Policy>)>,
         open: bool,
     },
-    Circumstances(ObjectId, ObjectSurroundings),
+    Circumstances(ObjectId, WatchedContext),
     /// The scopes to watch, and the kinds (group, kind) that the cluster does not serve.
     Scopes {
         wanted: BTreeSet<WatchScope>,
         unserved: BTreeSet<(String, String)>,
     },
-    Watch(WatchScope, ObjectNews),
+    Watch(WatchScope, ObjectWatchEvent),
     Order(LoopOrder),
     /// This replica became the leader, or lost leadership.
     Leads(bool),
@@ -58,14 +58,14 @@ pub struct GovernedRelease {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ObjectSurroundings {
-    pub now: Circumstances,
-    pub departed: Option<Departure>,
+pub struct WatchedContext {
+    pub now: ObjectContext,
+    pub departed: Option<AutoscalerRemoval>,
 }
 
 #[derive(Debug)]
-pub enum ObjectNews {
-    Relisting,
+pub enum ObjectWatchEvent {
+    ListStarted,
     /// An object of that listing, or one that was created or changed since.
     Object {
         live: Box<LiveObject>,
@@ -76,10 +76,10 @@ pub enum ObjectNews {
         object: ObjectId,
         version: String,
     },
-    Listed,
-    Watching,
+    ListCompleted,
+    Established,
     /// The watch failed for this reason and is tried again.
-    Broken(WorkFailure),
+    Failed(WorkFailure),
 }
 
 /// An order of a user or of another part of the program to the loop.
@@ -96,15 +96,15 @@ pub enum LoopOrder {
         ticket: Option<Arc<Ticket>>,
     },
     /// A dry run of another replica has settled these values of an object.
-    Settled(ObjectId, Settled),
+    Settled(ObjectId, ObjectSettledValues),
     /// The knowledge of an earlier process: the digest of the first seen manifest of a revision, and the objects that
     /// were seen alive with the release's annotations. Only with this knowledge can the guard repair objects that were
     /// deleted while no guard ran. If the release has another record of that revision now, with another manifest, it
     /// was installed again, and this knowledge has no effect.
     Remember {
         release: ReleaseId,
-        first: First,
-        seen: Vec<SeenAlive>,
+        first: FirstManifest,
+        seen: Vec<ObservedObject>,
         contested: Vec<ObjectId>,
         /// The field manager with which Helm writes its objects.
         manager: Option<SmolStr>,
@@ -127,12 +127,12 @@ pub enum LoopAction {
     AllListed,
     Report(Box<LoopReport>),
     Withdraw(ReleaseId),
-    Tell(Occurrence),
+    Tell(LoopNotice),
     /// Keep the replicas that an autoscaler set before the guard first saw the object.
     InheritReplicas(ObjectId),
     /// Treat the replicas that an autoscaler left behind as drift.
-    TakeBackReplicas(ObjectId),
-    Settle(ObjectId, Settled),
+    ForgetScaledReplicas(ObjectId),
+    Settle(ObjectId, ObjectSettledValues),
 }
 
 /// One read, dry run or write at the API server.
@@ -247,12 +247,12 @@ pub enum Fault {
     Unanswered,
 }
 
-impl ObjectSurroundings {
+impl WatchedContext {
     /// The circumstances of an object of `release`: replicas that an autoscaler left behind are kept until the release
     /// changes again.
-    pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
+    pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> ObjectContext {
         let departed = self.departed.as_ref().and_then(|it| it.since(release.state.created));
-        let mut now = Circumstances { departed, ..self.now.clone() };
+        let mut now = ObjectContext { departed, ..self.now.clone() };
         now.allowances.retain(|allowance| allowance.is_for(object, &release.id));
         now
     }
@@ -289,7 +289,7 @@ impl WorkFailure {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departure {
+pub struct AutoscalerRemoval {
     pub last: Timestamp,
     /// The range of the last deleted autoscaler; `None` if no guard saw it.
     pub range: Option<(i32, i32)>,
@@ -297,7 +297,7 @@ pub struct Departure {
     pub declared: Option<(Timestamp, Vec<ReleaseId>)>,
 }
 
-impl Departure {
+impl AutoscalerRemoval {
     /// The autoscaler that was deleted after `time`, if any.
     pub fn since(&self, time: Timestamp) -> Option<DepartedAutoscaler> {
         let by = self.declared.as_ref().filter(|(at, _)| *at > time).map(|(_, by)| by.clone());
@@ -307,11 +307,11 @@ impl Departure {
 }
 
 #[derive(Clone, Debug)]
-pub enum Occurrence {
+pub enum LoopNotice {
     Object {
         release: Arc<Release>,
         drift: Box<ObjectDrift>,
-        fate: ObjectFate,
+        fate: ObjectOutcome,
     },
     Found(DriftKind),
     /// A drift was detected this long after it arose.
@@ -338,7 +338,7 @@ pub enum Occurrence {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum ObjectFate {
+pub enum ObjectOutcome {
     /// It was repaired, after this number of attempts.
     Repaired {
         attempts: u32,
@@ -352,11 +352,11 @@ pub enum ObjectFate {
     InDoubt,
     Contested,
     /// It was re-created, then deleted because its release no longer declares it.
-    TakenBack,
+    DeletedAgain,
     /// The same, but it cannot be deleted, for this reason.
     CannotTakeBack(String),
     /// It was re-created, but then the release records could not be read, for this reason.
-    Unread(String),
+    RecordsUnreadable(String),
 }
 
 /// The metadata that identifies an object and its release, and tells who wrote it.

@@ -18,13 +18,13 @@ use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::mask::Mask;
-use kubemoor_verdict::drift::{self, LiveSubject, LiveVerdict, MatchedDeclaration};
-use kubemoor_verdict::edit::{Circumstances, DryRunEvidence, FieldFinding};
+use kubemoor_verdict::drift::{self, DriftContext, LiveVerdict, MatchedDeclaration};
+use kubemoor_verdict::edit::{DryRunEvidence, FieldFinding, ObjectContext};
 use kubemoor_verdict::owners::{self, ManagerOperation, Owners};
 use kubemoor_verdict::ownership::{self, TakenFields, is_controller};
 use kubemoor_verdict::{diff, sealed};
 
-pub(crate) enum ObjectStanding {
+pub(crate) enum LiveComparison {
     /// The state of the release's record declares no such object.
     Undeclared,
     /// It matches; `agreed` is set if it was compared. `for_now`: other managers have taken fields from Helm, so it is
@@ -40,7 +40,7 @@ pub(crate) enum ObjectStanding {
     Taken(TakenFields, Option<MatchedDeclaration>),
 }
 
-impl ObjectStanding {
+impl LiveComparison {
     /// Whether the object's values are the declared ones.
     pub(crate) fn agrees(&self) -> bool {
         matches!(self, Self::AsDeclared { agreed: Some(_), .. } | Self::Taken(..))
@@ -52,73 +52,73 @@ impl ObjectStanding {
 }
 
 /// Compares a live object with the release's declarations of it.
-pub(crate) fn weigh(
+pub(crate) fn compare_live(
     release: &Release,
     live: &LiveObject,
     policy: &Policy,
-    circumstances: &Circumstances,
+    circumstances: &ObjectContext,
     now: Timestamp,
     evidence: DryRunEvidence<'_>,
-) -> ObjectStanding {
+) -> LiveComparison {
     let object = &live.sighting.id;
     if policy.drift == DriftMode::Ignore {
-        return ObjectStanding::Undeclared;
+        return LiveComparison::Undeclared;
     }
-    let Some(standing) = state::standing(release, object, policy.operation_timeout, now) else {
-        return ObjectStanding::Undeclared;
+    let Some(standing) = state::current_claim(release, object, policy.operation_timeout, now) else {
+        return LiveComparison::Undeclared;
     };
     let off = |kind, changes| {
-        if standing.pending { ObjectStanding::Underway } else { ObjectStanding::Drifts(kind, changes) }
+        if standing.pending { LiveComparison::Underway } else { LiveComparison::Drifts(kind, changes) }
     };
     let Some(value) = &live.object else {
         return match standing.alternatives.iter().any(|declared| declared.opted_out) {
-            true => ObjectStanding::AsDeclared { agreed: None, for_now: false },
+            true => LiveComparison::AsDeclared { agreed: None, for_now: false },
             false if live.sighting.deleting => off(DriftKind::Terminating, Vec::new()),
             false => off(DriftKind::Unreadable, Vec::new()),
         };
     };
-    let subject = LiveSubject { object, standing: &standing, policy, circumstances, now };
+    let subject = DriftContext { object, claim: &standing, policy, circumstances, now };
     // The managers of sealed fields are in `managedFields`.
     let is_sealed = standing.alternatives.iter().any(|it| !policy.rules(object, it).sealed.is_empty());
     let whole = if is_sealed || sealed::is_set(object, value) { live.whole() } else { None };
     let value = whole.as_ref().unwrap_or(value);
     let mut found = drift::compare(&subject, Some(value), evidence);
     if let (LiveVerdict::Drifted(drift), None) = (&found, &whole)
-        && drift.hangs_on_managers()
+        && drift.depends_on_managed_fields()
         && let Some(whole) = live.whole()
     {
         found = drift::compare(&subject, Some(&whole), evidence);
     }
     let agreed = match found {
-        LiveVerdict::OptedOut => return ObjectStanding::AsDeclared { agreed: None, for_now: false },
+        LiveVerdict::OptedOut => return LiveComparison::AsDeclared { agreed: None, for_now: false },
         LiveVerdict::BeingDeleted => return off(DriftKind::Terminating, Vec::new()),
-        LiveVerdict::AsBefore => return ObjectStanding::Underway,
+        LiveVerdict::MatchesPrevious => return LiveComparison::Underway,
         // The guard does not write to an object that is being deleted.
         LiveVerdict::Drifted(drift) if live.sighting.deleting => {
             return off(DriftKind::Terminating, drift.changes);
         }
         LiveVerdict::Drifted(drift) => return off(DriftKind::Changed, drift.changes),
         LiveVerdict::AsDeclared(agreed) => agreed,
-        LiveVerdict::Awaited
+        LiveVerdict::NotCreated
         | LiveVerdict::Dropped
         | LiveVerdict::Allowed
         | LiveVerdict::Expired
         | LiveVerdict::Missing => None,
     };
     if policy.drift != DriftMode::Repair {
-        return ObjectStanding::AsDeclared { agreed, for_now: false };
+        return LiveComparison::AsDeclared { agreed, for_now: false };
     }
     let Some(declared) = release.declared(object) else {
-        return ObjectStanding::AsDeclared { agreed, for_now: false };
+        return LiveComparison::AsDeclared { agreed, for_now: false };
     };
     let spared = subject.exceptions(declared).mask(value);
     match taken(live, declared, release.state.apply_method, &spared) {
         // A running operation may take the fields back, and a failed one will be followed by another.
         Some(_) if release.state.status != ReleaseStatus::Deployed => {
-            ObjectStanding::AsDeclared { agreed, for_now: true }
+            LiveComparison::AsDeclared { agreed, for_now: true }
         }
-        Some(taken) => ObjectStanding::Taken(taken, agreed),
-        None => ObjectStanding::AsDeclared { agreed, for_now: false },
+        Some(taken) => LiveComparison::Taken(taken, agreed),
+        None => LiveComparison::AsDeclared { agreed, for_now: false },
     }
 }
 
@@ -128,12 +128,12 @@ pub(crate) fn record(
     drifts: &mut Drifts,
     release: &Release,
     live: &LiveObject,
-    standing: ObjectStanding,
+    standing: LiveComparison,
     now: Timestamp,
 ) -> (bool, bool) {
     let (id, object) = (&release.id, &live.sighting.id);
     let agreed = match &standing {
-        ObjectStanding::AsDeclared { agreed, .. } | ObjectStanding::Taken(_, agreed) => agreed.as_ref(),
+        LiveComparison::AsDeclared { agreed, .. } | LiveComparison::Taken(_, agreed) => agreed.as_ref(),
         _ => None,
     };
     let agrees = agreed.is_some_and(|agreed| drifts.record_agreement(release, object, agreed));
@@ -141,8 +141,8 @@ pub(crate) fn record(
     // This is published too.
     let agrees = drifts.allow(object, allowed) || agrees;
     let has_changed = match standing {
-        ObjectStanding::Undeclared => drifts.clear(id, object),
-        ObjectStanding::AsDeclared { agreed, for_now } => {
+        LiveComparison::Undeclared => drifts.clear(id, object),
+        LiveComparison::AsDeclared { agreed, for_now } => {
             let by = agreed.as_ref().map(|agreed| &agreed.declared);
             let is_news = drifts.record_in_sync(release, object);
             if for_now || !is_settled(release, object, by) {
@@ -150,22 +150,22 @@ pub(crate) fn record(
             }
             is_news
         }
-        ObjectStanding::Underway => {
+        LiveComparison::Underway => {
             drifts.mark_unsettled(object);
             false
         }
-        ObjectStanding::Taken(taken, _) => {
+        LiveComparison::Taken(taken, _) => {
             let mut drift = ObjectDrift::new(object.clone(), DriftKind::Ownership, now);
             drift.findings =
                 taken.paths.into_iter().map(FieldFinding::untouched).take(SHOWN_FIELDS).collect();
             drift.by = Some(taken.by);
             drifts.record_drift(id, drift)
         }
-        ObjectStanding::Drifts(kind, changes) => {
+        LiveComparison::Drifts(kind, changes) => {
             let is_doubt = |change: &FieldChange| change.agreement == FieldAgreement::Doubt;
             let doubt = !changes.is_empty() && changes.iter().all(is_doubt);
-            let helms = drifts.life(object).map(|life| life.managers.clone()).unwrap_or_default();
-            let drift = ObjectDrift { doubt, ..ObjectDrift::new(object.clone(), kind, now) };
+            let helms = drifts.last_seen_state(object).map(|life| life.managers.clone()).unwrap_or_default();
+            let drift = ObjectDrift { needs_dry_run: doubt, ..ObjectDrift::new(object.clone(), kind, now) };
             drifts.record_drift(id, seen(live, &changes, &helms, drift))
         }
     };
@@ -241,7 +241,7 @@ pub(crate) fn is_set_by_another<'p>(
 }
 
 /// The declared fields that have their declared values and belong to a manager other than Helm; see
-/// [`ownership::taken`].
+/// [`ownership::find_taken_fields`].
 pub(crate) fn taken(
     live: &LiveObject,
     declared: &DeclaredObject,
@@ -252,12 +252,12 @@ pub(crate) fn taken(
     if method != ApplyMethod::ServerSide || live.sighting.updaters.iter().all(|name| is_controller(name)) {
         return None;
     }
-    ownership::taken(&declared.fields(), &live.whole()?, method, spared)
+    ownership::find_taken_fields(&declared.fields(), &live.whole()?, method, spared)
 }
 
 /// The merge patch that returns fields to Helm if the object is unchanged; `None` if there is nothing to return.
 pub(crate) fn returned(whole: &Value, helm: &owners::FieldManager, paths: &[Path]) -> Option<Value> {
-    let managed = ownership::returned(whole, helm, paths)?;
+    let managed = ownership::managed_fields_for_helm(whole, helm, paths)?;
     let version = whole.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     Some(serde_json::json!({"metadata": {"managedFields": managed, "resourceVersion": version}}))
 }

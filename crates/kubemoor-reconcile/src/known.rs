@@ -7,22 +7,22 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::event::{Departure, GovernedRelease, ObjectSurroundings};
+use crate::event::{AutoscalerRemoval, GovernedRelease, WatchedContext};
 use crate::note_effort;
 use crate::waits::elapsed;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::index::{ClaimTable, ClaimingReleases};
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::{Settled, Settlements};
-use kubemoor_verdict::edit::Circumstances;
+use kubemoor_policy::agreement::{ObjectSettledValues, SettledValueIndex};
+use kubemoor_verdict::edit::ObjectContext;
 
 #[derive(Debug, Default)]
 pub(crate) struct LoopKnowledge {
     releases: BTreeMap<ReleaseId, GovernedRelease>,
     claims: ClaimTable,
-    surroundings: HashMap<ObjectId, ObjectSurroundings>,
-    pub(crate) settled: Settlements,
+    surroundings: HashMap<ObjectId, WatchedContext>,
+    pub(crate) settled: SettledValueIndex,
 }
 
 impl LoopKnowledge {
@@ -68,31 +68,31 @@ impl LoopKnowledge {
         self.release(id).is_some_and(|release| release.objects.contains_key(object))
     }
 
-    pub(crate) fn surround(&mut self, object: ObjectId, surroundings: ObjectSurroundings) {
-        if surroundings == ObjectSurroundings::default() {
+    pub(crate) fn set_context(&mut self, object: ObjectId, surroundings: WatchedContext) {
+        if surroundings == WatchedContext::default() {
             self.surroundings.remove(&object);
         } else {
             self.surroundings.insert(object, surroundings);
         }
     }
 
-    pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> Circumstances {
+    pub(crate) fn circumstances(&self, release: &Release, object: &ObjectId) -> ObjectContext {
         let known =
             self.surroundings.get(object).map(|it| it.circumstances(release, object)).unwrap_or_default();
-        Circumstances { settled: self.settled.get(object), ..known }
+        ObjectContext { settled: self.settled.get(object), ..known }
     }
 
     /// Records values of a declared object that a dry run has settled, in this process or an earlier one. Returns
     /// whether that is new.
-    pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) -> bool {
-        !self.claims(object).is_empty() && self.settled.learn(object, settled)
+    pub(crate) fn settle(&mut self, object: &ObjectId, settled: ObjectSettledValues) -> bool {
+        !self.claims(object).is_empty() && self.settled.record(object, settled)
     }
 
     /// Forgets the replicas that an autoscaler left behind. Returns whether there were any.
     pub(crate) fn forget_departed(&mut self, object: &ObjectId) -> bool {
         let Some(mut known) = self.surroundings.remove(object) else { return false };
         let had = known.departed.take().is_some();
-        self.surround(object.clone(), known);
+        self.set_context(object.clone(), known);
         had
     }
 
@@ -104,7 +104,7 @@ impl LoopKnowledge {
     /// Records that an autoscaler scaled an object before the guard first saw it, and is gone.
     pub(crate) fn inherit_departed(&mut self, object: &ObjectId, now: Timestamp) {
         self.surroundings.entry(object.clone()).or_default().departed =
-            Some(Departure { last: now, range: None, declared: None });
+            Some(AutoscalerRemoval { last: now, range: None, declared: None });
     }
 }
 

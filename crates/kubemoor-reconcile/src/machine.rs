@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::brake::DriftTally;
 use crate::drifts::{Drifts, LastSeen, ResourceVersion};
 use crate::event::{
-    ApiWork, Fault, GovernedRelease, LiveObject, LoopAction, LoopEvent, LoopOrder, ObjectNews, Occurrence,
-    Sighting, WorkId,
+    ApiWork, Fault, GovernedRelease, LiveObject, LoopAction, LoopEvent, LoopNotice, LoopOrder,
+    ObjectWatchEvent, Sighting, WorkId,
 };
 use crate::judge::{
-    ObjectStanding, are_additions, as_declared_beside, is_autoscaled, is_set_by_another, record, weigh,
+    LiveComparison, are_additions, as_declared_beside, compare_live, is_autoscaled, is_set_by_another, record,
 };
 use crate::known::{LoopKnowledge, RecentObjects};
 use crate::note_effort;
@@ -30,11 +30,11 @@ use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_helm::state;
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::agreement::ObjectSettledValues;
 use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_verdict::claims::{self, is_local};
-use kubemoor_verdict::drift::{self, LiveSubject, LiveVerdict};
+use kubemoor_verdict::drift::{self, DriftContext, LiveVerdict};
 use kubemoor_verdict::edit::{DryRunEvidence, ObjectDeclaration};
 use kubemoor_verdict::exceptions::ObjectExceptions;
 
@@ -121,20 +121,20 @@ impl Reconciler {
         // The clock was set back: otherwise all waits would grow by that amount.
         if is_set_back {
             self.drifts.end_waits();
-            self.passes.agenda.hurry(now);
+            self.passes.agenda.bring_all_forward(now);
         }
         match event {
             LoopEvent::Release(id, governed) => {
                 self.set_release(&id, governed);
-                self.attend(&id);
+                self.enqueue(&id);
             }
             LoopEvent::Policies { policies, open } => self.on_policies(policies, open),
             LoopEvent::Circumstances(object, surroundings) => {
-                self.known.surround(object.clone(), surroundings);
+                self.known.set_context(object.clone(), surroundings);
                 // Otherwise no result depends on the circumstances yet.
                 let is_drifting = |claim: &&Arc<Release>| self.drifts.is_known(&claim.id, &object);
                 if self.listed
-                    || self.drifts.life(&object).is_some()
+                    || self.drifts.last_seen_state(&object).is_some()
                     || self.known.claims(&object).iter().any(is_drifting)
                 {
                     self.judge_again([object]);
@@ -167,7 +167,7 @@ impl Reconciler {
         self.out.push(action);
     }
 
-    pub(crate) fn tell(&mut self, told: Occurrence) {
+    pub(crate) fn tell(&mut self, told: LoopNotice) {
         self.act(LoopAction::Tell(told));
     }
 
@@ -181,11 +181,11 @@ impl Reconciler {
     fn wake(&mut self) {
         for (release, object) in self.alarms.take_due(self.now) {
             self.drifts.suspect(&release, object, self.now);
-            self.attend(&release);
+            self.enqueue(&release);
         }
         let due = self.passes.agenda.take_due(self.now);
         for release in self.suspensions.take_ended(self.now).into_iter().chain(due) {
-            self.attend(&release);
+            self.enqueue(&release);
         }
     }
 
@@ -246,7 +246,7 @@ impl Reconciler {
         };
         if is_new {
             self.set_release(id, governed);
-            self.attend(id);
+            self.enqueue(id);
         }
     }
 
@@ -270,23 +270,23 @@ impl Reconciler {
         match order {
             LoopOrder::Suspend(release, suspension) => {
                 self.suspensions.set(release.clone(), suspension);
-                self.attend(&release);
+                self.enqueue(&release);
             }
             // It was carried out already, so only its answer is published again.
             LoopOrder::Reconcile { release, at, .. } if self.asked.is_done(&release, &at) => {
                 self.asked.renew_answer(&release);
-                self.attend(&release);
+                self.enqueue(&release);
             }
             LoopOrder::Reconcile { release, at, ticket } => {
                 let eased = self.ease(&release);
-                self.asked.all_of(release.clone(), at, ticket);
+                self.asked.add_order(release.clone(), at, ticket);
                 if let Some(known) = self.known.release(&release).cloned() {
                     self.take_back_replicas(&known);
                     for object in known.objects.keys() {
                         self.drifts.suspect(&known.id, Arc::clone(object), self.now);
                     }
                 }
-                self.attend(&release);
+                self.enqueue(&release);
                 if eased {
                     self.attend_all();
                 }
@@ -301,23 +301,23 @@ impl Reconciler {
                 let Some(current) = self.known.release(&release).cloned() else { return };
                 for seen in &seen {
                     if let Some(settled) = &seen.settled {
-                        self.settle(&seen.object, Settled::clone(settled));
+                        self.settle(&seen.object, ObjectSettledValues::clone(settled));
                     }
                 }
-                if !first.is_outlived_by(&current) {
+                if !first.is_replaced_in(&current) {
                     contested.iter().for_each(|object| self.repairs.backoff.contest(object, self.now));
                     let seen_before: Vec<_> = seen.iter().map(|seen| Arc::clone(&seen.object)).collect();
                     self.drifts.remember(&current, first, seen);
                     manager.into_iter().for_each(|name| self.drifts.remember_manager(&release, name));
                     self.suspect_absent(&current, &seen_before);
                 }
-                self.attend(&release);
+                self.enqueue(&release);
             }
         }
     }
 
     /// Records values that a dry run has settled, in this process or an earlier one.
-    pub(crate) fn settle(&mut self, object: &ObjectId, settled: Settled) {
+    pub(crate) fn settle(&mut self, object: &ObjectId, settled: ObjectSettledValues) {
         if self.known.settle(object, settled.clone()) {
             self.act(LoopAction::Settle(object.clone(), settled));
         }
@@ -329,7 +329,7 @@ impl Reconciler {
             let claims: Vec<ReleaseId> = self.known.claims(&object).iter().map(|it| it.id.clone()).collect();
             for release in claims {
                 self.drifts.suspect(&release, object.clone(), self.now);
-                self.attend(&release);
+                self.enqueue(&release);
             }
         }
     }
@@ -337,19 +337,19 @@ impl Reconciler {
     pub(crate) fn attend_all(&mut self) {
         let mut concerned: Vec<ReleaseId> = self.drifts.concerned().into_iter().collect();
         concerned.sort();
-        concerned.iter().for_each(|release| self.attend(release));
+        concerned.iter().for_each(|release| self.enqueue(release));
     }
 
     fn attend_all_releases(&mut self) {
         let all: Vec<ReleaseId> = self.known.releases().map(|release| release.id.clone()).collect();
-        all.iter().for_each(|release| self.attend(release));
+        all.iter().for_each(|release| self.enqueue(release));
     }
 
     /// Marks for reading the objects outside of the release's namespace that a list lacked: only now are they known to
     /// belong to the release.
     fn suspect_absent(&mut self, release: &Release, objects: &[Arc<ObjectId>]) {
         for object in objects.iter().filter(|object| !is_local(release, object)) {
-            let is_alive = self.drifts.life(object).is_some_and(|life| life.alive);
+            let is_alive = self.drifts.last_seen_state(object).is_some_and(|life| life.alive);
             if !is_alive && self.scopes.shows(object) && self.may_look(release, object) {
                 self.drifts.suspect(&release.id, Arc::clone(object), self.now);
             }
@@ -365,7 +365,7 @@ impl Reconciler {
             }
         }
         scaled.sort();
-        scaled.into_iter().for_each(|object| self.act(LoopAction::TakeBackReplicas(object)));
+        scaled.into_iter().for_each(|object| self.act(LoopAction::ForgetScaledReplicas(object)));
     }
 
     /// Records which recently seen objects match the current declaration: Helm may have written them before its record
@@ -403,24 +403,24 @@ impl Reconciler {
     }
 
     /// Handles a watch event. Events of closed watches are ignored.
-    fn on_watch_event(&mut self, scope: &WatchScope, news: ObjectNews) {
+    fn on_watch_event(&mut self, scope: &WatchScope, news: ObjectWatchEvent) {
         if !self.scopes.has(scope) {
             return;
         }
         match news {
-            ObjectNews::Relisting => self.scopes.begin_listing(scope),
-            ObjectNews::Object { live, is_listed } => {
+            ObjectWatchEvent::ListStarted => self.scopes.begin_listing(scope),
+            ObjectWatchEvent::Object { live, is_listed } => {
                 // All objects are listed again every few minutes, and most are unchanged.
                 if is_listed && !self.scopes.list(scope, &live.sighting.id) && self.is_as_known(&live) {
                     return;
                 }
                 let concerned = self.observe(&live, &scope.version, false);
-                concerned.into_iter().flatten().for_each(|release| self.attend(&release));
+                concerned.into_iter().flatten().for_each(|release| self.enqueue(&release));
             }
-            ObjectNews::Gone { object, version } => {
+            ObjectWatchEvent::Gone { object, version } => {
                 self.record_deleted(&object, ResourceVersion::parse(&version))
             }
-            ObjectNews::Listed => {
+            ObjectWatchEvent::ListCompleted => {
                 let Some((listed, are_judged)) = self.scopes.end_listing(scope) else { return };
                 let mut gone = self.drifts.living(|object| scope.holds(object) && !listed.contains(object));
                 gone.sort();
@@ -431,12 +431,12 @@ impl Reconciler {
                 }
                 self.note_listed();
             }
-            ObjectNews::Watching => {
+            ObjectWatchEvent::Established => {
                 if self.scopes.permit(scope) {
                     self.attend_declaring(scope);
                 }
             }
-            ObjectNews::Broken(failure) => {
+            ObjectWatchEvent::Failed(failure) => {
                 if matches!(failure.fault, Fault::Forbidden)
                     && self.scopes.forbid(scope, failure.message.clone())
                 {
@@ -456,7 +456,7 @@ impl Reconciler {
         let is_same = |life: &LastSeen| {
             life.alive && life.version == version && !self.drifts.is_suspect(&life.release, object)
         };
-        version != ResourceVersion::default() && self.drifts.life(object).is_some_and(is_same)
+        version != ResourceVersion::default() && self.drifts.last_seen_state(object).is_some_and(is_same)
     }
 
     /// Forgets undeclared objects that only these watches showed: no watch would report their deletion.
@@ -476,11 +476,13 @@ impl Reconciler {
     /// Records that a watch no longer shows an object, with its last version. The object is read before it counts as
     /// missing: a watch by label reports the same for an object that lost the label.
     fn record_deleted(&mut self, object: &ObjectId, version: ResourceVersion) {
-        let Some(release) = self.drifts.life(object).map(|life| life.release.clone()) else { return };
+        let Some(release) = self.drifts.last_seen_state(object).map(|life| life.release.clone()) else {
+            return;
+        };
         if !self.known.declares(&release, object) {
             self.drifts.forget(object);
         } else if let Some(release) = self.drifts.mark_gone(object, version, self.now) {
-            self.attend(&release);
+            self.enqueue(&release);
         }
     }
 
@@ -488,7 +490,7 @@ impl Reconciler {
     fn suspect_alive(&mut self, scope: &WatchScope) {
         let releases = self.known.releases().cloned().collect();
         self.suspect_declared(releases, |this, _, object, _| {
-            scope.holds(object) && this.drifts.life(object).is_some_and(|life| life.alive)
+            scope.holds(object) && this.drifts.last_seen_state(object).is_some_and(|life| life.alive)
         });
     }
 
@@ -499,7 +501,7 @@ impl Reconciler {
         };
         let releases = self.known.releases().filter(|release| counts(release)).cloned().collect();
         self.suspect_declared(releases, |this, _, object, _| {
-            scope.holds(object) && !this.drifts.life(object).is_some_and(|life| life.alive)
+            scope.holds(object) && !this.drifts.last_seen_state(object).is_some_and(|life| life.alive)
         });
     }
 
@@ -546,7 +548,7 @@ impl Reconciler {
         }
         for (release, object) in meant {
             self.drifts.suspect(&release, object, self.now);
-            self.attend(&release);
+            self.enqueue(&release);
         }
     }
 
@@ -557,7 +559,7 @@ impl Reconciler {
         for release in declaring {
             // Objects that could not be read may be readable now.
             self.drifts.hurry(&release, |object| scope.holds(object));
-            self.attend(&release);
+            self.enqueue(&release);
         }
     }
 
@@ -568,7 +570,7 @@ impl Reconciler {
             self.act(LoopAction::AllListed);
             self.attend_all_releases();
         }
-        std::mem::take(&mut self.unlisted).iter().for_each(|release| self.attend(release));
+        std::mem::take(&mut self.unlisted).iter().for_each(|release| self.enqueue(release));
     }
 
     /// Records and compares a live object in `version`; returns the releases for which something has changed. Watch
@@ -586,22 +588,22 @@ impl Reconciler {
         if is_answer && self.known.claims(object).is_empty() {
             return Some(Vec::new());
         }
-        let before = self.drifts.life(object).cloned();
-        let Some(life) = life(&self.known, &live.sighting, before.as_ref()) else {
+        let before = self.drifts.last_seen_state(object).cloned();
+        let Some(life) = next_last_seen(&self.known, &live.sighting, before.as_ref()) else {
             self.drifts.forget(object);
             return Some(Vec::new());
         };
         let stays = before.as_ref().is_some_and(|before| before.release == life.release);
         // A newly seen object is published; objects of the first listing are published at its end.
-        let is_known = stays && before.as_ref().is_some_and(|before| before.vouched);
-        let is_new = life.vouched && !is_known && self.listed;
+        let is_known = stays && before.as_ref().is_some_and(|before| before.has_release_annotations);
+        let is_new = life.has_release_annotations && !is_known && self.listed;
         // Other releases that declare it report that it belongs to another release.
         let claims = self.known.claims(object).into_iter();
         let others = claims.filter(|claim| !stays && claim.id != life.release);
         let mut concerned: Vec<ReleaseId> = others.map(|claim| claim.id.clone()).collect();
         let release = self.known.release(&life.release).cloned();
         let is_declared = release.as_ref().is_some_and(|release| release.declared(object).is_some());
-        if let (true, Some(value), false) = (life.vouched, &live.object, is_declared) {
+        if let (true, Some(value), false) = (life.has_release_annotations, &live.object, is_declared) {
             // Its release's record may not have arrived yet.
             self.recent.keep((&life.release, object), version, value, self.now);
         }
@@ -625,7 +627,7 @@ impl Reconciler {
     /// newer state is known.
     pub(crate) fn take_in(&mut self, id: &ReleaseId, live: &LiveObject, version: &str) -> bool {
         let Some(concerned) = self.observe(live, version, true) else { return false };
-        concerned.iter().filter(|other| *other != id).for_each(|other| self.attend(other));
+        concerned.iter().filter(|other| *other != id).for_each(|other| self.enqueue(other));
         true
     }
 
@@ -633,8 +635,9 @@ impl Reconciler {
     /// shown it with the release's annotations. A record may declare any object of the cluster, and the release's
     /// status must not reveal whether that object exists or who owns it.
     pub(crate) fn may_look(&self, release: &Release, object: &ObjectId) -> bool {
-        let life = || self.drifts.life(object);
-        is_local(release, object) || life().is_some_and(|life| life.vouched && life.release == release.id)
+        let life = || self.drifts.last_seen_state(object);
+        is_local(release, object)
+            || life().is_some_and(|life| life.has_release_annotations && life.release == release.id)
     }
 
     /// Records that an object does not exist. It drifts only if its release's declaration, which may have changed while
@@ -653,7 +656,7 @@ impl Reconciler {
         match verdict {
             // An object that only the failed operation declares was never created; one that a running operation may
             // still create is compared afterwards.
-            None | Some(LiveVerdict::OptedOut | LiveVerdict::Dropped | LiveVerdict::Awaited) => {
+            None | Some(LiveVerdict::OptedOut | LiveVerdict::Dropped | LiveVerdict::NotCreated) => {
                 drifts.clear_drift(&release.id, object);
             }
             Some(verdict) => {
@@ -676,8 +679,8 @@ impl Reconciler {
     ) -> Option<LiveVerdict<'r>> {
         let now = self.now;
         let circumstances = &self.known.circumstances(release, object);
-        let standing = &state::standing(release, object, policy.operation_timeout, now)?;
-        let subject = LiveSubject { object, standing, policy, circumstances, now };
+        let standing = &state::current_claim(release, object, policy.operation_timeout, now)?;
+        let subject = DriftContext { object, claim: standing, policy, circumstances, now };
         Some(drift::compare(&subject, live, evidence))
     }
 
@@ -710,18 +713,18 @@ impl Reconciler {
         let again = exceptions.next_change().into_iter().chain(blocks).min();
         self.alarms.set(&(release.id.clone(), object.clone()), again);
         let (policy, circumstances) = (&*policy, &circumstances);
-        let standing = weigh(release, live, policy, circumstances, now, DryRunEvidence::None);
+        let standing = compare_live(release, live, policy, circumstances, now, DryRunEvidence::None);
         let is_unknown =
-            matches!(&standing, ObjectStanding::Drifts(DriftKind::Changed, _) | ObjectStanding::Underway);
+            matches!(&standing, LiveComparison::Drifts(DriftKind::Changed, _) | LiveComparison::Underway);
         if let Some(value) = live.object.as_ref().filter(|_| is_unknown) {
             self.recent.keep((&release.id, object), version, value, now);
         }
         if standing.agrees() {
-            self.note_put_right(release, live);
+            self.handle_reverted(release, live);
         }
         // Additions do not prevent an agreement about the declared fields.
         let seen = match (&standing, &live.object) {
-            (ObjectStanding::Drifts(DriftKind::Changed, changes), Some(value)) if are_additions(changes) => {
+            (LiveComparison::Drifts(DriftKind::Changed, changes), Some(value)) if are_additions(changes) => {
                 as_declared_beside(declared, value)
             }
             _ => None,
@@ -732,7 +735,7 @@ impl Reconciler {
             is_confirmed |= self.drifts.record_agreement(release, object, &seen);
         }
         if let (true, Some(touched)) = (has_changed, live.sighting.touched) {
-            self.tell(Occurrence::DetectedAfter(now.duration_since(touched)));
+            self.tell(LoopNotice::DetectedAfter(now.duration_since(touched)));
         }
         // Objects of the first listing are published at its end.
         has_changed || is_confirmed && self.listed || is_new
@@ -740,15 +743,15 @@ impl Reconciler {
 
     /// Handles an object that matches its release again. If a writer other than Helm reverted the drift, resets the
     /// backoff and lets the fields that this writer owns now be returned to Helm.
-    pub(crate) fn note_put_right(&mut self, release: &Release, live: &LiveObject) {
+    pub(crate) fn handle_reverted(&mut self, release: &Release, live: &LiveObject) {
         let object = &live.sighting.id;
         let Some(drift) = self.drifts.get_mut(&release.id, object) else { return };
-        if drift.kind != DriftKind::Changed || drift.doubt {
+        if drift.kind != DriftKind::Changed || drift.needs_dry_run {
             return;
         }
         let paths: Vec<_> = drift.findings.iter().map(|finding| finding.path.clone()).collect();
         let helm = self.drifts.manager(release, release.state.apply_method);
-        let life = self.drifts.life(object);
+        let life = self.drifts.last_seen_state(object);
         let is_helm = |name: &str| {
             helm.as_deref() == Some(name)
                 || life.is_some_and(|life| life.managers.iter().any(|manager| manager.name == name))
@@ -801,9 +804,9 @@ impl Reconciler {
 
 /// The release that an object is compared with: the one that its annotations name; otherwise the one that they named
 /// before, or one that declares the object in its own namespace. `None` if there is no such release.
-fn life(known: &LoopKnowledge, sighting: &Sighting, before: Option<&LastSeen>) -> Option<LastSeen> {
+fn next_last_seen(known: &LoopKnowledge, sighting: &Sighting, before: Option<&LastSeen>) -> Option<LastSeen> {
     let declares = |release: &ReleaseId| known.declares(release, &sighting.id);
-    let was_known = before.filter(|life| life.vouched && declares(&life.release));
+    let was_known = before.filter(|life| life.has_release_annotations && declares(&life.release));
     let claims = known.claims(&sighting.id);
     let is_claimed = claims.iter().any(|claim| is_local(claim, &sighting.id));
     let (release, vouched) = match (&sighting.release, was_known) {
@@ -823,7 +826,7 @@ fn life(known: &LoopKnowledge, sighting: &Sighting, before: Option<&LastSeen>) -
     if *life.managers != sighting.managers && !sighting.managers.is_empty() {
         life.managers = Arc::new(sighting.managers.clone());
     }
-    (life.vouched, life.alive, life.version) =
+    (life.has_release_annotations, life.alive, life.version) =
         (vouched, true, ResourceVersion::parse(&sighting.resource_version));
     Some(life)
 }

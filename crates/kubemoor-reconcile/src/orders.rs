@@ -48,7 +48,7 @@ impl RepairOrders {
         }
     }
 
-    pub(crate) fn all_of(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
+    pub(crate) fn add_order(&mut self, release: ReleaseId, at: String, ticket: Option<Arc<Ticket>>) {
         if self.is_done(&release, &at) {
             return;
         }
@@ -123,7 +123,7 @@ impl RepairOrders {
 }
 
 impl RepairOrder {
-    pub(crate) fn means(&self, object: &ObjectId) -> bool {
+    pub(crate) fn includes(&self, object: &ObjectId) -> bool {
         self.rest.as_ref().is_none_or(|rest| rest.contains(object))
     }
 }

@@ -17,8 +17,8 @@ use crate::orders::{RepairOrder, answer};
 use crate::plan::install_order;
 use crate::repair::{AGAIN, RETRY, RepairState, RepairStep, Task, UNSERVED};
 use crate::report::DriftKind;
-use crate::restore::{TargetError, Towards};
-use crate::waits::{Timetable, elapsed, growing};
+use crate::restore::{RepairTarget, TargetError};
+use crate::waits::{Timetable, backoff_delay, elapsed};
 use kubemoor_declare::model::{DriftMode, ObjectId, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::Release;
@@ -63,7 +63,7 @@ struct ReleasePass {
     unfinished: HashSet<ObjectId>,
     /// The delay until another pass.
     again: Option<Duration>,
-    towards: Option<Arc<Towards>>,
+    towards: Option<Arc<RepairTarget>>,
     /// The step that waits for the outcome of its work.
     job: Option<Job>,
     /// Whether the pass handed out any work.
@@ -96,13 +96,13 @@ impl Passes {
 
 impl ReleasePass {
     /// Requests another pass after that time at the latest.
-    fn put_off(&mut self, delay: Duration) {
+    fn request_again(&mut self, delay: Duration) {
         self.again = Some(self.again.map_or(delay, |again| again.min(delay)));
     }
 }
 
 impl Reconciler {
-    pub(crate) fn attend(&mut self, release: &ReleaseId) {
+    pub(crate) fn enqueue(&mut self, release: &ReleaseId) {
         if self.passes.working.contains_key(release) {
             self.passes.again.insert(release.clone());
         } else if self.passes.queued.insert(release.clone()) {
@@ -154,7 +154,7 @@ impl Reconciler {
         self.answer_at_once(&release);
         if release.state.status.is_pending() || release.state.status == ReleaseStatus::Uninstalling {
             if let Some(left) = self.until_locked(&release) {
-                self.put_off(id, left);
+                self.schedule_pass(id, left);
             }
             return None;
         }
@@ -162,7 +162,7 @@ impl Reconciler {
             self.drifts.suspects(id).into_iter().partition(|(_, suspect)| suspect.is_due(self.now));
         let queue = in_order(due.into_iter().map(|(object, _)| object));
         let order = self.asked.take(id);
-        let is_asked = |object: &ObjectId| order.as_ref().is_some_and(|order| order.means(object));
+        let is_asked = |object: &ObjectId| order.as_ref().is_some_and(|order| order.includes(object));
         let open = waiting.into_iter().filter(|(object, suspect)| !suspect.barred && is_asked(object));
         let unfinished = open.map(|(object, _)| object).collect();
         Some(ReleasePass {
@@ -227,7 +227,7 @@ impl Reconciler {
         let mut task =
             Task { id: pass.release.id.clone(), object, asked: false, ticket: None, towards: None };
         if let Some(order) = &pass.order {
-            task.asked = order.means(&task.object);
+            task.asked = order.includes(&task.object);
             task.ticket.clone_from(&order.ticket);
             task.towards = pass.towards.clone().filter(|_| task.asked);
         }
@@ -240,7 +240,7 @@ impl Reconciler {
             return PassStep::Finish;
         }
         if pass.order.is_some() && pass.release.state.status == ReleaseStatus::Failed {
-            return match Towards::question(&pass.release) {
+            return match RepairTarget::read_request(&pass.release) {
                 Ok(work) => PassStep::HandOut(work, Job::Choose),
                 Err(error) => self.end_without_target(pass, error),
             };
@@ -257,7 +257,7 @@ impl Reconciler {
             drifting.into_iter().map(|drift| ObjectId::clone(&drift.object)).collect();
         // Objects without drift may have fields that other managers have taken.
         if let (Some(towards), Some(order)) = (&pass.towards, &pass.order) {
-            let deployed = towards.deployed.objects.keys().filter(|object| order.means(object));
+            let deployed = towards.deployed.objects.keys().filter(|object| order.includes(object));
             objects.extend(deployed.map(|object| ObjectId::clone(object)));
         }
         pass.queue = in_order(objects.into_iter());
@@ -268,17 +268,17 @@ impl Reconciler {
     fn go_on(&mut self, pass: &mut ReleasePass, job: Job, outcome: WorkOutcome) -> PassStep {
         match job {
             Job::Look { object, suspect } => {
-                if let Some(wait) = self.looked(&pass.release, &object, suspect, outcome) {
-                    pass.put_off(wait);
+                if let Some(wait) = self.handle_read(&pass.release, &object, suspect, outcome) {
+                    pass.request_again(wait);
                     // An object that the guard may not read is shown in the release's status and does not delay an
                     // order.
-                    if pass.order.as_ref().is_some_and(|order| order.means(&object)) {
+                    if pass.order.as_ref().is_some_and(|order| order.includes(&object)) {
                         pass.unfinished.insert(object);
                     }
                 }
                 PassStep::GoOn
             }
-            Job::Choose => match Towards::answered(&pass.release, outcome) {
+            Job::Choose => match RepairTarget::from_outcome(&pass.release, outcome) {
                 Ok(towards) => {
                     pass.towards = Some(Arc::new(towards));
                     self.begin_repairing(pass)
@@ -304,15 +304,14 @@ impl Reconciler {
                 OrderResult::Refused,
                 format!("nothing is repaired: {why}. {}", ways_out(&pass.release, None)),
             ),
-            TargetError::Unreadable(why) => (
-                OrderResult::Waiting,
-                format!("the last deployed revision cannot be read yet: {why}"),
-            ),
+            TargetError::Unreadable(why) => {
+                (OrderResult::Waiting, format!("the last deployed revision cannot be read yet: {why}"))
+            }
         };
         self.asked.set_answer(id, Some(&order), OrderAnswer { at: order.at.clone(), result, message });
         if result == OrderResult::Waiting {
             self.asked.give_back(id, order);
-            pass.put_off(RETRY);
+            pass.request_again(RETRY);
         }
         PassStep::Finish
     }
@@ -345,7 +344,7 @@ impl Reconciler {
             }
         }
         if let Some(wait) = wait {
-            pass.put_off(wait);
+            pass.request_again(wait);
         }
         self.forget_undeclared(id, object);
         PassStep::GoOn
@@ -356,15 +355,15 @@ impl Reconciler {
         pass.order.take().filter(|_| self.known.release(&pass.release.id).is_some())
     }
 
-    fn put_off(&mut self, id: &ReleaseId, delay: Duration) {
-        self.passes.agenda.put_off(id, self.after(delay));
+    fn schedule_pass(&mut self, id: &ReleaseId, delay: Duration) {
+        self.passes.agenda.schedule_by(id, self.after(delay));
     }
 
     /// The time until a pending operation counts as stuck, plus one second.
     fn until_locked(&self, release: &Release) -> Option<Duration> {
         let policy = self.known.policy(&release.id)?;
         let timeout = SignedDuration::try_from(policy.operation_timeout).ok()?;
-        let left = timeout - self.now.duration_since(release.state.touched.max(release.state.created));
+        let left = timeout - self.now.duration_since(release.state.last_written.max(release.state.created));
         let left = Duration::try_from(left).ok()?;
         Some(left + Duration::from_secs(1))
     }
@@ -372,16 +371,16 @@ impl Reconciler {
     fn end(&mut self, id: &ReleaseId, pass: &ReleasePass, again: Option<Duration>) {
         self.publish(id);
         if let Some(again) = again {
-            self.put_off(id, again);
+            self.schedule_pass(id, again);
         }
         if let Some(at) = self.drifts.next_look(id) {
-            self.passes.agenda.put_off(id, at.max(self.after(AGAIN)));
+            self.passes.agenda.schedule_by(id, at.max(self.after(AGAIN)));
         }
         if self.passes.again.remove(id) {
             match pass.worked {
-                true => self.attend(id),
+                true => self.enqueue(id),
                 // A pass without work that requested another one has to wait a moment.
-                false => self.put_off(id, AGAIN),
+                false => self.schedule_pass(id, AGAIN),
             }
         }
     }
@@ -397,7 +396,7 @@ impl Reconciler {
     }
 
     /// Handles the response to the read of a suspect. Returns the wait before it is read again.
-    fn looked(
+    fn handle_read(
         &mut self,
         release: &Release,
         object: &ObjectId,
@@ -412,9 +411,9 @@ impl Reconciler {
                     // Otherwise a newer watch event was enough. Reads are served from etcd, so responses stay old only
                     // after an etcd restore, until the watches list everything again.
                     return self.drifts.is_suspect(id, object).then(|| {
-                        let wait = growing(AGAIN, suspect.tries, LONGEST, &object.name);
+                        let wait = backoff_delay(AGAIN, suspect.tries, LONGEST, &object.name);
                         let is_unread = suspect.tries >= OLD_ANSWERS;
-                        self.drifts.put_off(id, object, self.after(wait), (is_unread, false));
+                        self.drifts.defer_read(id, object, self.after(wait), (is_unread, false));
                         wait
                     });
                 }
@@ -450,17 +449,17 @@ impl Reconciler {
             }
             // If the watch is forbidden too, it reports when the guard gets the permission.
             WorkOutcome::Failed(WorkFailure { fault: Fault::Forbidden, .. }) => {
-                let wait = growing(FORBIDDEN, suspect.tries, LONGEST_FORBIDDEN, &id.name);
+                let wait = backoff_delay(FORBIDDEN, suspect.tries, LONGEST_FORBIDDEN, &id.name);
                 let due = if self.scopes.is_forbidden(object) { Timestamp::MAX } else { self.after(wait) };
-                self.drifts.put_off(id, object, due, (true, true));
+                self.drifts.defer_read(id, object, due, (true, true));
                 None
             }
-            _ => self.look_later(id, object, growing(RETRY, suspect.tries, LONGEST, &id.name)),
+            _ => self.look_later(id, object, backoff_delay(RETRY, suspect.tries, LONGEST, &id.name)),
         }
     }
 
     fn look_later(&mut self, release: &ReleaseId, object: &ObjectId, wait: Duration) -> Option<Duration> {
-        self.drifts.put_off(release, object, self.after(wait), (true, false));
+        self.drifts.defer_read(release, object, self.after(wait), (true, false));
         Some(wait)
     }
 
@@ -521,11 +520,11 @@ impl Reconciler {
         release: &Release,
         order: RepairOrder,
         unfinished: HashSet<ObjectId>,
-        towards: Option<&Towards>,
+        towards: Option<&RepairTarget>,
     ) {
         let id = &release.id;
         let drifting = self.drifts.of_release(id).into_iter();
-        let drifting = drifting.filter(|drift| order.means(&drift.object) && !drift.allowed);
+        let drifting = drifting.filter(|drift| order.includes(&drift.object) && !drift.allowed);
         let named = drifting.map(|drift| (ObjectId::clone(&drift.object), why(&drift, towards)));
         let mut unread = unfinished.clone();
         let (mut waiting, mut left): (Vec<_>, Vec<_>) = named.partition(|(object, _)| unread.remove(object));
@@ -547,14 +546,14 @@ fn in_order(objects: impl Iterator<Item = ObjectId>) -> VecDeque<ObjectId> {
 }
 
 /// Why an object is not repaired, or not yet.
-fn why(drift: &ObjectDrift, towards: Option<&Towards>) -> String {
-    match (&drift.kept, &drift.repaired) {
+fn why(drift: &ObjectDrift, towards: Option<&RepairTarget>) -> String {
+    match (&drift.unrepaired_reason, &drift.repaired) {
         _ if towards.is_some_and(|towards| !towards.deployed.objects.contains_key(&drift.object)) => {
             "only the failed revision declares it".to_owned()
         }
         (Some(kept), _) => kept.to_string(),
         (None, Some(Err(error))) => error.clone(),
-        (None, _) if drift.doubt => "only a dry run could tell whether it matches".to_owned(),
+        (None, _) if drift.needs_dry_run => "only a dry run could tell whether it matches".to_owned(),
         (None, _) if drift.kind == DriftKind::Terminating => "it is being deleted".to_owned(),
         (None, _) => "the guard will retry".to_owned(),
     }

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::drifts::ObjectDrift;
-use crate::repair::{Situation, Task};
+use crate::repair::{RepairContext, Task};
 use crate::report::DriftKind;
 use kubemoor_declare::model::{DriftMode, ObjectId};
 use kubemoor_helm::record::ReleaseStatus;
@@ -47,8 +47,8 @@ pub(crate) enum RepairPlan {
     Unconfirmed,
 }
 
-pub(crate) fn plan(task: &Task, situation: &Situation, now: Timestamp) -> RepairPlan {
-    let Situation { release, declared, policy, life, drift: ObjectDrift { kind, .. }, .. } = situation;
+pub(crate) fn plan(task: &Task, situation: &RepairContext, now: Timestamp) -> RepairPlan {
+    let RepairContext { release, declared, policy, life, drift: ObjectDrift { kind, .. }, .. } = situation;
     if policy.drift == DriftMode::Ignore || declared.opted_out {
         return RepairPlan::Wait;
     }
@@ -67,7 +67,7 @@ pub(crate) fn plan(task: &Task, situation: &Situation, now: Timestamp) -> Repair
     if policy.drift != DriftMode::Repair && !task.asked {
         return RepairPlan::Report("drift is only reported");
     }
-    if let Some(reason) = never(release, &task.object, *kind, policy.repair) {
+    if let Some(reason) = never_repaired_reason(release, &task.object, *kind, policy.repair) {
         return RepairPlan::Report(reason);
     }
     if situation.first_digest != Some(release.state.digest) {
@@ -80,7 +80,7 @@ pub(crate) fn plan(task: &Task, situation: &Situation, now: Timestamp) -> Repair
         }
     }
     // Only after the hold: a restore may still create the object.
-    let is_its = life.as_ref().is_some_and(|life| life.vouched && life.release == release.id);
+    let is_its = life.as_ref().is_some_and(|life| life.has_release_annotations && life.release == release.id);
     if is_its && (situation.ordered_by.is_some() || is_confirmed(situation)) {
         RepairPlan::Repair
     } else if situation.is_unserved && *kind == DriftKind::Missing {
@@ -94,7 +94,7 @@ pub(crate) fn plan(task: &Task, situation: &Situation, now: Timestamp) -> Repair
 }
 
 /// The reason why drift of this kind is never repaired for `object`; `None` if it may be.
-pub(crate) fn never(
+pub(crate) fn never_repaired_reason(
     release: &Release,
     object: &ObjectId,
     kind: DriftKind,
@@ -107,15 +107,14 @@ pub(crate) fn never(
     if PRIVILEGED.contains(&group) && !rights.rbac {
         return Some("objects that grant rights, intercept requests or define kinds are not repaired");
     }
-    (!is_local(release, object) && !rights.cluster_scoped)
-        .then_some("it is outside its release's namespace")
+    (!is_local(release, object) && !rights.cluster_scoped).then_some("it is outside its release's namespace")
 }
 
 /// Whether the live object was once seen with the values to write. For an existing object, this checks the declaration;
 /// the values are checked when they are known. A new object gets all declared values, except for replicas that an
 /// autoscaler sets.
-fn is_confirmed(situation: &Situation) -> bool {
-    let Situation { agreement, declared, drift, is_autoscaled, .. } = situation;
+fn is_confirmed(situation: &RepairContext) -> bool {
+    let RepairContext { agreement, declared, drift, is_autoscaled, .. } = situation;
     agreement.as_ref().is_some_and(|agreement| match drift.kind {
         DriftKind::Missing => agreement.confirms_all(declared.scale().filter(|_| *is_autoscaled)),
         _ => true,

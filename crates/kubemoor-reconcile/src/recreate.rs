@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::body;
 use crate::drifts::{ObjectDrift, ResourceVersion};
 use crate::event::{
-    ApiWork, Fault, GovernedRelease, ManifestDocument, ObjectFate, Occurrence, Secret, WorkFailure,
+    ApiWork, Fault, GovernedRelease, LoopNotice, ManifestDocument, ObjectOutcome, Secret, WorkFailure,
     WorkOutcome, Write,
 };
 use crate::machine::Reconciler;
 use crate::plan::RepairPlan;
-use crate::repair::{AGAIN, RETRY, RepairStep, Situation, Task, api_version};
+use crate::repair::{AGAIN, RETRY, RepairContext, RepairStep, Task, api_version};
 use crate::report::DriftKind;
 use kubemoor_declare::catalog;
 use kubemoor_declare::declare::{Digest, prepare};
@@ -34,10 +34,10 @@ pub(crate) enum Recreate {
     Definition(String),
     /// The records are read; the version in which the kind is served.
     Records(String),
-    Document(Box<Situation>, String),
+    Document(Box<RepairContext>, String),
     /// It is written by this field manager, in this attempt.
     Writing {
-        situation: Box<Situation>,
+        situation: Box<RepairContext>,
         manager: String,
         attempts: u32,
     },
@@ -132,7 +132,11 @@ impl Reconciler {
                     return read_records_again(task, created, looks + 1);
                 }
                 let result = created.result();
-                self.tell_of_created(task, created.release, ObjectFate::Unread(failure.message));
+                self.tell_of_created(
+                    task,
+                    created.release,
+                    ObjectOutcome::RecordsUnreadable(failure.message),
+                );
                 result
             }
             (Recreate::RecordsAgain { created, .. }, _) => created.result(),
@@ -145,7 +149,7 @@ impl Reconciler {
     fn write_anew(
         &mut self,
         task: &Task,
-        situation: Box<Situation>,
+        situation: Box<RepairContext>,
         version: &str,
         document: ManifestDocument,
     ) -> RepairStep {
@@ -183,7 +187,7 @@ impl Reconciler {
     fn written_anew(
         &mut self,
         task: &Task,
-        situation: &Situation,
+        situation: &RepairContext,
         manager: String,
         attempts: u32,
         outcome: WorkOutcome,
@@ -192,7 +196,7 @@ impl Reconciler {
             Ok(created) => {
                 let uid = created.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
                 let drift = situation.drift.clone();
-                self.note_repaired(situation, drift, ObjectFate::Repaired { attempts });
+                self.note_repaired(situation, drift, ObjectOutcome::Repaired { attempts });
                 self.note_restored(task, situation, ResourceVersion::written(&created));
                 let (release, uid) = (Arc::clone(&situation.release), uid.to_owned());
                 read_records_again(task, Created { release, uid, wait: None }, 1)
@@ -220,7 +224,7 @@ impl Reconciler {
     /// The object exists again: it is read and compared in another pass.
     fn leave_present(&mut self, task: &Task) -> RepairStep {
         self.drifts.suspect(&task.id, task.object.clone(), self.now);
-        self.tell(Occurrence::Present(DriftKind::Missing));
+        self.tell(LoopNotice::Present(DriftKind::Missing));
         RepairStep::Again(AGAIN)
     }
 
@@ -242,10 +246,10 @@ impl Reconciler {
 
     fn deleted(&mut self, task: &Task, created: Created, outcome: WorkOutcome) -> RepairStep {
         match outcome.written() {
-            Ok(_) => self.tell_of_created(task, created.release, ObjectFate::TakenBack),
+            Ok(_) => self.tell_of_created(task, created.release, ObjectOutcome::DeletedAgain),
             Err(failure) if matches!(failure.fault, Fault::NotFound | Fault::Conflict) => {}
             Err(failure) => {
-                self.tell_of_created(task, created.release, ObjectFate::CannotTakeBack(failure.message));
+                self.tell_of_created(task, created.release, ObjectOutcome::CannotTakeBack(failure.message));
             }
         }
         RepairStep::Settled
@@ -255,14 +259,14 @@ impl Reconciler {
     fn is_wanted(&self, task: &Task) -> bool {
         let release = self.known.release(&task.id).zip(self.known.policy(&task.id));
         release.is_some_and(|(release, policy)| {
-            let standing = state::standing(release, &task.object, policy.operation_timeout, self.now);
+            let standing = state::current_claim(release, &task.object, policy.operation_timeout, self.now);
             standing.is_some_and(|it| !matches!(it.deletion, Deletion::Dropped | Deletion::Uninstalled))
         })
     }
 
-    fn tell_of_created(&mut self, task: &Task, release: Arc<Release>, fate: ObjectFate) {
+    fn tell_of_created(&mut self, task: &Task, release: Arc<Release>, fate: ObjectOutcome) {
         let drift = ObjectDrift::new(task.object.clone(), DriftKind::Missing, self.now);
-        self.tell(Occurrence::Object { release, drift: Box::new(drift), fate });
+        self.tell(LoopNotice::Object { release, drift: Box::new(drift), fate });
     }
 }
 

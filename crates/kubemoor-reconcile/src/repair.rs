@@ -12,14 +12,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::brake::{Brake, Pull, ReleaseTally};
+use crate::brake::{Brake, BrakeState, ReleaseTally};
 use crate::drifts::{LastSeen, ObjectDrift, ResourceVersion};
-use crate::event::{ApiWork, Fault, LiveObject, ObjectFate, Occurrence, WorkFailure, Write};
+use crate::event::{ApiWork, Fault, LiveObject, LoopNotice, ObjectOutcome, WorkFailure, Write};
 use crate::machine::Reconciler;
-use crate::plan::{NOT_SERVED, RepairPlan, never, plan};
+use crate::plan::{NOT_SERVED, RepairPlan, never_repaired_reason, plan};
 use crate::recreate::Recreate;
 use crate::report::DriftKind;
-use crate::restore::{JudgedObject, Purpose, Restore, Towards};
+use crate::restore::{JudgedObject, Purpose, RepairTarget, Restore};
 use crate::rollout::Rollouts;
 use crate::waits::Backoff;
 use kubemoor_declare::equality::FieldAgreement;
@@ -31,7 +31,7 @@ use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::LastAgreement;
 use kubemoor_policy::signing::{Ticket, Verb};
-use kubemoor_verdict::edit::{Circumstances, ObjectDeclaration};
+use kubemoor_verdict::edit::{ObjectContext, ObjectDeclaration};
 use kubemoor_verdict::exceptions::ObjectExceptions;
 
 /// The wait before another try at an object whose release has changed during the repair.
@@ -68,7 +68,7 @@ pub(crate) struct Task {
     /// The objects that the user has permission to write, as checked with the API server.
     pub(crate) ticket: Option<Arc<Ticket>>,
     /// The revision to repair towards, where the last operation failed.
-    pub(crate) towards: Option<Arc<Towards>>,
+    pub(crate) towards: Option<Arc<RepairTarget>>,
 }
 
 pub(crate) enum RepairStep {
@@ -125,7 +125,7 @@ impl RecordNotes {
 impl Repairs {
     /// Resets the backoff after another writer reverted a drift, and allows fields to be returned to Helm once more.
     pub(crate) fn forgive(&mut self, object: &ObjectId, now: Timestamp) {
-        if self.backoff.forgive(object, now) {
+        if self.backoff.reset_after_revert(object, now) {
             self.returned.forget(object);
         }
     }
@@ -159,11 +159,11 @@ impl RepairStep {
 const HELM: &str = "helm";
 
 #[derive(Clone)]
-pub(crate) struct Situation {
+pub(crate) struct RepairContext {
     pub(crate) release: Arc<Release>,
     pub(crate) declared: Arc<DeclaredObject>,
     pub(crate) policy: Arc<Policy>,
-    pub(crate) circumstances: Circumstances,
+    pub(crate) circumstances: ObjectContext,
     pub(crate) life: Option<LastSeen>,
     pub(crate) drift: ObjectDrift,
     pub(crate) plan: RepairPlan,
@@ -181,7 +181,7 @@ pub(crate) struct Situation {
     pub(crate) was_without_additions: bool,
 }
 
-impl Situation {
+impl RepairContext {
     pub(crate) fn exceptions<'s>(&'s self, object: &'s ObjectId, now: Timestamp) -> ObjectExceptions<'s> {
         let Self { release, declared, policy, circumstances, .. } = self;
         let of = ObjectDeclaration { object, release: &release.id, declared };
@@ -249,8 +249,8 @@ const UNCONFIRMED: &str = "the guard has never seen the live object with these v
 impl Reconciler {
     pub(crate) fn attempt(&mut self, task: &Task) -> RepairStep {
         // By now, the object's annotations name another release that declares it.
-        if let Some(life) = self.drifts.life(&task.object)
-            && life.vouched
+        if let Some(life) = self.drifts.last_seen_state(&task.object)
+            && life.has_release_annotations
             && life.release != task.id
             && self.known.declares(&life.release, &task.object)
         {
@@ -286,7 +286,7 @@ impl Reconciler {
             }
             // The drift is not certain yet, and a doubt alone causes no write. A repair towards an earlier revision
             // settles its doubts itself, because the drift is a difference from another manifest.
-            RepairPlan::Repair if situation.drift.doubt && task.towards.is_none() => {
+            RepairPlan::Repair if situation.drift.needs_dry_run && task.towards.is_none() => {
                 self.report(task, &situation, IN_DOUBT)
             }
             RepairPlan::Repair => {
@@ -295,7 +295,7 @@ impl Reconciler {
                 } else if let Some(done) = self.wait(task, &situation.drift) {
                     return done;
                 }
-                if !situation.drift.doubt {
+                if !situation.drift.needs_dry_run {
                     self.count_found(task, situation.drift.kind);
                 }
                 match situation.drift.kind {
@@ -315,7 +315,7 @@ impl Reconciler {
         let held = &mut self.repairs.held;
         held.retain(|_, until| *until > now);
         if self.leads && held.insert(release.id.clone(), until).is_none() {
-            self.tell(Occurrence::Held { release: Arc::clone(release), until });
+            self.tell(LoopNotice::Held { release: Arc::clone(release), until });
         }
     }
 
@@ -323,9 +323,9 @@ impl Reconciler {
     /// nothing is scheduled: the order that releases it starts new passes.
     fn wait(&mut self, task: &Task, drift: &ObjectDrift) -> Option<RepairStep> {
         match self.pull_brake(&task.id) {
-            Pull::Free => {}
-            Pull::Slipping => return Some(RepairStep::Later(SLIPPING)),
-            Pull::Sets(_) | Pull::On => {
+            BrakeState::Free => {}
+            BrakeState::Pending => return Some(RepairStep::Later(SLIPPING)),
+            BrakeState::JustEngaged(_) | BrakeState::On => {
                 self.keep(task, "too many objects drift at once, so repairs have stopped");
                 return Some(RepairStep::Settled);
             }
@@ -342,13 +342,13 @@ impl Reconciler {
     }
 
     /// The current situation of a task; `None` if the object no longer drifts.
-    pub(crate) fn situation(&mut self, task: &Task) -> Option<Situation> {
+    pub(crate) fn situation(&mut self, task: &Task) -> Option<RepairContext> {
         let drift = self.drifts.get_mut(&task.id, &task.object)?.clone();
         self.situation_of(task, drift)
     }
 
     /// As [`Self::situation`], for a drift that is not recorded.
-    pub(crate) fn situation_of(&self, task: &Task, drift: ObjectDrift) -> Option<Situation> {
+    pub(crate) fn situation_of(&self, task: &Task, drift: ObjectDrift) -> Option<RepairContext> {
         let Task { id, object, .. } = task;
         let release = self.release_of(task)?;
         let declared = Arc::clone(release.declared(object)?);
@@ -359,8 +359,8 @@ impl Reconciler {
         let may_be_gone = exceptions.of_deletion().is_some() || exceptions.may_have_expired;
         let is_autoscaled = exceptions.is_autoscaled();
         drop(exceptions);
-        let mut situation = Situation {
-            life: self.drifts.life(object).cloned(),
+        let mut situation = RepairContext {
+            life: self.drifts.last_seen_state(object).cloned(),
             first_digest: self.first_digest(task, &release),
             may_be_gone,
             is_autoscaled,
@@ -384,18 +384,18 @@ impl Reconciler {
         let now = self.known.release(&task.id)?;
         match &task.towards {
             None => Some(Arc::clone(now)),
-            Some(towards) => towards.instead_of(now),
+            Some(towards) => towards.release_for(now),
         }
     }
 
-    pub(crate) fn is_in_force(&self, task: &Task, situation: &Situation) -> bool {
+    pub(crate) fn is_in_force(&self, task: &Task, situation: &RepairContext) -> bool {
         let is_release = self.release_of(task).is_some_and(|now| Arc::ptr_eq(&now, &situation.release));
         is_release && self.is_governed_alike(&task.object, situation)
     }
 
     /// Whether the policy, exceptions and autoscalers are still those of a situation.
-    pub(crate) fn is_governed_alike(&self, object: &ObjectId, situation: &Situation) -> bool {
-        let Situation { release, policy, circumstances, .. } = situation;
+    pub(crate) fn is_governed_alike(&self, object: &ObjectId, situation: &RepairContext) -> bool {
+        let RepairContext { release, policy, circumstances, .. } = situation;
         let now = self.known.circumstances(release, object);
         self.known.policy(&release.id).is_some_and(|now| Arc::ptr_eq(now, policy))
             && now.allowances == circumstances.allowances
@@ -414,15 +414,15 @@ impl Reconciler {
         first.or_else(|| task.towards.as_ref().map(|_| release.state.digest))
     }
 
-    fn pull_brake(&mut self, release: &ReleaseId) -> Pull {
+    fn pull_brake(&mut self, release: &ReleaseId) -> BrakeState {
         if self.repairs.brake.is_on(&release.namespace) {
-            return Pull::On;
+            return BrakeState::On;
         }
         self.recount();
         let drifting = self.tally.drifting(self.known.objects(), None);
-        let pull = self.repairs.brake.pull(&release.namespace, &drifting, self.now);
-        if let Pull::Sets(namespace) = &pull {
-            self.tell(Occurrence::Braked { namespace: namespace.clone(), drifting });
+        let pull = self.repairs.brake.update_state(&release.namespace, &drifting, self.now);
+        if let BrakeState::JustEngaged(namespace) = &pull {
+            self.tell(LoopNotice::Braked { namespace: namespace.clone(), drifting });
         }
         pull
     }
@@ -432,10 +432,10 @@ impl Reconciler {
     pub(crate) fn ease(&mut self, release: &ReleaseId) -> bool {
         self.recount();
         let drifting = self.tally.drifting(self.known.objects(), Some(release));
-        let eased = self.repairs.brake.ease(&release.namespace, &drifting);
+        let eased = self.repairs.brake.release_by_order(&release.namespace, &drifting);
         let is_eased = !eased.is_empty();
         for namespace in eased {
-            self.tell(Occurrence::Eased { namespace, by: Some(release.clone()) });
+            self.tell(LoopNotice::Eased { namespace, by: Some(release.clone()) });
         }
         is_eased
     }
@@ -444,7 +444,7 @@ impl Reconciler {
     pub(crate) fn release_brake(&mut self) {
         let released = self.repairs.brake.release_all();
         if !released.is_empty() {
-            released.into_iter().for_each(|namespace| self.tell(Occurrence::Eased { namespace, by: None }));
+            released.into_iter().for_each(|namespace| self.tell(LoopNotice::Eased { namespace, by: None }));
             self.attend_all();
         }
     }
@@ -454,7 +454,7 @@ impl Reconciler {
         let is_left = |release: &Arc<Release>| release.id.namespace == namespace;
         if self.repairs.brake.is_on_in(namespace) && !self.known.releases().any(is_left) {
             self.repairs.brake.forget(namespace);
-            self.tell(Occurrence::Eased { namespace: Some(namespace.to_owned()), by: None });
+            self.tell(LoopNotice::Eased { namespace: Some(namespace.to_owned()), by: None });
         }
     }
 
@@ -472,7 +472,7 @@ impl Reconciler {
         }
         self.drifts.count(id, |object, life| {
             let kind = if life.alive { DriftKind::Changed } else { DriftKind::Missing };
-            never(release, object, kind, policy.repair).is_none()
+            never_repaired_reason(release, object, kind, policy.repair).is_none()
                 && release.declared(object).is_some_and(|it| {
                     !it.opted_out && it.plural().is_some() && self.drifts.agreement(id, object, it).is_some()
                 })
@@ -480,13 +480,13 @@ impl Reconciler {
     }
 
     pub(crate) fn keep(&mut self, task: &Task, why: &str) {
-        self.drifts.keep(&task.id, &task.object, why);
+        self.drifts.set_unrepaired_reason(&task.id, &task.object, why);
     }
 
     fn count_found(&mut self, task: &Task, kind: DriftKind) {
         let known = self.drifts.get_mut(&task.id, &task.object);
         if known.is_some_and(|known| !std::mem::replace(&mut known.counted, true)) {
-            self.tell(Occurrence::Found(kind));
+            self.tell(LoopNotice::Found(kind));
         }
     }
 
@@ -497,30 +497,35 @@ impl Reconciler {
         }
         let drift = drift.clone();
         if let Some(release) = self.known.release(&task.id).cloned() {
-            self.tell(Occurrence::Object { release, drift: Box::new(drift), fate: ObjectFate::Contested });
+            self.tell(LoopNotice::Object { release, drift: Box::new(drift), fate: ObjectOutcome::Contested });
         }
     }
 
     /// Reports once that a drift is not repaired. A doubt is settled by a dry run first, if possible.
-    pub(crate) fn report(&mut self, task: &Task, situation: &Situation, reason: &'static str) -> RepairStep {
-        if situation.drift.doubt {
+    pub(crate) fn report(
+        &mut self,
+        task: &Task,
+        situation: &RepairContext,
+        reason: &'static str,
+    ) -> RepairStep {
+        if situation.drift.needs_dry_run {
             return Self::begin_restoring(task, situation, Purpose::SettlingDoubt(reason));
         }
         self.leave(task, &situation.release, reason)
     }
 
     pub(crate) fn say(&mut self, task: &Task, release: &Arc<Release>, reason: &str) {
-        self.drifts.keep(&task.id, &task.object, reason);
+        self.drifts.set_unrepaired_reason(&task.id, &task.object, reason);
         let Some(drift) = self.drifts.get_mut(&task.id, &task.object) else { return };
         if std::mem::replace(&mut drift.reported, true) {
             return;
         }
         let drift = drift.clone();
-        let fate = if drift.doubt { ObjectFate::InDoubt } else { ObjectFate::Reported };
-        if fate == ObjectFate::Reported {
+        let fate = if drift.needs_dry_run { ObjectOutcome::InDoubt } else { ObjectOutcome::Reported };
+        if fate == ObjectOutcome::Reported {
             self.count_found(task, drift.kind);
         }
-        self.tell(Occurrence::Object { release: Arc::clone(release), drift: Box::new(drift), fate });
+        self.tell(LoopNotice::Object { release: Arc::clone(release), drift: Box::new(drift), fate });
     }
 
     /// Reports once that a drift is not repaired, and ends the repair.
@@ -531,8 +536,8 @@ impl Reconciler {
 
     /// Reports that the object stays unchanged. A doubt is settled first: an object that turns out to match is thereby
     /// confirmed, and a remaining doubt is reported as one.
-    pub(crate) fn leave_unconfirmed(&mut self, task: &Task, situation: &Situation) -> RepairStep {
-        if situation.drift.doubt {
+    pub(crate) fn leave_unconfirmed(&mut self, task: &Task, situation: &RepairContext) -> RepairStep {
+        if situation.drift.needs_dry_run {
             return self.report(task, situation, UNCONFIRMED);
         }
         self.mark_unconfirmed(task, true);
@@ -548,7 +553,7 @@ impl Reconciler {
     pub(crate) fn leave_additions(
         &mut self,
         task: &Task,
-        situation: &Situation,
+        situation: &RepairContext,
         changes: &[FieldChange],
     ) -> RepairStep {
         self.mark_unconfirmed(task, true);
@@ -564,7 +569,7 @@ impl Reconciler {
     }
 
     /// Records whether an exception, or its own time to live, allows the object to be missing.
-    fn mark_allowed(&mut self, task: &Task, situation: &Situation) {
+    fn mark_allowed(&mut self, task: &Task, situation: &RepairContext) {
         let allowed = situation.drift.kind == DriftKind::Missing && situation.may_be_gone;
         let drift = self.drifts.get_mut(&task.id, &task.object);
         if let Some(drift) = drift.filter(|drift| drift.allowed != allowed) {
@@ -608,21 +613,26 @@ impl Reconciler {
         self.wait_after(task, reason)
     }
 
-    pub(crate) fn note_repaired(&mut self, situation: &Situation, drift: ObjectDrift, fate: ObjectFate) {
+    pub(crate) fn note_repaired(
+        &mut self,
+        situation: &RepairContext,
+        drift: ObjectDrift,
+        fate: ObjectOutcome,
+    ) {
         let confirmed_by = situation.ordered_by.clone();
-        let drift = ObjectDrift { repaired: Some(Ok(())), kept: None, confirmed_by, ..drift };
+        let drift = ObjectDrift { repaired: Some(Ok(())), unrepaired_reason: None, confirmed_by, ..drift };
         let release = Arc::clone(&situation.release);
-        self.tell(Occurrence::Object { release, drift: Box::new(drift), fate });
+        self.tell(LoopNotice::Object { release, drift: Box::new(drift), fate });
     }
 
     /// Records the version of the guard's own write. If the release or its policy has changed since, the object is read
     /// again. Drift that a watch event has shown in the written object before the response came is left to another
     /// pass.
-    pub(crate) fn note_restored(&mut self, task: &Task, situation: &Situation, version: ResourceVersion) {
+    pub(crate) fn note_restored(&mut self, task: &Task, situation: &RepairContext, version: ResourceVersion) {
         if !self.is_in_force(task, situation) {
             self.drifts.suspect(&task.id, task.object.clone(), self.now);
         } else if self.drifts.record_restored(&task.id, &task.object, version) {
-            self.attend(&task.id);
+            self.enqueue(&task.id);
         }
     }
 
@@ -646,10 +656,14 @@ impl Reconciler {
         let wait = self.repairs.backoff.until(&task.object, self.now).unwrap_or(RETRY);
         if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
             drift.repaired = Some(Err(reason.to_owned()));
-            drift.kept = None;
+            drift.unrepaired_reason = None;
             let drift = drift.clone();
             if let Some(release) = self.known.release(&task.id).cloned() {
-                self.tell(Occurrence::Object { release, drift: Box::new(drift), fate: ObjectFate::Failed });
+                self.tell(LoopNotice::Object {
+                    release,
+                    drift: Box::new(drift),
+                    fate: ObjectOutcome::Failed,
+                });
             }
         }
         RepairStep::Later(wait)

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use smol_str::SmolStr;
 
 use crate::drifts::ObjectDrift;
-use crate::event::{LoopAction, Occurrence};
+use crate::event::{LoopAction, LoopNotice};
 use crate::machine::Reconciler;
 use crate::note_effort;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
-use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::agreement::ObservedObject;
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::guarded::OrderAnswer;
 use kubemoor_policy::{Policy, allowance};
 use kubemoor_verdict::health::{
-    Control, HealthFacts, HealthReason, ObjectFacts, ObjectState, RecordHealth, RecordState, ReleaseHealth,
-    Unwatched,
+    HealthFacts, HealthReason, ObjectFacts, ObjectState, RecordHealth, RecordState, ReleaseHealth,
+    RepairControl, Unwatched,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub struct LoopReport {
     pub digest: [u8; 32],
     pub declared: usize,
     /// The objects that were seen alive with the release's annotations, and their agreements; sorted.
-    pub seen_alive: Vec<SeenAlive>,
+    pub seen_alive: Vec<ObservedObject>,
     /// How many of them were seen with their declared values.
     pub confirmed: usize,
     /// The seen objects that are only repaired after the confirmation of a user; sorted.
@@ -49,7 +49,7 @@ pub struct LoopReport {
     /// another release, not created by a failed operation; in the order of objects.
     pub excused: Vec<ObjectFacts>,
     pub records: RecordHealth,
-    pub control: Control,
+    pub control: RepairControl,
     /// The field manager with which Helm writes its objects; `None` if no object has ever shown it.
     pub manager: Option<SmolStr>,
     /// Whether this replica was the leader when the report was made: only the leader decides about drifts.
@@ -86,7 +86,7 @@ pub struct Incident {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Happening {
+pub enum LoopAnnouncement {
     Object(Box<Incident>),
     /// Repairs stop because of too much drift, in one namespace or (`None`) everywhere.
     Braked {
@@ -116,7 +116,9 @@ impl LoopReport {
         let objects = self.drifted.iter().map(|it| ObjectFacts {
             kept: match it.kind {
                 DriftKind::Terminating => it.held(),
-                _ => it.doubt.then(|| it.kept.as_deref().unwrap_or("no dry run was made yet").to_owned()),
+                _ => it
+                    .needs_dry_run
+                    .then(|| it.unrepaired_reason.as_deref().unwrap_or("no dry run was made yet").to_owned()),
             },
             contested_by: it.contested_by().map(str::to_owned),
             unconfirmed: it.unconfirmed,
@@ -147,7 +149,7 @@ impl Reconciler {
         let oldest = self.tally.oldest();
         if oldest != self.oldest {
             self.oldest = oldest;
-            self.tell(Occurrence::Oldest(oldest));
+            self.tell(LoopNotice::Oldest(oldest));
         }
         if !self.listed {
             return;
@@ -197,7 +199,7 @@ impl Reconciler {
         let is_judged = matches!(release.state.status, ReleaseStatus::Deployed | ReleaseStatus::Failed);
         is_judged
             && release.declared(object).is_some()
-            && self.drifts.life(object).is_none()
+            && self.drifts.last_seen_state(object).is_none()
             && match self.scopes.is_watched(object) {
                 true => !self.scopes.shows(object) && !self.scopes.is_forbidden(object),
                 false => self.unscoped.contains(&release.id),
@@ -241,9 +243,9 @@ impl Reconciler {
             unwatched,
             excused,
             records,
-            control: Control {
+            control: RepairControl {
                 drift: policy.drift,
-                open: self.enforcement_disabled,
+                enforcement_disabled: self.enforcement_disabled,
                 suspended: self.suspensions.get(id, self.now).cloned(),
                 braked: self.repairs.brake.is_on(&id.namespace),
             },
@@ -263,7 +265,7 @@ impl Reconciler {
     ) -> Vec<ObjectFacts> {
         let state_of = |object: &ObjectId, declarations: &ObjectDeclarations| {
             let declared = in_force(declarations, state)?;
-            let life = self.drifts.life(object);
+            let life = self.drifts.last_seen_state(object);
             if declared.opted_out {
                 return Some(ObjectState::OptedOut);
             }
@@ -285,7 +287,7 @@ impl Reconciler {
             }
             let is_absent = || life.is_none_or(|it| !it.alive) && self.scopes.shows(object);
             if state == RecordState::Failed && declarations.baseline.is_none() && is_absent() {
-                return Some(ObjectState::Awaited);
+                return Some(ObjectState::NotCreated);
             }
             life.is_some_and(|life| life.alive && life.allowed).then_some(ObjectState::Allowed)
         };
@@ -316,7 +318,7 @@ fn in_force(declarations: &ObjectDeclarations, state: RecordState) -> Option<&Ar
 fn flaws(release: &Release) -> Vec<(ObjectId, Flaw)> {
     let declared = release.objects.iter().filter_map(|(object, it)| Some((object, it.latest.as_ref()?)));
     let flawed = declared.filter_map(|(object, declared)| {
-        let flaw = allowance::of_manifest(declared).err()?.into_iter().next()?;
+        let flaw = allowance::allowance_from_annotations(declared).err()?.into_iter().next()?;
         Some((ObjectId::clone(object), flaw))
     });
     let mut flaws: Vec<_> = flawed.collect();

@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::body::{self, Restoration};
 use crate::drifts::{ObjectDrift, ResourceVersion};
 use crate::event::{
-    ApiWork, Fault, ManifestDocument, ObjectFate, Occurrence, Secret, WorkFailure, WorkOutcome, Write,
+    ApiWork, Fault, LoopNotice, ManifestDocument, ObjectOutcome, Secret, WorkFailure, WorkOutcome, Write,
 };
-use crate::judge::{self, ObjectStanding, record, returned, weigh};
+use crate::judge::{self, LiveComparison, compare_live, record, returned};
 use crate::machine::Reconciler;
 use crate::plan::RepairPlan;
-use crate::repair::{AGAIN, ObjectRead, RETRY, RepairStep, Situation, Task};
+use crate::repair::{AGAIN, ObjectRead, RETRY, RepairContext, RepairStep, Task};
 use crate::report::DriftKind;
 use crate::rollout::touches_template;
 use kubemoor_declare::compare::Move;
@@ -28,14 +28,14 @@ use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::agreement::ObjectSettledValues;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_policy::signing::Declaration;
 use kubemoor_verdict::drift::{LiveVerdict, settle_obstructed};
 use kubemoor_verdict::edit::DryRunEvidence;
-use kubemoor_verdict::owners::{self, ManagerOperation, Owners, abandons};
-use kubemoor_verdict::ownership::{self, Replacement, TakenFields, set_beside};
+use kubemoor_verdict::owners::{self, ManagerOperation, Owners, apply_removes_fields};
+use kubemoor_verdict::ownership::{self, Replacement, TakenFields, undeclared_siblings};
 use kubemoor_verdict::sealed;
 
 /// How often a write that the API server rejects is repeated without the rejected fields.
@@ -59,14 +59,14 @@ pub(crate) enum Restore {
     /// The API server is asked about doubts.
     Asking(Box<JudgedObject>),
     /// The manifest is read, to apply it.
-    Manifest(Box<Sending>),
-    Writing(Box<Sending>, WriteStage),
+    Manifest(Box<WriteAttempt>),
+    Writing(Box<WriteAttempt>, WriteStage),
     /// After the writes, with their result: the manifest is read, to check whether the API server accepts it at all.
-    ManifestAgain(Box<Sending>, Result<Value, WorkFailure>),
+    ManifestAgain(Box<WriteAttempt>, Result<Value, WorkFailure>),
     /// The check whether the API server accepts it.
-    Probe(Box<Sending>, Result<Value, WorkFailure>),
+    Probe(Box<WriteAttempt>, Result<Value, WorkFailure>),
     /// Fields are being returned from this manager to Helm.
-    GivingBack(Box<Situation>, String),
+    GivingBack(Box<RepairContext>, String),
 }
 
 /// Why an object is read.
@@ -102,7 +102,7 @@ pub(crate) struct Start {
 }
 
 pub(crate) struct JudgedObject {
-    pub(crate) situation: Situation,
+    pub(crate) situation: RepairContext,
     pub(crate) seen: ObjectRead,
     pub(crate) changes: Vec<FieldChange>,
     pub(crate) answer: DryRunAnswer,
@@ -159,7 +159,7 @@ impl DryRunAnswer {
     }
 }
 
-pub(crate) struct Sending {
+pub(crate) struct WriteAttempt {
     judged: JudgedObject,
     fixed: Vec<Path>,
     /// Undeclared fields in the place of declared ones that may not be removed.
@@ -173,7 +173,7 @@ pub(crate) struct Sending {
     manager: String,
 }
 
-impl Sending {
+impl WriteAttempt {
     /// The undeclared elements and fields in the place of declared ones: those to remove, and those to leave.
     fn replaced(&self, mask: &Mask) -> (Vec<Move>, Vec<Replacement>) {
         let Some(whole) = self.judged.seen.live.whole() else { return (Vec::new(), Vec::new()) };
@@ -211,8 +211,9 @@ impl Sending {
             _ => false,
         };
         let open = self.open();
-        let beside =
-            open.iter().flat_map(|it| set_beside(&fields, &whole, &owners, Some(&self.manager), &it.path));
+        let beside = open
+            .iter()
+            .flat_map(|it| undeclared_siblings(&fields, &whole, &owners, Some(&self.manager), &it.path));
         beside.filter(is_named).map(|it| it.found).collect()
     }
 
@@ -255,7 +256,7 @@ impl Sending {
 }
 
 /// The revision to repair towards: the one that was deployed before the failed operation. Only an order leads here.
-pub(crate) struct Towards {
+pub(crate) struct RepairTarget {
     failed: Arc<Release>,
     /// The release as it was deployed last.
     pub(crate) deployed: Arc<Release>,
@@ -267,9 +268,9 @@ pub(crate) enum TargetError {
     Unreadable(String),
 }
 
-impl Towards {
+impl RepairTarget {
     /// The request that finds the revision that was deployed before the failed operation.
-    pub(crate) fn question(failed: &Release) -> Result<ApiWork, TargetError> {
+    pub(crate) fn read_request(failed: &Release) -> Result<ApiWork, TargetError> {
         let declared =
             failed.objects.iter().filter(|(_, it)| it.baseline.is_some()).map(|(object, _)| object);
         let question = failed.baseline.as_ref().zip(declared.min());
@@ -281,10 +282,10 @@ impl Towards {
     }
 
     /// The revision, from the response to that request.
-    pub(crate) fn answered(failed: &Arc<Release>, outcome: WorkOutcome) -> Result<Self, TargetError> {
+    pub(crate) fn from_outcome(failed: &Arc<Release>, outcome: WorkOutcome) -> Result<Self, TargetError> {
         match outcome {
             WorkOutcome::Document(ManifestDocument { apply_method, digest, .. }) => {
-                let deployed = failed.before(apply_method, digest).ok_or_else(no_revision)?;
+                let deployed = failed.at_baseline(apply_method, digest).ok_or_else(no_revision)?;
                 Ok(Self { failed: Arc::clone(failed), deployed: Arc::new(deployed) })
             }
             WorkOutcome::Failed(WorkFailure { fault: Fault::NoRecord, message }) => {
@@ -296,13 +297,13 @@ impl Towards {
     }
 
     /// The release as it was deployed last, as long as its state has not changed since the order.
-    pub(crate) fn instead_of(&self, now: &Arc<Release>) -> Option<Arc<Release>> {
+    pub(crate) fn release_for(&self, now: &Arc<Release>) -> Option<Arc<Release>> {
         Arc::ptr_eq(now, &self.failed).then(|| Arc::clone(&self.deployed))
     }
 }
 
 impl Reconciler {
-    pub(crate) fn begin_restoring(task: &Task, situation: &Situation, purpose: Purpose) -> RepairStep {
+    pub(crate) fn begin_restoring(task: &Task, situation: &RepairContext, purpose: Purpose) -> RepairStep {
         let start = Start { release: Arc::clone(&situation.release), purpose };
         RepairStep::restore(task.read_object(&situation.declared), Restore::Reading(start))
     }
@@ -348,7 +349,7 @@ impl Reconciler {
             (Restore::Asking(mut judged), outcome) => {
                 judged.answer = DryRunAnswer::read(outcome);
                 let standing = self.weigh_answered(task, &judged);
-                self.weighed(task, judged, standing)
+                self.restore_compared(task, judged, standing)
             }
             (Restore::Manifest(sending), WorkOutcome::Document(document)) => {
                 self.apply(task, sending, document)
@@ -364,13 +365,13 @@ impl Reconciler {
             }
             (Restore::Writing(sending, stage), outcome) => match outcome.written() {
                 Ok(now) => self.go_on_sending(task, sending, stage, now),
-                Err(failure) => self.send_less(task, sending, failure),
+                Err(failure) => self.retry_without_rejected(task, sending, failure),
             },
             (Restore::GivingBack(situation, from), outcome) => match outcome.written() {
                 Ok(now) => {
                     self.repairs.returned.note(&task.object, &situation.release.latest.uid, [from]);
                     let drift = situation.drift.clone();
-                    self.note_repaired(&situation, drift, ObjectFate::Repaired { attempts: 1 });
+                    self.note_repaired(&situation, drift, ObjectOutcome::Repaired { attempts: 1 });
                     self.note_restored(task, &situation, ResourceVersion::written(&now));
                     RepairStep::Repaired
                 }
@@ -421,10 +422,10 @@ impl Reconciler {
                 // A repair order includes ownership, whatever the policy's drift mode.
                 let mut policy = Policy::clone(&situation.policy);
                 policy.drift = DriftMode::Repair;
-                let Situation { release, circumstances, .. } = &situation;
+                let RepairContext { release, circumstances, .. } = &situation;
                 let none = DryRunEvidence::None;
-                return match weigh(release, &seen.live, &policy, circumstances, self.now, none) {
-                    ObjectStanding::Taken(taken, _) => self.give_back(task, &situation, &seen, &taken),
+                return match compare_live(release, &seen.live, &policy, circumstances, self.now, none) {
+                    LiveComparison::Taken(taken, _) => self.give_back(task, &situation, &seen, &taken),
                     _ => RepairStep::Settled,
                 };
             }
@@ -447,23 +448,23 @@ impl Reconciler {
             }
             judged.answer = DryRunAnswer::Unknown(NO_DRY_RUNS.to_owned());
         }
-        self.weighed(task, judged, standing)
+        self.restore_compared(task, judged, standing)
     }
 
     /// Restores the object, or reports why its drift stays.
-    fn weighed(
+    fn restore_compared(
         &mut self,
         task: &Task,
         mut judged: Box<JudgedObject>,
-        standing: ObjectStanding,
+        standing: LiveComparison,
     ) -> RepairStep {
         if let Purpose::SettlingDoubt(reason) = judged.purpose {
             return self.settle_doubt(task, &judged, standing, reason);
         }
         let JudgedObject { situation, seen, answer, changes, .. } = &mut *judged;
         match standing {
-            ObjectStanding::Taken(taken, _) => return self.give_back(task, situation, seen, &taken),
-            ObjectStanding::Drifts(DriftKind::Changed, found) => *changes = found,
+            LiveComparison::Taken(taken, _) => return self.give_back(task, situation, seen, &taken),
+            LiveComparison::Drifts(DriftKind::Changed, found) => *changes = found,
             // It no longer has the reported drift.
             _ if task.towards.is_some() => {
                 if !self.is_told_gone(task) {
@@ -474,7 +475,7 @@ impl Reconciler {
             other => {
                 self.note(task, situation, seen, other);
                 if self.situation(task).is_none() {
-                    self.tell(Occurrence::Present(situation.drift.kind));
+                    self.tell(LoopNotice::Present(situation.drift.kind));
                 }
                 return RepairStep::Settled;
             }
@@ -520,7 +521,7 @@ impl Reconciler {
         &mut self,
         task: &Task,
         judged: &JudgedObject,
-        standing: ObjectStanding,
+        standing: LiveComparison,
         reason: &'static str,
     ) -> RepairStep {
         let JudgedObject { situation, seen, answer, .. } = judged;
@@ -536,7 +537,7 @@ impl Reconciler {
         // The situation is built again, with the new result.
         match self.situation(task) {
             None => RepairStep::Settled,
-            Some(now) if !now.drift.doubt => RepairStep::Again(AGAIN),
+            Some(now) if !now.drift.needs_dry_run => RepairStep::Again(AGAIN),
             // Something has changed since: the object is read again.
             Some(_) if self.drifts.is_suspect(&task.id, &task.object) => RepairStep::Again(AGAIN),
             Some(_) => self.leave(task, &situation.release, reason),
@@ -545,20 +546,20 @@ impl Reconciler {
 
     pub(crate) fn weigh(
         &self,
-        situation: &Situation,
+        situation: &RepairContext,
         seen: &ObjectRead,
         evidence: DryRunEvidence<'_>,
-    ) -> ObjectStanding {
-        let Situation { release, policy, circumstances, .. } = situation;
-        weigh(release, &seen.live, policy, circumstances, self.now, evidence)
+    ) -> LiveComparison {
+        let RepairContext { release, policy, circumstances, .. } = situation;
+        compare_live(release, &seen.live, policy, circumstances, self.now, evidence)
     }
 
     /// Compares the object with its release, using the dry run's answer. Remembers the values that the answer has
     /// settled: those that are in doubt only without it.
-    fn weigh_answered(&mut self, task: &Task, judged: &JudgedObject) -> ObjectStanding {
+    fn weigh_answered(&mut self, task: &Task, judged: &JudgedObject) -> LiveComparison {
         let JudgedObject { situation, seen, answer, .. } = judged;
         let mut stands = self.weigh(situation, seen, answer.evidence());
-        if let (ObjectStanding::Drifts(_, changes), DryRunAnswer::Refused { in_place: true, .. }) =
+        if let (LiveComparison::Drifts(_, changes), DryRunAnswer::Refused { in_place: true, .. }) =
             (&mut stands, answer)
         {
             settle_obstructed(changes);
@@ -571,7 +572,7 @@ impl Reconciler {
         let doubts = before.changes().iter().filter(|change| is_doubt(change));
         let settled = doubts.filter(|doubt| left.iter().all(|it| it.path != doubt.path));
         let settled = settled.map(|doubt| (&doubt.path, doubt.new.as_ref()));
-        let settled = Settled::mark(&self.settings.key, &declaration, settled);
+        let settled = ObjectSettledValues::mark(&self.settings.key, &declaration, settled);
         self.settle(&task.object, settled);
         stands
     }
@@ -579,9 +580,9 @@ impl Reconciler {
     pub(crate) fn note(
         &mut self,
         task: &Task,
-        situation: &Situation,
+        situation: &RepairContext,
         seen: &ObjectRead,
-        standing: ObjectStanding,
+        standing: LiveComparison,
     ) {
         let release = &situation.release;
         let Some(current) = self.known.release(&release.id) else { return };
@@ -594,14 +595,14 @@ impl Reconciler {
             return;
         }
         if standing.agrees() {
-            self.note_put_right(release, &seen.live);
+            self.handle_reverted(release, &seen.live);
         }
         record(&mut self.drifts, release, &seen.live, standing, self.now);
     }
 
     fn send(&mut self, task: &Task, judged: JudgedObject) -> RepairStep {
         let release = &judged.situation.release;
-        let mut sending = Sending {
+        let mut sending = WriteAttempt {
             attempts: self.repairs.backoff.attempt(&task.object, self.now),
             manager: self.manager(release, release.state.apply_method),
             judged,
@@ -625,7 +626,7 @@ impl Reconciler {
     }
 
     /// Writes the changes of fields that are not `fixed`.
-    fn send_open(&mut self, task: &Task, sending: Box<Sending>) -> RepairStep {
+    fn send_open(&mut self, task: &Task, sending: Box<WriteAttempt>) -> RepairStep {
         let JudgedObject { situation, seen, answer, .. } = &sending.judged;
         if situation.release.state.apply_method == ApplyMethod::ServerSide {
             return sending.read_manifest(task, Restore::Manifest);
@@ -652,7 +653,7 @@ impl Reconciler {
     fn go_on_sending(
         &mut self,
         task: &Task,
-        sending: Box<Sending>,
+        sending: Box<WriteAttempt>,
         stage: WriteStage,
         now: Value,
     ) -> RepairStep {
@@ -687,7 +688,7 @@ impl Reconciler {
     }
 
     /// Removes undeclared sealed fields and additions, which no apply removes.
-    fn unseal(&mut self, task: &Task, sending: Box<Sending>, now: Value) -> RepairStep {
+    fn unseal(&mut self, task: &Task, sending: Box<WriteAttempt>, now: Value) -> RepairStep {
         match body::unsealed(&task.object, &sending.open(), &now) {
             Some(patch) => sending.merge(task, patch, WriteStage::Last),
             None => self.finish_sending(task, sending, Ok(now)),
@@ -695,7 +696,7 @@ impl Reconciler {
     }
 
     /// Applies the manifest except for masked and fixed fields.
-    fn apply(&mut self, task: &Task, sending: Box<Sending>, document: ManifestDocument) -> RepairStep {
+    fn apply(&mut self, task: &Task, sending: Box<WriteAttempt>, document: ManifestDocument) -> RepairStep {
         let JudgedObject { situation, seen, .. } = &sending.judged;
         let Some(live) = &seen.live.object else { return self.conclude_nothing(task) };
         let ManifestDocument { status, digest, object, .. } = document;
@@ -717,8 +718,9 @@ impl Reconciler {
         let left = staying.map(|change| &change.path).chain(&sending.fixed).chain(excluded);
         mask.0.extend(left.filter_map(|path| Pattern::parse(&path.to_string()).ok()));
         // Whether the apply would remove fields of Helm's last apply: the guard has not seen Helm remove them.
-        let abandons =
-            |body: &Value| seen.live.whole().is_none_or(|whole| abandons(&whole, &sending.manager, body));
+        let abandons = |body: &Value| {
+            seen.live.whole().is_none_or(|whole| apply_removes_fields(&whole, &sending.manager, body))
+        };
         let fields = situation.declared.fields();
         let body = body::applied((&document, &fields), live, &mask, abandons);
         if situation.ordered_by.is_none() && abandons(&body) {
@@ -758,7 +760,12 @@ impl Reconciler {
 
     /// Writes again after a rejection: first without the undeclared fields that the API server names beside the changed
     /// ones, then without the fields that it rejects.
-    fn send_less(&mut self, task: &Task, mut sending: Box<Sending>, failure: WorkFailure) -> RepairStep {
+    fn retry_without_rejected(
+        &mut self,
+        task: &Task,
+        mut sending: Box<WriteAttempt>,
+        failure: WorkFailure,
+    ) -> RepairStep {
         let Fault::Invalid { said, causes } = &failure.fault else {
             return self.finish_sending(task, sending, Err(failure));
         };
@@ -789,7 +796,7 @@ impl Reconciler {
     fn finish_sending(
         &mut self,
         task: &Task,
-        sending: Box<Sending>,
+        sending: Box<WriteAttempt>,
         result: Result<Value, WorkFailure>,
     ) -> RepairStep {
         if sending.refusal.is_none() || sending.fixed.is_empty() {
@@ -802,7 +809,7 @@ impl Reconciler {
     fn probe(
         &mut self,
         task: &Task,
-        sending: Box<Sending>,
+        sending: Box<WriteAttempt>,
         result: Result<Value, WorkFailure>,
         outcome: WorkOutcome,
     ) -> RepairStep {
@@ -821,7 +828,7 @@ impl Reconciler {
     fn conclude(
         &mut self,
         task: &Task,
-        sending: &Sending,
+        sending: &WriteAttempt,
         result: Result<Value, WorkFailure>,
         outdated: Option<String>,
     ) -> RepairStep {
@@ -839,7 +846,7 @@ impl Reconciler {
             Fault::Invalid { said, .. } if !sending.fixed.is_empty() => {
                 self.learn_fixed(task, &sending.judged, &sending.immutable());
                 self.say(task, &release, &format!("{}: {said}", sending.why()));
-                self.tell(Occurrence::RepairRejected(DriftKind::Changed));
+                self.tell(LoopNotice::RepairRejected(DriftKind::Changed));
                 RepairStep::Settled
             }
             _ => self.fail_by(task, &release, &failure),
@@ -849,7 +856,7 @@ impl Reconciler {
     fn compare_written(
         &mut self,
         task: &Task,
-        sending: &Sending,
+        sending: &WriteAttempt,
         now: &Value,
         outdated: Option<String>,
     ) -> RepairStep {
@@ -886,7 +893,7 @@ impl Reconciler {
         let attempts = sending.attempts;
         let told = ObjectDrift { contested, ..drift(&sending.open()) };
         if known.is_empty() && added.is_empty() {
-            self.note_repaired(situation, told, ObjectFate::Repaired { attempts });
+            self.note_repaired(situation, told, ObjectOutcome::Repaired { attempts });
             self.note_restored(task, situation, ResourceVersion::written(now));
             if changes.iter().any(|change| sending.stays(change)) {
                 // The dry run was rejected, perhaps only because of the drift that is repaired now.
@@ -895,7 +902,7 @@ impl Reconciler {
             return RepairStep::Repaired;
         }
         let rest = drift(&[known.as_slice(), &added].concat());
-        self.note_repaired(situation, told, ObjectFate::Partly { attempts });
+        self.note_repaired(situation, told, ObjectOutcome::Partly { attempts });
         self.drifts.record_drift(&task.id, rest);
         if known.is_empty() {
             return self.leave_additions(task, situation, &added);
@@ -924,7 +931,7 @@ impl Reconciler {
     fn give_back(
         &mut self,
         task: &Task,
-        situation: &Situation,
+        situation: &RepairContext,
         seen: &ObjectRead,
         taken: &TakenFields,
     ) -> RepairStep {
@@ -948,7 +955,9 @@ fn no_revision() -> TargetError {
 
 /// Whether a change is of a sealed field that no repair may undo.
 pub(crate) fn is_left(object: &ObjectId, change: &FieldChange) -> bool {
-    sealed::is_sealed(object, &change.path) && change.declared.is_none() && sealed::stays(object, change)
+    sealed::is_sealed(object, &change.path)
+        && change.declared.is_none()
+        && sealed::is_left_to_user(object, change)
 }
 
 /// Why the guard leaves fields that the API server does not let it set: they are immutable, or something that it does

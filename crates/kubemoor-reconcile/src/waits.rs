@@ -54,7 +54,7 @@ struct RepairAttempts {
 /// The wait after a number of failed tries: `first`, then twice as long each time, at most
 /// `longest`. It is shorter by up to a quarter, depending on the name of what is tried, so that
 /// many waits do not end at once.
-pub fn growing(first: Duration, tries: u32, longest: Duration, name: &str) -> Duration {
+pub fn backoff_delay(first: Duration, tries: u32, longest: Duration, name: &str) -> Duration {
     let wait = first.saturating_mul(2_u32.saturating_pow(tries)).min(longest);
     let seed = tries.wrapping_add(AT_ONCE);
     let spread = name.bytes().fold(seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
@@ -67,7 +67,7 @@ impl Backoff {
         let RepairAttempts { count, last, .. } = self.attempts.get(object)?;
         let exponent = count.checked_sub(AT_ONCE)?;
         // The jitter depends on the attempt's number, so that the guard is not in step with the other writer.
-        let wait = growing(FIRST, exponent, LONGEST, &object.name);
+        let wait = backoff_delay(FIRST, exponent, LONGEST, &object.name);
         wait.checked_sub(elapsed(*last, now)).filter(|left| !left.is_zero())
     }
 
@@ -85,7 +85,7 @@ impl Backoff {
 
     /// Forgets earlier attempts, because another writer reverted the drift. Returns false if that happens repeatedly: a
     /// writer that alternates must not control how often the guard writes.
-    pub(crate) fn forgive(&mut self, object: &ObjectId, now: Timestamp) -> bool {
+    pub(crate) fn reset_after_revert(&mut self, object: &ObjectId, now: Timestamp) -> bool {
         let attempts = self.recent(object, now);
         let is_forgiven = attempts.forgiven < AT_ONCE;
         if is_forgiven {
@@ -165,15 +165,15 @@ impl<K: Clone + Ord> Timetable<K> {
         }
     }
 
-    pub(crate) fn put_off(&mut self, key: &K, at: Timestamp) {
+    pub(crate) fn schedule_by(&mut self, key: &K, at: Timestamp) {
         if self.times.get(key).is_none_or(|before| at < *before) {
             self.set(key, Some(at));
         }
     }
 
-    pub(crate) fn hurry(&mut self, at: Timestamp) {
+    pub(crate) fn bring_all_forward(&mut self, at: Timestamp) {
         let keys: Vec<K> = self.times.keys().cloned().collect();
-        keys.iter().for_each(|key| self.put_off(key, at));
+        keys.iter().for_each(|key| self.schedule_by(key, at));
     }
 
     pub(crate) fn next(&self) -> Option<Timestamp> {

@@ -163,14 +163,14 @@ pub fn random<const COUNT: usize>() -> Result<[u8; COUNT], RandomError> {
 #[derive(Clone, Debug)]
 pub struct SharedCallerSecret {
     registered: CallerToken,
-    turn: NextToken,
+    rotation: TokenRotation,
     /// When the registered token, or the current step of its rotation, began.
     since: Timestamp,
     signing: SigningKey,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NextToken {
+pub enum TokenRotation {
     None,
     /// The next token is accepted, but not registered yet.
     Announced(CallerToken),
@@ -193,7 +193,7 @@ struct StoredSecret {
 impl SharedCallerSecret {
     pub fn random(now: Timestamp) -> Result<Self, RandomError> {
         let (registered, signing) = (CallerToken::random()?, random_key()?);
-        Ok(Self { registered, turn: NextToken::None, since: now, signing })
+        Ok(Self { registered, rotation: TokenRotation::None, since: now, signing })
     }
 
     /// Parses the stored form; `None` if [`SharedCallerSecret::text`] did not write it.
@@ -202,22 +202,26 @@ impl SharedCallerSecret {
         let token =
             |text: Option<String>| text.map(|text| CallerToken::parse(&text).ok_or(())).transpose().ok();
         let turn = match (token(document.next)?, token(document.previous)?) {
-            (None, None) => NextToken::None,
-            (Some(next), None) => NextToken::Announced(next),
-            (None, Some(previous)) => NextToken::Replaced(previous),
+            (None, None) => TokenRotation::None,
+            (Some(next), None) => TokenRotation::Announced(next),
+            (None, Some(previous)) => TokenRotation::Replaced(previous),
             (Some(_), Some(_)) => return None,
         };
         let signing: [u8; BYTES] = STANDARD.decode(document.signing).ok()?.try_into().ok()?;
         let registered = CallerToken::parse(&document.registered)?;
-        Some(Self { registered, turn, since: document.since, signing: SigningKey::new(signing) })
+        Some(Self { registered, rotation: turn, since: document.since, signing: SigningKey::new(signing) })
     }
 
     pub fn text(&self) -> String {
         let text = |token: &CallerToken| Some(token.expose().to_owned());
         let document = StoredSecret {
             registered: self.registered.expose().to_owned(),
-            next: if let NextToken::Announced(next) = &self.turn { text(next) } else { None },
-            previous: if let NextToken::Replaced(previous) = &self.turn { text(previous) } else { None },
+            next: if let TokenRotation::Announced(next) = &self.rotation { text(next) } else { None },
+            previous: if let TokenRotation::Replaced(previous) = &self.rotation {
+                text(previous)
+            } else {
+                None
+            },
             since: self.since,
             signing: STANDARD.encode(self.signing.as_bytes()),
         };
@@ -225,27 +229,27 @@ impl SharedCallerSecret {
         serde_json::to_string(&document).unwrap_or_default()
     }
 
-    pub fn turn(&self) -> &NextToken {
-        &self.turn
+    pub fn rotation(&self) -> &TokenRotation {
+        &self.rotation
     }
 
     /// Whether both hold the same tokens in the same roles.
-    pub fn stands_as(&self, other: &Self) -> bool {
-        self.registered == other.registered && self.turn == other.turn
+    pub fn has_same_tokens(&self, other: &Self) -> bool {
+        self.registered == other.registered && self.rotation == other.rotation
     }
 
     /// Whether the registered token is at least `life` old and no rotation is in progress. A creation time in the
     /// future counts as due, because the token's age is unknown.
     pub fn is_due(&self, now: Timestamp, life: Duration) -> bool {
         let age = now.duration_since(self.since);
-        self.turn == NextToken::None && (age.is_negative() || age.unsigned_abs() >= life)
+        self.rotation == TokenRotation::None && (age.is_negative() || age.unsigned_abs() >= life)
     }
 
     /// A copy that also accepts a new token, unless a rotation is in progress.
     pub fn announced(&self, now: Timestamp) -> Result<Self, RandomError> {
         let mut kept = self.clone();
-        if kept.turn == NextToken::None {
-            (kept.turn, kept.since) = (NextToken::Announced(CallerToken::random()?), now);
+        if kept.rotation == TokenRotation::None {
+            (kept.rotation, kept.since) = (TokenRotation::Announced(CallerToken::random()?), now);
         }
         Ok(kept)
     }
@@ -253,24 +257,26 @@ impl SharedCallerSecret {
     /// The next step of a rotation: the announced token becomes the registered one, or the previous token is no longer
     /// accepted.
     pub fn advanced(&self, now: Timestamp) -> Self {
-        let (registered, turn) = match &self.turn {
-            NextToken::None => return self.clone(),
-            NextToken::Announced(next) => (next.clone(), NextToken::Replaced(self.registered.clone())),
-            NextToken::Replaced(_) => (self.registered.clone(), NextToken::None),
+        let (registered, turn) = match &self.rotation {
+            TokenRotation::None => return self.clone(),
+            TokenRotation::Announced(next) => {
+                (next.clone(), TokenRotation::Replaced(self.registered.clone()))
+            }
+            TokenRotation::Replaced(_) => (self.registered.clone(), TokenRotation::None),
         };
-        Self { registered, turn, since: now, signing: self.signing.clone() }
+        Self { registered, rotation: turn, since: now, signing: self.signing.clone() }
     }
 
     /// Makes `callers` sign with its key.
-    pub fn sign(&self, callers: &CallerSecrets) {
+    pub fn apply_signing_key(&self, callers: &CallerSecrets) {
         callers.sign_by(self.signing.clone());
     }
 
     /// Makes `callers` accept its tokens.
-    pub fn admit(&self, callers: &CallerSecrets) {
-        let other = match &self.turn {
-            NextToken::None => None,
-            NextToken::Announced(token) | NextToken::Replaced(token) => Some(token.clone()),
+    pub fn apply_tokens(&self, callers: &CallerSecrets) {
+        let other = match &self.rotation {
+            TokenRotation::None => None,
+            TokenRotation::Announced(token) | TokenRotation::Replaced(token) => Some(token.clone()),
         };
         callers.accept(self.registered.clone(), other);
     }

@@ -75,7 +75,7 @@ label! {
 
 label! {
     /// The outcome of reading a release's records again before a denial.
-    Look {
+    RecheckResult {
         Unchanged = "unchanged", Changed = "changed", Failed = "failed", TimedOut = "timed_out",
     }
 }
@@ -110,7 +110,7 @@ pub struct AdmissionMetrics {
 #[derive(Clone, Debug, Default)]
 pub struct RecordMetrics {
     undecodable: Family<Label<RecordFault>, Counter>,
-    looks: Family<Label<Look>, Counter>,
+    looks: Family<Label<RecheckResult>, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -181,7 +181,7 @@ impl EmergencyMetrics {
         Self { open: new(registry, "emergency", "Whether the emergency is open") }
     }
 
-    pub fn open(&self, is_open: bool) {
+    pub fn set_enforcement_disabled(&self, is_open: bool) {
         self.open.set(i64::from(is_open));
     }
 }
@@ -259,7 +259,7 @@ impl RecordMetrics {
         self.undecodable.get_or_create(&[("reason", reason)]).inc();
     }
 
-    pub fn looked(&self, outcome: Look) {
+    pub fn count_recheck(&self, outcome: RecheckResult) {
         self.looks.get_or_create(&[("outcome", outcome)]).inc();
     }
 }
@@ -385,14 +385,14 @@ impl NoticeMetrics {
 }
 
 label! {
-    Written {
+    LedgerWriteResult {
         Database = "database", Overflow = "overflow", Unavailable = "unavailable", Lost = "lost",
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct LedgerMetrics {
-    rows: Family<Label<Written>, Counter>,
+    rows: Family<Label<LedgerWriteResult>, Counter>,
     queue: Gauge,
     up: Gauge,
     deleted: Counter,
@@ -407,17 +407,18 @@ impl LedgerMetrics {
             deleted: new(registry, "ledger_deleted_rows", "Rows deleted by retention"),
         };
         // Created at 0, so that an alert sees the first increment.
-        for outcome in [Written::Overflow, Written::Unavailable, Written::Lost] {
+        for outcome in [LedgerWriteResult::Overflow, LedgerWriteResult::Unavailable, LedgerWriteResult::Lost]
+        {
             metrics.written(outcome, 0);
         }
         metrics
     }
 
-    pub fn written(&self, outcome: Written, rows: usize) {
+    pub fn written(&self, outcome: LedgerWriteResult, rows: usize) {
         self.rows.get_or_create(&[("outcome", outcome)]).inc_by(u64::try_from(rows).unwrap_or(u64::MAX));
     }
 
-    pub fn rows_written(&self, outcome: Written) -> usize {
+    pub fn rows_written(&self, outcome: LedgerWriteResult) -> usize {
         usize::try_from(self.rows.get_or_create(&[("outcome", outcome)]).get()).unwrap_or(usize::MAX)
     }
 
@@ -521,7 +522,7 @@ fn drift_seconds() -> Histogram {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReleaseStanding {
+pub struct ReleaseMetricState {
     pub release: ReleaseId,
     /// Its state in one word of a closed set.
     pub reason: &'static str,
@@ -534,7 +535,7 @@ pub struct ReleaseStanding {
 pub fn register_releases<F, I>(registry: &mut Registry, per_release: bool, standings: F)
 where
     F: Fn() -> I + Send + Sync + 'static,
-    I: IntoIterator<Item = ReleaseStanding>,
+    I: IntoIterator<Item = ReleaseMetricState>,
 {
     collect(registry, move |mut encoder| {
         let mut standings: Vec<_> = standings().into_iter().collect();
@@ -545,7 +546,7 @@ where
 }
 
 fn encode_totals(
-    standings: &[ReleaseStanding],
+    standings: &[ReleaseMetricState],
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), fmt::Error> {
     let mut reasons = BTreeMap::<_, u64>::new();
@@ -564,7 +565,10 @@ fn encode_totals(
     ConstGauge::new(drifted).encode(all)
 }
 
-fn encode_each(standings: &[ReleaseStanding], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+fn encode_each(
+    standings: &[ReleaseMetricState],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), fmt::Error> {
     let mut each = encoder.encode_descriptor(
         "release_objects_drifted",
         "Objects of a release that are not as declared; no series without any",

@@ -213,13 +213,13 @@ async fn accept(
         };
         match accepted {
             Ok(connection) => return Some(connection),
-            Err(error) if is_the_clients(&error) => {
+            Err(error) if is_client_error(&error) => {
                 debug!(%error, "a connection ended before it was accepted");
             }
             Err(error) => {
                 warn!(%error, "failed to accept a connection; retrying in {ACCEPT_PAUSE:?}");
                 // Closing an idle connection frees a file descriptor.
-                displace(&mut connections.open.lock(), None);
+                close_idle_connection(&mut connections.open.lock(), None);
                 tokio::select! {
                     () = stop.cancelled() => return None,
                     () = sleep(ACCEPT_PAUSE) => {}
@@ -230,7 +230,7 @@ async fn accept(
 }
 
 /// Whether accepting failed because of one client and not for lack of descriptors or memory.
-fn is_the_clients(error: &io::Error) -> bool {
+fn is_client_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
@@ -350,7 +350,7 @@ impl OpenConnections {
     /// Admits a connection of a peer, if necessary in the place of an idle one; `None` if no idle one may be displaced.
     fn begin(self: &Arc<Self>, peer: IpAddr) -> Option<OpenConnectionSlot> {
         let mut open = self.open.lock();
-        if open.len() >= self.limit && !displace(&mut open, Some(peer)) {
+        if open.len() >= self.limit && !close_idle_connection(&mut open, Some(peer)) {
             return None;
         }
         let id = self.clock.fetch_add(1, Ordering::Relaxed);
@@ -369,7 +369,7 @@ impl OpenConnections {
 /// Ends an idle connection: preferably one without a successful answer, then one of the peer with the most connections,
 /// then the one that has been idle longest. A peer displaces only its own connections, or those of a peer that has at
 /// least as many. Returns whether one was ended.
-fn displace(open: &mut HashMap<u64, Arc<Activity>>, by: Option<IpAddr>) -> bool {
+fn close_idle_connection(open: &mut HashMap<u64, Arc<Activity>>, by: Option<IpAddr>) -> bool {
     let mut counts = HashMap::<IpAddr, usize>::new();
     open.values().for_each(|activity| *counts.entry(activity.peer).or_default() += 1);
     let count = |peer: &IpAddr| counts.get(peer).copied().unwrap_or_default();

@@ -53,7 +53,7 @@ pub type Validity = (Timestamp, Timestamp);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
     /// Others provide and renew it.
-    Given {
+    Files {
         /// A file of PEM certificates, the port's own one first.
         certificate: PathBuf,
         /// A file with its private key in PEM.
@@ -172,7 +172,7 @@ impl Certificates {
     pub fn refresh(&self, now: Timestamp) -> Result<bool, TlsError> {
         match self.source {
             CertificateSource::Shared { .. } => Ok(false),
-            CertificateSource::SelfMade { .. } | CertificateSource::Given { .. } => {
+            CertificateSource::SelfMade { .. } | CertificateSource::Files { .. } => {
                 self.take(read(&self.source, now)?, now)
             }
         }
@@ -184,7 +184,7 @@ impl Certificates {
     }
 
     /// Whether the certificate in use is an untrusted placeholder, because the shared one is not known yet.
-    pub fn is_provisional(&self) -> bool {
+    pub fn has_placeholder(&self) -> bool {
         matches!(self.source, CertificateSource::Shared { .. }) && self.authority.borrow().is_none()
     }
 
@@ -311,7 +311,7 @@ impl Pair {
 }
 
 /// Whether `bundle` contains all certificates of `authorities`, both in PEM.
-pub fn holds(bundle: &str, authorities: &str) -> bool {
+pub fn contains_authorities(bundle: &str, authorities: &str) -> bool {
     let read = |pem| certificates(Path::new(AUTHORITY), pem).unwrap_or_default();
     let (known, wanted) = (HashSet::<_>::from_iter(read(bundle)), read(authorities));
     !wanted.is_empty() && wanted.iter().all(|authority| known.contains(authority))
@@ -328,7 +328,7 @@ pub fn validities(bundle: &str) -> Result<Vec<Validity>, TlsError> {
 
 fn read(source: &CertificateSource, now: Timestamp) -> Result<CertificateFiles, TlsError> {
     match source {
-        CertificateSource::Given { certificate, key } => {
+        CertificateSource::Files { certificate, key } => {
             let authority = certificate.with_file_name(AUTHORITY);
             let material = CertificateFiles {
                 certificate: read_file(certificate)?,
@@ -340,7 +340,9 @@ fn read(source: &CertificateSource, now: Timestamp) -> Result<CertificateFiles, 
             }
             Ok(material)
         }
-        CertificateSource::SelfMade { directory, names } => authority::provide(directory, names, now),
+        CertificateSource::SelfMade { directory, names } => {
+            authority::ensure_certificate(directory, names, now)
+        }
         CertificateSource::Shared { names, life, .. } => {
             Ok(CertificateFiles { authority: None, ..SharedCertificate::make(names, now, *life)?.material() })
         }
@@ -349,7 +351,7 @@ fn read(source: &CertificateSource, now: Timestamp) -> Result<CertificateFiles, 
 
 fn parse(source: &CertificateSource, material: &CertificateFiles) -> Result<Pair, TlsError> {
     match source {
-        CertificateSource::Given { certificate, key } => Pair::parse(certificate, key, material),
+        CertificateSource::Files { certificate, key } => Pair::parse(certificate, key, material),
         CertificateSource::SelfMade { directory, .. } => {
             Pair::parse(&directory.join(CERTIFICATE), &directory.join(KEY), material)
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::owners::{Holding, Holdings, ManagerOperation, Owners};
+use crate::owners::{ManagerOperation, Owners, PathOwners, PathOwnership};
 use crate::ownership::is_controller;
 use crate::sealed;
 use kubemoor_declare::compare::Addition;
@@ -52,10 +52,10 @@ pub(crate) fn of_edit<'v>(
     let mut found = candidates(object, fields, seal, old, new);
     if !found.is_empty() {
         let owners = Owners::from_object(new);
-        let holdings = Holdings::new(&owners);
+        let holdings = PathOwners::new(&owners);
         // A field without an owner was added by a webhook or the API server in this request.
         let is_complete = holdings.is_complete() && new.get("apiVersion").is_some_and(|it| owners.are_of(it));
-        let is_nobodys = |by: &[Holding<'_>]| by.is_empty() && is_complete;
+        let is_nobodys = |by: &[PathOwnership<'_>]| by.is_empty() && is_complete;
         found.retain(|it| {
             let by = holdings.at(&it.path);
             !is_applied(&by) && !is_nobodys(&by)
@@ -67,7 +67,7 @@ pub(crate) fn of_edit<'v>(
 /// Drops additions that the API server or a webhook makes whenever the manifest is applied, as `canonical` shows. In a
 /// new object, such an addition may have another value each time; an existing object keeps its value. While an
 /// operation is `pending`, an addition that `canonical` has too is dropped whoever owns it.
-pub(crate) fn drop_servers(
+pub(crate) fn drop_server_additions(
     found: &mut Vec<Addition<'_>>,
     canonical: &Value,
     (operation, pending): (model::Operation, bool),
@@ -76,7 +76,7 @@ pub(crate) fn drop_servers(
         return;
     }
     let owners = Owners::from_object(canonical);
-    let (holdings, mut lookup) = (Holdings::new(&owners), PathLookup::new(canonical));
+    let (holdings, mut lookup) = (PathOwners::new(&owners), PathLookup::new(canonical));
     found.retain(|it| {
         let wanted = lookup.get(&it.path);
         let is_same = wanted.contains(&it.new);
@@ -94,7 +94,7 @@ pub fn drift(object: &ObjectId, fields: &DeclaredFields, seal: &Seal, live: &Val
         return Vec::new();
     }
     let owners = Owners::from_object(live);
-    let (holdings, mut lookup) = (Holdings::new(&owners), PathLookup::new(live));
+    let (holdings, mut lookup) = (PathOwners::new(&owners), PathLookup::new(live));
     let change = |path: Path, new: &Value, agreement: FieldAgreement| FieldChange {
         path,
         declared: None,
@@ -104,7 +104,7 @@ pub fn drift(object: &ObjectId, fields: &DeclaredFields, seal: &Seal, live: &Val
     };
     let mut changes = Vec::new();
     for it in found {
-        let is_drift = if owners.is_empty() { it.is_member } else { is_somebodys(&holdings, &it) };
+        let is_drift = if owners.is_empty() { it.is_member } else { is_made_by_client(&holdings, &it) };
         if is_drift {
             changes.push(change(it.path, it.new, FieldAgreement::Added));
             continue;
@@ -163,13 +163,13 @@ fn is_named(own: &str, name: &str) -> bool {
     if own.ends_with('/') { name.starts_with(own) } else { name == own }
 }
 
-fn is_applied(by: &[Holding<'_>]) -> bool {
+fn is_applied(by: &[PathOwnership<'_>]) -> bool {
     by.iter().any(|it| it.manager.operation == ManagerOperation::Apply)
 }
 
 /// Whether a manager other than a Kubernetes controller made the addition by an update. A field that only Helm owns
 /// does not count: the API server attributes the defaults that it fills in to Helm.
-fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
+fn is_made_by_client(holdings: &PathOwners<'_>, addition: &Addition<'_>) -> bool {
     let mut by = holdings.at(&addition.path);
     if is_applied(&by) {
         return false;
@@ -184,7 +184,7 @@ fn is_somebodys(holdings: &Holdings<'_>, addition: &Addition<'_>) -> bool {
 }
 
 /// Whether each part of a value has an owner.
-fn is_owned_throughout(holdings: &Holdings<'_>, path: &Path, value: &Value) -> bool {
+fn is_owned_throughout(holdings: &PathOwners<'_>, path: &Path, value: &Value) -> bool {
     let by = holdings.at(path);
     let is_below = |map: &Map<String, Value>| {
         map.iter().all(|(name, below)| is_owned_throughout(holdings, &path.of_field(name), below))
@@ -197,7 +197,7 @@ fn is_owned_throughout(holdings: &Holdings<'_>, path: &Path, value: &Value) -> b
 }
 
 /// The changed parts of an addition that has no owner as a whole.
-fn changed_parts(holdings: &Holdings<'_>, addition: &Addition<'_>) -> Vec<Path> {
+fn changed_parts(holdings: &PathOwners<'_>, addition: &Addition<'_>) -> Vec<Path> {
     let by = holdings.at(&addition.path);
     if by.iter().any(|it| !it.is_in_parts) || is_applied(&by) {
         return Vec::new();

@@ -52,7 +52,7 @@ pub fn retain_operators(claims: &mut Vec<Arc<Release>>, owner: &ObjectOwner, res
 }
 
 /// Whether the release that the object names matters: several releases claim it, and a policy names operators of one.
-pub fn hangs_on_owner(claims: &[Arc<Release>], resolver: &PolicyResolver) -> bool {
+pub fn depends_on_owner(claims: &[Arc<Release>], resolver: &PolicyResolver) -> bool {
     claims.len() > 1 && claims.iter().any(|claim| !resolver.policy(&claim.id).operators.is_empty())
 }
 
@@ -69,7 +69,7 @@ pub fn is_local(release: &Release, object: &ObjectId) -> bool {
 ///
 /// The API server sends a review for each registered version of a kind, with the object converted to it. A manifest
 /// cannot be compared with an object in another version, so each claim is judged once, in its own version.
-pub fn has_say(release: &Release, object: &ObjectId, version: Option<&str>) -> bool {
+pub fn is_declared_in_version(release: &Release, object: &ObjectId, version: Option<&str>) -> bool {
     let Some(version) = version else { return true };
     release.declared(object).is_some_and(|declared| declared.served() == version)
 }
@@ -99,7 +99,7 @@ fn is_helms(object: &Value) -> bool {
 
 /// How long finalizers may block a deletion before they count as drift. Controllers release volumes, load balancers and
 /// dependants within a few minutes.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+const FINALIZER_GRACE_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
 /// The finalizers of any object, and those of a namespace, which the namespace controller removes.
 const FINALIZERS: [[&str; 2]; 2] = [["metadata", "finalizers"], ["spec", "finalizers"]];
@@ -118,7 +118,7 @@ pub fn is_of_finalizers(object: &ObjectId, path: &Path) -> bool {
 /// The time from which the finalizers of `live` count as drift; `None` if it is not being deleted.
 pub fn finalizer_deadline(live: &Value) -> Option<Timestamp> {
     let since = live.pointer("/metadata/deletionTimestamp")?.as_str()?;
-    since.parse::<Timestamp>().ok()?.checked_add(PATIENCE).ok()
+    since.parse::<Timestamp>().ok()?.checked_add(FINALIZER_GRACE_PERIOD).ok()
 }
 
 /// The finalizers that have blocked the deletion of `live` for too long, as a drifted field.
@@ -143,7 +143,7 @@ fn finalizers(object: &ObjectId) -> impl Iterator<Item = [&'static str; 2]> {
 
 /// The objects that are deleted with a namespace or a CustomResourceDefinition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeletedAlong {
+pub enum CascadeScope {
     Namespace(String),
     Kind { group: String, plural: String },
 }
@@ -156,12 +156,12 @@ pub struct Dependant {
 }
 
 /// The objects that are deleted with `object`; `None` for other kinds.
-pub fn deleted_along(object: &ObjectId) -> Option<DeletedAlong> {
+pub fn cascade_scope(object: &ObjectId) -> Option<CascadeScope> {
     match (object.group.as_str(), object.kind.as_str()) {
-        ("", "Namespace") => Some(DeletedAlong::Namespace(object.name.to_string())),
+        ("", "Namespace") => Some(CascadeScope::Namespace(object.name.to_string())),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             let (plural, group) = object.name.split_once('.')?;
-            Some(DeletedAlong::Kind { group: group.to_owned(), plural: plural.to_owned() })
+            Some(CascadeScope::Kind { group: group.to_owned(), plural: plural.to_owned() })
         }
         _ => None,
     }
@@ -169,21 +169,26 @@ pub fn deleted_along(object: &ObjectId) -> Option<DeletedAlong> {
 
 /// The declared objects that are deleted too, one for each release; only objects in the release's own namespace. An
 /// object elsewhere counts only if it exists and its annotations name the release, which this function cannot know.
-pub fn dependants(taken: &DeletedAlong, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
+pub fn dependants(taken: &CascadeScope, index: &Index, rules: &Rules<'_>, now: Timestamp) -> Vec<Dependant> {
     let along = |object: &ObjectId| match taken {
-        DeletedAlong::Namespace(namespace) => object.namespace.as_deref() == Some(namespace),
-        DeletedAlong::Kind { group, plural } => {
+        CascadeScope::Namespace(namespace) => object.namespace.as_deref() == Some(namespace),
+        CascadeScope::Kind { group, plural } => {
             object.group == *group
                 && index.kind_of_resource(group, plural).is_some_and(|(kind, _)| kind == object.kind)
         }
     };
     let protected = |release: &Release, object: &ObjectId| {
         is_local(release, object)
-            && state::standing(release, object, rules.resolver.policy(&release.id).operation_timeout, now)
-                .is_some_and(|standing| {
-                    standing.deletion != Deletion::Uninstalled
-                        && standing.alternatives.iter().any(|declared| !declared.opted_out)
-                })
+            && state::current_claim(
+                release,
+                object,
+                rules.resolver.policy(&release.id).operation_timeout,
+                now,
+            )
+            .is_some_and(|standing| {
+                standing.deletion != Deletion::Uninstalled
+                    && standing.alternatives.iter().any(|declared| !declared.opted_out)
+            })
     };
     let mut found: Vec<_> = index
         .releases()

@@ -15,13 +15,13 @@ use serde_json::Value;
 
 use crate::claims::{self, adopts};
 use crate::edit::{
-    Circumstances, DryRunEvidence, Edit, EvidenceKind, Grounds, ObjectDeclaration, VerdictReason,
+    DryRunEvidence, Edit, EvidenceKind, Grounds, ObjectContext, ObjectDeclaration, VerdictReason,
 };
 use crate::owners::Owners;
 use crate::records::RecordFacts;
 use crate::sealed;
 use crate::{additions, exceptions, identities};
-use kubemoor_declare::compare::{Addition, Settler, is_alternative};
+use kubemoor_declare::compare::{Addition, DoubtResolver, is_alternative};
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::{AmbiguousElements, DeclaredFields, FieldChange};
 use kubemoor_declare::model::{ObjectId, Operation, ReleaseId};
@@ -43,8 +43,8 @@ pub enum JudgedFacts {
 pub struct EditFacts {
     pub claims: Vec<ClaimFacts>,
     /// The number of claims that were not evaluated: no release is consulted after one that allows the edit.
-    pub unheard: usize,
-    pub circumstances: Circumstances,
+    pub unevaluated_claims: usize,
+    pub circumstances: ObjectContext,
 }
 
 /// The effects of one edit, as one release sees it.
@@ -61,7 +61,7 @@ pub struct ClaimFacts {
     /// The manifests that the edit was compared with, each with its changes.
     pub alternatives: Vec<Diff>,
     /// The number of manifests that were not compared: none is compared after one that allows the edit.
-    pub unweighed: usize,
+    pub uncompared_manifests: usize,
 }
 
 /// The differences between an object and one manifest's declaration of it: those that an edit makes, or those of a live
@@ -118,9 +118,9 @@ const ELEMENTS: usize = 32;
 /// A manifest's declaration of an object, and everything that settles uncertain differences.
 pub(crate) struct ObjectComparison<'a> {
     pub(crate) object: &'a ObjectId,
-    pub(crate) standing: &'a ReleaseClaim<'a>,
+    pub(crate) claim: &'a ReleaseClaim<'a>,
     pub(crate) declared: &'a Arc<DeclaredObject>,
-    pub(crate) circumstances: &'a Circumstances,
+    pub(crate) circumstances: &'a ObjectContext,
     pub(crate) evidence: DryRunEvidence<'a>,
     pub(crate) seal: &'a Seal,
 }
@@ -159,7 +159,7 @@ impl Diff {
 impl ObjectComparison<'_> {
     /// The declared fields that an edit changes, then the sealed ones, then what it adds below sealed paths.
     pub(crate) fn of_edit(&self, edit: &Edit<'_>, new: &Value) -> Diff {
-        let Self { object, standing, declared, seal, .. } = *self;
+        let Self { object, claim: standing, declared, seal, .. } = *self;
         let mut diff = Diff::empty(declared, VerdictReason::AsDeclared, seal.written());
         // The release manages the object from this edit on. While an operation runs, Helm itself may adopt an object:
         // it sets its label and annotations, but no fields that are the same in its old and new manifests.
@@ -197,7 +197,7 @@ impl ObjectComparison<'_> {
     /// The declared fields at which a live object differs, or possibly differs, then the sealed ones, then the
     /// finalizers that block its deletion, then additions.
     pub(crate) fn of_live(&self, live: &Value, now: Timestamp) -> Diff {
-        let Self { object, standing, declared, seal, evidence, .. } = *self;
+        let Self { object, claim: standing, declared, seal, evidence, .. } = *self;
         let mut diff = Diff::empty(declared, VerdictReason::Unchanged, None);
         let fields = &*Arc::clone(&diff.fields);
         let mut settler = self.settler(fields);
@@ -230,7 +230,7 @@ impl ObjectComparison<'_> {
     }
 
     fn add_declared(&self, edit: &Edit<'_>, new: &Value, changed: Vec<FieldChange>, diff: &mut Diff) {
-        let Self { object, standing, .. } = *self;
+        let Self { object, claim: standing, .. } = *self;
         let fields = Arc::clone(&diff.fields);
         let mut settler = self.settler(&fields);
         let is_being_deleted = edit.old.is_some_and(claims::is_being_deleted);
@@ -252,7 +252,7 @@ impl ObjectComparison<'_> {
                 continue;
             }
             let ambiguous = ambiguous.get_or_insert_with(|| self.ambiguous(edit.old, &fields));
-            let is_merged = ambiguous.as_mut().is_some_and(|it| it.cover(&change.path));
+            let is_merged = ambiguous.as_mut().is_some_and(|it| it.has_path(&change.path));
             let kind = if is_merged { ChangeKind::Merged } else { ChangeKind::Declared };
             let element = if diff.changes.len() < ELEMENTS { element(&change, edit.old, new) } else { None };
             let change = FieldChange { agreement, ..change };
@@ -263,9 +263,9 @@ impl ObjectComparison<'_> {
     /// Drops additions that the user did not make: a dry run shows those that a webhook or the API server always makes,
     /// and the API server may restore fields that a Helm operation drops.
     fn wanted_additions<'v>(&self, operation: Operation, mut found: Vec<Addition<'v>>) -> Vec<Addition<'v>> {
-        let Self { object, standing, evidence, .. } = self;
+        let Self { object, claim: standing, evidence, .. } = self;
         if let DryRunEvidence::Canonical(canonical) = evidence {
-            additions::drop_servers(&mut found, canonical, (operation, standing.pending));
+            additions::drop_server_additions(&mut found, canonical, (operation, standing.pending));
         }
         let baseline = standing.release.objects.get(*object).and_then(|it| it.baseline.as_ref());
         if let Some(baseline) = baseline.filter(|_| standing.pending && !found.is_empty()) {
@@ -277,7 +277,7 @@ impl ObjectComparison<'_> {
 
     /// Whether an earlier dry run has settled that the new value of a field is the declared one.
     fn have_settled(&self, change: &FieldChange) -> bool {
-        let Self { object, standing, declared, circumstances, .. } = *self;
+        let Self { object, claim: standing, declared, circumstances, .. } = *self;
         let of = ObjectDeclaration { object, release: &standing.release.id, declared };
         of.is_settled(circumstances.settled.as_deref(), change)
     }
@@ -289,7 +289,7 @@ impl ObjectComparison<'_> {
         old: Option<&'o Value>,
         fields: &DeclaredFields,
     ) -> Option<AmbiguousElements<'o>> {
-        let Self { object, standing, .. } = self;
+        let Self { object, claim: standing, .. } = self;
         let old = old.filter(|_| standing.pending)?;
         let release = standing.release;
         if release.state.apply_method != ApplyMethod::ClientSide {
@@ -300,7 +300,7 @@ impl ObjectComparison<'_> {
         Some(AmbiguousElements::new([fields].into_iter().chain(before.as_deref()), old))
     }
 
-    fn settler<'s>(&'s self, fields: &'s DeclaredFields) -> Option<Settler<'s>> {
+    fn settler<'s>(&'s self, fields: &'s DeclaredFields) -> Option<DoubtResolver<'s>> {
         match self.evidence {
             DryRunEvidence::Canonical(canonical) => Some(fields.settler(canonical)),
             DryRunEvidence::None | DryRunEvidence::Unavailable | DryRunEvidence::Nowhere => None,
@@ -329,7 +329,7 @@ fn element(change: &FieldChange, old: Option<&Value>, new: &Value) -> Option<Box
 fn settled(
     change: &FieldChange,
     standing: &ReleaseClaim<'_>,
-    settler: Option<&mut Settler<'_>>,
+    settler: Option<&mut DoubtResolver<'_>>,
 ) -> FieldAgreement {
     match (change.agreement, settler) {
         (FieldAgreement::Doubt | FieldAgreement::Missing, Some(settler)) => settler.settle(change),
@@ -348,7 +348,7 @@ fn settled(
 /// Without `managedFields`, all these are differences.
 pub fn of_fields(fields: &DeclaredFields, live: &Value, settled: bool) -> Vec<FieldChange> {
     let mut changes = fields.drift(live);
-    let settled = settled && !fields.grant_rights();
+    let settled = settled && !fields.is_rbac();
     let may_be = |change: &FieldChange| {
         change.agreement == FieldAgreement::Missing || (settled && may_be_rewritten(change))
     };

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::claims;
 use crate::diff::{ChangeKind, ChangedField, Diff, ObjectComparison, may_be_rewritten};
-use crate::edit::{Circumstances, DryRunEvidence, ObjectDeclaration, VerdictReason};
+use crate::edit::{DryRunEvidence, ObjectContext, ObjectDeclaration, VerdictReason};
 use crate::exceptions::ObjectExceptions;
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
@@ -27,11 +27,11 @@ use kubemoor_policy::Policy;
 
 /// A declared object, and everything that its verdict depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct LiveSubject<'a, 'r> {
+pub struct DriftContext<'a, 'r> {
     pub object: &'a ObjectId,
-    pub standing: &'a ReleaseClaim<'r>,
+    pub claim: &'a ReleaseClaim<'r>,
     pub policy: &'a Policy,
-    pub circumstances: &'a Circumstances,
+    pub circumstances: &'a ObjectContext,
     pub now: Timestamp,
 }
 
@@ -42,7 +42,7 @@ pub enum LiveVerdict<'r> {
     /// It is being deleted, and nothing else certainly differs.
     BeingDeleted,
     /// It is absent, but a Helm operation is running, or failed before it created the object.
-    Awaited,
+    NotCreated,
     /// It is absent, and the manifest of the operation that failed does not declare it.
     Dropped,
     Allowed,
@@ -52,7 +52,7 @@ pub enum LiveVerdict<'r> {
     /// Every declared field matches, or is allowed to differ; `None` if there is no declaration.
     AsDeclared(Option<MatchedDeclaration>),
     /// It matches the manifest from before a running Helm operation, and not yet the new one.
-    AsBefore,
+    MatchesPrevious,
     Drifted(LiveDrift<'r>),
 }
 
@@ -61,7 +61,7 @@ pub enum LiveVerdict<'r> {
 pub struct MatchedDeclaration {
     pub declared: Arc<DeclaredObject>,
     /// The declared paths at which the object differs, or possibly differs, as an exception allows.
-    pub spared: Vec<Path>,
+    pub excepted_paths: Vec<Path>,
     /// The fields at which an allowance permits the object to differ.
     pub permitted: Vec<FieldChange>,
     /// Whether it has additions below sealed paths that an allowance permits.
@@ -72,7 +72,7 @@ impl MatchedDeclaration {
     /// A match without any exception.
     pub fn new(declared: &Arc<DeclaredObject>) -> Self {
         let (spared, permitted) = (Vec::new(), Vec::new());
-        Self { declared: Arc::clone(declared), spared, permitted, has_additions: false }
+        Self { declared: Arc::clone(declared), excepted_paths: spared, permitted, has_additions: false }
     }
 }
 
@@ -91,11 +91,11 @@ pub struct LiveDrift<'r> {
 ///
 /// `evidence` settles uncertain differences from the first declaration; without evidence, they stay among the changes.
 pub fn compare<'r>(
-    subject: &LiveSubject<'_, 'r>,
+    subject: &DriftContext<'_, 'r>,
     live: Option<&Value>,
     evidence: DryRunEvidence<'_>,
 ) -> LiveVerdict<'r> {
-    let standing = subject.standing;
+    let standing = subject.claim;
     let before = before(subject);
     if standing.alternatives.iter().chain(&before).any(|declared| declared.opted_out) {
         return LiveVerdict::OptedOut;
@@ -112,7 +112,7 @@ pub fn compare<'r>(
             return if is_being_deleted {
                 LiveVerdict::BeingDeleted
             } else if is_before {
-                LiveVerdict::AsBefore
+                LiveVerdict::MatchesPrevious
             } else {
                 LiveVerdict::AsDeclared(Some(matched))
             };
@@ -138,18 +138,19 @@ pub fn settle_obstructed(changes: &mut [FieldChange]) {
     }
 }
 
-impl<'a> LiveSubject<'a, '_> {
+impl<'a> DriftContext<'a, '_> {
     /// All certain and possible differences between a live object and one of its declarations, allowed or not.
     pub fn diff(&self, declared: &Arc<DeclaredObject>, live: &Value, evidence: DryRunEvidence<'_>) -> Diff {
-        let Self { object, standing, circumstances, now, .. } = *self;
+        let Self { object, claim: standing, circumstances, now, .. } = *self;
         let seal = &self.policy.rules(object, declared).sealed;
-        ObjectComparison { object, standing, declared, circumstances, evidence, seal }.of_live(live, now)
+        ObjectComparison { object, claim: standing, declared, circumstances, evidence, seal }
+            .of_live(live, now)
     }
 
     pub fn exceptions(&self, declared: &'a Arc<DeclaredObject>) -> ObjectExceptions<'a> {
-        let of = ObjectDeclaration { object: self.object, release: &self.standing.release.id, declared };
+        let of = ObjectDeclaration { object: self.object, release: &self.claim.release.id, declared };
         let exceptions = ObjectExceptions::new(of, self.policy, self.circumstances, None, self.now);
-        exceptions.of_live(of, self.standing.release)
+        exceptions.of_live(of, self.claim.release)
     }
 }
 
@@ -164,7 +165,7 @@ impl LiveDrift<'_> {
     }
 
     /// Whether `managedFields` decide if a difference is certain.
-    pub fn hangs_on_managers(&self) -> bool {
+    pub fn depends_on_managed_fields(&self) -> bool {
         self.changes.iter().any(|it| it.agreement == FieldAgreement::Missing || may_be_rewritten(it))
     }
 
@@ -175,19 +176,19 @@ impl LiveDrift<'_> {
 }
 
 /// The declaration from before a running operation, unless it is one of the alternatives.
-fn before<'r>(subject: &LiveSubject<'_, 'r>) -> Option<&'r Arc<DeclaredObject>> {
-    let ReleaseClaim { release, alternatives, pending, .. } = subject.standing;
+fn before<'r>(subject: &DriftContext<'_, 'r>) -> Option<&'r Arc<DeclaredObject>> {
+    let ReleaseClaim { release, alternatives, pending, .. } = subject.claim;
     let baseline = release.objects.get(subject.object)?.baseline.as_ref()?;
     (*pending && !alternatives.iter().any(|known| Arc::ptr_eq(known, baseline))).then_some(baseline)
 }
 
-fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
-    let standing = subject.standing;
+fn absent<'r>(subject: &DriftContext<'_, 'r>) -> LiveVerdict<'r> {
+    let standing = subject.claim;
     let release = standing.release;
     let declarations = release.objects.get(subject.object);
     let is_of_baseline = || declarations.is_some_and(|it| it.baseline.is_some());
     if standing.pending || (release.state.status == ReleaseStatus::Failed && !is_of_baseline()) {
-        return LiveVerdict::Awaited;
+        return LiveVerdict::NotCreated;
     }
     // A missing object matches the latest manifest, as an existing one may match the baseline.
     if declarations.is_some_and(|it| it.latest.is_none()) {
@@ -205,7 +206,7 @@ fn absent<'r>(subject: &LiveSubject<'_, 'r>) -> LiveVerdict<'r> {
 
 /// The differences that are not allowed, and those that are.
 fn changes(
-    subject: &LiveSubject<'_, '_>,
+    subject: &DriftContext<'_, '_>,
     declared: &Arc<DeclaredObject>,
     live: &Value,
     evidence: DryRunEvidence<'_>,
@@ -221,7 +222,7 @@ fn changes(
         };
         let is_declared = kind == ChangeKind::Declared;
         if is_declared {
-            matched.spared.push(change.path.clone());
+            matched.excepted_paths.push(change.path.clone());
         }
         // A rule ignores a field permanently; an allowance ends.
         if reason == VerdictReason::Allowed {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::exceptions::exempting;
+use crate::exceptions::matching_exemption;
 use crate::shown::{Difference, Shown};
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::FieldChange;
@@ -13,7 +13,7 @@ use kubemoor_declare::model::{Actor, Autoscaler, ObjectId, Operation, ReleaseId}
 use kubemoor_declare::path::Path;
 use kubemoor_helm::release::DeclaredObject;
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::agreement::ObjectSettledValues;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_policy::signing::Declaration;
@@ -33,7 +33,7 @@ pub struct Edit<'a> {
     pub dry_run: bool,
     /// The field manager that the request names; clients can choose any name.
     pub field_manager: &'a str,
-    pub circumstances: &'a Circumstances,
+    pub circumstances: &'a ObjectContext,
 }
 
 /// The release that an object's Helm annotations name.
@@ -281,12 +281,12 @@ impl Verdict {
         reason: VerdictReason,
         governed: impl Iterator<Item = (Grounds, Arc<Policy>)> + Clone,
     ) -> Option<Self> {
-        let judging = governed.clone().filter(|(_, policy)| exempting(policy, actor).is_none());
+        let judging = governed.clone().filter(|(_, policy)| matching_exemption(policy, actor).is_none());
         if let Some((grounds, policy)) = judging.max_by_key(|(_, policy)| policy.edits) {
             return Some(Self::by_mode(&policy, reason, Some(grounds)));
         }
         governed.clone().next().map(|(grounds, policy)| {
-            let exceptions = exempting(&policy, actor).into_iter().collect();
+            let exceptions = matching_exemption(&policy, actor).into_iter().collect();
             Self::excused(&policy, VerdictReason::Exempt, Grounds { exceptions, ..grounds })
         })
     }
@@ -345,7 +345,7 @@ pub struct DepartedAutoscaler {
 
 /// The facts about one object at present, besides its releases.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Circumstances {
+pub struct ObjectContext {
     pub allowances: Vec<Arc<Allowance>>,
     /// The ranges of the autoscalers that scale it.
     pub autoscalers: Vec<Autoscaler>,
@@ -353,12 +353,12 @@ pub struct Circumstances {
     /// change the replicas, so a live object without another autoscaler may keep them.
     pub departed: Option<DepartedAutoscaler>,
     /// Values of the object that a dry run has settled.
-    pub settled: Option<Arc<Settled>>,
+    pub settled: Option<Arc<ObjectSettledValues>>,
 }
 
 impl ObjectDeclaration<'_> {
     /// Whether the new value of a field is among the values that a dry run has `settled` for this declaration.
-    pub(crate) fn is_settled(&self, settled: Option<&Settled>, change: &FieldChange) -> bool {
+    pub(crate) fn is_settled(&self, settled: Option<&ObjectSettledValues>, change: &FieldChange) -> bool {
         let Self { object, release, declared } = self;
         settled.zip(declared.digest.as_ref()).is_some_and(|(settled, digest)| {
             let declaration = Declaration { release, object, digest, seal: None };

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::diff::{ChangeKind, ChangedField};
-use crate::edit::{Circumstances, DepartedAutoscaler, ObjectDeclaration, VerdictReason};
+use crate::edit::{DepartedAutoscaler, ObjectContext, ObjectDeclaration, VerdictReason};
 use crate::identities;
 use kubemoor_declare::equality;
 use kubemoor_declare::fields::FieldChange;
@@ -108,12 +108,12 @@ impl<'a> ObjectExceptions<'a> {
     pub fn new(
         of: ObjectDeclaration<'a>,
         policy: &Policy,
-        circumstances: &'a Circumstances,
+        circumstances: &'a ObjectContext,
         actor: Option<&'a Actor>,
         now: Timestamp,
     ) -> Self {
         let ObjectDeclaration { object, release, declared } = of;
-        let counts = |allowance: &&Allowance| allowance.open(now) && allowance.is_for(object, release);
+        let counts = |allowance: &&Allowance| allowance.is_active(now) && allowance.is_for(object, release);
         let right = |declared_by: &[ReleaseId]| ScalingRight::new(policy, of, declared_by);
         let scalers = circumstances.autoscalers.iter().map(|it| (it, right(&it.declared_by)));
         let scales = |(it, right): &(&Autoscaler, ScalingRight)| {
@@ -122,8 +122,9 @@ impl<'a> ObjectExceptions<'a> {
         let autoscalers: Vec<_> = scalers.filter(scales).collect();
         let left = |it: &DepartedAutoscaler| right(&it.declared_by).admits(declared, it.range);
         let granted = circumstances.allowances.iter().map(Arc::as_ref).filter(counts);
-        let grants: Vec<_> =
-            granted.map(|allowance| (allowance, allowance.grant.mask.placed(&declared.fields()))).collect();
+        let grants: Vec<_> = granted
+            .map(|allowance| (allowance, allowance.grant.mask.with_list_keys(&declared.fields())))
+            .collect();
         let patterns = grants.iter().enumerate();
         let patterns = patterns.flat_map(|(index, (_, mask))| mask.0.iter().map(move |it| (index, it)));
         Self {
@@ -202,18 +203,19 @@ impl<'a> ObjectExceptions<'a> {
 
     /// The reason why the object may be deleted or missing; `None` if it may not.
     pub fn of_deletion(&self) -> Option<VerdictReason> {
-        let granted = |standing: &Arc<StandingAllowance>| standing.grant.deletes && self.holds(standing);
+        let granted =
+            |standing: &Arc<StandingAllowance>| standing.grant.allows_delete && self.holds(standing);
         (self.rules.standing.iter().any(granted)
-            || self.grants.iter().any(|(allowance, _)| allowance.grant.deletes))
+            || self.grants.iter().any(|(allowance, _)| allowance.grant.allows_delete))
         .then_some(VerdictReason::Allowed)
     }
 
     /// The names of the allowances that cover a field or a part of it; with `None`, of those that allow the deletion of
     /// the object.
-    pub fn naming(&self, path: Option<&Path>) -> Vec<String> {
+    pub fn allowance_names(&self, path: Option<&Path>) -> Vec<String> {
         let is_meant = |grant: &Grant, mask: &Mask| match path {
             Some(path) => mask.covers(path) || mask.reaches_below(path),
-            None => grant.deletes,
+            None => grant.allows_delete,
         };
         let standing = self.open().filter(|it| is_meant(&it.grant, &it.grant.mask));
         let granted = self.grants.iter().filter(|(allowance, mask)| is_meant(&allowance.grant, mask));
@@ -249,13 +251,13 @@ impl<'a> ObjectExceptions<'a> {
     }
 
     /// Whether the values at `path`, not only the path, decide if it may differ.
-    pub fn hang_on_values(&self, path: &Path) -> bool {
+    pub fn depends_on_values(&self, path: &Path) -> bool {
         self.masks().any(|mask| mask.reaches_below(path)) && !self.masks().any(|mask| mask.covers(path))
     }
 
     /// Whether the positions of list elements in the manifest decide if `path` may differ.
-    pub fn hang_on_places(&self, path: &Path) -> bool {
-        let meets = |mask: &Mask| mask.0.iter().any(|pattern| pattern.meets_by_place(path));
+    pub fn depends_on_positions(&self, path: &Path) -> bool {
+        let meets = |mask: &Mask| mask.0.iter().any(|pattern| pattern.may_match_by_position(path));
         // Few rules name positions, so check for these before the schedules.
         let standing = self.rules.standing.iter().map(|standing| &standing.grant.mask);
         let granted = self.grants.iter().map(|(_, mask)| &**mask);
@@ -264,7 +266,7 @@ impl<'a> ObjectExceptions<'a> {
     }
 
     /// Whether a user's groups decide what may differ.
-    pub fn hang_on_groups(&self) -> bool {
+    pub fn depends_on_groups(&self) -> bool {
         let names_group = |subject: &SubjectSpec| subject.kind == SubjectKind::Group;
         self.rules.standing.iter().any(|standing| standing.subjects.iter().any(names_group))
     }
@@ -291,7 +293,7 @@ impl<'a> ObjectExceptions<'a> {
     }
 
     fn holds(&self, standing: &StandingAllowance) -> bool {
-        standing.open(self.now) && self.actor.is_none_or(|actor| standing.admits(actor))
+        standing.is_active(self.now) && self.actor.is_none_or(|actor| standing.applies_to(actor))
     }
 
     /// Whether these replicas come from an autoscaler. In an edit, only replicas that the autoscaler itself sets within
@@ -312,7 +314,7 @@ impl<'a> ObjectExceptions<'a> {
             let brings_in = |count| counting().any(|it| it.brings_in(count));
             return self.departed || new.and_then(Value::as_i64).is_some_and(brings_in);
         };
-        let sets = |count| counting().any(|it| it.sets(count) && identities::autoscales(actor, it));
+        let sets = |count| counting().any(|it| it.can_set(count) && identities::autoscales(actor, it));
         new.and_then(Value::as_i64).is_some_and(sets)
     }
 }
@@ -328,8 +330,8 @@ fn declared_count(declared: &DeclaredObject) -> Option<i64> {
 }
 
 /// The entry of a policy's `exempt` that matches this actor, as text; `None` if no entry does.
-pub fn exempting(policy: &Policy, actor: &Actor) -> Option<String> {
-    let subject = policy.exempt.iter().find(|subject| subject.is(actor))?;
+pub fn matching_exemption(policy: &Policy, actor: &Actor) -> Option<String> {
+    let subject = policy.exempt.iter().find(|subject| subject.matches(actor))?;
     Some(format!("exempt: {subject}"))
 }
 

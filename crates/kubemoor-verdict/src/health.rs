@@ -19,7 +19,7 @@ use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference, ObjectCount
 pub struct HealthFacts {
     pub release: ReleaseId,
     pub record: RecordHealth,
-    pub control: Control,
+    pub control: RepairControl,
     pub declared: usize,
     /// The declared objects that do not plainly match, sorted by object.
     pub objects: Vec<ObjectFacts>,
@@ -49,10 +49,10 @@ pub enum RecordState {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Control {
+pub struct RepairControl {
     pub drift: DriftMode,
     /// Enforcement is disabled (emergency): nothing is judged, nothing is repaired.
-    pub open: bool,
+    pub enforcement_disabled: bool,
     /// A user has suspended repairs of the release.
     pub suspended: Option<Suspension>,
     /// Repairs have stopped because too many objects drift at once.
@@ -90,7 +90,7 @@ pub enum ObjectState {
     Allowed,
     /// The operation that failed or is under way has not created it.
     #[strum(serialize = "not-created")]
-    Awaited,
+    NotCreated,
     OptedOut,
     Foreign,
     /// It is outside of the release's namespace and is not known to name the release: the guard neither reads it nor
@@ -127,7 +127,7 @@ impl ReleaseHealth {
         let counts = HealthCounts::count(facts);
         let reason = HealthReason::new(facts, &counts);
         let mut message = sentence(reason, &counts, facts);
-        if facts.control.open {
+        if facts.control.enforcement_disabled {
             message = format!(
                 "the emergency is open: no change is checked and nothing is repaired until `kubemoor emergency close`; {message}"
             );
@@ -157,10 +157,10 @@ impl RecordHealth {
     }
 }
 
-impl Control {
+impl RepairControl {
     /// A drift mode, with repairs neither suspended nor stopped.
     pub fn by_mode(drift: DriftMode) -> Self {
-        Self { drift, open: false, suspended: None, braked: false }
+        Self { drift, enforcement_disabled: false, suspended: None, braked: false }
     }
 }
 
@@ -196,7 +196,7 @@ const STALE: &str = "Stale";
 
 /// The state of the Lease of the guard that writes a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pulse {
+pub enum GuardLeaseState {
     Renewed(Timestamp),
     Gone,
     /// Unknown: the guard has no Lease, or the client may not read it.
@@ -235,7 +235,7 @@ pub struct ReportedHealth {
 
 impl ReportedHealth {
     /// The health at `now` according to `status` and to the guard's Lease.
-    pub fn new(status: GuardedReleaseStatus, pulse: &Pulse, now: Timestamp) -> Self {
+    pub fn new(status: GuardedReleaseStatus, pulse: &GuardLeaseState, now: Timestamp) -> Self {
         let ready = status.conditions.into_iter().find(|condition| condition.r#type == "Ready");
         // Drifted objects come before objects that may differ.
         let in_front = usize::try_from(status.drifted).unwrap_or(usize::MAX);
@@ -258,10 +258,10 @@ impl ReportedHealth {
             message,
         };
         match (pulse, status.lease) {
-            (Pulse::Renewed(at), Some(lease)) if now.duration_since(*at) > STALE_AFTER => {
+            (GuardLeaseState::Renewed(at), Some(lease)) if now.duration_since(*at) > STALE_AFTER => {
                 told.stale(Some(*at), &lease)
             }
-            (Pulse::Gone, Some(lease)) => told.stale(None, &lease),
+            (GuardLeaseState::Gone, Some(lease)) => told.stale(None, &lease),
             _ => told,
         }
     }
@@ -423,7 +423,7 @@ impl HealthCounts {
             in_doubt: of(&[ObjectState::InDoubt]),
             deleting: of(&[ObjectState::Deleting]),
             allowed: of(&[ObjectState::Allowed]),
-            not_created: of(&[ObjectState::Awaited]),
+            not_created: of(&[ObjectState::NotCreated]),
             unjudged: of(&[ObjectState::OptedOut, ObjectState::Foreign, ObjectState::Outside]),
             outside: of(&[ObjectState::Outside]),
             unwatched: of(&[ObjectState::Unread]).saturating_add(forbidden),
@@ -548,7 +548,11 @@ impl HealthCounts {
         }
         if self.not_created > 0 {
             let what = if self.not_created == 1 { "was" } else { "were" };
-            clauses.push(format!("{} {what} not created: {}", self.not_created, names(ObjectState::Awaited)));
+            clauses.push(format!(
+                "{} {what} not created: {}",
+                self.not_created,
+                names(ObjectState::NotCreated)
+            ));
         }
         if self.unjudged > self.outside {
             let others = self.unjudged - self.outside;

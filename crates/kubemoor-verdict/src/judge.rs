@@ -13,7 +13,7 @@ use crate::edit::{
     DryRunEvidence, Edit, EditOutcome, EvidenceKind, FieldFinding, Grounds, ObjectDeclaration, Rules,
     Verdict, VerdictReason,
 };
-use crate::exceptions::{ObjectExceptions, exempting};
+use crate::exceptions::{ObjectExceptions, matching_exemption};
 use crate::identities;
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::DeclaredFields;
@@ -59,7 +59,7 @@ pub fn judge(
     let claimed: Vec<(ReleaseClaim<'_>, Arc<Policy>)> = counting(claims, edit.object, &edit.owner)
         .filter_map(|release| {
             let policy = rules.resolver.policy(&release.id);
-            let standing = state::standing(release, edit.object, policy.operation_timeout, now)?;
+            let standing = state::current_claim(release, edit.object, policy.operation_timeout, now)?;
             let standing = match edit.version {
                 Some(version) => standing.in_version(version)?,
                 None => standing,
@@ -96,7 +96,7 @@ pub fn judge(
     }
     let unheard = claimed.len().saturating_sub(claims.len());
     let circumstances = edit.circumstances.clone();
-    (verdict, Some(EditFacts { claims, unheard, circumstances }))
+    (verdict, Some(EditFacts { claims, unevaluated_claims: unheard, circumstances }))
 }
 
 /// The verdict of one release that declares the object, by the policy of that release.
@@ -115,7 +115,7 @@ fn judge_claim(
             && edit.old.is_some_and(|old| standing.deletion.covers(old)),
         evidence: evidence.into(),
         alternatives: Vec::new(),
-        unweighed: 0,
+        uncompared_manifests: 0,
     };
     let alternatives = standing.alternatives.iter().enumerate().map(|(index, declared)| {
         // The dry run was made with the first alternative.
@@ -127,7 +127,7 @@ fn judge_claim(
         let seal = exceptions.sealed();
         let diff = match edit.new {
             Some(new) if edit.operation != Operation::Delete && !declared.opted_out => {
-                ObjectComparison { object, standing, declared, circumstances, evidence, seal }
+                ObjectComparison { object, claim: standing, declared, circumstances, evidence, seal }
                     .of_edit(edit, new)
             }
             // Deletions and opted-out objects are not compared.
@@ -184,7 +184,7 @@ impl Claim<'_> {
             Operation::Create | Operation::Update => self.change(edit, &mut alternatives, &mut weighed),
         };
         // A manifest that opts the object out is not counted as compared.
-        self.facts.unweighed = all.saturating_sub(weighed.len());
+        self.facts.uncompared_manifests = all.saturating_sub(weighed.len());
         self.facts.alternatives = weighed;
         (verdict, self.facts)
     }
@@ -200,14 +200,14 @@ impl Claim<'_> {
             if facts.declared.opted_out {
                 return Verdict::allow(VerdictReason::OptedOut);
             }
-            allowed = allowed.or_else(|| Some((exceptions.of_deletion()?, exceptions.naming(None))));
+            allowed = allowed.or_else(|| Some((exceptions.of_deletion()?, exceptions.allowance_names(None))));
             weighed.push(facts);
         }
         if self.facts.authorised {
             return Verdict::allow(VerdictReason::InBand);
         }
         let grounds = self.grounds(Vec::new());
-        let exempt = exempting(self.policy, edit.actor).map(|by| (VerdictReason::Exempt, vec![by]));
+        let exempt = matching_exemption(self.policy, edit.actor).map(|by| (VerdictReason::Exempt, vec![by]));
         match exempt.or(allowed) {
             Some((reason, by)) => Verdict::excused(self.policy, reason, by_exceptions(grounds, by)),
             None => Verdict::by_mode(self.policy, VerdictReason::Deletion, Some(grounds)),
@@ -220,12 +220,12 @@ impl Claim<'_> {
         alternatives: &mut dyn Iterator<Item = (Diff, ObjectExceptions<'e>)>,
         seen: &mut Vec<Diff>,
     ) -> Verdict {
-        let mut least: Option<(usize, Weighed)> = None;
+        let mut least: Option<(usize, ManifestFindings)> = None;
         for (index, (facts, exceptions)) in alternatives.enumerate() {
             if facts.declared.opted_out {
                 return Verdict::allow(VerdictReason::OptedOut);
             }
-            let weighed = weigh(edit.object, &facts, &exceptions);
+            let weighed = find_drift(edit.object, &facts, &exceptions);
             seen.push(facts);
             if weighed.findings.is_empty() {
                 return match weighed.allowed.is_empty() {
@@ -240,8 +240,9 @@ impl Claim<'_> {
                 least = Some((index, weighed));
             }
         }
-        let (index, weighed) = least.unwrap_or_else(|| (0, Weighed::of_nothing(VerdictReason::Unchanged)));
-        if let Some(by) = exempting(self.policy, edit.actor) {
+        let (index, weighed) =
+            least.unwrap_or_else(|| (0, ManifestFindings::of_nothing(VerdictReason::Unchanged)));
+        if let Some(by) = matching_exemption(self.policy, edit.actor) {
             let grounds = by_exceptions(self.grounds(weighed.findings), vec![by]);
             return Verdict::excused(self.policy, VerdictReason::Exempt, grounds);
         }
@@ -249,9 +250,9 @@ impl Claim<'_> {
     }
 
     /// The verdict by the policy's mode on an edit that drifts from all manifests, least from the one at `index`.
-    fn by_mode(&self, edit: &Edit<'_>, index: usize, weighed: Weighed) -> Verdict {
+    fn by_mode(&self, edit: &Edit<'_>, index: usize, weighed: ManifestFindings) -> Verdict {
         let Self { policy, facts: ClaimFacts { evidence, pending, .. } } = *self;
-        let Weighed { findings, certain, in_doubt, merged, .. } = weighed;
+        let ManifestFindings { findings, certain, in_doubt, merged, .. } = weighed;
         let all_in_doubt = findings.iter().all(|finding| finding.doubt);
         let grounds = self.grounds(findings);
         if merged && pending {
@@ -301,7 +302,7 @@ fn by_exceptions(grounds: Grounds, by: Vec<String>) -> Grounds {
     Grounds { exceptions, ..grounds }
 }
 
-struct Weighed {
+struct ManifestFindings {
     findings: Vec<FieldFinding>,
     /// Whether a finding cannot come from a webhook that only adds fields or an API server that drops unknown ones.
     certain: bool,
@@ -316,8 +317,8 @@ struct Weighed {
     reason: VerdictReason,
 }
 
-fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> Weighed {
-    let mut weighed = Weighed { merged: true, ..Weighed::of_nothing(diff.reason) };
+fn find_drift(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> ManifestFindings {
+    let mut weighed = ManifestFindings { merged: true, ..ManifestFindings::of_nothing(diff.reason) };
     for (it, excused) in exceptions.excuse(&diff.changes) {
         let ChangedField { change, kind, .. } = it;
         if excused.is_none() && *kind != ChangeKind::Added {
@@ -328,7 +329,7 @@ fn weigh(object: &ObjectId, diff: &Diff, exceptions: &ObjectExceptions<'_>) -> W
         match excused {
             None => weighed.findings.push(finding(object, it, &diff.fields)),
             Some(VerdictReason::Allowed) => {
-                weighed.allowed_by.extend(exceptions.naming(match kind {
+                weighed.allowed_by.extend(exceptions.allowance_names(match kind {
                     ChangeKind::Owner => None,
                     _ => Some(&change.path),
                 }));
@@ -350,7 +351,7 @@ pub(crate) fn finding(object: &ObjectId, diff: &ChangedField, fields: &DeclaredF
     FieldFinding { doubt, ..FieldFinding::new(object, &change.path, values) }
 }
 
-impl Weighed {
+impl ManifestFindings {
     fn of_nothing(reason: VerdictReason) -> Self {
         let (findings, allowed, allowed_by) = (Vec::new(), Vec::new(), Vec::new());
         Self { findings, certain: false, in_doubt: true, merged: false, allowed, allowed_by, reason }

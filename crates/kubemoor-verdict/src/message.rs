@@ -14,13 +14,13 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::claims::Dependant;
 use crate::edit::{FieldFinding, Grounds, Verdict, VerdictReason};
-use crate::records::{self, Falsified};
+use crate::records::{self, RecordViolation};
 use crate::remedy::{LiveWriters, Remedy, RemedyKind, Upgrade, Upgrader, allow, argument, details};
-use crate::revert::SetBack;
+use crate::revert::RevertedField;
 use crate::shown::{Difference, Shown};
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::model::text::{one_line, shortened};
 use kubemoor_declare::model::{ALLOW, ObjectId, Operation, ReleaseId};
-use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Segment;
 use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_helm::values::Candidate;
@@ -46,7 +46,7 @@ pub struct EditMessage {
     /// Whether the user is not shown the values of the listed fields.
     hides_values: bool,
     /// Further facts and the remedies, a sentence each.
-    ways: Vec<Remedy>,
+    remedies: Vec<Remedy>,
     /// The way to change the release permanently, if it is one of the remedies.
     upgrade: Option<Box<Upgrade>>,
 }
@@ -79,7 +79,7 @@ impl MessageContext<'_> {
             return EditMessage {
                 what: "this change would delete it".to_owned(),
                 denied: format!("Its deletion is not allowed{by}"),
-                ways: upgrade.for_deletion(self.object),
+                remedies: upgrade.for_deletion(self.object),
                 ..EditMessage::about(self.object, grounds)
             };
         }
@@ -87,20 +87,20 @@ impl MessageContext<'_> {
             what: "this change would overwrite fields that the release manages".to_owned(),
             denied: format!("This change is not allowed{by}"),
             listed: MessageList::Fields(Arc::clone(grounds)),
-            ways: upgrade.for_fields(self.object, fields.iter().map(|finding| &finding.path)),
+            remedies: upgrade.for_fields(self.object, fields.iter().map(|finding| &finding.path)),
             upgrade: Some(Box::new(upgrade)),
             ..EditMessage::about(self.object, grounds)
         }
     }
 
     /// The message about reverted fields of an edit: the release of the object, then each field.
-    pub fn of_revert(&self, verdict: &Verdict, fields: &[SetBack]) -> EditMessage {
+    pub fn of_revert(&self, verdict: &Verdict, fields: &[RevertedField]) -> EditMessage {
         let Some(grounds) = &verdict.grounds else { return EditMessage::default() };
         let upgrade = self.upgrade(&grounds.release);
         EditMessage {
             what: "these fields were reverted to the release's values".to_owned(),
             listed: MessageList::SetBack(fields.to_vec()),
-            ways: upgrade.for_fields(self.object, fields.iter().map(|field| &field.path)),
+            remedies: upgrade.for_fields(self.object, fields.iter().map(|field| &field.path)),
             upgrade: Some(Box::new(upgrade)),
             ..EditMessage::about(self.object, grounds)
         }
@@ -132,15 +132,15 @@ impl EditMessage {
         let Some(upgrade) = self.upgrade.as_ref().filter(|_| values.iter().any(|it| !it.is_empty())) else {
             return;
         };
-        if let Some(way) = self.ways.iter_mut().find(|way| way.kind == RemedyKind::Permanent) {
-            *way = upgrade.way(values);
+        if let Some(way) = self.remedies.iter_mut().find(|way| way.kind == RemedyKind::Permanent) {
+            *way = upgrade.remedy(values);
         }
     }
 
     /// For a user who may not run the command that allows changes temporarily: the message says to ask somebody who may
     /// create exceptions in this namespace.
     pub fn ask_others(&mut self, namespace: &str) {
-        let temporary = self.ways.iter_mut().filter(|way| way.kind == RemedyKind::Temporary);
+        let temporary = self.remedies.iter_mut().filter(|way| way.kind == RemedyKind::Temporary);
         temporary.for_each(|way| way.ask_others(namespace));
     }
 
@@ -159,7 +159,7 @@ impl EditMessage {
 
     /// Adds a sentence before the remedies.
     pub fn add(&mut self, sentence: String) {
-        self.ways.insert(0, sentence.into());
+        self.remedies.insert(0, sentence.into());
     }
 
     /// Adds the errors of a manifest's own annotations, on which the user of a denied edit may have relied.
@@ -187,7 +187,7 @@ impl EditMessage {
         if let Some(others) = self.listed.others() {
             let _ = line.next("  ").and_then(|()| line.write_str(&others));
         }
-        for way in &self.ways {
+        for way in &self.remedies {
             let _ = line.next("").and_then(|()| write!(line, "{way}"));
         }
         text
@@ -202,7 +202,7 @@ impl EditMessage {
             fields => fields.iter().map(|field| field.within(WARNING, &[&self.claim, &self.short])).collect(),
         };
         warnings.extend(self.listed.others().map(|others| format!("{}: {others}", self.short)));
-        let ways: Vec<String> = self.ways.iter().filter_map(|way| way.within(WARNING)).collect();
+        let ways: Vec<String> = self.remedies.iter().filter_map(|way| way.within(WARNING)).collect();
         let all = Some(ways.join(" ")).filter(|all| !all.is_empty() && all.chars().count() <= WARNING);
         warnings.extend(all.map_or(ways, |all| vec![all]));
         warnings.into_iter().map(|warning| at_a_word(one_line(&warning).into_owned())).collect()
@@ -230,24 +230,24 @@ impl EditMessage {
     }
 
     fn with_remedies(claim: String, ways: Vec<Remedy>) -> Self {
-        Self { short: claim.clone(), claim, ways, ..Self::default() }
+        Self { short: claim.clone(), claim, remedies: ways, ..Self::default() }
     }
 }
 
 /// The message about an edit of a record, with the remedies.
-pub fn of_record(object: &ObjectId, falsified: Falsified) -> EditMessage {
+pub fn of_record(object: &ObjectId, falsified: RecordViolation) -> EditMessage {
     let what = match falsified {
-        Falsified::Manifest => "it would change the manifest of an existing revision",
-        Falsified::LastDeployed => {
+        RecordViolation::Manifest => "it would change the manifest of an existing revision",
+        RecordViolation::LastDeployed => {
             "it would remove the last deployed revision while the release is installed"
         }
-        Falsified::Disagreement => "the record's name, labels and content would no longer agree",
-        Falsified::Stranger => {
+        RecordViolation::Disagreement => "the record's name, labels and content would no longer agree",
+        RecordViolation::Stranger => {
             "a policy names the operators of the release, and only they may write its records"
         }
     };
     let way = match falsified {
-        Falsified::Stranger => {
+        RecordViolation::Stranger => {
             "To change the release, run Helm as one of these operators, or add the user under `operators` of the policy."
         }
         _ => {
@@ -301,7 +301,7 @@ pub fn of_beyond_judgement(object: &ObjectId, is_record: bool) -> EditMessage {
 }
 
 /// The message for an edit that was not checked because too many large ones arrived at once.
-pub fn of_no_room(object: &ObjectId, is_record: bool) -> EditMessage {
+pub fn of_overload(object: &ObjectId, is_record: bool) -> EditMessage {
     EditMessage {
         denied: "Too many large changes arrive at once: try again".to_owned(),
         what: "too many large changes arrive at once to check this one".to_owned(),
@@ -392,8 +392,8 @@ impl<'a> FieldWords<'a> {
         Self { path, values: smallvec![new, declared], between: &[": ", " (release: ", ")"] }
     }
 
-    fn of_revert(field: &'a SetBack) -> Self {
-        let SetBack { path, wanted, now } = field;
+    fn of_revert(field: &'a RevertedField) -> Self {
+        let RevertedField { path, wanted, now } = field;
         let path = front_cut(path.plain().to_string().into(), PATH);
         let values = smallvec![text(wanted), text(now)];
         Self { path, values, between: &[": ", " was reverted to ", ""] }
@@ -509,7 +509,7 @@ enum MessageList {
     /// The fields that an edit overwrites.
     Fields(Arc<Grounds>),
     /// Fields that were reverted.
-    SetBack(Vec<SetBack>),
+    SetBack(Vec<RevertedField>),
     Objects(Vec<String>),
 }
 
@@ -543,7 +543,7 @@ impl MessageList {
 
 /// Why a repair order leaves an object unrepaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unwritten<'a> {
+pub enum UnrepairedReason<'a> {
     /// The rights that a write of the object needs depend on its values.
     OnlyHelm,
     NoRight {
@@ -561,24 +561,28 @@ pub enum Unwritten<'a> {
         is_outage: bool,
     },
     /// The order has more objects than the guard checks for one order.
-    OrderAgain,
+    TooManyObjects,
 }
 
 /// The warning that a repair order leaves an object as it is: one line, short enough for the API server.
-pub fn of_order(object: &ObjectId, release: &ReleaseId, why: Unwritten<'_>) -> String {
+pub fn of_order(object: &ObjectId, release: &ReleaseId, why: UnrepairedReason<'_>) -> String {
     let named = format!("{} (Helm release {})", named(object, release), of_release(object, release));
     let text = match why {
-        Unwritten::OnlyHelm => format!("{named} stays as it is: only a write by Helm can confirm its values"),
-        Unwritten::NoRight { user, verb } => format!(
+        UnrepairedReason::OnlyHelm => {
+            format!("{named} stays as it is: only a write by Helm can confirm its values")
+        }
+        UnrepairedReason::NoRight { user, verb } => format!(
             "{named} stays as it is: the guard has never seen its declared values, and {user} may not {verb} it"
         ),
-        Unwritten::Unchecked { user, verb, error, is_outage: true } => format!(
+        UnrepairedReason::Unchecked { user, verb, error, is_outage: true } => format!(
             "{named} stays as it is: order the repair once more, because the guard could not check if {user} may {verb} it: {error}"
         ),
-        Unwritten::Unchecked { user, verb, error, is_outage: false } => {
+        UnrepairedReason::Unchecked { user, verb, error, is_outage: false } => {
             format!("{named} stays as it is: the guard may not check if {user} may {verb} it: {error}")
         }
-        Unwritten::OrderAgain => format!("{named} stays as it is: order the repair once more for it"),
+        UnrepairedReason::TooManyObjects => {
+            format!("{named} stays as it is: order the repair once more for it")
+        }
     };
     at_a_word(one_line(&text).into_owned())
 }

@@ -58,7 +58,7 @@ pub struct Owners {
 enum EntrySlot {
     Entry(Box<ManagedEntry>),
     /// An entry that cannot be read.
-    Odd(Value),
+    Unreadable(Value),
 }
 
 #[derive(Clone, Debug)]
@@ -75,7 +75,10 @@ impl Owners {
         let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
         let read = |(index, entry): (usize, &Value)| {
             let read = if index < MAX_ENTRIES { ManagedEntry::read(entry) } else { None };
-            read.map_or_else(|| EntrySlot::Odd(entry.clone()), |entry| EntrySlot::Entry(Box::new(entry)))
+            read.map_or_else(
+                || EntrySlot::Unreadable(entry.clone()),
+                |entry| EntrySlot::Entry(Box::new(entry)),
+            )
         };
         Self { entries: entries.into_iter().flatten().enumerate().map(read).collect() }
     }
@@ -114,14 +117,14 @@ impl Owners {
     pub(crate) fn read(&self) -> impl Iterator<Item = &ManagedEntry> {
         self.entries.iter().filter_map(|slot| match slot {
             EntrySlot::Entry(entry) => Some(&**entry),
-            EntrySlot::Odd(_) => None,
+            EntrySlot::Unreadable(_) => None,
         })
     }
 
     pub(crate) fn read_mut(&mut self) -> impl Iterator<Item = &mut ManagedEntry> {
         self.entries.iter_mut().filter_map(|slot| match slot {
             EntrySlot::Entry(entry) => Some(&mut **entry),
-            EntrySlot::Odd(_) => None,
+            EntrySlot::Unreadable(_) => None,
         })
     }
 
@@ -132,7 +135,7 @@ impl Owners {
     /// The `managedFields` with these entries, without entries that own nothing.
     pub(crate) fn value(&self) -> Value {
         let written = |slot: &EntrySlot| match slot {
-            EntrySlot::Odd(value) => Some(value.clone()),
+            EntrySlot::Unreadable(value) => Some(value.clone()),
             EntrySlot::Entry(entry) if entry.owned.0.is_empty() => None,
             EntrySlot::Entry(entry) => {
                 let mut value = entry.head.clone();
@@ -503,7 +506,7 @@ fn spelled(segment: &Segment) -> String {
 }
 
 /// The owners of the paths of one object.
-pub(crate) struct Holdings<'o> {
+pub(crate) struct PathOwners<'o> {
     /// The entries that own a path or parts of it, with their indexes.
     by_path: HashMap<u64, Vec<(usize, &'o ManagedEntry, FieldOwnership)>>,
     /// The entries that own a path as one value.
@@ -515,14 +518,14 @@ pub(crate) struct Holdings<'o> {
 
 /// How a manager owns a path.
 #[derive(Clone, Copy)]
-pub(crate) struct Holding<'o> {
+pub(crate) struct PathOwnership<'o> {
     pub(crate) manager: &'o FieldManager,
     /// Whether it owns only parts of the path.
     pub(crate) is_in_parts: bool,
     pub(crate) is_helms: bool,
 }
 
-impl<'o> Holdings<'o> {
+impl<'o> PathOwners<'o> {
     pub(crate) fn new(owners: &'o Owners) -> Self {
         let mut by_path: HashMap<u64, Vec<(usize, &ManagedEntry, FieldOwnership)>> = HashMap::new();
         let mut whole: HashMap<u64, Vec<&ManagedEntry>> = HashMap::new();
@@ -549,7 +552,7 @@ impl<'o> Holdings<'o> {
 
     /// The owners of the value at `path` or of its parts; if there are none, the owners other than Helm of a parent
     /// as one value.
-    pub(crate) fn at(&self, path: &Path) -> Vec<Holding<'o>> {
+    pub(crate) fn at(&self, path: &Path) -> Vec<PathOwnership<'o>> {
         let prefixes: Vec<u64> = prefixes(path).collect();
         let Some((last, above)) = prefixes.split_last() else { return Vec::new() };
         let own = self.by_path.get(last).into_iter().flatten();
@@ -584,29 +587,32 @@ impl<'o> Holdings<'o> {
         by_index.into_values()
     }
 
-    fn holding(&self, entry: &'o ManagedEntry, held: FieldOwnership) -> Holding<'o> {
+    fn holding(&self, entry: &'o ManagedEntry, held: FieldOwnership) -> PathOwnership<'o> {
         let manager = &entry.manager;
         let is_helms = self.helms.contains(manager.name.as_str());
-        Holding { manager, is_in_parts: held == FieldOwnership::Parts, is_helms }
+        PathOwnership { manager, is_in_parts: held == FieldOwnership::Parts, is_helms }
     }
 }
 
 /// The managers that wrote Helm's label and annotations, each with the number of these that it owns.
 #[derive(Clone, Debug)]
-pub struct Votes {
+pub struct HelmManagerTally {
     operation: ManagerOperation,
     counts: BTreeMap<FieldManager, usize>,
 }
 
 /// Helm's own manager: the one that wrote Helm's label and annotations on most of these objects of one release, by
 /// the method in the release's record. `None` if no manager did.
-pub fn helms<'o>(objects: impl IntoIterator<Item = &'o Owners>, method: ApplyMethod) -> Option<FieldManager> {
-    let mut votes = Votes::new(method);
+pub fn find_helm_manager<'o>(
+    objects: impl IntoIterator<Item = &'o Owners>,
+    method: ApplyMethod,
+) -> Option<FieldManager> {
+    let mut votes = HelmManagerTally::new(method);
     objects.into_iter().for_each(|owners| votes.add(owners));
     votes.manager()
 }
 
-impl Votes {
+impl HelmManagerTally {
     /// No votes yet, for a release that Helm writes by `method`.
     pub fn new(method: ApplyMethod) -> Self {
         let operation = match method {
@@ -641,7 +647,7 @@ impl Votes {
 /// Whether applying `document` as `manager` removes fields from the `live` object: the API server removes fields that
 /// a manager has applied before and no longer applies. Helm's own entry holds the fields of Helm's last apply, so
 /// Helm never applied a document that lacks some of them.
-pub fn abandons(live: &Value, manager: &str, document: &Value) -> bool {
+pub fn apply_removes_fields(live: &Value, manager: &str, document: &Value) -> bool {
     let owners = Owners::from_object(live);
     let own = owners.read().filter(|entry| {
         let it = &entry.manager;

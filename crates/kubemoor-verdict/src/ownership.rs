@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::owners::{FieldManager, Holdings, ManagerOperation, Owners, helms, prefixes, stands_for_text};
+use crate::owners::{
+    FieldManager, ManagerOperation, Owners, PathOwners, find_helm_manager, prefixes, stands_for_text,
+};
 use crate::revert::WholeEdit;
 use crate::sealed;
 use kubemoor_declare::compare::{Move, is_alternative};
@@ -49,7 +51,7 @@ pub struct FieldConflict {
 
 /// A path that an edit changed and that was reverted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Back {
+pub struct RevertedPath {
     pub path: Path,
     /// The declared paths at and below it; empty where the manifest declares nothing there.
     pub declared: Vec<Path>,
@@ -94,7 +96,7 @@ fn owned_by_others(
     let drift = fields.drift(live);
     let drift = drift.iter().filter(|it| it.agreement > FieldAgreement::Doubt);
     let drift: HashSet<u64> = drift.filter_map(|it| prefixes(&it.path).last()).collect();
-    let holdings = Holdings::new(owners);
+    let holdings = PathOwners::new(owners);
     let own = helm.and_then(|helm| owners.entry(helm));
     let (mut found, mut lookup) = (Vec::new(), PathLookup::new(live));
     let empties: HashSet<u64> =
@@ -129,7 +131,7 @@ fn owned_by_others(
 /// `Apply` managers keep their fields, because they declare these too. `None` if nothing has to change.
 ///
 /// Meant for fields that have their declared values; if a field has another value, Helm's next apply overwrites it.
-pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Value> {
+pub fn managed_fields_for_helm(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Value> {
     let (mut owners, mut lookup) = (Owners::from_object(live), PathLookup::new(live));
     for path in paths.iter().filter(|path| !lookup.get(path).is_empty()) {
         owners.give(Some(helm), path);
@@ -144,10 +146,10 @@ pub fn returned(live: &Value, helm: &FieldManager, paths: &[Path]) -> Option<Val
 /// `Update` manager. If the old object has no `managedFields` (Kubernetes 1.20 sends it like that), the manager that
 /// the request names loses the paths even if it applies. `None` if nothing has to change, or the new object has no
 /// `managedFields`.
-pub(crate) fn undone(
+pub(crate) fn managed_fields_after_revert(
     WholeEdit { old, new, field_manager: editor, .. }: WholeEdit<'_>,
     result: &Value,
-    back: &[Back],
+    back: &[RevertedPath],
     method: ApplyMethod,
 ) -> Option<Value> {
     let (before, mut owners) = (Owners::from_object(old), Owners::from_object(new));
@@ -155,9 +157,9 @@ pub(crate) fn undone(
         return None;
     }
     let known = !before.is_empty();
-    let helm = helms([&before], method).or_else(|| helms([&owners], method));
+    let helm = find_helm_manager([&before], method).or_else(|| find_helm_manager([&owners], method));
     let mut lookup = PathLookup::new(result);
-    for Back { path, declared } in back {
+    for RevertedPath { path, declared } in back {
         if known {
             owners.as_in(&before, path);
         } else {
@@ -249,7 +251,7 @@ pub fn replacements(
 /// Undeclared siblings of the declared field at `path` that `Update` managers have set. One of them may exclude the
 /// declared value, as `privileged` excludes `allowPrivilegeEscalation: false`: only an error of the API server shows
 /// this.
-pub fn set_beside(
+pub fn undeclared_siblings(
     fields: &DeclaredFields,
     live: &Value,
     owners: &Owners,
@@ -307,7 +309,7 @@ pub struct TakenFields {
 /// releases, and for Flux, which forces its applies. Keys of list elements count: their owner owns the element, which
 /// then stays after an upgrade that drops it. A field that is spelled differently from the manifest counts too: a dry
 /// run has shown that the API server stores the declared value like this.
-pub fn taken(
+pub fn find_taken_fields(
     fields: &DeclaredFields,
     live: &Value,
     method: ApplyMethod,
@@ -317,7 +319,7 @@ pub fn taken(
         return None;
     }
     let owners = Owners::from_object(live);
-    let helm = helms([&owners], method).filter(|helm| helm.name != FLUX)?;
+    let helm = find_helm_manager([&owners], method).filter(|helm| helm.name != FLUX)?;
     let (mut paths, mut by, mut lookup) = (Vec::new(), None, PathLookup::new(live));
     for conflict in owned_by_others(fields, live, &owners, Some(&helm)) {
         let manager = &conflict.manager;
@@ -334,7 +336,11 @@ pub fn taken(
     // An element is returned with its fields; its keys are named last.
     paths.sort_by_key(is_key);
     // Fields that cannot be returned are not reported.
-    by.filter(|_| returned(live, &helm, &paths).is_some()).map(|by| TakenFields { helm, by, paths })
+    by.filter(|_| managed_fields_for_helm(live, &helm, &paths).is_some()).map(|by| TakenFields {
+        helm,
+        by,
+        paths,
+    })
 }
 
 /// Whether a field manager is a program of Kubernetes itself.

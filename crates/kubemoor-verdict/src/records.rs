@@ -50,7 +50,7 @@ pub struct Stored {
 /// Why an edit falsifies a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Falsified {
+pub enum RecordViolation {
     Manifest,
     LastDeployed,
     Disagreement,
@@ -65,7 +65,7 @@ pub struct RecordFacts {
     /// The releases that it describes, before and after.
     pub releases: Vec<ReleaseId>,
     /// What the edit would falsify, whoever makes it.
-    pub falsified: Option<Falsified>,
+    pub falsified: Option<RecordViolation>,
 }
 
 /// The release and revision in a record's name.
@@ -89,7 +89,7 @@ fn places(object: &ObjectId, labelled: &[String]) -> Vec<ReleaseId> {
 
 /// Judges one edit of a record. The policies of all releases for which Helm reads the record, before or after, apply to
 /// the edit. Also returns the falsified part.
-pub fn judge(edit: &RecordEdit<'_>, index: &Index, rules: &Rules<'_>) -> (Verdict, Option<Falsified>) {
+pub fn judge(edit: &RecordEdit<'_>, index: &Index, rules: &Rules<'_>) -> (Verdict, Option<RecordViolation>) {
     match facts(edit, index, rules) {
         Ok(facts) => decide(edit.actor, &facts, |release| rules.resolver.policy(release)),
         Err(reason) => (Verdict::allow(reason), None),
@@ -112,7 +112,7 @@ pub fn facts(edit: &RecordEdit<'_>, index: &Index, rules: &Rules<'_>) -> Result<
         return Err(VerdictReason::Identity);
     }
     let named = names(edit.object);
-    let release = named.as_ref().and_then(|(id, _)| index.uncontested(id)).map(Arc::as_ref);
+    let release = named.as_ref().and_then(|(id, _)| index.release_without_rival(id)).map(Arc::as_ref);
     let falsified = match (&named, edit.operation) {
         // Its name is not that of a record, so the content cannot contradict it.
         (None, _) => None,
@@ -134,12 +134,12 @@ pub fn decide(
     actor: &Actor,
     facts: &RecordFacts,
     policy: impl Fn(&ReleaseId) -> Arc<Policy>,
-) -> (Verdict, Option<Falsified>) {
+) -> (Verdict, Option<RecordViolation>) {
     let RecordFacts { revision, releases, falsified } = facts;
     let policies: Vec<_> = releases.iter().map(policy).collect();
-    let among = |subjects: &[SubjectSpec]| subjects.iter().any(|subject| subject.is(actor));
+    let among = |subjects: &[SubjectSpec]| subjects.iter().any(|subject| subject.matches(actor));
     let is_stranger = policies.iter().any(|policy| !policy.operators.is_empty() && !among(&policy.operators));
-    let falsified = if is_stranger { Some(Falsified::Stranger) } else { *falsified };
+    let falsified = if is_stranger { Some(RecordViolation::Stranger) } else { *falsified };
     if falsified.is_none() {
         return (Verdict::allow(VerdictReason::RecordIntact), None);
     }
@@ -157,9 +157,9 @@ pub fn judge_unread(
     edit: &RecordEdit<'_>,
     index: &Index,
     rules: &Rules<'_>,
-) -> Option<(Verdict, Option<Falsified>)> {
+) -> Option<(Verdict, Option<RecordViolation>)> {
     match judge(edit, index, rules) {
-        stranger @ (_, Some(Falsified::Stranger)) => Some(stranger),
+        stranger @ (_, Some(RecordViolation::Stranger)) => Some(stranger),
         (verdict, None) if verdict.reason != VerdictReason::RecordIntact => Some((verdict, None)),
         _ => None,
     }
@@ -183,7 +183,8 @@ fn read_for(
         |namespace: &str, place: &ReleaseId| ReleaseId { namespace: namespace.into(), ..place.clone() };
     let records = [edit.old, edit.new].into_iter().flatten().filter_map(|it| it.payload.as_ref().ok());
     let told = records.flat_map(|record| {
-        let trusted = places.iter().filter(move |place| storage.holds(&place.namespace, &record.namespace));
+        let trusted =
+            places.iter().filter(move |place| storage.can_store(&place.namespace, &record.namespace));
         trusted.map(move |place| within(&record.namespace, place))
     });
     let known = named.and_then(|place| index.stored(place)).map(|release| release.id.clone());
@@ -202,7 +203,7 @@ fn read_for(
 
 /// Whether the deletion would leave the release without its last deployed record. The known state of the release may
 /// lag behind a Helm operation; the record itself comes from the API server.
-fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>) -> Option<Falsified> {
+fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>) -> Option<RecordViolation> {
     let release = release?;
     if matches!(release.state.status, ReleaseStatus::Uninstalling | ReleaseStatus::Uninstalled) {
         return None;
@@ -215,26 +216,26 @@ fn last_deployed(edit: &RecordEdit<'_>, revision: u64, release: Option<&Release>
         Some(last) => last.secret == edit.object.name || (says_deployed && revision > last.revision),
         None => says_deployed && revision >= release.latest.revision,
     };
-    is_last.then_some(Falsified::LastDeployed)
+    is_last.then_some(RecordViolation::LastDeployed)
 }
 
-fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<Falsified> {
+fn rewritten(edit: &RecordEdit<'_>, id: &ReleaseId, revision: u64) -> Option<RecordViolation> {
     let new = edit.new?;
     if let (Some(Ok(old)), Ok(new)) = (edit.old.map(|old| &old.payload), &new.payload)
         && old.digest != new.digest
     {
-        return Some(Falsified::Manifest);
+        return Some(RecordViolation::Manifest);
     }
     // The update would make it the record of another release, which Helm never does.
     if let (Some(Ok(old)), Ok(new)) = (edit.old.map(|old| &old.payload), &new.payload)
         && old.namespace != new.namespace
     {
-        return Some(Falsified::Disagreement);
+        return Some(RecordViolation::Disagreement);
     }
     // An edit of a record that disagreed before does not have to correct it, and a program may create a record
     // before it writes the whole content.
     let agreed = edit.old.is_some_and(|old| agrees(old, id, revision));
-    (agreed && !agrees(new, id, revision)).then_some(Falsified::Disagreement)
+    (agreed && !agrees(new, id, revision)).then_some(RecordViolation::Disagreement)
 }
 
 fn agrees(stored: &Stored, id: &ReleaseId, revision: u64) -> bool {

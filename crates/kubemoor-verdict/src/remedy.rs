@@ -8,9 +8,9 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Path;
 use kubemoor_helm::record::ChartVersion;
 use kubemoor_helm::release::{RecordHead, RecordWriter};
@@ -73,10 +73,10 @@ pub struct Upgrade {
 impl Upgrade {
     /// The sentence about this upgrade. `values` has, for each field to change, the chart values that probably set it.
     pub fn text(&self, values: &[Vec<Candidate>]) -> String {
-        self.way(values).to_string()
+        self.remedy(values).to_string()
     }
 
-    pub(crate) fn way(&self, values: &[Vec<Candidate>]) -> Remedy {
+    pub(crate) fn remedy(&self, values: &[Vec<Candidate>]) -> Remedy {
         let ReleaseId { namespace, name } = &self.release;
         let probable = probable(values);
         let (text, more) = match &self.owner {
@@ -126,7 +126,7 @@ impl Upgrade {
             None => (flags(&["*".to_owned()]), String::new()),
         };
         vec![
-            self.way(&[]),
+            self.remedy(&[]),
             self.temporary(object, "make", &allowed),
             explained_by(object, Some(&self.release), &explained),
         ]
@@ -333,7 +333,7 @@ impl Upgrader {
             return Self::Argo(Some(application));
         }
         let live = live();
-        let newer = live.newest.filter(|(time, _)| record.is_none_or(|record| *time > record.touched));
+        let newer = live.newest.filter(|(time, _)| record.is_none_or(|record| *time > record.last_written));
         let writer = record.map(|record| record.writer).unwrap_or_default();
         match newer.map_or(writer, |(_, writer)| writer) {
             RecordWriter::Flux => Self::Flux(None),

@@ -12,11 +12,11 @@ use serde_json::{Map, Value, json};
 
 use crate::diff::{ChangeKind, ChangedField, ClaimFacts, Diff, EditFacts, JudgedFacts};
 use crate::edit::{
-    Circumstances, Edit, EditOutcome, EvidenceKind, ObjectDeclaration, ObjectOwner, Verdict, VerdictReason,
+    Edit, EditOutcome, EvidenceKind, ObjectContext, ObjectDeclaration, ObjectOwner, Verdict, VerdictReason,
 };
 use crate::exceptions::ObjectExceptions;
 use crate::judge::{Claim, decide};
-use crate::records::{self, Falsified, RecordFacts};
+use crate::records::{self, RecordFacts, RecordViolation};
 use crate::{identities, shown};
 use kubemoor_declare::catalog::KindFacts;
 use kubemoor_declare::declare::declare;
@@ -29,7 +29,7 @@ use kubemoor_declare::path::Path;
 use kubemoor_helm::release::{AllowAnnotations, DeclaredObject};
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::{Allowance, Grant};
-use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::compile::CompiledPolicy;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{SubjectKind, SubjectSpec};
 
@@ -39,7 +39,7 @@ const REMEMBERED: usize = 10_000;
 /// The policies by which recorded edits are judged.
 pub struct Replay {
     defaults: Policy,
-    accepted: Vec<Arc<Compiled>>,
+    accepted: Vec<Arc<CompiledPolicy>>,
     clusters: HashMap<Labels, ClusterPolicies>,
     /// The recorded declarations of objects: policies cache their rules for each of them.
     declared: HashMap<(ReleaseId, ObjectId, RecordedDeclaration), Arc<DeclaredObject>>,
@@ -69,13 +69,13 @@ pub struct Replayed {
     pub policy: Option<Arc<Policy>>,
     /// The first recorded declaration of the object, by which rules select; `None` for a record.
     pub declared: Option<Arc<DeclaredObject>>,
-    pub falsified: Option<Falsified>,
+    pub falsified: Option<RecordViolation>,
 }
 
 /// Why a recorded edit cannot be judged by other policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
-pub enum Unreplayable {
+pub enum ReplayError {
     /// The facts were too long to be stored.
     Cut,
     /// The stored facts cannot be read.
@@ -108,7 +108,7 @@ struct ReplayedClaim {
 
 impl Replay {
     /// Creates a replay by these policies; `defaults` apply where none of them sets a value.
-    pub fn new(defaults: Policy, accepted: Vec<Arc<Compiled>>) -> Self {
+    pub fn new(defaults: Policy, accepted: Vec<Arc<CompiledPolicy>>) -> Self {
         Self { defaults, accepted, clusters: HashMap::new(), declared: HashMap::new() }
     }
 
@@ -116,11 +116,11 @@ impl Replay {
     ///
     /// # Errors
     /// The reason why there is no verdict.
-    pub fn verdict(&mut self, past: PastEdit<'_>) -> Result<Replayed, Unreplayable> {
+    pub fn verdict(&mut self, past: PastEdit<'_>) -> Result<Replayed, ReplayError> {
         match past.facts {
             RecordedFacts::Edit(recorded) => self.edit(past, recorded),
             RecordedFacts::Record(recorded) => self.record_edit(past, recorded),
-            RecordedFacts::Cut => Err(Unreplayable::Cut),
+            RecordedFacts::Cut => Err(ReplayError::Cut),
         }
     }
 
@@ -128,13 +128,13 @@ impl Replay {
         &mut self,
         past: PastEdit<'_>,
         recorded: &RecordedRecordEdit,
-    ) -> Result<Replayed, Unreplayable> {
+    ) -> Result<Replayed, ReplayError> {
         let releases = recorded.releases.iter().map(|it| (it.id(), it.labels()));
         let policies: Vec<_> =
             releases.map(|(id, labels)| self.policy(&recorded.cluster, &id, labels)).collect();
         let names_groups = |policy: &Arc<Policy>| are_groups(&policy.exempt) || are_groups(&policy.operators);
         if !past.has_all_groups && policies.iter().any(names_groups) {
-            return Err(Unreplayable::Groups);
+            return Err(ReplayError::Groups);
         }
         let releases = recorded.releases.iter().map(RecordedRelease::id).collect();
         let facts = RecordFacts { revision: recorded.revision, releases, falsified: recorded.falsified };
@@ -146,8 +146,8 @@ impl Replay {
         Ok(Replayed { verdict, policy: policies.into_iter().next(), declared: None, falsified })
     }
 
-    fn edit(&mut self, past: PastEdit<'_>, recorded: &RecordedEdit) -> Result<Replayed, Unreplayable> {
-        let circumstances = recorded.circumstances(past.object).ok_or(Unreplayable::Unknown)?;
+    fn edit(&mut self, past: PastEdit<'_>, recorded: &RecordedEdit) -> Result<Replayed, ReplayError> {
+        let circumstances = recorded.circumstances(past.object).ok_or(ReplayError::Unknown)?;
         let edit = Edit {
             operation: past.operation,
             actor: past.actor,
@@ -170,7 +170,7 @@ impl Replay {
         let is_unsealed = others.iter().any(|(.., is_unsealed)| *is_unsealed);
         let decision = decide(judged.into_iter());
         let by = recorded.claims.get(decision.index).zip(others.into_iter().nth(decision.index));
-        let (claim, (policy, declared, _)) = by.ok_or(Unreplayable::Unknown)?;
+        let (claim, (policy, declared, _)) = by.ok_or(ReplayError::Unknown)?;
         let is_whole = recorded.unheard == 0 && recorded.claims.iter().all(|it| it.unweighed == 0);
         check(&decision.verdict, claim.evidence, is_whole, is_unsealed)?;
         Ok(Replayed { verdict: decision.verdict, policy: Some(policy), declared, falsified: None })
@@ -183,7 +183,7 @@ impl Replay {
         edit: &Edit<'_>,
         cluster: &Labels,
         claim: &RecordedClaim,
-    ) -> Result<ReplayedClaim, Unreplayable> {
+    ) -> Result<ReplayedClaim, ReplayError> {
         let RecordedClaim { revision, pending, authorised, evidence, .. } = *claim;
         let (object, release) = (past.object, claim.release.id());
         let policy = self.policy(cluster, &release, claim.release.labels());
@@ -194,7 +194,7 @@ impl Replay {
         let (mut alternatives, mut is_unsealed) = (Vec::new(), false);
         for (recorded, declared) in claim.alternatives.iter().zip(&declared) {
             if recorded.declared.cut && policy.reads_metadata() {
-                return Err(Unreplayable::Metadata);
+                return Err(ReplayError::Metadata);
             }
             let mut diff = recorded.diff(declared);
             let seal = policy.rules(object, declared).sealed.written();
@@ -205,14 +205,14 @@ impl Replay {
             let of = ObjectDeclaration { object, release: &release, declared };
             let exceptions =
                 ObjectExceptions::new(of, &policy, edit.circumstances, Some(past.actor), past.time);
-            if !past.has_all_groups && (are_groups(&policy.exempt) || exceptions.hang_on_groups()) {
-                return Err(Unreplayable::Groups);
+            if !past.has_all_groups && (are_groups(&policy.exempt) || exceptions.depends_on_groups()) {
+                return Err(ReplayError::Groups);
             }
-            if diff.changes.iter().any(|it| exceptions.hang_on_places(&it.change.path)) {
-                return Err(Unreplayable::Place);
+            if diff.changes.iter().any(|it| exceptions.depends_on_positions(&it.change.path)) {
+                return Err(ReplayError::Place);
             }
-            if recorded.changes.iter().any(|it| it.cut && exceptions.hang_on_values(&it.path)) {
-                return Err(Unreplayable::Value);
+            if recorded.changes.iter().any(|it| it.cut && exceptions.depends_on_values(&it.path)) {
+                return Err(ReplayError::Value);
             }
             alternatives.push((diff, exceptions));
         }
@@ -223,7 +223,7 @@ impl Replay {
             authorised,
             evidence,
             alternatives: Vec::new(),
-            unweighed: 0,
+            uncompared_manifests: 0,
         };
         let judged = Claim { facts, policy: &policy }.judge(edit, alternatives.into_iter());
         Ok(ReplayedClaim { judged, declared: declared.into_iter().next(), policy, is_unsealed })
@@ -275,12 +275,12 @@ fn check(
     evidence: EvidenceKind,
     is_whole: bool,
     is_unsealed: bool,
-) -> Result<(), Unreplayable> {
+) -> Result<(), ReplayError> {
     if verdict.passes() {
-        return if is_unsealed { Err(Unreplayable::Seal) } else { Ok(()) };
+        return if is_unsealed { Err(ReplayError::Seal) } else { Ok(()) };
     }
     if !is_whole {
-        return Err(Unreplayable::Unheard);
+        return Err(ReplayError::Unheard);
     }
     if verdict.outcome == EditOutcome::Allow {
         return Ok(());
@@ -290,7 +290,7 @@ fn check(
         && fields.clone().count() > 0
         && fields.clone().all(|field| field.doubt);
     match verdict.arguable || (is_doubt && verdict.outcome.is_refusal()) {
-        true => Err(Unreplayable::Unsettled),
+        true => Err(ReplayError::Unsettled),
         false => Ok(()),
     }
 }
@@ -299,7 +299,7 @@ fn are_groups(subjects: &[SubjectSpec]) -> bool {
     subjects.iter().any(|subject| subject.kind == SubjectKind::Group)
 }
 
-impl Unreplayable {
+impl ReplayError {
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -343,7 +343,7 @@ pub struct RecordedRecordEdit {
     /// The releases that the record may describe.
     releases: Vec<RecordedRelease>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    falsified: Option<Falsified>,
+    falsified: Option<RecordViolation>,
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     cluster: Labels,
 }
@@ -455,7 +455,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 impl RecordedEdit {
     /// The other facts about `object` at that time.
-    fn circumstances(&self, object: &ObjectId) -> Option<Circumstances> {
+    fn circumstances(&self, object: &ObjectId) -> Option<ObjectContext> {
         let allowances = self.allowances.iter().map(|it| it.allowance(object));
         let autoscalers = self.autoscalers.iter().map(|it| {
             let by = |(namespace, name): &(String, String)| ReleaseId {
@@ -469,10 +469,10 @@ impl RecordedEdit {
                 declared_by: it.declared.iter().map(by).collect(),
             }
         });
-        Some(Circumstances {
+        Some(ObjectContext {
             allowances: allowances.collect::<Option<_>>()?,
             autoscalers: autoscalers.collect(),
-            ..Circumstances::default()
+            ..ObjectContext::default()
         })
     }
 }
@@ -596,10 +596,11 @@ pub fn text(facts: &JudgedFacts, recording: Recording<'_>) -> String {
 impl Recording<'_> {
     /// `None` if there is more than can be stored.
     fn edit(&self, facts: &EditFacts) -> Option<RecordedEdit> {
-        let EditFacts { claims, unheard, circumstances } = facts;
-        let Circumstances { allowances, autoscalers, .. } = circumstances;
+        let EditFacts { claims, unevaluated_claims: unheard, circumstances } = facts;
+        let ObjectContext { allowances, autoscalers, .. } = circumstances;
         let counts = |allowance: &Allowance| {
-            allowance.open(self.now) && claims.iter().any(|it| allowance.is_for(self.object, &it.release))
+            allowance.is_active(self.now)
+                && claims.iter().any(|it| allowance.is_for(self.object, &it.release))
         };
         let changes = claims.iter().flat_map(|it| &it.alternatives).map(|it| it.changes.len()).sum::<usize>();
         if changes > LIST || allowances.len() > LIST || autoscalers.len() > LIST {
@@ -643,7 +644,15 @@ impl Recording<'_> {
     }
 
     fn claim(&self, claim: &ClaimFacts, is_scaled: bool) -> RecordedClaim {
-        let ClaimFacts { release, revision, pending, authorised, evidence, alternatives, unweighed } = claim;
+        let ClaimFacts {
+            release,
+            revision,
+            pending,
+            authorised,
+            evidence,
+            alternatives,
+            uncompared_manifests: unweighed,
+        } = claim;
         let of = |facts: &Diff| self.alternative(facts, release, is_scaled);
         RecordedClaim {
             release: self.release(release),

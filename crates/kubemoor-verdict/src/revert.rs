@@ -16,7 +16,7 @@ use crate::additions;
 use crate::claims::adopts;
 use crate::diff::Diff;
 use crate::edit::{FieldFinding, ObjectDeclaration};
-use crate::ownership::{self, Back};
+use crate::ownership::{self, RevertedPath};
 use crate::sealed::{self, OWNERS};
 use crate::shown::Shown;
 use kubemoor_declare::compare::Move;
@@ -27,7 +27,7 @@ use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, PathLookup, Segment};
 use kubemoor_helm::release::{DeclaredObject, Release};
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::agreement::ObjectSettledValues;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
 
@@ -46,7 +46,7 @@ pub struct WholeEdit<'a> {
     /// The field manager that the request names; empty if it names none.
     pub field_manager: &'a str,
     /// Values of the object that dry runs have settled.
-    pub settled: Option<&'a Settled>,
+    pub settled: Option<&'a ObjectSettledValues>,
 }
 
 #[derive(Clone, PartialEq)]
@@ -55,11 +55,11 @@ pub struct RevertPlan {
     /// Secret.
     pub patch: Patch,
     /// The reverted fields, in the order of the findings.
-    pub set_back: Vec<SetBack>,
+    pub set_back: Vec<RevertedField>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct SetBack {
+pub struct RevertedField {
     pub path: Path,
     /// The value in the request; `None` if the request removes the field.
     pub wanted: Option<Shown>,
@@ -69,7 +69,7 @@ pub struct SetBack {
 
 /// The reason why an edit cannot be reverted, so that it has to be denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Irreversible {
+pub enum RevertError {
     /// Nothing else would be left, and an allowed edit would look as if it had an effect.
     #[error("it contains nothing else")]
     NothingRemains,
@@ -78,9 +78,7 @@ pub enum Irreversible {
     #[error("the object is nested too deeply")]
     TooDeep,
     /// A field differed before the edit too, so there is no declared value to return to.
-    #[error(
-        "one of its fields already differed from the release; set it to the release's value instead"
-    )]
+    #[error("one of its fields already differed from the release; set it to the release's value instead")]
     Drifted,
     /// The changes of the edit are not known.
     #[error("the release has changed in the meantime")]
@@ -88,7 +86,7 @@ pub enum Irreversible {
 }
 
 /// An edit with its drifting fields reverted.
-struct Undoing<'a> {
+struct EditRevert<'a> {
     edit: WholeEdit<'a>,
     diff: &'a Diff,
     ignored: &'a Mask,
@@ -108,27 +106,27 @@ pub fn plan(
     policy: &Policy,
     diff: &Diff,
     findings: &[FieldFinding],
-) -> Result<RevertPlan, Irreversible> {
+) -> Result<RevertPlan, RevertError> {
     if findings.len() > MAX_FINDINGS {
-        return Err(Irreversible::TooMuch);
+        return Err(RevertError::TooMuch);
     }
     // An adopted object is judged as a whole, not only by the changes of the edit.
     if adopts(edit.object, release, edit.old, edit.new) {
-        return Err(Irreversible::Drifted);
+        return Err(RevertError::Drifted);
     }
     let rules = policy.rules(edit.object, &diff.declared);
     let restored = findings.iter().filter_map(|finding| diff.declared_change(&finding.path));
     let (settled, drift) = before(edit, release, &diff.declared);
     if has_drifted(&drift, &rules.ignored, restored) {
-        return Err(Irreversible::Drifted);
+        return Err(RevertError::Drifted);
     }
-    let undoing = Undoing { edit, diff, ignored: &rules.ignored, findings };
+    let undoing = EditRevert { edit, diff, ignored: &rules.ignored, findings };
     let (result, back) = undoing.undo(&settled);
     if is_same(edit.old, &result) {
-        return Err(Irreversible::NothingRemains);
+        return Err(RevertError::NothingRemains);
     }
-    let owners = ownership::undone(edit, &result, &back, release.state.apply_method);
-    let set_back = findings.iter().map(|finding| SetBack {
+    let owners = ownership::managed_fields_after_revert(edit, &result, &back, release.state.apply_method);
+    let set_back = findings.iter().map(|finding| RevertedField {
         path: finding.path.clone(),
         wanted: finding.new.clone(),
         now: shown(edit.object, &finding.path, &result),
@@ -142,10 +140,10 @@ pub fn plan(
     Ok(RevertPlan { patch, set_back })
 }
 
-impl Undoing<'_> {
+impl EditRevert<'_> {
     /// The object without its drift, and the reverted paths. At the paths in `settled`, the old object was spelled
     /// differently from the declaration.
-    fn undo(&self, settled: &[Path]) -> (Value, Vec<Back>) {
+    fn undo(&self, settled: &[Path]) -> (Value, Vec<RevertedPath>) {
         let Self { edit, diff, ignored, findings } = *self;
         let fields = &*diff.fields;
         let (leaves, empties) = (fields.leaves(), fields.granular_empties());
@@ -157,8 +155,8 @@ impl Undoing<'_> {
             false => Vec::new(),
         };
         let mut result = elements.clone();
-        let mut back: Vec<Back> =
-            moved.into_iter().map(|it| Back { path: it.live, declared: Vec::new() }).collect();
+        let mut back: Vec<RevertedPath> =
+            moved.into_iter().map(|it| RevertedPath { path: it.live, declared: Vec::new() }).collect();
         let mut parts: Vec<&Path> = shuffled.iter().collect();
         for FieldFinding { path, .. } in findings {
             let change = diff.declared_change(path);
@@ -174,7 +172,7 @@ impl Undoing<'_> {
                 let below = leaves.iter().map(|(leaf, _)| leaf);
                 let below = below.filter(|leaf| leaf.0.starts_with(&path.0) && !empties.contains(leaf));
                 let declared = if change.is_some() { below.cloned().collect() } else { Vec::new() };
-                back.push(Back { path: path.clone(), declared });
+                back.push(RevertedPath { path: path.clone(), declared });
             }
         }
         fields.restore(parts.iter().copied(), edit.old, &mut result);
@@ -193,7 +191,7 @@ impl Undoing<'_> {
         let mut elements = edit.new.clone();
         let moved = moved(*edit, fields, findings, self.ignored);
         let (replaced, keyed): (Vec<Move>, Vec<Move>) = moved.into_iter().partition(Move::is_of_field);
-        DeclaredFields::put_back(&keyed, &mut elements);
+        DeclaredFields::undo_moves(&keyed, &mut elements);
         // Removes a field that replaced another one, and restores the other one with all its content.
         for it in &replaced {
             additions::undo(&it.live, edit.old, &mut elements);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, Operation, ReleaseId};
 use kubemoor_declare::path::Path;
 use kubemoor_policy::Policy;
-use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::compile::CompiledPolicy;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_verdict::edit::{FieldFinding, Grounds, Verdict, VerdictReason};
 use kubemoor_verdict::message::{EditMessage, MessageContext};
@@ -15,7 +15,7 @@ pub(crate) fn resolver(edits: EditsMode) -> PolicyResolver {
     book_of(edits, None)
 }
 
-pub(crate) fn book_of(edits: EditsMode, accepted: Option<Arc<Compiled>>) -> PolicyResolver {
+pub(crate) fn book_of(edits: EditsMode, accepted: Option<Arc<CompiledPolicy>>) -> PolicyResolver {
     let hour = std::time::Duration::from_secs(3600);
     let defaults = Policy::new(edits, DriftMode::Report, hour);
     let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), accepted));

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::claims;
-use crate::owners::{Holdings, Owners};
+use crate::owners::{Owners, PathOwners};
 use crate::ownership::is_controller;
 use kubemoor_declare::equality::FieldAgreement;
 use kubemoor_declare::fields::{DeclaredFields, FieldChange};
@@ -110,7 +110,7 @@ pub fn drift(object: &ObjectId, fields: &DeclaredFields, live: &Value) -> Vec<Fi
         return Vec::new();
     }
     let owners = Owners::from_object(live);
-    let holdings = Holdings::new(&owners);
+    let holdings = PathOwners::new(&owners);
     let mut changes = changes(object, fields, &Value::Null, live);
     changes.retain(|change| owners.is_empty() || is_set_later(&holdings, &change.path, live));
     changes
@@ -142,7 +142,7 @@ pub fn paths(object: &ObjectId) -> impl Iterator<Item = Path> {
 
 /// Whether the guard leaves the change of a sealed field for a user to revert: the API server does not allow the
 /// revert, or the writer of the field knows more about the object than its release.
-pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
+pub fn is_left_to_user(object: &ObjectId, change: &FieldChange) -> bool {
     let Some(Segment::Field(last)) = change.path.0.last() else { return true };
     match last.as_str() {
         "ownerReferences" => {
@@ -158,7 +158,7 @@ pub fn stays(object: &ObjectId, change: &FieldChange) -> bool {
 
 /// Whether the value at `path` was set after the creation of the object. Admission plugins that set it at the
 /// creation leave it without an owner, or with the creator as owner.
-fn is_set_later(holdings: &Holdings<'_>, path: &Path, live: &Value) -> bool {
+fn is_set_later(holdings: &PathOwners<'_>, path: &Path, live: &Value) -> bool {
     let is_of_owners = is_of_owners(path);
     // Kubernetes' controllers own the objects that they create, but never pause or suspend anything.
     let is_its_work = |name: &str| is_of_owners && is_controller(name);

@@ -12,8 +12,8 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::door::SentForm;
-use super::html::{self as write, PageFrame, PageLink, PageQuery, sections, turns};
+use super::access_control::SentForm;
+use super::html::{self as write, PageFrame, PageLink, PageQuery, pagination, sections};
 use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_cluster::client::guarded::{self, UserSetting};
 use kubemoor_declare::model::{DriftMode, NamedObject, ReleaseId};
@@ -21,9 +21,9 @@ use kubemoor_inspect::comparison::{self, ObjectDiff, ReleaseDiff};
 use kubemoor_inspect::comparison::{FieldDiff, ObjectDiffState as ObjectState};
 use kubemoor_inspect::exceptions::{self, Allowed, ExceptionPlan};
 use kubemoor_inspect::exceptions::{AllowanceState as ExceptionState, ListedAllowance};
-use kubemoor_inspect::failure::{InspectError, failed, spoken};
+use kubemoor_inspect::failure::{InspectError, describe_release, failed};
 use kubemoor_inspect::guard;
-use kubemoor_inspect::reading::Pulses;
+use kubemoor_inspect::reading::LeaseCache;
 use kubemoor_inspect::times::parse_duration;
 use kubemoor_policy::guarded::Suspension;
 use kubemoor_policy::resource::MAX_PATHS;
@@ -90,7 +90,7 @@ pub(super) async fn ask(Extension(visitor): Extension<Arc<Visitor>>, asked: Page
 fn action(asked: &PageQuery) -> Result<(UserAction, &'static str), InspectError> {
     let found = ACTIONS.iter().find(|(name, ..)| asked.get("do") == Some(*name));
     let (_, order, title) =
-        found.ok_or_else(|| InspectError::Named("this address names no action".to_owned()))?;
+        found.ok_or_else(|| InspectError::InvalidInput("this address names no action".to_owned()))?;
     Ok((*order, *title))
 }
 
@@ -141,7 +141,9 @@ fn back(order: UserAction, cluster: &VisitedCluster, asked: &PageQuery) -> Strin
 }
 
 fn named(asked: &PageQuery) -> Result<ReleaseId, InspectError> {
-    asked.release().ok_or_else(|| InspectError::Named("this address names nothing to act on".to_owned()))
+    asked
+        .release()
+        .ok_or_else(|| InspectError::InvalidInput("this address names nothing to act on".to_owned()))
 }
 
 /// The requested exception, and until when it lasts.
@@ -150,14 +152,14 @@ async fn plan(
     asked: &PageQuery,
 ) -> Result<(ExceptionPlan, Timestamp), InspectError> {
     let now = Timestamp::now();
-    let wrong = |what: String| InspectError::Named(what);
-    let missing = |what: &str| InspectError::Named(format!("this address names no {what}"));
+    let wrong = |what: String| InspectError::InvalidInput(what);
+    let missing = |what: &str| InspectError::InvalidInput(format!("this address names no {what}"));
     let object: Result<NamedObject, &str> = asked.get("object").ok_or_else(|| missing("object"))?.parse();
     let object = object.map_err(|error| wrong(error.to_owned()))?;
     let until = match (asked.get("until"), asked.get("for")) {
-        (Some(until), _) => until.parse().map_err(|error| wrong(format!(
-            "{until:?} is not a time: {error}"
-        )))?,
+        (Some(until), _) => {
+            until.parse().map_err(|error| wrong(format!("{until:?} is not a time: {error}")))?
+        }
         (None, Some(length)) => {
             let length = parse_duration(length).map_err(wrong)?;
             let end = now.checked_add(length).map_err(|_| wrong("that is too long".to_owned()))?;
@@ -188,7 +190,7 @@ async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, InspectE
         UserAction::Revoke => {
             let ReleaseId { namespace, name } = named(asked)?;
             let uid = asked.get("uid").ok_or_else(|| {
-                InspectError::Named(
+                InspectError::InvalidInput(
                     "this form names no exception that was shown: nothing was ended".to_owned(),
                 )
             })?;
@@ -197,9 +199,9 @@ async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, InspectE
         }
         UserAction::Reconcile => {
             let release = named(asked)?;
-            let pulses = Pulses::new(connection.client.clone());
+            let pulses = LeaseCache::new(connection.client.clone());
             let given = guard::reconcile(connection, &pulses, &release).await?;
-            is_done = given.answered.is_taken();
+            is_done = given.answered.is_accepted();
             (given.answered.text(&release), given.warnings)
         }
         UserAction::Suspend | UserAction::Resume => {
@@ -212,7 +214,7 @@ async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, InspectE
                 _ => (UserSetting::Resume, "resume the release", "Repairs go on"),
             };
             let warnings = guard::set(connection, &release, &setting, doing).await?;
-            (format!("Release {}: {said}.", spoken(&release)), warnings)
+            (format!("Release {}: {said}.", describe_release(&release)), warnings)
         }
     };
     Ok(PageFrame::still(visitor, title, page_of(order)).around(&html! {
@@ -225,7 +227,7 @@ async fn done(visitor: &Visitor, asked: &PageQuery) -> Result<Response, InspectE
 
 fn permission(plan: &ExceptionPlan) -> Result<Markup, InspectError> {
     let text = serde_saphyr::to_string(&plan.resource)
-        .map_err(|error| InspectError::Named(format!("the exception cannot be shown: {error}")))?;
+        .map_err(|error| InspectError::InvalidInput(format!("the exception cannot be shown: {error}")))?;
     Ok(html! {
         p {
             "Until " strong { (plan.resource.spec.until) } " these fields of " strong { (plan.object) }
@@ -240,7 +242,7 @@ fn permission(plan: &ExceptionPlan) -> Result<Markup, InspectError> {
 fn pause(release: &ReleaseId) -> Markup {
     html! {
         p {
-            "The guard stops repairing release " strong { (spoken(release)) }
+            "The guard stops repairing release " strong { (describe_release(release)) }
             ". Changes by others are judged as before. Drift stays until repairs are resumed."
         }
     }
@@ -248,7 +250,7 @@ fn pause(release: &ReleaseId) -> Markup {
 
 async fn repair(cluster: &VisitedCluster, release: &ReleaseId) -> Markup {
     html! {
-        p { "The guard compares release " strong { (spoken(release)) } " now and repairs what drifts, whatever its policies say." }
+        p { "The guard compares release " strong { (describe_release(release)) } " now and repairs what drifts, whatever its policies say." }
         (drifting(compare(cluster, release).await, true))
     }
 }
@@ -256,7 +258,7 @@ async fn repair(cluster: &VisitedCluster, release: &ReleaseId) -> Markup {
 async fn resumption(cluster: &VisitedCluster, release: &ReleaseId) -> Markup {
     let (mode, compared) = tokio::join!(mode(cluster, release), compare(cluster, release));
     html! {
-        p { "The guard repairs drift of release " strong { (spoken(release)) } " again, as its policies say." }
+        p { "The guard repairs drift of release " strong { (describe_release(release)) } " again, as its policies say." }
         @match mode {
             Ok(mode) => {
                 @let is_repaired = mode == format!("{:?}", DriftMode::Repair);
@@ -324,7 +326,7 @@ async fn mode(cluster: &VisitedCluster, release: &ReleaseId) -> Result<String, I
     let read = guarded::get(&connection.client, release).await;
     let read = read.map_err(|error| failed(connection, "read the GuardedRelease", error))?;
     let status = read.and_then(|it| it.status);
-    let unknown = || InspectError::Named("the guard has not looked at the release yet".to_owned());
+    let unknown = || InspectError::InvalidInput("the guard has not looked at the release yet".to_owned());
     status.map(|status| status.drift).filter(|mode| !mode.is_empty()).ok_or_else(unknown)
 }
 
@@ -446,7 +448,7 @@ async fn exceptions_of(
     Ok(html! {
         @if let Some(only) = &only { p.note { (write::only(only)) } }
         (exceptions_table(cluster, &rows, &ends, now))
-        (turns(&format!("Pages of exceptions of {}", cluster.name), page, turned))
+        (pagination(&format!("Pages of exceptions of {}", cluster.name), page, turned))
     })
 }
 

@@ -7,7 +7,7 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::door::PageRequest;
+use super::access_control::PageRequest;
 use super::html::{
     self as write, PageFrame, PageLink, PageQuery, cluster_choice, fields_table, mark, notes, text_field,
     trouble,
@@ -49,7 +49,7 @@ async fn report(visitor: &Visitor, asked: &PageQuery) -> Result<Explanation, Ins
         Some(text) => ExplainQuery::parse(text).ok_or_else(|| {
             let why = "this is not a denial or warning that names an object: paste the whole message, or \
                        name the object";
-            InspectError::Named(why.to_owned())
+            InspectError::InvalidInput(why.to_owned())
         })?,
         None => named(asked)?,
     };
@@ -65,7 +65,7 @@ fn named(asked: &PageQuery) -> Result<ExplainQuery, InspectError> {
         object: asked.get("object").unwrap_or_default().to_owned(),
         namespace: asked.get("namespace").map(str::to_owned),
         release: None,
-        paths: paths.map_err(InspectError::Named)?,
+        paths: paths.map_err(InspectError::InvalidInput)?,
     })
 }
 

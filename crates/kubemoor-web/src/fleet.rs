@@ -9,13 +9,13 @@ use maud::{Markup, html};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::board::{Changes, changes, tell};
 use super::html::{self as write, LinkScope, PageLink, PageQuery, badge, heads};
 use super::ledger::VisitorLedger;
 use super::overview::{HistoryCache, LEFT, histories};
 use super::release::{Timeline, around};
+use super::release_watch::{Changes, changes, notify_change};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_inspect::failure::{InspectError, spoken};
+use kubemoor_inspect::failure::{InspectError, describe_release};
 use kubemoor_inspect::fleet::{self, ReleaseRow};
 use kubemoor_inspect::ledger::LedgerSource;
 use kubemoor_ledger::fleet::FleetFilter;
@@ -42,14 +42,14 @@ pub(super) async fn release(
 ) -> Result<Markup, InspectError> {
     // All clusters are compared, even if one is selected.
     let wish = FleetFilter { clusters: Vec::new(), release: Some(release.name.to_string()), ..wanted(asked) };
-    let rows = fleet::kept(&shared.store, &wish, &[]).await?;
+    let rows = fleet::ledger_releases(&shared.store, &wish, &[]).await?;
     let cluster = asked.get("cluster");
     let is_meant = |row: &&ReleaseRow| cluster.is_none_or(|cluster| cluster == row.cluster);
     let meant: Vec<_> = rows.iter().filter(is_meant).collect();
     if meant.is_empty() {
-        return Err(InspectError::Named(format!(
+        return Err(InspectError::InvalidInput(format!(
             "no cluster of this ledger has release {}",
-            spoken(release)
+            describe_release(release)
         )));
     }
     let timeline = Timeline::read(release, cluster, None, async { Ok(shared.ledger.clone()) }).await;
@@ -142,7 +142,7 @@ where
         // Something may have changed before the first check.
         if before.as_ref() != Some(&mark) {
             forget();
-            tell(changed, None);
+            notify_change(changed, None);
         }
         before = Some(mark);
     }

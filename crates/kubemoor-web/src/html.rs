@@ -97,7 +97,7 @@ impl<'a> PageFrame<'a> {
 pub(super) fn failure(visitor: &Visitor, page: &'static str, error: &InspectError) -> Response {
     let status = match error {
         _ if error.is_forbidden() => StatusCode::FORBIDDEN,
-        InspectError::Named(_) => StatusCode::NOT_FOUND,
+        InspectError::InvalidInput(_) => StatusCode::NOT_FOUND,
         _ => StatusCode::BAD_GATEWAY,
     };
     let frame = PageFrame { status, ..PageFrame::still(visitor, "Not available", page) };
@@ -172,7 +172,11 @@ pub(super) fn notes(place: &str, notes: &[String]) -> Markup {
 }
 
 /// Links to the previous and the next page of a list.
-pub(super) fn turns(label: &str, (page, pages): (usize, usize), link: impl Fn(usize) -> String) -> Markup {
+pub(super) fn pagination(
+    label: &str,
+    (page, pages): (usize, usize),
+    link: impl Fn(usize) -> String,
+) -> Markup {
     html! {
         @if pages > 1 {
             nav.turns aria-label=(label) {
@@ -392,7 +396,7 @@ impl PageQuery {
         let moment: Result<AgeOrTime, _> = text.parse();
         moment
             .map(|moment| Some(moment.time(now)))
-            .map_err(|error| InspectError::Named(format!("{name}: {error}")))
+            .map_err(|error| InspectError::InvalidInput(format!("{name}: {error}")))
     }
 
     /// The requested page of a list, by the parameter `name`, and how many pages the list has.

@@ -27,7 +27,7 @@ use tokio::time::interval;
 use tower::Service as _;
 use tracing::info;
 
-use super::door::{AccessCheck, SentForm};
+use super::access_control::{AccessCheck, SentForm};
 use super::html::{self as write, PageQuery};
 use super::router;
 use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor};
@@ -57,8 +57,8 @@ pub async fn serve(
     ending: ServerShutdown,
 ) -> Result<(), SealError> {
     let visitors = Arc::new(Visitors::new(cluster, key)?);
-    let logout = Router::new().route("/logout", post(leave)).with_state(Arc::clone(&visitors));
-    let login = get(async || form(StatusCode::OK, None)).post(enter);
+    let logout = Router::new().route("/logout", post(handle_logout)).with_state(Arc::clone(&visitors));
+    let login = get(async || form(StatusCode::OK, None)).post(handle_login);
     let open = Router::new().route("/login", login).with_state(Arc::clone(&visitors));
     let door = Arc::new(AccessCheck::in_cluster(hosts, Arc::clone(&visitors)));
     // Probes call the pod by its IP address, so this route is outside of the Host check.
@@ -86,7 +86,10 @@ pub async fn serve(
 }
 
 /// Logs a visitor in with the token that they pasted.
-async fn enter(State(visitors): State<Arc<Visitors>>, Form(sent): Form<Vec<(String, String)>>) -> Response {
+async fn handle_login(
+    State(visitors): State<Arc<Visitors>>,
+    Form(sent): Form<Vec<(String, String)>>,
+) -> Response {
     let sent = PageQuery::new(sent);
     let Some(token) = parse_token(sent.get("token").unwrap_or_default(), LONGEST_TOKEN) else {
         let why = format!(
@@ -105,15 +108,15 @@ async fn enter(State(visitors): State<Arc<Visitors>>, Form(sent): Form<Vec<(Stri
                 Err(error) => write::refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
             }
         }
-        Err(Refused::Unknown | Refused::Malformed) => {
+        Err(AuthenticationError::Unknown | AuthenticationError::Malformed) => {
             form(StatusCode::UNAUTHORIZED, Some("The cluster does not accept this token."))
         }
-        Err(Refused::Away(why)) => form(StatusCode::BAD_GATEWAY, Some(&why.to_string())),
+        Err(AuthenticationError::Unavailable(why)) => form(StatusCode::BAD_GATEWAY, Some(&why.to_string())),
     }
 }
 
 /// Deletes the cookie in the visitor's browser. A stolen copy stays valid until the login or the token expires.
-async fn leave(
+async fn handle_logout(
     State(visitors): State<Arc<Visitors>>,
     Extension(visitor): Extension<Arc<Visitor>>,
     headers: HeaderMap,
@@ -195,7 +198,7 @@ pub struct SealError;
 
 /// Why a request is not authenticated.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum AuthenticationError {
     /// There are no credentials, or the API server does not accept them.
     #[error("The cluster does not know you, or your login has ended.")]
     Unknown,
@@ -204,7 +207,7 @@ pub(super) enum Refused {
     Malformed,
     /// The API server could not be asked.
     #[error("{0}")]
-    Away(InspectError),
+    Unavailable(InspectError),
 }
 
 impl Visitors {
@@ -220,17 +223,17 @@ impl Visitors {
         &self,
         headers: &HeaderMap,
         now: Timestamp,
-    ) -> Result<Arc<Visitor>, Refused> {
+    ) -> Result<Arc<Visitor>, AuthenticationError> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
             // The proxy's token takes precedence over the browser's cookie.
             (Some(one), None) => {
-                let token = bearer(one).ok_or(Refused::Malformed)?;
+                let token = bearer(one).ok_or(AuthenticationError::Malformed)?;
                 self.visitor(token, LoginMethod::Proxy).await
             }
-            (Some(_), Some(_)) => Err(Refused::Malformed),
+            (Some(_), Some(_)) => Err(AuthenticationError::Malformed),
             (None, _) => {
-                let token = self.cookie_token(headers, now).ok_or(Refused::Unknown)?;
+                let token = self.cookie_token(headers, now).ok_or(AuthenticationError::Unknown)?;
                 self.visitor(token, LoginMethod::Login).await
             }
         }
@@ -240,13 +243,13 @@ impl Visitors {
         &self,
         token: SecretString,
         entry: LoginMethod,
-    ) -> Result<Arc<Visitor>, Refused> {
+    ) -> Result<Arc<Visitor>, AuthenticationError> {
         let place = self.place(&token, entry);
         let known = self.known.get(&place);
         if let Some(visitor) = known.as_ref().filter(|it| it.is_confirmed_within(CONFIRMED)) {
             return Ok(Arc::clone(visitor));
         }
-        let _turn = self.asking.acquire().await.map_err(|_| Refused::Unknown)?;
+        let _turn = self.asking.acquire().await.map_err(|_| AuthenticationError::Unknown)?;
         let cluster = VisitedCluster::new(PageCluster {
             access: ClusterAccess { token: Some(token), ..self.settings.access.clone() },
             ..self.settings.clone()
@@ -255,9 +258,9 @@ impl Visitors {
             Ok(user) => user,
             Err(error) if error.is_unauthorized() => {
                 self.forget(&place);
-                return Err(Refused::Unknown);
+                return Err(AuthenticationError::Unknown);
             }
-            Err(error) => return Err(Refused::Away(error)),
+            Err(error) => return Err(AuthenticationError::Unavailable(error)),
         };
         let visitor = self.known.get_with(place, || {
             // The user stays the same when a token is renewed while a form is open.
@@ -283,7 +286,7 @@ impl Visitors {
     /// Forgets a visitor whose login or token has ended, and notifies their open pages.
     fn forget(&self, place: &[u8; 32]) {
         if let Some(visitor) = self.known.remove(place) {
-            visitor.end();
+            visitor.notify_logout();
         }
     }
 

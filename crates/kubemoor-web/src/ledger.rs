@@ -23,7 +23,7 @@ use super::html::{self as write, PageFrame, PageQuery, cluster_choice, notes, te
 use super::visitor::Visitor;
 use kubemoor_declare::model::Operation;
 use kubemoor_inspect::failure::InspectError;
-use kubemoor_inspect::ledger::{COLUMNS, LedgerSource, changes, columns, place, rows};
+use kubemoor_inspect::ledger::{COLUMNS, LedgerSource, changes, columns, parse_position, rows};
 use kubemoor_inspect::report::Sheet;
 use kubemoor_ledger::entry::{EntryField, LedgerEntry};
 use kubemoor_ledger::query::{self, EntryPage, Filter};
@@ -141,13 +141,14 @@ async fn read<'v>(
 pub(super) async fn in_time<T>(
     answer: impl Future<Output = Result<T, InspectError>>,
 ) -> Result<T, InspectError> {
-    let late = |_| InspectError::Named(format!("the ledger did not answer within {} s", PATIENCE.as_secs()));
+    let late =
+        |_| InspectError::InvalidInput(format!("the ledger did not answer within {} s", PATIENCE.as_secs()));
     timeout(PATIENCE, answer).await.map_err(late).flatten()
 }
 
 /// The query as a filter of the ledger.
 fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
-    let wrong = |what: String| InspectError::Named(what);
+    let wrong = |what: String| InspectError::InvalidInput(what);
     let text = |name: &str| asked.get(name).map(str::to_owned);
     let object = asked.get("object").map(str::parse).transpose();
     let operations: Result<Vec<_>, _> = asked.all("operation").map(query::parse_operation).collect();
@@ -163,7 +164,7 @@ fn filter(asked: &PageQuery, now: Timestamp) -> Result<Filter, InspectError> {
         object: object.map_err(|error: &str| wrong(format!("object: {error}")))?,
         since: asked.time("since", Some(SINCE), now)?,
         until: asked.time("until", None, now)?,
-        before: asked.get("before").map(place).transpose()?,
+        before: asked.get("before").map(parse_position).transpose()?,
         ..Filter::default()
     })
 }
@@ -306,8 +307,9 @@ impl ExportFormat {
             Self::Json => {
                 let line = |entry: &LedgerEntry| serde_json::to_string(entry).map(|line| line + "\n");
                 let lines: Result<Vec<_>, _> = entries.iter().map(line).collect();
-                let lines = lines
-                    .map_err(|error| InspectError::Named(format!("cannot write a row as JSON: {error}")))?;
+                let lines = lines.map_err(|error| {
+                    InspectError::InvalidInput(format!("cannot write a row as JSON: {error}"))
+                })?;
                 Ok(lines.concat())
             }
         }
@@ -352,7 +354,7 @@ async fn export(visitor: &Visitor, asked: &PageQuery, form: ExportFormat) -> Res
         let (source, filter) = (Arc::clone(&ledger.source), filter.clone());
         async move {
             let Some(next) = next else { return Ok(None) };
-            let page = source.page(&Filter { before: Some(place(&next)?), ..filter }).await?;
+            let page = source.page(&Filter { before: Some(parse_position(&next)?), ..filter }).await?;
             if !is_partial {
                 refuse(&page.missing)?;
             }
@@ -381,7 +383,7 @@ fn refused(visitor: &Visitor, asked: &PageQuery, form: ExportFormat, missing: &[
 
 /// Aborts an export that is not marked as partial if rows are missing.
 fn refuse(missing: &[String]) -> Result<(), InspectError> {
-    if missing.is_empty() { Ok(()) } else { Err(InspectError::Named(missing.join("; "))) }
+    if missing.is_empty() { Ok(()) } else { Err(InspectError::InvalidInput(missing.join("; "))) }
 }
 
 /// The file name of an export: cluster and namespace, and whether rows are missing.

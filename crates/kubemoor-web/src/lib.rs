@@ -5,9 +5,8 @@
 //! token that only the visitor's own pages contain. Text from a cluster is always escaped, and nothing is loaded from
 //! other sites. Only the login page is served before the visitor is authenticated.
 
+mod access_control;
 mod act;
-mod board;
-mod door;
 mod explain;
 mod fleet;
 mod html;
@@ -16,6 +15,7 @@ mod ledger;
 mod overview;
 mod policies;
 mod release;
+mod release_watch;
 mod releases;
 mod replay;
 mod visitor;
@@ -33,8 +33,8 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 
-pub use self::door::LoopbackSettings;
-use self::door::{AccessCheck, Loopback};
+pub use self::access_control::LoopbackSettings;
+use self::access_control::{AccessCheck, Loopback};
 pub use self::visitor::{GuardAddress, PageCluster};
 
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,8 @@ impl WebPage {
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let Self { loopback, listener } = self;
         let path = loopback.path();
-        let open = Router::new().route(&format!("{path}/{}", door::OPEN), get(door::open));
+        let open =
+            Router::new().route(&format!("{path}/{}", access_control::OPEN), get(access_control::open));
         let open = open.with_state(Arc::clone(&loopback));
         let has_objects = loopback.visitor.shared.is_none();
         let router =
@@ -107,10 +108,10 @@ fn router(door: Arc<AccessCheck>, path: &str, has_objects: bool, own: Router, op
         false => pages,
     };
     let pages = pages
-        .layer(middleware::from_fn(door::take_turn))
+        .layer(middleware::from_fn(access_control::limit_concurrency))
         .route(&at("stream"), get(visitor::change_stream))
         .fallback(async || html::no_such_page())
-        .layer(middleware::from_fn_with_state(Arc::clone(&door), door::admit));
+        .layer(middleware::from_fn_with_state(Arc::clone(&door), access_control::admit));
     pages
         .merge(open)
         .route(&at("style.css"), asset("text/css; charset=utf-8", STYLE))
@@ -118,7 +119,7 @@ fn router(door: Arc<AccessCheck>, path: &str, has_objects: bool, own: Router, op
         .route(&at("script.js"), asset("text/javascript; charset=utf-8", SCRIPT))
         .layer(DefaultBodyLimit::max(FORM))
         .layer(CsrfLayer::new().with_rejection_response(refuse_another_site))
-        .layer(middleware::from_fn_with_state(door, door::check))
+        .layer(middleware::from_fn_with_state(door, access_control::check))
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(is_page))
 }
 

@@ -16,13 +16,13 @@ use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use maud::{Markup, html};
 use moka::future::Cache;
 
-use super::board::DriftingFields;
 use super::fleet::{self as shared, SharedLedger};
 use super::html::{
-    self as write, LinkScope, PageFrame, PageQuery, mark, notes, text_field, trouble, turns, utc,
+    self as write, LinkScope, PageFrame, PageQuery, mark, notes, pagination, text_field, trouble, utc,
 };
 use super::ledger::{VisitorLedger, in_time};
-use super::visitor::{VisitedCluster, Visitor, by, deadline};
+use super::release_watch::DriftingFields;
+use super::visitor::{VisitedCluster, Visitor, deadline, with_deadline};
 use kubemoor_inspect::exceptions::{self, AllowanceState};
 use kubemoor_inspect::failure::InspectError;
 use kubemoor_inspect::fleet::{self, ClusterRow, DRIFTED};
@@ -64,7 +64,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 async fn of_clusters(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> Markup {
     let glances = visitor.asked(asked).map(|cluster| async move {
         let (user, glance) =
-            tokio::join!(by(deadline(), cluster.user()), Box::pin(glance(cluster, asked, now)));
+            tokio::join!(with_deadline(deadline(), cluster.user()), Box::pin(glance(cluster, asked, now)));
         (cluster, user.ok().flatten(), glance)
     });
     let glances = join_all(glances).await;
@@ -126,7 +126,7 @@ async fn glance(
     now: Timestamp,
 ) -> Result<(ClusterRow, Option<String>, Markup), InspectError> {
     let (end, chosen) = (deadline(), asked.get("namespace"));
-    let board = by(end, cluster.board(chosen)).await?;
+    let board = with_deadline(end, cluster.board(chosen)).await?;
     let connection = cluster.connection().await?;
     let namespace = board.namespace();
     let place = LinkScope { cluster: Some(&cluster.name), namespace };
@@ -139,14 +139,14 @@ async fn glance(
         Box::pin(recent_history(&cluster.histories, &ledger, LinkScope { cluster: None, namespace }, now))
             .await
     });
-    let exceptions = by(end, exceptions::read(connection, namespace, None, now));
+    let exceptions = with_deadline(end, exceptions::read(connection, namespace, None, now));
     let rows = board.rows(now);
     let at_a_glance = Box::pin(fleet::at_a_glance(&cluster.name, &connection.client, namespace, &rows.rows));
     // A cluster has less time to answer than a ledger.
     let (exceptions, history, row) = tokio::try_join!(
         async { Ok(exceptions.await) },
         async { Ok(history.await) },
-        by(end, async { Ok(at_a_glance.await) })
+        with_deadline(end, async { Ok(at_a_glance.await) })
     )?;
     let shown = html! {
         @if let Some(namespace) = namespace {
@@ -159,7 +159,7 @@ async fn glance(
         }
         (notes(&cluster.name, &rows.notes))
         @if let Ok(history) = &history { (notes(&format!("ledger-{}", cluster.name), &history.missing)) }
-        @if !rows.is_blind { (tiles(place, std::slice::from_ref(&row))) }
+        @if !rows.is_unreadable { (tiles(place, std::slice::from_ref(&row))) }
         div.columns {
             section { h3 { "Fields that drift most" } (drifting(place, asked, &board.fields())) }
             section {
@@ -226,7 +226,7 @@ fn drifting(
             p.quiet { "The status of a release names 10 drifted objects, with 10 fields of each: further releases may have the field." }
         }
         @if asked.get(ALL).is_some() {
-            (turns("Pages of fields", (page, pages), |page| of_page(&page.to_string())))
+            (pagination("Pages of fields", (page, pages), |page| of_page(&page.to_string())))
         } @else if ranked.len() > most {
             p { a href=(of_page("all")) { "and " (ranked.len() - most) " more fields" } }
         }

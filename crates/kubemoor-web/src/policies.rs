@@ -9,8 +9,8 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::board::Rows;
 use super::html::{self as write, PageFrame, PageLink, PageQuery, heads, sections};
+use super::release_watch::Rows;
 use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::failure::{InspectError, failed};
@@ -127,10 +127,10 @@ fn disagreements(cluster: &VisitedCluster, conflicts: &BTreeMap<PolicyConflict, 
             @for (it, count) in conflicts.iter().take(SHOWN) {
                 tr {
                     th scope="row" { code { (it.field) } }
-                    td { strong { (it.policy) } ": " (it.says) }
-                    td { strong { (it.over) } ": " (it.otherwise) }
+                    td { strong { (it.policy) } ": " (it.value) }
+                    td { strong { (it.overridden_policy) } ": " (it.overridden_value) }
                     td.message { (it.why) }
-                    td.number { a href=(releases([&it.policy, &it.over])) { (count) } }
+                    td.number { a href=(releases([&it.policy, &it.overridden_policy])) { (count) } }
                 }
             }
         };

@@ -17,8 +17,8 @@ use maud::{Markup, html};
 use super::act;
 use super::fleet;
 use super::html::{
-    self as write, LinkScope, PageFrame, PageLink, PageQuery, badge, fields_table, mark, notes, trouble,
-    turns,
+    self as write, LinkScope, PageFrame, PageLink, PageQuery, badge, fields_table, mark, notes, pagination,
+    trouble,
 };
 use super::ledger::VisitorLedger;
 use super::visitor::{OrderRights, VisitedCluster, Visitor};
@@ -65,7 +65,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
 }
 
 fn unnamed() -> InspectError {
-    InspectError::Named("this address names no release".to_owned())
+    InspectError::InvalidInput("this address names no release".to_owned())
 }
 
 /// The frame of a release's page around `content`.
@@ -141,7 +141,7 @@ async fn read(
         }
         @if let Err(error) = &guarded { (trouble(&error.to_string())) }
         (facts(row.as_ref(), report, &policies.matched().collect::<Vec<_>>()))
-        @if let Some(row) = row.as_ref().filter(|row| row.guarded && rights.steer) { (actions(cluster, release, row)) }
+        @if let Some(row) = row.as_ref().filter(|row| row.guarded && rights.can_reconcile) { (actions(cluster, release, row)) }
         section {
             h2 { "Objects" }
             @match &compared {
@@ -299,7 +299,7 @@ impl Timeline {
         let ReleaseId { namespace, name } = release;
         let mut timeline = Self { moments: Vec::new(), notes: Vec::new(), is_cut: false };
         if let Some(connection) = events {
-            match events::about(&connection.client, namespace, guarded::KIND, name).await {
+            match events::list_object_events(&connection.client, namespace, guarded::KIND, name).await {
                 Ok(events) => timeline.moments.extend(events.into_iter().filter_map(|event| {
                     let (time, text) = (events::last_seen(&event)?, event.message.unwrap_or_default());
                     let is_warning = event.type_.as_deref() == Some("Warning");
@@ -396,7 +396,7 @@ fn objects(
         @for object in report.objects.iter().skip((page - 1) * OBJECTS).take(OBJECTS) {
             (object_section(cluster, &release.id, object, rights, FIELDS))
         }
-        (turns("Pages of objects", (page, pages), turned))
+        (pagination("Pages of objects", (page, pages), turned))
         (matching(release, report))
     }
 }

@@ -13,7 +13,7 @@ use maud::{Markup, html};
 use super::fleet::{self as shared, SharedLedger};
 use super::html::{self as write, PageFrame, PageLink, PageQuery, badge, notes, text_field, trouble};
 use super::policies;
-use super::visitor::{Visitor, by, deadline};
+use super::visitor::{Visitor, deadline, with_deadline};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::fleet::{self, ReleaseRow};
 use kubemoor_inspect::releases::{ListedRelease, NOT_GUARDED, ReleaseFilter, parse_state};
@@ -90,7 +90,7 @@ pub(super) async fn page(Extension(visitor): Extension<Arc<Visitor>>, asked: Pag
                 @else { (total) @if total == 1 { " release" } @else { " releases" } }
             }
             (table(&visitor, &asked, &lines, now))
-            (write::turns("Pages of the list", place, |page| {
+            (write::pagination("Pages of the list", place, |page| {
                 asked.link("releases").set("page", Some(&page.to_string())).text()
             }))
         } @else if visitor.shared.is_none() || failures.is_empty() { p.quiet { "No release matches." } }
@@ -180,7 +180,7 @@ async fn find(visitor: &Visitor, asked: &PageQuery, now: Timestamp) -> FoundRele
         let mut among: Vec<HashSet<ReleaseId>> = Vec::new();
         among.extend(asked.get("field").map(|field| board.with_field(field)));
         let policies: Vec<_> = asked.all("policy").collect();
-        match by(deadline(), policies::matched(cluster, &policies, &rows.rows)).await {
+        match with_deadline(deadline(), policies::matched(cluster, &policies, &rows.rows)).await {
             Ok(matched) => among.extend(matched),
             Err(error) => found.failures.push(place(&error.to_string())),
         }

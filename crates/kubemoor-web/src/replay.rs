@@ -14,18 +14,18 @@ use maud::{Markup, html};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::door::PageRequest;
+use super::access_control::PageRequest;
 use super::html::{self as write, PageFrame, PageLink, PageQuery, notes, text_field, trouble};
 use super::ledger::{FirstRows, VisitorLedger};
 use super::visitor::{VisitedCluster, Visitor};
 use kubemoor_cluster::mirror::policies;
 use kubemoor_declare::model::{DriftMode, EditsMode};
 use kubemoor_inspect::failure::{InspectError, failed};
-use kubemoor_inspect::ledger::{add_new, place};
+use kubemoor_inspect::ledger::{add_new, parse_position};
 use kubemoor_inspect::reading::OPERATION_TIMEOUT;
 use kubemoor_inspect::replay::{ChangedVerdict, REFUSED, ReplayReport, ReplayRun};
 use kubemoor_ledger::query::{self, EDITS, EntryPage, Filter, PAGE};
-use kubemoor_policy::compile::Compiled;
+use kubemoor_policy::compile::CompiledPolicy;
 use kubemoor_policy::{Policy, compile};
 
 /// The default start of the time range.
@@ -103,12 +103,12 @@ async fn replay(visitor: &Visitor, asked: &PageQuery) -> Result<ReplayResult, In
     };
     let edits = asked.get("edits").map_or(Ok(EditsMode::Warn), |text| {
         EditsMode::from_str(text, false)
-            .map_err(|_| InspectError::Named(format!("unknown edits mode {text:?}")))
+            .map_err(|_| InspectError::InvalidInput(format!("unknown edits mode {text:?}")))
     })?;
     let policies = accepted.iter().map(|policy| policy.name.clone()).collect();
     let defaults = Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT);
     let turn = timeout(TURN, REPLAYS.acquire()).await.ok().and_then(Result::ok);
-    let busy = || InspectError::Named("other replays are running: try again in a minute".to_owned());
+    let busy = || InspectError::InvalidInput("other replays are running: try again in a minute".to_owned());
     let _turn = turn.ok_or_else(busy)?;
     let ledger = visitor.ledger(asked).await?;
     let FirstRows { page, filter, only } = ledger.begin(filter).await?;
@@ -135,26 +135,26 @@ async fn judge(
             judging.add(page.items).await?;
             return Ok((last, missing));
         };
-        filter.before = Some(place(&next)?);
+        filter.before = Some(parse_position(&next)?);
         let (following, judged) = tokio::join!(ledger.source.page(&filter), judging.add(page.items));
         judged?;
         page = following?;
     }
 }
 
-fn parse_policies(text: &str) -> Result<Vec<Arc<Compiled>>, InspectError> {
+fn parse_policies(text: &str) -> Result<Vec<Arc<CompiledPolicy>>, InspectError> {
     let (accepted, flawed) = compile::read([("the form", text)]);
     match flawed.first() {
         None if accepted.is_empty() => {
-            Err(InspectError::Named("there is no DriftPolicy in the form".to_owned()))
+            Err(InspectError::InvalidInput("there is no DriftPolicy in the form".to_owned()))
         }
         None => Ok(accepted),
-        Some(flaw) => Err(InspectError::Named(format!("these policies are not accepted: {flaw}"))),
+        Some(flaw) => Err(InspectError::InvalidInput(format!("these policies are not accepted: {flaw}"))),
     }
 }
 
 /// The valid policies of the cluster; the page of policies shows what is wrong with others.
-async fn cluster_policies(cluster: &VisitedCluster) -> Result<Vec<Arc<Compiled>>, InspectError> {
+async fn cluster_policies(cluster: &VisitedCluster) -> Result<Vec<Arc<CompiledPolicy>>, InspectError> {
     let connection = cluster.connection().await?;
     let read = policies::read_policies(&connection.client).await;
     read.map_err(|error| failed(connection, "list the policies", error))

@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::board::{BoardScope, ChangeFeed, Changes, ReleaseStates, changes, tell};
-use super::door::is_same;
+use super::access_control::is_same;
 use super::fleet::SharedLedger;
 use super::html::{self, PageQuery};
 use super::ledger::VisitorLedger;
 use super::overview::{HistoryCache, histories};
+use super::release_watch::{BoardScope, ChangeFeed, Changes, ReleaseStates, changes, notify_change};
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::connection::{self, ClusterAccess, ClusterConnection};
 use kubemoor_cluster::client::guarded;
@@ -126,8 +126,8 @@ impl Visitor {
     }
 
     /// Notifies open pages that the login or token has ended.
-    pub(super) fn end(&self) {
-        tell(&self.end, None);
+    pub(super) fn notify_logout(&self) {
+        notify_change(&self.end, None);
     }
 
     pub(super) async fn ledger(&self, asked: &PageQuery) -> Result<VisitorLedger, InspectError> {
@@ -169,7 +169,9 @@ impl Visitor {
             (None, _) => None,
             (Some(name), clusters) => clusters.iter().find(|cluster| cluster.name == name),
         };
-        found.ok_or_else(|| InspectError::Named("this address names no cluster of this page".to_owned()))
+        found.ok_or_else(|| {
+            InspectError::InvalidInput("this address names no cluster of this page".to_owned())
+        })
     }
 
     /// The result of `read` for each requested cluster. A cluster that hangs does not delay the others.
@@ -181,7 +183,7 @@ impl Visitor {
     where
         R: Future<Output = Result<T, InspectError>> + Send,
     {
-        let reads = self.asked(asked).map(|cluster| (cluster, by(deadline(), read(cluster))));
+        let reads = self.asked(asked).map(|cluster| (cluster, with_deadline(deadline(), read(cluster))));
         join_all(reads.map(|(cluster, read)| async move { (cluster, read.await) })).await
     }
 
@@ -250,7 +252,7 @@ pub(super) struct VisitedCluster {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OrderRights {
     /// May repair now, pause and resume.
-    pub(super) steer: bool,
+    pub(super) can_reconcile: bool,
     /// The namespaces where they may create exceptions.
     pub(super) allow: BTreeSet<String>,
     /// The namespaces where they may delete exceptions.
@@ -337,11 +339,11 @@ impl VisitedCluster {
     pub(super) async fn rights(&self, release: &ReleaseId, namespaces: &BTreeSet<String>) -> OrderRights {
         let Ok(connection) = self.connection().await else { return OrderRights::default() };
         let (steer, allow, revoke) = tokio::join!(
-            may(connection, "patch", guarded::PLURAL, Some(&release.namespace)),
+            is_permitted(connection, "patch", guarded::PLURAL, Some(&release.namespace)),
             permitted(connection, "create", namespaces.clone()),
             permitted(connection, "delete", namespaces.clone()),
         );
-        OrderRights { steer, allow, revoke }
+        OrderRights { can_reconcile: steer, allow, revoke }
     }
 
     /// Filters the namespaces where the visitor may delete exceptions; checks only the first of many.
@@ -365,7 +367,7 @@ impl VisitedCluster {
     fn follow(&self, connection: &ClusterConnection, namespace: Option<&str>) -> Arc<ReleaseStates> {
         let mut boards = self.boards.lock();
         let key = namespace.map(str::to_owned);
-        if let Some(board) = boards.get(&key).filter(|board| board.look()) {
+        if let Some(board) = boards.get(&key).filter(|board| board.record_view()) {
             return Arc::clone(board);
         }
         if boards.len() > NAMESPACES {
@@ -385,11 +387,12 @@ pub(super) fn deadline() -> Instant {
 }
 
 /// Limits `answer` to the deadline, so that a cluster that hangs does not delay the others.
-pub(super) fn by<T>(
+pub(super) fn with_deadline<T>(
     deadline: Instant,
     answer: impl Future<Output = Result<T, InspectError>> + Send,
 ) -> impl Future<Output = Result<T, InspectError>> + Send {
-    let late = |_| InspectError::Named(format!("it did not answer within {} s", CLUSTER_PATIENCE.as_secs()));
+    let late =
+        |_| InspectError::InvalidInput(format!("it did not answer within {} s", CLUSTER_PATIENCE.as_secs()));
     // Boxed: many such futures in one page would overflow the thread's stack.
     let answer = timeout_at(deadline, Box::pin(answer));
     async move { answer.await.map_err(late).flatten() }
@@ -401,19 +404,24 @@ async fn permitted(
     verb: &str,
     namespaces: BTreeSet<String>,
 ) -> BTreeSet<String> {
-    if namespaces.is_empty() || may(connection, verb, ALLOWANCES, None).await {
+    if namespaces.is_empty() || is_permitted(connection, verb, ALLOWANCES, None).await {
         return namespaces;
     }
     let asked = namespaces.into_iter().take(ASKED_NAMESPACES).map(|namespace| async move {
-        may(connection, verb, ALLOWANCES, Some(&namespace)).await.then_some(namespace)
+        is_permitted(connection, verb, ALLOWANCES, Some(&namespace)).await.then_some(namespace)
     });
     stream::iter(asked).buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
 /// Whether the visitor may use `verb` on one of Kubemoor's own kinds; `false` if the check fails.
-async fn may(connection: &ClusterConnection, verb: &str, resource: &str, namespace: Option<&str>) -> bool {
+async fn is_permitted(
+    connection: &ClusterConnection,
+    verb: &str,
+    resource: &str,
+    namespace: Option<&str>,
+) -> bool {
     let right = Right { verb, group: GROUP, resource, namespace, name: None };
-    access::may_self(&connection.client, &right).await.unwrap_or(false)
+    access::is_self_allowed(&connection.client, &right).await.unwrap_or(false)
 }
 
 /// Changes within this time are reported together.

@@ -31,19 +31,20 @@ fn session(is_broken: bool) -> LeaderSession {
 #[tokio::test]
 async fn election_that_breaks_down_ends_the_process() {
     let mut session = session(true);
-    let mut parts = Parts::default();
-    session.seek(&mut parts);
-    let why = timeout(Duration::from_secs(60), parts.ended()).await.expect("the election is a part");
+    let mut parts = SupervisedTasks::default();
+    session.join_election(&mut parts);
+    let why =
+        timeout(Duration::from_secs(60), parts.wait_for_failure()).await.expect("the election is a part");
     assert!(format!("{why:#}").contains("a part of the program failed"), "{why:#}");
-    assert!(!session.leadership.holds());
+    assert!(!session.leadership.is_leader());
     session.leave(&mut parts).await;
 }
 
 #[tokio::test]
 async fn lead_is_given_up_after_every_other_part() {
     let mut session = session(false);
-    let mut parts = Parts::default();
-    session.seek(&mut parts);
+    let mut parts = SupervisedTasks::default();
+    session.join_election(&mut parts);
     let (finish, finished) = oneshot::channel::<()>();
     let (ended, was_early) = oneshot::channel();
     let resign = session.resign.clone();

@@ -6,7 +6,7 @@ use http::{Request, Response};
 use kube::client::Body;
 use tokio::time::timeout;
 
-use super::super::Parts;
+use super::super::SupervisedTasks;
 use super::*;
 use kubemoor_declare::path::Path;
 
@@ -45,15 +45,15 @@ async fn told_name_does_not_end_the_process() {
         namespace: "default".to_owned(),
         claimed: None,
     };
-    let (mut parts, stop) = (Parts::default(), CancellationToken::new());
+    let (mut parts, stop) = (SupervisedTasks::default(), CancellationToken::new());
     let (naming, name) = oneshot::channel();
-    parts.spawn("naming", name_ledger(naming, connection, Some("1-2-3".to_owned()), stop.clone()));
+    parts.spawn("naming", send_cluster_name(naming, connection, Some("1-2-3".to_owned()), stop.clone()));
     assert_eq!(name.await.as_deref(), Ok("1-2-3"));
     // The paused clock moves only when no part has anything left to do.
-    let ended = timeout(Duration::from_secs(3600), parts.ended()).await;
+    let ended = timeout(Duration::from_secs(3600), parts.wait_for_failure()).await;
     assert!(ended.is_err(), "{ended:?}");
     stop.cancel();
-    parts.all_but(0).await;
+    parts.join_until_left(0).await;
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn scaling(uid: &str, range: (i32, i32), time: &str) -> Scaling {
 
 #[test]
 fn only_coming_going_and_other_ranges_of_autoscalers_are_told() {
-    let mut told = ToldScalings::default();
+    let mut told = RecordedScalings::default();
     let mut note = |now: &[Scaling]| -> Vec<String> {
-        let changes = told.note(&web(), now.to_vec());
+        let changes = told.diff_and_replace(&web(), now.to_vec());
         changes.iter().map(|(act, it, _)| format!("{} {}", act.as_str(), it.uid)).collect()
     };
     let one = scaling("a", (2, 9), "1");

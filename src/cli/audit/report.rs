@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::SourceArgs;
 use crate::cli::{CommandOutcome, output, warn};
-use kubemoor_inspect::report::{Breakdown, LedgerReport, Period, Sheet, VERDICTS, lasting};
+use kubemoor_inspect::report::{Breakdown, LedgerReport, Period, Sheet, VERDICTS, format_seconds};
 use kubemoor_inspect::times::AgeOrTime;
 use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::Filter;
@@ -163,10 +163,9 @@ fn repairs(report: &LedgerReport) -> Section {
 }
 
 fn drift(report: &LedgerReport) -> Section {
-    let rows = report
-        .drift()
-        .into_iter()
-        .map(|stay| vec![stay.release, stay.drifts.to_string(), lasting(stay.total), lasting(stay.longest)]);
+    let rows = report.drift().into_iter().map(|stay| {
+        vec![stay.release, stay.drifts.to_string(), format_seconds(stay.total), format_seconds(stay.longest)]
+    });
     let note = "Only drift with both its start and its repair in the ledger is counted.";
     let table = ReportTable::new(vec!["Release", "Drifts", "In total", "Longest"], rows);
     Section::new("Time in drift", table, note, &format!("No such drift was repaired. {note}"))

@@ -18,8 +18,8 @@ fn replicas() -> serde_json::Value {
     json!([{"path": "/spec/replicas", "declared": "2", "old": "2", "new": "5"}])
 }
 
-fn show(form: AuditFormat) -> Show {
-    Show::new(OutputFormat::People(form), false, true)
+fn show(form: AuditFormat) -> RowPrinter {
+    RowPrinter::new(OutputFormat::People(form), false, true)
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn rows_without_headers_have_the_columns_of_those_with_them() {
     let rows = [entry("Deny", "web", replicas())];
     for form in [AuditFormat::Table, AuditFormat::Csv] {
         let headed = show(form).rows(&rows).unwrap();
-        let bare = Show::new(OutputFormat::People(form), false, false).rows(&rows).unwrap();
+        let bare = RowPrinter::new(OutputFormat::People(form), false, false).rows(&rows).unwrap();
         assert_eq!(headed.split_once('\n').unwrap().1, bare, "{form:?}");
     }
 }
@@ -151,12 +151,12 @@ fn audit_filter_flags_repeat_and_reject_unknown_values() {
 #[test]
 fn audit_rows_round_trip_as_json_list_or_streamed_documents() {
     let rows = [entry("Deny", "web", replicas()), entry("Warn", "db", replicas())];
-    let text = Show::new(OutputFormat::Data(Data::Json), false, true).rows(&rows).unwrap();
+    let text = RowPrinter::new(OutputFormat::Data(Data::Json), false, true).rows(&rows).unwrap();
     let list: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&list["apiVersion"], &list["kind"]), (&json!("v1"), &json!("List")));
     let back: Vec<LedgerEntry> = serde_json::from_value(list["items"].clone()).unwrap();
     assert_eq!(back, rows);
-    let text = Show::new(OutputFormat::Data(Data::Json), true, true).rows(&rows).unwrap();
+    let text = RowPrinter::new(OutputFormat::Data(Data::Json), true, true).rows(&rows).unwrap();
     let back: Result<Vec<LedgerEntry>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
     assert_eq!(back.unwrap(), rows);
 }
@@ -169,7 +169,7 @@ fn would_be_denied_changes_yield_a_policy_that_permits_them() {
         entry("Warn", "web.one", image),
         entry("Warn", "web.one", json!([])),
     ];
-    let text = Show::new(OutputFormat::Data(Data::Yaml), false, true).permits(&rows).unwrap();
+    let text = RowPrinter::new(OutputFormat::Data(Data::Yaml), false, true).permits(&rows).unwrap();
     let policy: serde_json::Value = serde_saphyr::from_str(text.trim_start_matches("---\n")).unwrap();
     assert_eq!(
         policy,
@@ -201,7 +201,7 @@ fn permits_are_split_into_several_policies_above_the_rule_limit() {
         (vec![wide.clone()], vec![("permit-shop-web", 2)]),
         ([rows, vec![wide]].concat(), vec![("permit-shop-web", MAX_RULES), ("permit-shop-web-2", 2)]),
     ] {
-        let text = Show::new(OutputFormat::Data(Data::Json), false, true).permits(&rows).unwrap();
+        let text = RowPrinter::new(OutputFormat::Data(Data::Json), false, true).permits(&rows).unwrap();
         let list: serde_json::Value = serde_json::from_str(&text).unwrap();
         let policies = list["items"].as_array().unwrap().iter().map(|policy| {
             let rules = policy["spec"]["ignore"].as_array().unwrap();

@@ -66,7 +66,7 @@ fn update(edit: impl FnOnce(&mut Value)) -> Value {
     )
 }
 
-fn policies(edits: EditsMode, accepted: Vec<Arc<Compiled>>, cluster: &Labels) -> Policies {
+fn policies(edits: EditsMode, accepted: Vec<Arc<CompiledPolicy>>, cluster: &Labels) -> Policies {
     Policies::new(Policy::new(edits, DriftMode::Report, OPERATION_TIMEOUT), cluster, accepted)
 }
 

@@ -14,8 +14,8 @@ use kubemoor_cluster::client::lease::LeaderInfo;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_guard::webhook::registration::keep::{Configuration, admins_conditions, listed, merge};
 use kubemoor_guard::webhook::registration::{
-    Address, CONDITIONS, EDITS, LABELLED, NAME, RECORDS, REVERTS, SCALE, STATUS, Surface, WebhookResource,
-    configuration, mutating,
+    CONDITIONS, EDITS, LABELLED, NAME, RECORDS, REVERTS, SCALE, STATUS, WebhookAddress, WebhookResource,
+    WebhookSettings, configuration, mutating,
 };
 use kubemoor_inspect::policies::ListedPolicy;
 use kubemoor_policy::guarded::LeaseReference;
@@ -63,7 +63,7 @@ pub(super) enum Problem {
     Unknown(String),
 }
 
-pub(super) type Seen<T> = Result<T, Problem>;
+pub(super) type CheckInput<T> = Result<T, Problem>;
 
 /// Everything that was read from the cluster.
 pub(super) struct Observation {
@@ -73,25 +73,25 @@ pub(super) struct Observation {
     /// The version of this program.
     pub(super) client: String,
     /// The version of Kubernetes.
-    pub(super) server: Seen<(u32, u32)>,
+    pub(super) server: CheckInput<(u32, u32)>,
     pub(super) place: LeaseReference,
-    pub(super) lease: Seen<Option<LeaderInfo>>,
-    pub(super) workload: Seen<Option<Workload>>,
+    pub(super) lease: CheckInput<Option<LeaderInfo>>,
+    pub(super) workload: CheckInput<Option<Workload>>,
     /// Whether the emergency is open.
-    pub(super) is_open: Seen<bool>,
-    pub(super) validating: Seen<Option<ValidatingWebhookConfiguration>>,
-    pub(super) mutating: Seen<Option<MutatingWebhookConfiguration>>,
+    pub(super) is_open: CheckInput<bool>,
+    pub(super) validating: CheckInput<Option<ValidatingWebhookConfiguration>>,
+    pub(super) mutating: CheckInput<Option<MutatingWebhookConfiguration>>,
     /// Whether the guard answered a dry run.
-    pub(super) probe: Seen<bool>,
-    pub(super) kinds: Seen<DeclaredKinds>,
+    pub(super) probe: CheckInput<bool>,
+    pub(super) kinds: CheckInput<DeclaredKinds>,
     /// The rights that the guard lacks.
-    pub(super) rights: Seen<Vec<String>>,
-    pub(super) policies: Seen<Vec<ListedPolicy>>,
-    pub(super) releases: Seen<Option<Vec<ReleaseReadiness>>>,
+    pub(super) rights: CheckInput<Vec<String>>,
+    pub(super) policies: CheckInput<Vec<ListedPolicy>>,
+    pub(super) releases: CheckInput<Option<Vec<ReleaseReadiness>>>,
     /// Messages about replicas whose rows are missing from the ledger's answer.
-    pub(super) ledger: Seen<Vec<String>>,
+    pub(super) ledger: CheckInput<Vec<String>>,
     /// The metrics of each pod that answered.
-    pub(super) metrics: Seen<Vec<String>>,
+    pub(super) metrics: CheckInput<Vec<String>>,
 }
 
 /// The Deployment of the guard.
@@ -117,7 +117,7 @@ pub(super) struct ReleaseReadiness {
     pub(super) edits: String,
 }
 
-type CheckFunction = fn(&Observation) -> Seen<String>;
+type CheckFunction = fn(&Observation) -> CheckInput<String>;
 
 const CHECKS: [(&str, CheckFunction); 13] = [
     ("versions", versions),
@@ -147,12 +147,12 @@ pub(super) fn all(observation: &Observation) -> Vec<CheckResult> {
     CHECKS.map(result).to_vec()
 }
 
-fn seen<T>(read: &Seen<T>) -> Result<&T, Problem> {
+fn seen<T>(read: &CheckInput<T>) -> Result<&T, Problem> {
     read.as_ref().map_err(Problem::clone)
 }
 
 /// Both values, or the problems of both.
-fn both<'s, A, B>(one: &'s Seen<A>, other: &'s Seen<B>) -> Result<(&'s A, &'s B), Problem> {
+fn both<'s, A, B>(one: &'s CheckInput<A>, other: &'s CheckInput<B>) -> Result<(&'s A, &'s B), Problem> {
     match (one, other) {
         (Ok(one), Ok(other)) => Ok((one, other)),
         (Err(Problem::Unknown(one)), Err(Problem::Unknown(other))) if one != other => {
@@ -162,15 +162,15 @@ fn both<'s, A, B>(one: &'s Seen<A>, other: &'s Seen<B>) -> Result<(&'s A, &'s B)
     }
 }
 
-fn attention<T>(message: impl Into<String>) -> Seen<T> {
+fn attention<T>(message: impl Into<String>) -> CheckInput<T> {
     Err(Problem::Attention(message.into()))
 }
 
-fn unknown<T>(why: impl Into<String>) -> Seen<T> {
+fn unknown<T>(why: impl Into<String>) -> CheckInput<T> {
     Err(Problem::Unknown(why.into()))
 }
 
-fn versions(observation: &Observation) -> Seen<String> {
+fn versions(observation: &Observation) -> CheckInput<String> {
     let (major, minor) = *seen(&observation.server)?;
     let client = &observation.client;
     if (major, minor) < OLDEST {
@@ -194,7 +194,7 @@ fn versions(observation: &Observation) -> Seen<String> {
     }
 }
 
-fn emergency(observation: &Observation) -> Seen<String> {
+fn emergency(observation: &Observation) -> CheckInput<String> {
     match seen(&observation.is_open)? {
         true => attention(
             "the emergency is open, so no change is checked and nothing is repaired: `kubemoor emergency close` ends it",
@@ -203,7 +203,7 @@ fn emergency(observation: &Observation) -> Seen<String> {
     }
 }
 
-fn replicas(observation: &Observation) -> Seen<String> {
+fn replicas(observation: &Observation) -> CheckInput<String> {
     let LeaseReference { namespace, name } = &observation.place;
     let Some(Workload { wanted, ready, .. }) = seen(&observation.workload)? else {
         return unknown(format!("there is no Deployment {name} in namespace {namespace}"));
@@ -217,7 +217,7 @@ fn replicas(observation: &Observation) -> Seen<String> {
     }
 }
 
-fn leader(observation: &Observation) -> Seen<String> {
+fn leader(observation: &Observation) -> CheckInput<String> {
     let LeaseReference { namespace, name } = &observation.place;
     let Some(info) = seen(&observation.lease)? else {
         return attention(format!(
@@ -266,7 +266,7 @@ fn registered(
 }
 
 /// Like [`registered`], for other checks than `webhooks`: a missing configuration is `Unknown`, not a finding.
-fn found(
+fn registered_or_unknown(
     observation: &Observation,
 ) -> Result<(&ValidatingWebhookConfiguration, &MutatingWebhookConfiguration), Problem> {
     registered(observation).map_err(|problem| match problem {
@@ -275,10 +275,10 @@ fn found(
     })
 }
 
-fn webhooks(observation: &Observation) -> Seen<String> {
+fn webhooks(observation: &Observation) -> CheckInput<String> {
     let (validating, mutating) = registered(observation)?;
-    trusted(validating)?;
-    trusted(mutating)?;
+    check_ca_bundles(validating)?;
+    check_ca_bundles(mutating)?;
     let releases = observation.releases.as_ref().ok().and_then(Option::as_ref).into_iter().flatten();
     let reverted: Vec<_> =
         releases.filter(|it| it.edits == "Revert").map(|it| it.release.to_string()).collect();
@@ -294,7 +294,7 @@ fn webhooks(observation: &Observation) -> Seen<String> {
 }
 
 /// Checks that each webhook of a Service has a `caBundle`.
-fn trusted<C: Configuration>(live: &C) -> Seen<()> {
+fn check_ca_bundles<C: Configuration>(live: &C) -> CheckInput<()> {
     let lacks = |webhook: &ValidatingWebhook| {
         let config = &webhook.client_config;
         config.service.is_some() && config.ca_bundle.as_ref().is_none_or(|bundle| bundle.0.is_empty())
@@ -321,8 +321,8 @@ fn has(webhooks: &[ValidatingWebhook], suffix: &str) -> bool {
     webhooks.iter().any(|webhook| webhook.name.ends_with(suffix))
 }
 
-fn answer(observation: &Observation) -> Seen<String> {
-    let (validating, _) = found(observation)?;
+fn answer(observation: &Observation) -> CheckInput<String> {
+    let (validating, _) = registered_or_unknown(observation)?;
     if *seen(&observation.probe)? {
         return Ok("the API server reaches the guard: it answered a dry run".to_owned());
     }
@@ -390,9 +390,9 @@ fn expected(
         live.iter().filter(of_all).map(|it| it.object_selector.clone().unwrap_or_default()).peekable();
     let registers = matches!(&observation.workload, Ok(Some(workload)) if workload.registers);
     let is_new = observation.server.as_ref().is_ok_and(|version| *version >= CONDITIONS);
-    let surface = Surface {
+    let surface = WebhookSettings {
         endpoint: &endpoint,
-        address: Address::Bare,
+        address: WebhookAddress::Bare,
         ca_bundle: None,
         own_namespace: Some(namespace),
         record_driver: live_driver(Some(validating)),
@@ -436,8 +436,8 @@ fn differences<C: Configuration>(live: &C, mut expected: C) -> (Vec<String>, Vec
     (others, admins)
 }
 
-fn settings(observation: &Observation) -> Seen<String> {
-    let live = found(observation)?;
+fn settings(observation: &Observation) -> CheckInput<String> {
+    let live = registered_or_unknown(observation)?;
     let guard = seen(&observation.lease)?.as_ref().and_then(|info| info.version.as_ref());
     if guard.is_some_and(|guard| *guard != observation.client) {
         return unknown("a guard of another version registers other webhooks");
@@ -466,8 +466,8 @@ fn settings(observation: &Observation) -> Seen<String> {
     Ok(format!("failurePolicy {}; {own}", policies.join(", ")))
 }
 
-fn rules(observation: &Observation) -> Seen<String> {
-    let live = found(observation);
+fn rules(observation: &Observation) -> CheckInput<String> {
+    let live = registered_or_unknown(observation);
     let (live, DeclaredKinds { resources, releases, unread }) = both(&live, &observation.kinds)?;
     let sent = live_resources(&live.0.webhooks());
     let is_sent = |wanted: &WebhookResource| {
@@ -498,8 +498,8 @@ fn rules(observation: &Observation) -> Seen<String> {
     Ok(format!("changes of {kinds} of {} are sent{lacking}", counted(*releases, "release")))
 }
 
-fn certificates(observation: &Observation) -> Seen<String> {
-    let (validating, mutating) = found(observation)?;
+fn certificates(observation: &Observation) -> CheckInput<String> {
+    let (validating, mutating) = registered_or_unknown(observation)?;
     let webhooks = [validating.webhooks(), mutating.webhooks()].concat();
     let bundles: BTreeSet<_> =
         webhooks.into_iter().filter_map(|it| Some(it.client_config.ca_bundle?.0)).collect();
@@ -508,9 +508,7 @@ fn certificates(observation: &Observation) -> Seen<String> {
         let valid = tls::validities(&String::from_utf8_lossy(bundle)).unwrap_or_default();
         // While a CA is being replaced, the old one stays for a while.
         let Some(longest) = valid.into_iter().max_by_key(|(_, until)| *until) else {
-            return attention(
-                "a caBundle has no readable certificate: register the webhooks again",
-            );
+            return attention("a caBundle has no readable certificate: register the webhooks again");
         };
         told.push(remaining("the authority in the caBundle", longest, observation.now)?);
     }
@@ -534,7 +532,7 @@ fn certificates(observation: &Observation) -> Seen<String> {
 }
 
 /// How long a certificate remains valid, or a problem if it should have been renewed.
-fn remaining(what: &str, (from, until): Validity, now: Timestamp) -> Seen<String> {
+fn remaining(what: &str, (from, until): Validity, now: Timestamp) -> CheckInput<String> {
     let left = until.duration_since(now);
     let (days, end) = (left.as_hours() / 24, seconds(until));
     if left <= SignedDuration::ZERO {
@@ -553,7 +551,7 @@ fn metric(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-fn rights(observation: &Observation) -> Seen<String> {
+fn rights(observation: &Observation) -> CheckInput<String> {
     let missing = seen(&observation.rights)?;
     match missing.is_empty() {
         true => Ok("the guard's account has the rights that it needs".to_owned()),
@@ -564,7 +562,7 @@ fn rights(observation: &Observation) -> Seen<String> {
     }
 }
 
-fn policies(observation: &Observation) -> Seen<String> {
+fn policies(observation: &Observation) -> CheckInput<String> {
     let policies = seen(&observation.policies)?;
     let named = |is_meant: &dyn Fn(&ListedPolicy) -> bool| -> Vec<String> {
         policies.iter().filter(|policy| is_meant(policy)).map(|policy| policy.name.clone()).collect()
@@ -587,11 +585,11 @@ fn policies(observation: &Observation) -> Seen<String> {
     }
 }
 
-fn releases(observation: &Observation) -> Seen<String> {
+fn releases(observation: &Observation) -> CheckInput<String> {
     let Some(releases) = seen(&observation.releases)? else {
         return attention(
             "the cluster has no CustomResourceDefinition of GuardedRelease: `kubemoor manifests crds` prints \
-             it"
+             it",
         );
     };
     let mut told = Vec::new();
@@ -615,7 +613,7 @@ fn releases(observation: &Observation) -> Seen<String> {
     }
 }
 
-fn ledger(observation: &Observation) -> Seen<String> {
+fn ledger(observation: &Observation) -> CheckInput<String> {
     let missing = seen(&observation.ledger)?;
     if !missing.is_empty() {
         return attention(format!("{}: see the logs of these pods", missing.join("; ")));

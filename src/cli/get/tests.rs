@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_policy::guarded::GuardedReleaseStatus;
-use kubemoor_verdict::health::{Pulse, ReportedHealth};
+use kubemoor_verdict::health::{GuardLeaseState, ReportedHealth};
 
 #[test]
 fn unguarded_releases_are_listed_beside_guarded_releases() {
@@ -11,7 +11,11 @@ fn unguarded_releases_are_listed_beside_guarded_releases() {
     let rows = [
         ListedRelease::guarded(
             id("new"),
-            ReportedHealth::new(GuardedReleaseStatus::default(), &Pulse::Unknown, Timestamp::UNIX_EPOCH),
+            ReportedHealth::new(
+                GuardedReleaseStatus::default(),
+                &GuardLeaseState::Unknown,
+                Timestamp::UNIX_EPOCH,
+            ),
         ),
         ListedRelease::unguarded(id("old"), "it is uninstalled; its history was kept".to_owned()),
     ];

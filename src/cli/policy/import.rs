@@ -14,7 +14,7 @@ use kubemoor_cluster::client::pages::Pages;
 use kubemoor_declare::model::Gvk;
 use kubemoor_inspect::reading::kinds;
 use kubemoor_policy::compile;
-use kubemoor_policy::flux::{self, Lost};
+use kubemoor_policy::flux::{self, UnsupportedPart};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -50,7 +50,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let mut documents = Vec::new();
     for helm_release in &found {
         let imported = flux::import(helm_release);
-        for Lost { field, reason } in imported.lost {
+        for UnsupportedPart { field, reason } in imported.unsupported {
             warn(&format!("{} is not imported: {field}: {reason}", spoken(helm_release)));
         }
         if let Some(policy) = imported.policy {

@@ -21,7 +21,7 @@ use kubemoor_helm::record::Record;
 use kubemoor_helm::release::{self, Release, gvk};
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::compile::{Compiled, typed};
+use kubemoor_policy::compile::{CompiledPolicy, typed};
 use kubemoor_policy::flaw;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{DriftAllowance, DriftAllowanceSpec};
@@ -131,7 +131,7 @@ pub(super) struct SuiteCase {
     without: Option<String>,
 }
 
-pub(super) struct Ground {
+pub(super) struct SuiteFixture {
     folder: PathBuf,
     release: Release,
     record: Record,
@@ -172,7 +172,7 @@ fn one() -> i32 {
 }
 
 impl Suite {
-    pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<Ground> {
+    pub(super) fn prepare(&self, path: &Path) -> anyhow::Result<SuiteFixture> {
         let SuiteSpec { policies, defaults, cluster_labels, release, allowances, autoscalers, .. } =
             &self.spec;
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
@@ -198,7 +198,7 @@ impl Suite {
             compiled.map_err(|flaws| anyhow::anyhow!("allowances[{index}]: {}", flaw::join(&flaws)))
         });
         let allowances = allowances.collect::<anyhow::Result<_>>()?;
-        let ground = Ground {
+        let ground = SuiteFixture {
             folder,
             release: assembled.release,
             record,
@@ -213,7 +213,7 @@ impl Suite {
         let autoscalers = autoscalers.iter().enumerate().map(|(index, spec)| {
             spec.scaling(&documents, release).with_context(|| format!("autoscalers[{index}]"))
         });
-        Ok(Ground { autoscalers: autoscalers.collect::<anyhow::Result<_>>()?, ..ground })
+        Ok(SuiteFixture { autoscalers: autoscalers.collect::<anyhow::Result<_>>()?, ..ground })
     }
 }
 
@@ -255,7 +255,7 @@ impl SuiteAutoscaler {
 
 impl SuiteCase {
     /// Judges the case. Returns how the verdict differs from the expected one, or `None` if it does not.
-    pub(super) fn judge(&self, ground: &Ground, now: Timestamp) -> anyhow::Result<Option<String>> {
+    pub(super) fn judge(&self, ground: &SuiteFixture, now: Timestamp) -> anyhow::Result<Option<String>> {
         let actor = Actor {
             user: self.user.clone().unwrap_or_else(|| "somebody".to_owned()),
             groups: self.groups.clone(),
@@ -293,9 +293,9 @@ impl SuiteCase {
     }
 }
 
-impl Ground {
+impl SuiteFixture {
     /// The warnings: ties, policies that do not match the release, and unknown kinds and fields.
-    pub(super) fn doubts(&self) -> Vec<String> {
+    pub(super) fn fixture_warnings(&self) -> Vec<String> {
         let (policy, release) = (self.with.policy(&self.release.id), &self.release.id);
         let matched: Vec<&str> = policy.matched().collect();
         let idle = self.named.iter().filter(|name| !matched.contains(&name.as_str()));
@@ -323,7 +323,7 @@ fn describe(report: &CheckReport) -> String {
 }
 
 /// Warnings about the kinds and fields of a policy that no object has.
-fn doubts(policy: &Compiled) -> Vec<String> {
+fn doubts(policy: &CompiledPolicy) -> Vec<String> {
     let doubts = policy.misspelled.iter().chain(&policy.unknown_fields);
     doubts.map(|(field, what)| format!("policy {}: {field}: {what}", policy.name)).collect()
 }

@@ -151,7 +151,7 @@ fn a_case_that_cannot_be_judged_is_an_error() {
     check("object: Deployment/web, expect: Deny", "one of merge, json, scale");
     check("object: Deployment/web, scale: 3, delete: true, expect: Deny", "one of merge, json, scale");
     check("object: Deployment/api, scale: 3, expect: Deny", "declares no Deployment/api");
-    check("scale: 3, expect: Deny", "names an object");
+    check("scale: 3, expect: Deny", "needs an object");
     check("object: Deployment/web, scales: 3, expect: Deny", "unknown field");
     check("object: Deployment/web, json: [{op: remove, path: /a/b}], expect: Deny", "does not apply");
     check("review: review.json, expect: Deny", "cannot read");

@@ -5,17 +5,18 @@ use super::*;
 #[tokio::test]
 async fn part_that_breaks_down_ends_the_page() {
     let stop = CancellationToken::new();
-    let mut parts = Parts::default();
+    let mut parts = SupervisedTasks::default();
     let stopped = stop.clone();
     parts.spawn("waiting", async move { stopped.cancelled().await });
     parts.spawn("breaking", async { panic!("broken") });
-    let error = timeout(Duration::from_secs(60), broken(&mut parts, stop.clone())).await.unwrap();
+    let error =
+        timeout(Duration::from_secs(60), wait_for_part_failure(&mut parts, stop.clone())).await.unwrap();
     assert!(error.to_string().contains("a part of the program failed"), "{error:#}");
 
     // The signal stops the page and is no failure.
-    let (mut parts, stopped) = (Parts::default(), stop.clone());
+    let (mut parts, stopped) = (SupervisedTasks::default(), stop.clone());
     parts.spawn("the signal", async move { stopped.cancel() });
-    assert!(timeout(Duration::from_millis(200), broken(&mut parts, stop)).await.is_err());
+    assert!(timeout(Duration::from_millis(200), wait_for_part_failure(&mut parts, stop)).await.is_err());
 }
 
 #[test]

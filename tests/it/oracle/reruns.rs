@@ -14,7 +14,7 @@ use kubemoor_ledger::entry::LedgerEntry;
 use kubemoor_ledger::query::Filter;
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::Policy;
-use kubemoor_policy::compile::{Compiled, read};
+use kubemoor_policy::compile::{CompiledPolicy, read};
 use kubemoor_runtime::config::LedgerUrl;
 use kubemoor_verdict::replay::{Replay, Replayed};
 use serde_json::{Value, json};
@@ -338,7 +338,7 @@ fn told_of_row(row: &LedgerEntry) -> Told {
 }
 
 /// The policies as a replay takes them.
-fn compiled(specs: &[Value; 3]) -> Vec<Arc<Compiled>> {
+fn compiled(specs: &[Value; 3]) -> Vec<Arc<CompiledPolicy>> {
     let text = NAMES.iter().zip(specs).map(|(name, spec)| {
         let policy = drift_policy(name, spec);
         format!("---\n{policy}\n")

@@ -32,7 +32,7 @@ pub struct Right<'a> {
 }
 
 /// Whether `user` has the permission `right`. Requires `create` on `subjectaccessreviews.authorization.k8s.io`.
-pub fn may(
+pub fn is_user_allowed(
     client: &kube::Client,
     user: &Actor,
     right: &Right<'_>,
@@ -43,7 +43,7 @@ pub fn may(
 
 /// Whether `user` may GET a non-resource path such as `/metrics`. RBAC grants it by `nonResourceURLs`, also for paths
 /// of servers other than the API server.
-pub async fn may_get(client: &kube::Client, user: &Actor, path: &str) -> Result<bool, ClusterError> {
+pub async fn is_get_allowed(client: &kube::Client, user: &Actor, path: &str) -> Result<bool, ClusterError> {
     let attributes = json!({"verb": "get", "path": path});
     review(client, "SubjectAccessReview", of_user(user, "nonResourceAttributes", attributes)).await
 }
@@ -62,7 +62,7 @@ fn of_user(user: &Actor, kind: &str, attributes: Value) -> Value {
 }
 
 /// Whether the account of `client` has the permission `right`. Every account may ask this about itself.
-pub async fn may_self(client: &kube::Client, right: &Right<'_>) -> Result<bool, ClusterError> {
+pub async fn is_self_allowed(client: &kube::Client, right: &Right<'_>) -> Result<bool, ClusterError> {
     review(client, "SelfSubjectAccessReview", json!({"resourceAttributes": attributes(right)})).await
 }
 
@@ -89,7 +89,7 @@ struct TokenStatus {
 
 /// The user of `token`; `None` if the API server rejects the token. Requires `create` on
 /// `tokenreviews.authentication.k8s.io`.
-pub async fn who(client: &kube::Client, token: &str) -> Result<Option<Actor>, ClusterError> {
+pub async fn authenticate_token(client: &kube::Client, token: &str) -> Result<Option<Actor>, ClusterError> {
     let review = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token},
     });

@@ -46,14 +46,14 @@ pub struct AllowanceRequest<'a> {
 }
 
 #[derive(Clone, Debug)]
-pub enum Ensured {
-    Made(DriftAllowance),
+pub enum AllowanceCreation {
+    Created(DriftAllowance),
     /// An equal request created it before.
-    There(DriftAllowance),
+    AlreadyExists(DriftAllowance),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MakeError {
+pub enum CreateAllowanceError {
     #[error("cannot create the allowance: {0}")]
     Call(#[from] ClusterError),
     #[error(
@@ -72,10 +72,10 @@ pub enum MakeError {
     Taken { name: String },
 }
 
-impl Ensured {
+impl AllowanceCreation {
     pub fn resource(&self) -> &DriftAllowance {
         match self {
-            Self::Made(resource) | Self::There(resource) => resource,
+            Self::Created(resource) | Self::AlreadyExists(resource) => resource,
         }
     }
 }
@@ -110,24 +110,27 @@ pub fn resource(request: &AllowanceRequest<'_>) -> DriftAllowance {
 }
 
 /// Creates an allowance, unless an equal request has created it already.
-pub async fn make(
+pub async fn create_allowance(
     client: &kube::Client,
     resource: &DriftAllowance,
     within: Duration,
-) -> Result<Ensured, MakeError> {
+) -> Result<AllowanceCreation, CreateAllowanceError> {
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let request =
-        defined().requests(Some(namespace))?.create(&PostParams::default(), call::encode(resource)?);
+    let request = allowance_resource()
+        .requests(Some(namespace))?
+        .create(&PostParams::default(), call::encode(resource)?);
     let request = request.map_err(ClusterError::from)?;
     match call::fetch::<DriftAllowance>(client, request, within).await {
-        Ok(made) => return Ok(Ensured::Made(made)),
+        Ok(made) => return Ok(AllowanceCreation::Created(made)),
         Err(error) if error.refusal() == Some(RefusalKind::AlreadyExists) => {}
         // A 404 that names an object is about the namespace. Without a name the kind is not served.
-        Err(error) if error.is_not_found() && !error.proves_absence() => return Err(MakeError::NotDefined),
+        Err(error) if error.is_not_found() && !error.proves_absence() => {
+            return Err(CreateAllowanceError::NotDefined);
+        }
         Err(error) => return Err(error.into()),
     }
-    let request = defined()
+    let request = allowance_resource()
         .requests(Some(namespace))?
         .get(&segment(name)?, &GetParams::default())
         .map_err(ClusterError::from)?;
@@ -136,7 +139,11 @@ pub async fn make(
         && there.spec.paths == resource.spec.paths
         && there.spec.until == resource.spec.until
         && there.metadata.deletion_timestamp.is_none();
-    if same { Ok(Ensured::There(there)) } else { Err(MakeError::Taken { name: name.to_owned() }) }
+    if same {
+        Ok(AllowanceCreation::AlreadyExists(there))
+    } else {
+        Err(CreateAllowanceError::Taken { name: name.to_owned() })
+    }
 }
 
 /// The allowances of one namespace, or of all, that match the label selector `labels`. Without the
@@ -146,12 +153,13 @@ pub async fn list(
     namespace: Option<&str>,
     labels: Option<&str>,
 ) -> Result<Vec<DriftAllowance>, ClusterError> {
-    Pages::objects(client, &defined(), namespace)?.selected(labels, None).all().await
+    Pages::objects(client, &allowance_resource(), namespace)?.selected(labels, None).all().await
 }
 
 /// The current allowance; `None` if it does not exist.
 pub async fn read(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<Value>, ClusterError> {
-    let request = defined().requests(Some(namespace))?.get(&segment(name)?, &GetParams::default())?;
+    let request =
+        allowance_resource().requests(Some(namespace))?.get(&segment(name)?, &GetParams::default())?;
     match call::fetch(client, request, PATIENCE).await {
         Ok(object) => Ok(Some(object)),
         Err(error) => confirm_absence(client, PLURAL, error).await.map(|()| None),
@@ -175,7 +183,7 @@ pub async fn delete(
 }
 
 /// Deletes an allowance while this process leads, if its uid still is `uid`.
-pub(crate) async fn clear(
+pub(crate) async fn delete_ended_allowance(
     writer: &ClusterWriter,
     namespace: &str,
     name: &str,
@@ -187,14 +195,14 @@ pub(crate) async fn clear(
     }
 }
 
-pub fn defined() -> ApiResource {
+pub fn allowance_resource() -> ApiResource {
     ApiResource::new(GROUP, VERSION, "DriftAllowance", PLURAL)
 }
 
 fn deletion(namespace: &str, name: &str, uid: Option<&str>) -> Result<Request<Vec<u8>>, ClusterError> {
     let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
     let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
-    Ok(defined().requests(Some(namespace))?.delete(&segment(name)?, &parameters)?)
+    Ok(allowance_resource().requests(Some(namespace))?.delete(&segment(name)?, &parameters)?)
 }
 
 /// `deployment-web-1f2e3d4c5b`: readable, and the same for the same request.

@@ -70,7 +70,7 @@ pub enum ClusterError {
     #[error("the API server's answer cannot be read at line {line}, column {column}")]
     Unreadable { line: usize, column: usize },
     #[error("cannot build the request: {reason}")]
-    Unformed { reason: String },
+    InvalidRequest { reason: String },
     /// This process does not lead, or no longer leads.
     #[error("this replica is not the leader or is read-only, so it writes nothing")]
     NotLeading,
@@ -85,12 +85,12 @@ pub enum ClusterError {
     #[error("{what} within {} ms", .within.as_millis())]
     Slow { what: String, within: Duration },
     #[error("the records of release {release} change faster than they can be read")]
-    Moving { release: ReleaseId },
+    RecordsChanging { release: ReleaseId },
     #[error("release {release} has no record of revision {revision}")]
     NoRecord { release: ReleaseId, revision: u64 },
     /// The record in this Secret or ConfigMap is invalid or not trusted.
     #[error("the record {record} of release {release} is not accepted: {reason}")]
-    Unbelievable { release: ReleaseId, record: String, reason: String },
+    InvalidRecord { release: ReleaseId, record: String, reason: String },
     /// The chart and values of a revision cannot be read from its record.
     #[error("the record of revision {revision} cannot be read: {reason}")]
     BadRecord { revision: u64, reason: String },
@@ -101,10 +101,8 @@ pub enum ClusterError {
     #[error("the dry run of {object} failed: {source}")]
     DryRun { object: ObjectId, source: Box<Self> },
     /// The dry run failed, but the API server would accept the manifest as a new object.
-    #[error(
-        "the API server rejects the manifest of {object} because of the live object's fields: {source}"
-    )]
-    Obstructed { object: ObjectId, source: Box<Self> },
+    #[error("the API server rejects the manifest of {object} because of the live object's fields: {source}")]
+    BlockedByLiveObject { object: ObjectId, source: Box<Self> },
 }
 
 /// The kinds of refused writes that callers distinguish.
@@ -202,7 +200,7 @@ impl ClusterError {
     /// could fix. A missing permission, an unavailable webhook or a broken connection does not show that.
     pub fn is_refusal(&self) -> bool {
         let source = match self {
-            Self::Obstructed { .. } => return true,
+            Self::BlockedByLiveObject { .. } => return true,
             Self::DryRun { source, .. } => source.as_ref(),
             _ => return false,
         };
@@ -295,7 +293,7 @@ impl From<kube::Error> for ClusterError {
             kube::Error::Api(status) => (*status).into(),
             kube::Error::SerdeError(error) => Self::Unreadable { line: error.line(), column: error.column() },
             kube::Error::BuildRequest(error) => error.into(),
-            kube::Error::HttpError(error) => Self::Unformed { reason: error.to_string() },
+            kube::Error::HttpError(error) => Self::InvalidRequest { reason: error.to_string() },
             other => Self::unanswered(&other),
         }
     }
@@ -303,7 +301,7 @@ impl From<kube::Error> for ClusterError {
 
 impl From<kube::core::request::Error> for ClusterError {
     fn from(error: kube::core::request::Error) -> Self {
-        Self::Unformed { reason: error.to_string() }
+        Self::InvalidRequest { reason: error.to_string() }
     }
 }
 
@@ -402,12 +400,12 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClusterError
 }
 
 pub(crate) fn encode(object: &impl Serialize) -> Result<Vec<u8>, ClusterError> {
-    serde_json::to_vec(object).map_err(|error| ClusterError::Unformed { reason: error.to_string() })
+    serde_json::to_vec(object).map_err(|error| ClusterError::InvalidRequest { reason: error.to_string() })
 }
 
 pub fn get(path: &str) -> Result<Request<Vec<u8>>, ClusterError> {
     let request = Request::get(path).header(http::header::ACCEPT, "application/json");
-    request.body(Vec::new()).map_err(|error| ClusterError::Unformed { reason: error.to_string() })
+    request.body(Vec::new()).map_err(|error| ClusterError::InvalidRequest { reason: error.to_string() })
 }
 
 /// Reads `path` and query from a guard's own HTTP API, which responds like the API server: JSON, and a `Status` for
@@ -425,7 +423,7 @@ pub(super) async fn post<T: DeserializeOwned>(
         .header(http::header::CONTENT_TYPE, "application/json")
         .header(http::header::ACCEPT, "application/json")
         .body(object.to_string().into_bytes())
-        .map_err(|error| ClusterError::Unformed { reason: error.to_string() })?;
+        .map_err(|error| ClusterError::InvalidRequest { reason: error.to_string() })?;
     fetch(client, request, PATIENCE).await
 }
 

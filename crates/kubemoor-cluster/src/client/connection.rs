@@ -84,7 +84,7 @@ pub enum ConnectError {
     #[error("the kubeconfig {} cannot be used: {reason}", .path.display())]
     Kubeconfig { path: PathBuf, reason: String },
     #[error("no cluster configured: set one with --kubeconfig or KUBECONFIG, or run in a pod ({reason})")]
-    Nowhere { reason: String },
+    NoCluster { reason: String },
     #[error("{choice} cannot be used: {reason}")]
     Choice { choice: String, reason: String },
     #[error("{} has no readable PEM certificate: {reason}", .path.display())]
@@ -214,7 +214,9 @@ async fn configuration(access: &ClusterAccess) -> Result<Config, ConnectError> {
             let loaded = Config::from_custom_kubeconfig(kubeconfig, &options).await;
             loaded.map_err(|error| failed(reason(&error)))?
         }
-        None => Config::infer().await.map_err(|error| ConnectError::Nowhere { reason: inferred(&error) })?,
+        None => {
+            Config::infer().await.map_err(|error| ConnectError::NoCluster { reason: inferred(&error) })?
+        }
     };
     if let Some(token) = token {
         // A certificate would take precedence over the token.
@@ -236,7 +238,7 @@ async fn configuration(access: &ClusterAccess) -> Result<Config, ConnectError> {
 fn by_token(server: &ApiServerAddress, token: Option<&SecretString>) -> Result<Config, ConnectError> {
     let ApiServerAddress { url, authority } = server;
     let Some(token) = token else {
-        return Err(ConnectError::Nowhere { reason: "there is no token for the API server".to_owned() });
+        return Err(ConnectError::NoCluster { reason: "there is no token for the API server".to_owned() });
     };
     let mut config = Config::new(url.clone());
     config.root_cert = Some(certificates(authority)?);

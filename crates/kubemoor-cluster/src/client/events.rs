@@ -41,7 +41,7 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 const NOTE: usize = 1024;
 
 /// The namespace of events about cluster-scoped objects, which every API server accepts. Older ones reject `default`.
-const NOWHERE: &str = "kube-system";
+const CLUSTER_SCOPED_NAMESPACE: &str = "kube-system";
 
 pub struct Events {
     writer: ClusterWriter,
@@ -108,7 +108,7 @@ impl Events {
 
     fn request(&self, notice: &Notice, key: u64) -> Result<Request<Vec<u8>>, ClusterError> {
         let time = Timestamp::now();
-        let namespace = notice.regarding.namespace.as_deref().unwrap_or(NOWHERE);
+        let namespace = notice.regarding.namespace.as_deref().unwrap_or(CLUSTER_SCOPED_NAMESPACE);
         let body = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": {"name": event_name(&notice.regarding.name, key, time), "namespace": namespace},
@@ -162,7 +162,7 @@ pub fn last_seen(event: &Event) -> Option<Timestamp> {
 }
 
 /// The events in `namespace` about the object of this kind and name.
-pub async fn about(
+pub async fn list_object_events(
     client: &kube::Client,
     namespace: &str,
     kind: &str,

@@ -21,7 +21,7 @@ use kubemoor_policy::guarded::{
     GuardedRelease, GuardedReleaseStatus, LeaseReference, SuspendedReleases, Suspension, hidden_digest,
 };
 use kubemoor_policy::signing::SigningKey;
-use kubemoor_reconcile::drifts::First;
+use kubemoor_reconcile::drifts::FirstManifest;
 use kubemoor_reconcile::event::LoopOrder;
 
 pub const KIND: &str = "GuardedRelease";
@@ -255,7 +255,7 @@ pub fn remembered(guarded: &GuardedRelease, key: &SigningKey) -> Option<LoopOrde
     let shown = digest(&status.manifest_digest)?;
     let digest = hidden_digest(key, &release, (revision, uid.as_deref()), shown);
     Some(LoopOrder::Remember {
-        first: First { uid, revision, digest },
+        first: FirstManifest { uid, revision, digest },
         seen: status.seen.iter().map(|object| object.seen(key, &release)).collect(),
         contested: drifts.map(|drift| drift.object.id(&release.namespace)).collect(),
         manager: status.field_manager.clone().map(Into::into),

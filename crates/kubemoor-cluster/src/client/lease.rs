@@ -24,13 +24,13 @@ use crate::client::call::{self, ClusterError};
 use kubemoor_declare::model::build;
 use kubemoor_policy::guarded::LeaseReference;
 use kubemoor_runtime::telemetry::FailureLog;
-use kubemoor_verdict::health::Pulse;
+use kubemoor_verdict::health::GuardLeaseState;
 
 /// How long a Lease is valid without a renewal.
 const LIFE: Duration = Duration::from_secs(12);
 
 /// How long the holder relies on a renewal, counted from the start of the request.
-const BELIEF: Duration = Duration::from_secs(10);
+const LEADERSHIP_DURATION: Duration = Duration::from_secs(10);
 
 const RENEWAL: Duration = Duration::from_secs(4);
 
@@ -52,7 +52,7 @@ pub struct Election {
     bundle: CaBundle,
     /// Until when no webhooks are registered, because a user withdrew them.
     withdrawn: watch::Sender<Option<Instant>>,
-    hold: Hold,
+    hold: WithdrawalHold,
     lease: Option<Lease>,
     failures: FailureLog,
 }
@@ -67,7 +67,7 @@ impl Election {
             leadership: Leadership::never(),
             bundle,
             withdrawn: watch::Sender::new(None),
-            hold: Hold::default(),
+            hold: WithdrawalHold::default(),
             lease: None,
             failures: FailureLog::default(),
         }
@@ -86,11 +86,11 @@ impl Election {
     /// Takes part in the election until `stop`, then releases the Lease, so that another replica takes over
     /// at once. Stop it only after all writers.
     pub async fn run(mut self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.stand()).await;
+        stop.run_until_cancelled(self.run_election()).await;
         self.resign().await;
     }
 
-    async fn stand(&mut self) {
+    async fn run_election(&mut self) {
         let selected = watcher::Config::default().fields(&format!("metadata.name={}", self.place.name));
         // A broken watch only delays: a write based on an old state is refused by its resourceVersion, and
         // then the Lease is read again.
@@ -156,7 +156,7 @@ impl Election {
             Ok(lease) => {
                 self.see(Some(lease));
                 self.candidacy.renewed(asked);
-                self.leadership.gain(asked + BELIEF);
+                self.leadership.gain(asked + LEADERSHIP_DURATION);
                 Ok(())
             }
             // Another process was faster; what it wrote decides.
@@ -194,7 +194,7 @@ impl Election {
         let withdrawn = self.hold.see(noted, (now, Timestamp::now()));
         self.withdrawn.send_if_modified(|known| std::mem::replace(known, withdrawn) != withdrawn);
         self.lease = lease;
-        if !self.candidacy.is_holder() && self.leadership.holds() {
+        if !self.candidacy.is_holder() && self.leadership.is_leader() {
             self.leadership.lose();
         }
     }
@@ -311,10 +311,10 @@ impl Candidacy {
 
 /// Whether this process leads. Cheap to clone; clones share the state.
 #[derive(Clone, Debug)]
-pub struct Leadership(Arc<Belief>);
+pub struct Leadership(Arc<LeadershipState>);
 
 #[derive(Debug)]
-struct Belief {
+struct LeadershipState {
     /// Until when the process leads.
     until: RwLock<Option<Instant>>,
     told: watch::Sender<bool>,
@@ -334,7 +334,7 @@ impl Leadership {
         Self::new(None)
     }
 
-    pub fn holds(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         !self.remaining().is_zero()
     }
 
@@ -365,7 +365,7 @@ impl Leadership {
 
     fn gain(&self, until: Instant) {
         // If leadership had ended, another process may have led since.
-        let is_renewal = self.holds();
+        let is_renewal = self.is_leader();
         *self.0.until.write() = Some(until);
         let is_news = |told: &mut bool| !std::mem::replace(told, true) || !is_renewal;
         if self.0.told.send_if_modified(is_news) {
@@ -375,7 +375,7 @@ impl Leadership {
 
     fn new(until: Option<Instant>) -> Self {
         let told = watch::Sender::new(until.is_some());
-        Self(Arc::new(Belief { until: RwLock::new(until), told }))
+        Self(Arc::new(LeadershipState { until: RwLock::new(until), told }))
     }
 }
 
@@ -456,7 +456,7 @@ const NOTE_ATTEMPTS: usize = 5;
 /// guard's own clock, so that neither a forgotten one nor another clock leaves a cluster unguarded. It is deleted with
 /// the Lease, which a new installation creates again.
 #[derive(Default)]
-struct Hold {
+struct WithdrawalHold {
     /// The annotation as last seen.
     noted: Option<Timestamp>,
     until: Option<Instant>,
@@ -484,7 +484,7 @@ pub async fn note_withdrawal(
     }
 }
 
-impl Hold {
+impl WithdrawalHold {
     /// Reads the annotation, and returns until when no webhooks are registered. The time left is computed when an
     /// annotation is first seen: a later clock change does not prolong it, and a time far ahead never takes effect.
     fn see(&mut self, noted: Option<Timestamp>, (now, time): (Instant, Timestamp)) -> Option<Instant> {
@@ -516,10 +516,13 @@ async fn read_lease(leases: &Api<Lease>, name: &str) -> Result<Option<Lease>, Cl
     call::found(leases.get(name).await.map_err(ClusterError::from))
 }
 
-pub async fn read_pulse(client: &kube::Client, lease: &LeaseReference) -> Result<Pulse, ClusterError> {
+pub async fn read_pulse(
+    client: &kube::Client,
+    lease: &LeaseReference,
+) -> Result<GuardLeaseState, ClusterError> {
     Ok(match read_leader_info(client, lease).await? {
-        None => Pulse::Gone,
-        Some(info) => info.renewed.map_or(Pulse::Unknown, Pulse::Renewed),
+        None => GuardLeaseState::Gone,
+        Some(info) => info.renewed.map_or(GuardLeaseState::Unknown, GuardLeaseState::Renewed),
     })
 }
 

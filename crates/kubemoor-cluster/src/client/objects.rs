@@ -40,7 +40,7 @@ pub struct ObjectTarget {
     pub name: String,
 }
 
-pub struct Sightings {
+pub struct LiveObjectWatch {
     watch: Watch<WholeObject>,
     resource: ApiResource,
 }
@@ -125,7 +125,7 @@ impl Objects {
     ) -> Result<Value, ClusterError> {
         let request = target.patch(object, &PatchParams::apply(manager).force().dry_run())?;
         let answer = call::send(&self.client, request, BODY_CAP, within).await;
-        call::decode(&answer.map_err(|error| target.veil(error))?)
+        call::decode(&answer.map_err(|error| target.redact_error(error))?)
     }
 
     /// Checks whether the API server would accept the object as a new one; stores nothing. For an existing name the API
@@ -139,7 +139,7 @@ impl Objects {
         let parameters = PostParams { dry_run: true, field_manager: None };
         let request = target.requests()?.create(&parameters, call::encode(object)?)?;
         let answer = call::send_warned(&self.client, request, BODY_CAP, PATIENCE).await;
-        answer.map(|(_, warnings)| warnings).map_err(|error| target.veil(error))
+        answer.map(|(_, warnings)| warnings).map_err(|error| target.redact_error(error))
     }
 
     /// Deletes the object if its uid still is `uid`; otherwise it is a conflict. Its dependents are deleted in the
@@ -157,8 +157,8 @@ impl Objects {
         resource: &ApiResource,
         namespace: Option<&str>,
         selector: Option<&str>,
-    ) -> Sightings {
-        Sightings {
+    ) -> LiveObjectWatch {
+        LiveObjectWatch {
             watch: Watch::new(self.client.clone(), resource, namespace, selector),
             resource: resource.clone(),
         }
@@ -169,11 +169,11 @@ impl Objects {
     }
 
     async fn send(&self, target: &ObjectTarget, request: Request<Vec<u8>>) -> Result<Vec<u8>, ClusterError> {
-        self.writer.send(request).await.map_err(|error| target.veil(error))
+        self.writer.send(request).await.map_err(|error| target.redact_error(error))
     }
 }
 
-impl Sightings {
+impl LiveObjectWatch {
     /// The next event. Never ends; failures are reported and retried. Safe to cancel.
     pub async fn next(&mut self) -> ObjectEvent<LiveObject> {
         let Ok(event) =
@@ -201,7 +201,7 @@ impl ObjectTarget {
     }
 
     /// Removes the values from an error about a Secret.
-    fn veil(&self, error: ClusterError) -> ClusterError {
+    fn redact_error(&self, error: ClusterError) -> ClusterError {
         if self.resource.is_secret() { error.without_values() } else { error }
     }
 }
@@ -238,9 +238,9 @@ impl ObjectForm for WholeObject {
             return Self { meta: Meta::default(), object: None, managed: None };
         };
         let meta = serde_json::from_str(metadata.get()).unwrap_or_default();
-        let object = peel(wire.get(), "metadata").ok();
+        let object = parse_without_field(wire.get(), "metadata").ok();
         let Some(((mut object, _), (metadata, managed))) =
-            object.zip(peel(metadata.get(), "managedFields").ok())
+            object.zip(parse_without_field(metadata.get(), "managedFields").ok())
         else {
             return Self { meta, object: None, managed: None };
         };
@@ -292,7 +292,10 @@ pub(crate) fn sighting(resource: &ApiResource, meta: Meta) -> Sighting {
 
 /// The fields of a JSON object, and the field `name` as unparsed text, so that its nesting cannot make the object
 /// unreadable.
-fn peel<'t>(text: &'t str, name: &str) -> serde_json::Result<(Map<String, Value>, Option<&'t RawValue>)> {
+fn parse_without_field<'t>(
+    text: &'t str,
+    name: &str,
+) -> serde_json::Result<(Map<String, Value>, Option<&'t RawValue>)> {
     let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
     let peeled = fields.remove(name);
     let read = |(name, text): (String, &RawValue)| Ok((name, serde_json::from_str(text.get())?));

@@ -86,7 +86,7 @@ impl<C: WebhookKind> Registrations<C> {
 }
 
 /// Whether any of Kubemoor's validating webhooks is registered.
-pub async fn are_there(client: &kube::Client) -> Result<bool, ClusterError> {
+pub async fn has_kubemoor_webhooks(client: &kube::Client) -> Result<bool, ClusterError> {
     let resource = ApiResource::new(
         "admissionregistration.k8s.io",
         "v1",

@@ -75,7 +75,7 @@ impl ApiResource {
 /// `text` as one path segment; rejects what the API server rejects in names.
 pub fn segment(text: &str) -> Result<String, ClusterError> {
     if text.is_empty() || text == "." || text == ".." || text.contains(['/', '%']) {
-        return Err(ClusterError::Unformed { reason: format!("{text:?} is not a valid object name") });
+        return Err(ClusterError::InvalidRequest { reason: format!("{text:?} is not a valid object name") });
     }
     Ok(utf8_percent_encode(text, PLAIN).to_string())
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::allowances as requests;
-use crate::client::allowances::{Ensured, MADE_BY, MOST_HERE};
+use crate::client::allowances::{AllowanceCreation, MADE_BY, MOST_HERE};
 use crate::client::call::ClusterError;
 use crate::client::lease::Leadership;
 use crate::client::writer::ClusterWriter;
@@ -111,18 +111,18 @@ impl Allowances {
         &self,
         resource: &DriftAllowance,
         within: Duration,
-    ) -> Result<Ensured, requests::MakeError> {
+    ) -> Result<AllowanceCreation, requests::CreateAllowanceError> {
         if self.clearing.is_none() {
-            return Err(requests::MakeError::ReadOnly);
+            return Err(requests::CreateAllowanceError::ReadOnly);
         }
         let key = (
             resource.metadata.namespace.clone().unwrap_or_default(),
             resource.metadata.name.clone().unwrap_or_default(),
         );
         if !self.known.read().has_room_for(&key) {
-            return Err(requests::MakeError::Full { namespace: key.0 });
+            return Err(requests::CreateAllowanceError::Full { namespace: key.0 });
         }
-        let kept = requests::make(&self.client, resource, within).await?;
+        let kept = requests::create_allowance(&self.client, resource, within).await?;
         if let Ok(value) = serde_json::to_value(kept.resource()) {
             self.set(&value);
         }
@@ -139,7 +139,8 @@ impl Allowances {
     }
 
     async fn follow(&self, namespace: Option<&str>) {
-        let events = own_kind_events(self.client.clone(), &self.kinds, requests::defined(), namespace);
+        let events =
+            own_kind_events(self.client.clone(), &self.kinds, requests::allowance_resource(), namespace);
         Reflector::new(events).run(&mut AllowanceScope { allowances: self, namespace }).await;
     }
 
@@ -209,7 +210,7 @@ impl Allowances {
 
     async fn clear(&self, key: &AllowanceKey, life: AllowanceLife) {
         let Some(clearing) = &self.clearing else { return self.put_off(key) };
-        match requests::clear(clearing, &key.0, &key.1, &life.uid).await {
+        match requests::delete_ended_allowance(clearing, &key.0, &key.1, &life.uid).await {
             Ok(()) => self.forget(key),
             // The leader deletes it; this replica may lead at the next attempt.
             Err(ClusterError::NotLeading) => self.put_off(key),
@@ -345,7 +346,7 @@ impl AllowanceIndex {
         now: Timestamp,
     ) -> Vec<ObjectId> {
         let mut touched = self.take(key);
-        let allowance = allowance.filter(|allowance| allowance.open(now));
+        let allowance = allowance.filter(|allowance| allowance.is_active(now));
         if allowance.is_some() && !self.has_room_for(key) {
             // The next listing offers it again.
             self.complain(&key.0);

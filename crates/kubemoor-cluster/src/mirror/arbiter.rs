@@ -109,7 +109,7 @@ impl Arbiter {
             }
         };
         match timeout(within, probing).await {
-            Ok(true) => ClusterError::Obstructed { object, source },
+            Ok(true) => ClusterError::BlockedByLiveObject { object, source },
             Ok(false) | Err(_) => ClusterError::DryRun { object, source },
         }
     }

@@ -25,7 +25,7 @@ use crate::mirror::reflect::{
 use kubemoor_declare::model::{Autoscaler, Gvk, ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
-use kubemoor_reconcile::event::Departure;
+use kubemoor_reconcile::event::AutoscalerRemoval;
 
 const GROUP: &str = "autoscaling";
 
@@ -48,11 +48,11 @@ pub struct AutoscalerMirror {
 struct AutoscalerIndex {
     autoscalers: HashMap<ObjectId, KnownAutoscaler>,
     targets: HashMap<ObjectId, BTreeSet<ObjectId>>,
-    departed: Departed,
+    departed: DeletedAutoscalers,
 }
 
 struct KnownAutoscaler {
-    scales: Scales,
+    scales: AutoscalerRange,
     life: AutoscalerState,
     /// The releases that were known to declare it at some time.
     declared_by: Vec<ReleaseId>,
@@ -93,12 +93,12 @@ impl AutoscalerMirror {
 
     /// When the workload's autoscalers were deleted without a successor, as far as this process saw it.
     /// `None` if none was.
-    pub fn departed(&self, workload: &ObjectId) -> Option<Departure> {
+    pub fn departed(&self, workload: &ObjectId) -> Option<AutoscalerRemoval> {
         self.known.read().departed.0.get(workload).cloned()
     }
 
     /// Records that a workload had an autoscaler before this process started, unless it still has one.
-    pub fn inherit_departed(&self, workload: &ObjectId) {
+    pub fn record_earlier_autoscaler(&self, workload: &ObjectId) {
         let forgotten = {
             let mut known = self.known.write();
             let is_known = known.targets.contains_key(workload) || known.departed.0.contains_key(workload);
@@ -251,7 +251,7 @@ impl AutoscalerIndex {
     fn put(
         &mut self,
         id: &ObjectId,
-        (scales, life): (Scales, AutoscalerState),
+        (scales, life): (AutoscalerRange, AutoscalerState),
         index: &Index,
     ) -> Vec<ObjectId> {
         let before = self.take(id, index);
@@ -289,7 +289,7 @@ const NAMED: [&str; 4] = ["spec", "advanced", "horizontalPodAutoscalerConfig", "
 
 /// The workload and the range of one autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scales {
+pub struct AutoscalerRange {
     pub target: ObjectId,
     minimum: i32,
     maximum: i32,
@@ -338,7 +338,7 @@ struct Reference {
     controller: Option<bool>,
 }
 
-impl Scales {
+impl AutoscalerRange {
     /// The range of the autoscaler at `id`, where `declaring` returns the releases that declare an object.
     pub fn autoscaler<'r>(
         &self,
@@ -370,7 +370,7 @@ pub fn scaling(object: &Value, index: &Index) -> Option<(ObjectId, ObjectId, Sca
 }
 
 /// The ID and content of an autoscaler or a ScaledObject; `None` if it is malformed.
-pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
+pub fn read(object: &Value) -> Option<(ObjectId, AutoscalerRange)> {
     let AutoscalerObject { api_version, metadata, mut spec } = AutoscalerObject::deserialize(object).ok()?;
     let is_keda = Gvk::from_api_version(&api_version, "").group == KEDA;
     if is_keda && spec.scale_target_ref.kind.is_empty() {
@@ -384,7 +384,7 @@ pub fn read(object: &Value) -> Option<(ObjectId, Scales)> {
         ObjectId::namespaced(&gvk.group, &gvk.kind, &metadata.namespace, &reference.name)
     };
     let maker = metadata.owner_references.into_iter().find(|owner| owner.controller == Some(true)).map(place);
-    let scales = Scales {
+    let scales = AutoscalerRange {
         target: place(spec.scale_target_ref),
         minimum: spec.min_replicas.unwrap_or(if is_keda { 0 } else { 1 }),
         maximum: spec.max_replicas.or(is_keda.then_some(100))?,
@@ -455,9 +455,9 @@ impl AutoscalerState {
 const REMEMBERED: usize = 10_000;
 
 #[derive(Default)]
-struct Departed(HashMap<ObjectId, Departure>);
+struct DeletedAutoscalers(HashMap<ObjectId, AutoscalerRemoval>);
 
-impl Departed {
+impl DeletedAutoscalers {
     /// Records that an autoscaler with this range, which these releases declared, was deleted. Returns the workload
     /// that is forgotten to make room.
     fn note(
@@ -477,7 +477,7 @@ impl Departed {
         let oldest = self.0.iter().filter(|_| is_full).min_by_key(|(_, it)| it.last);
         let oldest = oldest.map(|(id, _)| id.clone());
         oldest.iter().for_each(|oldest| drop(self.0.remove(oldest)));
-        self.0.insert(workload.clone(), Departure { last: now, range, declared });
+        self.0.insert(workload.clone(), AutoscalerRemoval { last: now, range, declared });
         oldest
     }
 

@@ -18,8 +18,8 @@ use kubemoor_helm::manifest::{self, SkipReason};
 use kubemoor_helm::record::{
     self, ApplyMethod, DEFAULT_CAP, MANIFEST_CAP, PackedRecord, Record, RecordError, ReleaseStatus, is_base64,
 };
-use kubemoor_helm::release::{self, Appearance, Assembled, Payload, RecordHead, RecordWriter};
-use kubemoor_helm::storage::Storage;
+use kubemoor_helm::release::{self, Appearance, Assembled, RecordHead, RecordPayload, RecordWriter};
+use kubemoor_helm::storage::TrustedRecordNamespaces;
 
 const RECORD_TYPE: &str = "helm.sh/release.v1";
 
@@ -112,15 +112,15 @@ pub fn assemble(record: Record, catalog: &Catalog) -> Assembled {
         revision: record.revision,
         status: record.status,
         created,
-        touched: record.deleted.map_or(created, |deleted| deleted.max(created)),
+        last_written: record.deleted.map_or(created, |deleted| deleted.max(created)),
         appearance: Appearance::Listed,
         writer: RecordWriter::Other,
     };
-    let payload = Payload::whole(Ok(record));
+    let payload = RecordPayload::whole(Ok(record));
     release::assemble(
         release::StoredRecords { stored: &id, latest: (&Arc::new(head), &payload), baseline: None },
         None,
-        &Storage::default(),
+        &TrustedRecordNamespaces::default(),
         catalog,
         &Arc::default(),
     )

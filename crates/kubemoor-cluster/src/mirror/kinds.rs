@@ -114,7 +114,7 @@ impl ServedKinds {
     /// Reports that a kind was not found at its [`ServedKinds::resource`]: an API server that has just started does not
     /// list all kinds yet, and one that was upgraded serves some of them in other versions. Discovery is repeated, with
     /// growing pauses while it finds nothing new. Call this for as long as the kind is not found.
-    pub fn doubt(&self) {
+    pub fn report_kind_not_found(&self) {
         self.doubted.notify_one();
     }
 
@@ -418,7 +418,7 @@ const REDISCOVERY: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 /// The same for a kind that is no longer found: until it is found again, its objects are not guarded.
-const LONGEST_DOUBT: Duration = Duration::from_secs(60);
+const MAX_REDISCOVERY_PAUSE: Duration = Duration::from_secs(60);
 
 /// When to retry reading kinds. Never a hot loop, even if some kinds are never served; these never delay a new kind.
 #[derive(Debug)]
@@ -477,7 +477,7 @@ impl Discovery {
 
     /// Whether to repeat discovery for a known kind that is not found.
     fn is_due_again(&self, now: Instant) -> bool {
-        let pause = REDISCOVERY.saturating_mul(1 << self.fruitless.min(10)).min(LONGEST_DOUBT);
+        let pause = REDISCOVERY.saturating_mul(1 << self.fruitless.min(10)).min(MAX_REDISCOVERY_PAUSE);
         now.duration_since(self.at) > pause
     }
 }

@@ -23,7 +23,7 @@ use crate::client::pages::Pages;
 use crate::client::resource::{ApiResource, Meta, Partial, segment};
 use crate::client::watch::{MetadataWatch, ObjectEvent};
 use crate::client::writer::ClusterWriter;
-use crate::mirror::autoscalers::{self, Scales};
+use crate::mirror::autoscalers::{self, AutoscalerRange};
 use crate::mirror::kinds::ServedKinds;
 use crate::mirror::reflect::{
     Listings, Mirror, Progress, Reflector, last_spec_writer, own_kind_events, until,
@@ -33,15 +33,15 @@ use kubemoor_declare::model::text::shortened;
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_policy::allowance::Allowance;
-use kubemoor_policy::compile::{Compiled, compile, typed};
+use kubemoor_policy::compile::{CompiledPolicy, compile, typed};
 use kubemoor_policy::flaw::Flaw;
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_policy::resource::{DriftAllowance, DriftPolicy};
 use kubemoor_runtime::telemetry::FailureLog;
 
-pub(super) type Accepted = BTreeMap<String, Arc<Compiled>>;
+pub(super) type Accepted = BTreeMap<String, Arc<CompiledPolicy>>;
 
-pub struct InForce {
+pub struct ActivePolicies {
     resolver: Arc<PolicyResolver>,
     cluster: Labels,
     sources: Mutex<PolicySources>,
@@ -56,7 +56,7 @@ struct PolicySources {
     resources: Accepted,
 }
 
-impl InForce {
+impl ActivePolicies {
     /// Starts with the defaults of `resolver`, which receives every change; `cluster` are the labels by which policies
     /// select clusters.
     pub fn new(resolver: Arc<PolicyResolver>, cluster: Labels) -> Arc<Self> {
@@ -75,8 +75,8 @@ impl InForce {
     }
 
     /// Disables or enables enforcement (emergency).
-    pub fn set_open(&self, is_open: bool) {
-        self.resolver.set_open(is_open);
+    pub fn set_enforcement_disabled(&self, is_open: bool) {
+        self.resolver.set_enforcement_disabled(is_open);
         self.changed.send_modify(|count| *count += 1);
     }
 
@@ -112,7 +112,7 @@ impl InForce {
     }
 
     /// The notifiers that a policy names and that are not defined.
-    fn unknown_notifiers<'p>(&self, policy: &'p Compiled) -> Vec<&'p str> {
+    fn unknown_notifiers<'p>(&self, policy: &'p CompiledPolicy) -> Vec<&'p str> {
         let is_unknown = |name: &&str| self.notifiers.get().is_some_and(|known| !known.contains(*name));
         policy.spec.notify.iter().map(String::as_str).filter(is_unknown).collect()
     }
@@ -120,7 +120,7 @@ impl InForce {
     fn set(&self, source: impl FnOnce(&mut PolicySources) -> &mut Accepted, accepted: Accepted) {
         let mut sources = self.sources.lock();
         let before = source(&mut sources);
-        let same = |(left, right): (&Arc<Compiled>, &Arc<Compiled>)| Arc::ptr_eq(left, right);
+        let same = |(left, right): (&Arc<CompiledPolicy>, &Arc<CompiledPolicy>)| Arc::ptr_eq(left, right);
         if before.len() == accepted.len() && before.values().zip(accepted.values()).all(same) {
             return;
         }
@@ -149,7 +149,7 @@ pub struct PolicyWatch {
     client: kube::Client,
     kinds: Arc<ServedKinds>,
     releases: Arc<Releases>,
-    in_force: Arc<InForce>,
+    in_force: Arc<ActivePolicies>,
     leadership: Leadership,
     writer: ClusterWriter,
     listings: Listings,
@@ -163,7 +163,7 @@ struct KnownPolicy {
     generation: i64,
     resource_version: String,
     flaws: Vec<Flaw>,
-    accepted: Option<(Arc<Compiled>, i64)>,
+    accepted: Option<(Arc<CompiledPolicy>, i64)>,
     conditions: Vec<Value>,
 }
 
@@ -174,7 +174,7 @@ impl PolicyWatch {
         client: kube::Client,
         kinds: Arc<ServedKinds>,
         releases: Arc<Releases>,
-        in_force: Arc<InForce>,
+        in_force: Arc<ActivePolicies>,
         leadership: Leadership,
         keep: impl Fn(PolicyChange) + Send + Sync + 'static,
     ) -> Self {
@@ -233,7 +233,7 @@ impl PolicyWatch {
                 self.publish();
             }
             // Until all releases are known, the matches of a policy cannot be determined.
-            let may = self.leadership.holds() && health.borrow().indexed && !self.known.is_empty();
+            let may = self.leadership.is_leader() && health.borrow().indexed && !self.known.is_empty();
             if let Some(due) = due.filter(|_| may) {
                 assess_at.get_or_insert_with(|| Instant::now() + due.max(SETTLING));
             }
@@ -352,7 +352,7 @@ impl Mirror for PolicyWatch {
     }
 }
 
-fn compile_object(object: &mut Value) -> Result<Compiled, Vec<Flaw>> {
+fn compile_object(object: &mut Value) -> Result<CompiledPolicy, Vec<Flaw>> {
     if let Some(fields) = object.as_object_mut() {
         // Other writers' content in the status must not make a policy unreadable.
         fields.remove("status");
@@ -412,7 +412,7 @@ struct Assessment {
 }
 
 /// Checks the policies in force against the releases.
-fn survey(in_force: &InForce, index: &Index) -> Survey {
+fn survey(in_force: &ActivePolicies, index: &Index) -> Survey {
     let mut survey = Survey::default();
     for release in index.releases() {
         let policy = in_force.resolver().policy(&release.id);
@@ -422,7 +422,7 @@ fn survey(in_force: &InForce, index: &Index) -> Survey {
             }
         }
         for tie in policy.ties() {
-            for name in [&tie.policy, &tie.over] {
+            for name in [&tie.policy, &tie.overridden_policy] {
                 survey.ties.entry(name.clone()).or_default().insert(tie.to_string());
             }
         }
@@ -441,9 +441,9 @@ impl Assessment {
         name: &str,
         generation: i64,
         flaws: &[Flaw],
-        accepted: Option<(&Compiled, i64)>,
+        accepted: Option<(&CompiledPolicy, i64)>,
         survey: &Survey,
-        in_force: &InForce,
+        in_force: &ActivePolicies,
     ) -> Self {
         if let Some(first) = flaws.first() {
             let told: Vec<_> = flaws.iter().map(|flaw| format!("{}: {}", flaw.field, flaw.message)).collect();
@@ -457,8 +457,7 @@ impl Assessment {
             return Self { accepted: false, reason: first.reason.as_str(), message };
         }
         if in_force.sources.lock().files.contains_key(name) {
-            let message =
-                "A policy file of the guard has a policy with this name and takes precedence: rename one of \
+            let message = "A policy file of the guard has a policy with this name and takes precedence: rename one of \
                  them.";
             return Self { accepted: false, reason: "DuplicateName", message: message.to_owned() };
         }
@@ -482,7 +481,7 @@ impl Assessment {
 }
 
 /// The rules without effect of a policy in force, as reason and message.
-fn ineffective(policy: &Compiled, in_force: &InForce) -> Option<(&'static str, String)> {
+fn ineffective(policy: &CompiledPolicy, in_force: &ActivePolicies) -> Option<(&'static str, String)> {
     let unknown = in_force.unknown_notifiers(policy);
     let (reason, message) = if !policy.misspelled.is_empty() {
         let told = policy.misspelled.iter().map(|(field, what)| format!("{field}: {what}"));
@@ -576,14 +575,14 @@ impl PolicyChange {
 /// at once.
 pub struct Namespaces {
     client: kube::Client,
-    in_force: Arc<InForce>,
+    in_force: Arc<ActivePolicies>,
     listings: Listings,
-    keep: Box<dyn Fn(Relabelling) + Send + Sync>,
+    keep: Box<dyn Fn(NamespacePolicyChange) + Send + Sync>,
 }
 
 /// Other policies apply in a namespace than before, because its labels changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relabelling {
+pub struct NamespacePolicyChange {
     pub namespace: String,
     pub uid: String,
     /// The resourceVersion that has the new labels.
@@ -597,8 +596,8 @@ impl Namespaces {
     /// other policies apply in one.
     pub fn new(
         client: kube::Client,
-        in_force: Arc<InForce>,
-        keep: impl Fn(Relabelling) + Send + Sync + 'static,
+        in_force: Arc<ActivePolicies>,
+        keep: impl Fn(NamespacePolicyChange) + Send + Sync + 'static,
     ) -> Self {
         Self { client, in_force, listings: Listings::new(&[]), keep: Box::new(keep) }
     }
@@ -624,7 +623,7 @@ impl Mirror for Namespaces {
         let labels = meta.labels.unwrap_or_default();
         if let Some((before, after)) = self.in_force.changed_policies(&meta.name, &labels) {
             let (namespace, uid, resource_version) = (meta.name.clone(), meta.uid, meta.resource_version);
-            (self.keep)(Relabelling { namespace, uid, resource_version, before, after });
+            (self.keep)(NamespacePolicyChange { namespace, uid, resource_version, before, after });
         }
         self.in_force.set_namespace(&meta.name, Some(labels));
         Some(meta.name)
@@ -649,19 +648,20 @@ impl Mirror for Namespaces {
 /// An autoscaler that is read once for a command.
 pub struct Autoscaled {
     pub id: ObjectId,
-    pub scales: Scales,
+    pub scales: AutoscalerRange,
     /// The release that its annotations name, unverified.
     pub named: Option<ReleaseId>,
 }
 
-pub async fn read_policies(client: &kube::Client) -> Result<Vec<Arc<Compiled>>, ClusterError> {
+pub async fn read_policies(client: &kube::Client) -> Result<Vec<Arc<CompiledPolicy>>, ClusterError> {
     let listed: Vec<DriftPolicy> = read_own_kind(client, guarded::policy_resource(), None).await?;
     Ok(listed.iter().filter_map(|policy| compile(policy).ok()).map(Arc::new).collect())
 }
 
 /// The valid DriftAllowances of a namespace, open or not.
 pub async fn read_allowances(client: &kube::Client, namespace: &str) -> Result<Vec<Allowance>, ClusterError> {
-    let listed: Vec<DriftAllowance> = read_own_kind(client, allowances::defined(), Some(namespace)).await?;
+    let listed: Vec<DriftAllowance> =
+        read_own_kind(client, allowances::allowance_resource(), Some(namespace)).await?;
     Ok(listed.iter().filter_map(|allowance| Allowance::compile(allowance).ok()).collect())
 }
 

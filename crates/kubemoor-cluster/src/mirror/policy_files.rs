@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use crate::mirror::policies::{Accepted, InForce, PolicyFate};
-use kubemoor_policy::compile::{self, Compiled, FileFlaw, MAX_FILE};
+use crate::mirror::policies::{Accepted, ActivePolicies, PolicyFate};
+use kubemoor_policy::compile::{self, CompiledPolicy, FileFlaw, MAX_FILE};
 use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_policy::signing::hex;
 use kubemoor_runtime::telemetry::FailureLog;
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 const MOST: usize = 1000;
 
-pub struct Folder {
+pub struct PolicyDirectory {
     path: PathBuf,
     /// The state of the files when they were read.
     stamps: Stamps,
@@ -34,7 +34,7 @@ pub struct Folder {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum FolderError {
+pub enum PolicyDirectoryError {
     #[error("the policies in {} cannot be listed: {source}", .path.display())]
     List { path: PathBuf, source: io::Error },
     #[error("{} holds more than {MOST} policy files: put several policies into one", .path.display())]
@@ -50,10 +50,10 @@ struct PolicyFile {
     gone: bool,
 }
 
-impl Folder {
+impl PolicyDirectory {
     /// Reads the policies of a directory: its files `*.yaml`, `*.yml` and `*.json`, without subdirectories. Flaws of a
     /// policy are logged, and it is not in force.
-    pub fn open(path: &Path, in_force: &InForce) -> Result<Self, FolderError> {
+    pub fn open(path: &Path, in_force: &ActivePolicies) -> Result<Self, PolicyDirectoryError> {
         let (path, history) = (path.to_owned(), FileHistory::default());
         let (unread, files) = (BTreeMap::new(), BTreeMap::new());
         let mut folder = Self { path, stamps: Stamps::new(), unread, files, history };
@@ -80,7 +80,7 @@ impl Folder {
     }
 
     /// Reads the files again when they have changed and no longer change, until `stop`.
-    pub async fn keep(mut self, in_force: Arc<InForce>, stop: CancellationToken) {
+    pub async fn keep(mut self, in_force: Arc<ActivePolicies>, stop: CancellationToken) {
         let mut last = self.stamps.clone();
         let mut failures = FailureLog::default();
         loop {
@@ -118,8 +118,8 @@ impl Folder {
         }
     }
 
-    fn look(&self) -> Result<Stamps, FolderError> {
-        let failed = |source| FolderError::List { path: self.path.clone(), source };
+    fn look(&self) -> Result<Stamps, PolicyDirectoryError> {
+        let failed = |source| PolicyDirectoryError::List { path: self.path.clone(), source };
         let mut stamps = Stamps::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
@@ -135,13 +135,13 @@ impl Folder {
                 stamps.insert(name.to_owned(), (metadata.modified().ok(), metadata.len(), metadata.ino()));
             }
             if stamps.len() > MOST {
-                return Err(FolderError::TooMany { path: self.path.clone() });
+                return Err(PolicyDirectoryError::TooMany { path: self.path.clone() });
             }
         }
         Ok(stamps)
     }
 
-    fn read(&mut self, mut stamps: Stamps, in_force: &InForce) {
+    fn read(&mut self, mut stamps: Stamps, in_force: &ActivePolicies) {
         self.unread.retain(|name, _| stamps.contains_key(name));
         let changed: Vec<String> = stamps
             .iter()
@@ -232,7 +232,7 @@ fn complain(flaw: &FileFlaw) {
 const PERIOD: i64 = 3600;
 
 /// Policies by name, each with the file that it comes from.
-type PlacedPolicies = BTreeMap<String, (Arc<Compiled>, String)>;
+type PlacedPolicies = BTreeMap<String, (Arc<CompiledPolicy>, String)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
@@ -262,7 +262,7 @@ impl Default for FileHistory {
 
 impl FileHistory {
     fn note(&mut self, policies: &PlacedPolicies, now: Timestamp) {
-        let state = |(name, (policy, file)): (&String, &(Arc<Compiled>, String))| {
+        let state = |(name, (policy, file)): (&String, &(Arc<CompiledPolicy>, String))| {
             (name.clone(), (short(&policy.digest), file.clone()))
         };
         let present: BTreeMap<_, _> = policies.iter().map(state).collect();

@@ -20,7 +20,7 @@ use crate::client::pages::Pages;
 use crate::client::resource::{ApiResource, Managed, Meta, segment};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_helm::record::{PackedRecord, RecordError, ReleaseStatus, parse_record_name};
-use kubemoor_helm::release::{Appearance, Payload, RecordHead, RecordWriter};
+use kubemoor_helm::release::{Appearance, RecordHead, RecordPayload, RecordWriter};
 use kubemoor_runtime::config::RecordDriver;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct KnownRecord {
 
 /// An object with Helm's label that is not a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Stray {
+pub(super) enum InvalidRecordObject {
     #[error("its name is not `sh.helm.release.v1.NAME.vREVISION`")]
     Name,
     #[error("its label `name` is {label:?}, so Helm does not find it")]
@@ -64,13 +64,13 @@ pub(super) struct RecordListing {
 }
 
 /// Reads a record from `meta`, the metadata of an object with the label `owner=helm`.
-pub(super) fn read_record(meta: Meta) -> Result<(ReleaseId, KnownRecord), Stray> {
-    let namespace = meta.namespace.ok_or(Stray::Namespace)?;
-    let (name, revision) = parse_record_name(&meta.name).ok_or(Stray::Name)?;
+pub(super) fn read_record(meta: Meta) -> Result<(ReleaseId, KnownRecord), InvalidRecordObject> {
+    let namespace = meta.namespace.ok_or(InvalidRecordObject::Namespace)?;
+    let (name, revision) = parse_record_name(&meta.name).ok_or(InvalidRecordObject::Name)?;
     let labels = meta.labels.unwrap_or_default();
     let label = |key: &str| labels.get(key).map(String::as_str).unwrap_or_default();
     if label("name") != name {
-        return Err(Stray::Label { label: label("name").to_owned() });
+        return Err(InvalidRecordObject::Label { label: label("name").to_owned() });
     }
     let flaw = if label("version") != revision.to_string() {
         Some(format!("its label `version` is {:?}, but its name says {revision}", label("version")))
@@ -92,7 +92,7 @@ pub(super) fn read_record(meta: Meta) -> Result<(ReleaseId, KnownRecord), Stray>
         revision,
         status,
         created,
-        touched: touches.iter().filter_map(|entry| entry.time).fold(created, Timestamp::max),
+        last_written: touches.iter().filter_map(|entry| entry.time).fold(created, Timestamp::max),
         appearance: Appearance::Seen(status),
         writer: record_writer(&touches),
     };
@@ -147,7 +147,7 @@ impl Records {
     pub(super) fn apply(&mut self, release: ReleaseId, known: KnownRecord) -> bool {
         let entry = self.releases.entry(release.clone()).or_default();
         let is_covered = entry.covers(&known.head.resource_version);
-        let changed = if is_covered { entry.look_back(&known) } else { entry.put(known) };
+        let changed = if is_covered { entry.apply_older_state(&known) } else { entry.put(known) };
         self.drop_empty(&release);
         changed
     }
@@ -258,13 +258,13 @@ impl ReleaseRecords {
 
     /// Whether a record was already being deleted when it was first seen. A user who may write Secrets can make any
     /// object a record while a finalizer delays its deletion, so such a record is ignored.
-    fn is_stillborn(&self, known: &KnownRecord) -> bool {
+    fn is_first_seen_deleting(&self, known: &KnownRecord) -> bool {
         known.is_deleted && self.records.iter().all(|before| before.head.uid != known.head.uid)
     }
 
     /// Replaces all records. Returns whether it changed anything.
     fn set(&mut self, mut records: Vec<KnownRecord>, is_first: bool) -> bool {
-        records.retain(|known| !self.is_stillborn(known));
+        records.retain(|known| !self.is_first_seen_deleting(known));
         records.sort_by_key(|known| known.head.revision);
         records.shrink_to_fit();
         for known in &mut records {
@@ -285,7 +285,7 @@ impl ReleaseRecords {
 
     /// Applies an older state of a known record: it may show that the record was pending when it appeared. Returns
     /// whether it did.
-    fn look_back(&mut self, older: &KnownRecord) -> bool {
+    fn apply_older_state(&mut self, older: &KnownRecord) -> bool {
         let known = self.records.iter_mut().find(|known| known.head.uid == older.head.uid);
         let Some(known) = known.filter(|_| older.head.status.is_pending()) else { return false };
         let appeared = matches!(known.head.appearance, Appearance::Seen(status) if !status.is_pending());
@@ -297,7 +297,7 @@ impl ReleaseRecords {
 
     /// Adds or updates a record, unless a newer state of it is known. Returns whether it changed anything.
     fn put(&mut self, mut known: KnownRecord) -> bool {
-        if self.is_stillborn(&known) {
+        if self.is_first_seen_deleting(&known) {
             // It has the name of another record, which is gone.
             let before = self.records.len();
             self.records.retain(|present| present.head.secret != known.head.secret);
@@ -313,7 +313,7 @@ impl ReleaseRecords {
             let versions =
                 (parse_version(&present.head.resource_version), parse_version(&known.head.resource_version));
             if matches!(versions, (Some(present), Some(offered)) if offered < present) {
-                return self.look_back(&known);
+                return self.apply_older_state(&known);
             }
             known.appear(present.head.appearance);
         }
@@ -357,7 +357,7 @@ pub(super) enum Fetched<T> {
 }
 
 /// All records of one release at one version of the API server.
-pub(super) struct Looked {
+pub(super) struct RecordLookup {
     pub(super) records: Vec<KnownRecord>,
     pub(super) version: String,
 }
@@ -417,19 +417,19 @@ impl Payloads {
         stored: &ReleaseId,
         head: &RecordHead,
         within: Duration,
-    ) -> Result<Fetched<Payload>, ClusterError> {
+    ) -> Result<Fetched<RecordPayload>, ClusterError> {
         // The semaphore is never closed, so a permit always comes.
         let permit = Arc::clone(&self.reading).acquire_owned().await;
         let packed = match self.packed(&stored.namespace, head, within).await? {
             Fetched::Found(Ok(packed)) => packed,
-            Fetched::Found(Err(error)) => return Ok(Fetched::Found(Payload::whole(Err(error)))),
+            Fetched::Found(Err(error)) => return Ok(Fetched::Found(RecordPayload::whole(Err(error)))),
             Fetched::Moved(meta) => return Ok(Fetched::Moved(meta)),
             Fetched::Gone => return Ok(Fetched::Gone),
         };
         // Continues if the caller gives up, and keeps the permit until it ends.
         let unpacking = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            Payload::unpack(packed)
+            RecordPayload::unpack(packed)
         });
         unpacking.await.map(Fetched::Found).map_err(|_| ClusterError::shutting_down())
     }
@@ -476,11 +476,15 @@ impl Payloads {
     }
 
     /// Lists all records of a release from the API server itself, not from any of its caches.
-    pub(super) async fn look(&self, release: &ReleaseId, within: Duration) -> Result<Looked, ClusterError> {
+    pub(super) async fn look(
+        &self,
+        release: &ReleaseId,
+        within: Duration,
+    ) -> Result<RecordLookup, ClusterError> {
         let selector = format!("{SELECTOR},name={}", release.name);
         let pages = Pages::metadata(&self.client, &self.resource(), Some(&release.namespace))?;
         let mut pages = pages.selected(Some(&selector), None).within(within);
-        let mut looked = Looked { records: Vec::new(), version: String::new() };
+        let mut looked = RecordLookup { records: Vec::new(), version: String::new() };
         for _ in 0..PAGES {
             let Some(page) = pages.next().await? else { break };
             looked.version.clone_from(&page.metadata.resource_version);

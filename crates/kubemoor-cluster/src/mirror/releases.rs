@@ -32,11 +32,11 @@ use kubemoor_declare::model::{Gvk, ObjectId, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::record::{ChartSource, RecordError, ReleaseStatus};
-use kubemoor_helm::release::{self, Assembled, Disbelief, Payload, RecordHead, Release};
-use kubemoor_helm::storage::Storage;
+use kubemoor_helm::release::{self, Assembled, RecordHead, RecordMismatch, RecordPayload, Release};
+use kubemoor_helm::storage::TrustedRecordNamespaces;
 use kubemoor_reconcile::event::{ManifestDocument, Secret};
 use kubemoor_runtime::config::RecordDriver;
-use kubemoor_runtime::metrics::{Look, RecordFault, RecordMetrics};
+use kubemoor_runtime::metrics::{RecheckResult, RecordFault, RecordMetrics};
 
 /// The part of a lookup's time that the API server may use to answer; the rest is for processing the answer.
 const ANSWERING: f64 = 0.9;
@@ -55,7 +55,7 @@ pub struct Releases {
     /// Releases for which the index had no room, by where their records are stored.
     left_out: Mutex<HashSet<ReleaseId>>,
     /// Which records are trusted for releases in other namespaces.
-    storage: RwLock<Arc<Storage>>,
+    storage: RwLock<Arc<TrustedRecordNamespaces>>,
     /// Releases of the first lists whose records have not been read yet.
     unread: Mutex<HashSet<ReleaseId>>,
     dirty: ChangeQueue<ReleaseId>,
@@ -153,7 +153,7 @@ impl Releases {
     /// whether that changed the index. Another task may have updated it just before, so evaluate again in both cases.
     ///
     /// A lookup is shared by all callers that asked before it began.
-    pub async fn fresh(&self, release: &ReleaseId, within: Duration) -> Result<bool, ClusterError> {
+    pub async fn refresh_release(&self, release: &ReleaseId, within: Duration) -> Result<bool, ClusterError> {
         let places = self.storage().places(release);
         let looks = places.iter().map(|stored| self.fresh_at(stored, within));
         let outcomes = join_all(looks).await;
@@ -176,12 +176,12 @@ impl Releases {
             Ok(Err(error)) if error.is_late() => Err(ClusterError::Late { within }.of_records(stored)),
             Ok(outcome) => outcome,
         };
-        self.metrics.looked(match &outcome {
-            Ok(false) => Look::Unchanged,
-            Ok(true) => Look::Changed,
-            Err(ClusterError::Slow { .. }) => Look::TimedOut,
-            Err(error) if error.is_late() => Look::TimedOut,
-            Err(_) => Look::Failed,
+        self.metrics.count_recheck(match &outcome {
+            Ok(false) => RecheckResult::Unchanged,
+            Ok(true) => RecheckResult::Changed,
+            Err(ClusterError::Slow { .. }) => RecheckResult::TimedOut,
+            Err(error) if error.is_late() => RecheckResult::TimedOut,
+            Err(_) => RecheckResult::Failed,
         });
         outcome
     }
@@ -208,7 +208,7 @@ impl Releases {
             if self.records.lock().look(release, looked.records, &looked.version, began) {
                 self.dirty.add(release.clone());
             }
-            self.settle(release, Some(until)).await
+            self.update_index(release, Some(until)).await
         };
         let outcome = look.await;
         *last = Some(LastLook { began, outcome: outcome.clone() });
@@ -253,12 +253,12 @@ const OF_ONE: usize = 4;
 
 /// The releases that are being read, and those that wait for others of their namespace.
 #[derive(Default)]
-struct Turns {
+struct NamespaceReadQueue {
     running: HashMap<String, usize>,
     waiting: VecDeque<ReleaseId>,
 }
 
-impl Turns {
+impl NamespaceReadQueue {
     fn begin(&mut self, release: ReleaseId) -> Option<ReleaseId> {
         let running = self.running.entry(release.namespace.to_string()).or_default();
         if *running < OF_ONE {
@@ -354,7 +354,7 @@ impl Releases {
         let (kinds, definitions) = (self.kinds.changes(), self.kinds.definitions());
         let (mut attempts, mut learning) = (LearningAttempts::none(), FuturesUnordered::new());
         let mut running = FuturesUnordered::new();
-        let mut turns = Turns::default();
+        let mut turns = NamespaceReadQueue::default();
         let mut resting = FuturesUnordered::new();
         let mut failures: HashMap<ReleaseId, DefaultBackoff> = HashMap::new();
         let mut late_at = None;
@@ -404,9 +404,9 @@ impl Releases {
         let outcome = {
             let gate = self.gate(&stored);
             let _turn = gate.lock().await;
-            self.settle(&stored, None).await
+            self.update_index(&stored, None).await
         };
-        if matches!(outcome, Ok(_) | Err(ClusterError::Moving { .. })) {
+        if matches!(outcome, Ok(_) | Err(ClusterError::RecordsChanging { .. })) {
             self.unread.lock().remove(&stored);
         }
         (stored, outcome)
@@ -482,11 +482,11 @@ const ATTEMPTS: usize = 5;
 /// How long a release waits for the types of its declared kinds.
 const LEARNING: Duration = Duration::from_secs(10);
 
-struct ReleaseMaterial {
+struct AssemblyInput {
     stored: ReleaseId,
-    storage: Arc<Storage>,
-    latest: (Arc<RecordHead>, Payload),
-    baseline: Option<(Arc<RecordHead>, Payload)>,
+    storage: Arc<TrustedRecordNamespaces>,
+    latest: (Arc<RecordHead>, RecordPayload),
+    baseline: Option<(Arc<RecordHead>, RecordPayload)>,
     previous: Option<Arc<Release>>,
 }
 
@@ -533,7 +533,7 @@ impl Releases {
     /// Updates the index from the known records at `id`, whose gate the caller holds. Returns whether the index
     /// changed. With `until`, waits for the API server no longer than that: built-in schemas are used for kinds with
     /// unknown schemas, which are fetched in the background. Without it they are fetched first.
-    async fn settle(&self, id: &ReleaseId, until: Option<Instant>) -> Result<bool, ClusterError> {
+    async fn update_index(&self, id: &ReleaseId, until: Option<Instant>) -> Result<bool, ClusterError> {
         let called = |error: ClusterError| error.of_records(id);
         let storage = self.storage();
         for _ in 0..ATTEMPTS {
@@ -543,12 +543,12 @@ impl Releases {
                 return Ok(self.remove(id));
             };
             let baseline = release::baseline(&heads);
-            if self.stands(id, latest, baseline) {
+            if self.is_index_current(id, latest, baseline) {
                 return Ok(false);
             }
             let Some(payload) = self.fetch(id, latest, until).await.map_err(called)? else { continue };
             let base = match baseline {
-                None if release::believe(id, latest, &payload, &storage).is_err() => {
+                None if release::validate_record(id, latest, &payload, &storage).is_err() => {
                     next_best(&heads, latest)
                 }
                 baseline => baseline.cloned(),
@@ -564,15 +564,15 @@ impl Releases {
                 IndexedRecords { latest: latest.clone(), baseline: baseline.cloned(), generation: 0 };
             let previous = self.index.read().stored(id).cloned();
             let latest = (latest.clone(), payload);
-            let material = ReleaseMaterial { stored: id.clone(), storage, latest, baseline: base, previous };
+            let material = AssemblyInput { stored: id.clone(), storage, latest, baseline: base, previous };
             return self.take_in(Arc::new(material), &known, standing, until).await.map_err(called);
         }
-        Err(ClusterError::Moving { release: id.clone() })
+        Err(ClusterError::RecordsChanging { release: id.clone() })
     }
 
     async fn take_in(
         &self,
-        material: Arc<ReleaseMaterial>,
+        material: Arc<AssemblyInput>,
         known: &[KnownRecord],
         mut standing: IndexedRecords,
         until: Option<Instant>,
@@ -617,7 +617,12 @@ impl Releases {
 
     /// Whether the index is already up to date with these records. Also updates the facts that can change
     /// without a record's content.
-    fn stands(&self, id: &ReleaseId, latest: &Arc<RecordHead>, baseline: Option<&Arc<RecordHead>>) -> bool {
+    fn is_index_current(
+        &self,
+        id: &ReleaseId,
+        latest: &Arc<RecordHead>,
+        baseline: Option<&Arc<RecordHead>>,
+    ) -> bool {
         let mut standings = self.standings.lock();
         let Some(standing) = standings.get_mut(id) else { return false };
         let stands = standing.latest.is_same_version(latest)
@@ -662,7 +667,7 @@ impl Releases {
         id: &ReleaseId,
         head: &RecordHead,
         until: Option<Instant>,
-    ) -> Result<Option<Payload>, ClusterError> {
+    ) -> Result<Option<RecordPayload>, ClusterError> {
         match self
             .payloads
             .fetch(id, head, until.map_or(PATIENCE, |until| until.saturating_duration_since(Instant::now())))
@@ -695,8 +700,8 @@ impl Releases {
     }
 
     /// Logs once what is invalid in a release's records.
-    fn report(&self, material: &ReleaseMaterial, assembled: &Assembled, known: &[KnownRecord]) {
-        let ReleaseMaterial { stored: id, storage, latest, baseline, previous } = material;
+    fn report(&self, material: &AssemblyInput, assembled: &Assembled, known: &[KnownRecord]) {
+        let AssemblyInput { stored: id, storage, latest, baseline, previous } = material;
         let told = |head: &RecordHead| {
             previous.as_ref().is_some_and(|previous| {
                 [Some(&previous.latest), previous.baseline.as_ref()]
@@ -706,7 +711,7 @@ impl Releases {
             })
         };
         for (head, payload) in std::iter::once(latest).chain(baseline).filter(|(head, _)| !told(head)) {
-            let Err(disbelief) = release::believe(id, head, payload, storage) else { continue };
+            let Err(disbelief) = release::validate_record(id, head, payload, storage) else { continue };
             self.metrics.undecodable(fault(payload, &disbelief));
             let flaw =
                 known.iter().find(|known| known.head.uid == head.uid).and_then(|known| known.flaw.as_deref());
@@ -719,7 +724,7 @@ impl Releases {
         if !told(&latest.0) {
             let kept = &assembled.release;
             if let (Some(invalid), Ok(_)) =
-                (&kept.invalid, release::believe(id, &latest.0, &latest.1, storage))
+                (&kept.invalid, release::validate_record(id, &latest.0, &latest.1, storage))
             {
                 self.metrics.undecodable(RecordFault::TooLarge);
                 tracing::warn!(
@@ -737,7 +742,7 @@ impl Releases {
     }
 }
 
-impl ReleaseMaterial {
+impl AssemblyInput {
     async fn assemble(
         self: Arc<Self>,
         catalog: Arc<Catalog>,
@@ -745,7 +750,7 @@ impl ReleaseMaterial {
         cache: Arc<FieldsCache>,
     ) -> Result<Assembled, ClusterError> {
         let baseline = self.baseline.as_ref().map(|(_, payload)| payload);
-        let is_heavy = baseline.into_iter().chain([&self.latest.1]).any(Payload::is_heavy);
+        let is_heavy = baseline.into_iter().chain([&self.latest.1]).any(RecordPayload::is_heavy);
         let assemble = move || {
             release::assemble(
                 release::StoredRecords {
@@ -783,9 +788,9 @@ fn next_best(heads: &[Arc<RecordHead>], latest: &RecordHead) -> Option<Arc<Recor
     in_force.max_by_key(|head| (head.status == ReleaseStatus::Deployed, head.revision)).cloned()
 }
 
-fn fault(payload: &Payload, disbelief: &Disbelief) -> RecordFault {
+fn fault(payload: &RecordPayload, disbelief: &RecordMismatch) -> RecordFault {
     match (&payload.record, disbelief) {
-        (_, Disbelief::Disagree { .. }) | (Ok(_), _) => RecordFault::Disagrees,
+        (_, RecordMismatch::Disagree { .. }) | (Ok(_), _) => RecordFault::Disagrees,
         (Err(RecordError::Base64(_)), _) => RecordFault::Encoding,
         (Err(RecordError::Decompress(_)), _) => RecordFault::Compression,
         (Err(RecordError::TooLarge { .. } | RecordError::LongManifest { .. }), _) => RecordFault::TooLarge,
@@ -795,7 +800,7 @@ fn fault(payload: &Payload, disbelief: &Disbelief) -> RecordFault {
 
 impl Releases {
     /// Trusts only these records from now on. The index is updated soon after.
-    pub fn trust(&self, storage: &Storage) {
+    pub fn trust(&self, storage: &TrustedRecordNamespaces) {
         // A namespace that is not watched cannot be trusted.
         let storage = Arc::new(storage.clone().within(&self.namespaces));
         let before = {
@@ -805,7 +810,7 @@ impl Releases {
             }
             std::mem::replace(&mut *current, Arc::clone(&storage))
         };
-        let is_distrusted = |it: &&Arc<Release>| !storage.holds(&it.storage, &it.id.namespace);
+        let is_distrusted = |it: &&Arc<Release>| !storage.can_store(&it.storage, &it.id.namespace);
         let distrusted: Vec<_> = self.index.read().histories().filter(is_distrusted).cloned().collect();
         for release in distrusted {
             let stored = release.stored();
@@ -819,16 +824,16 @@ impl Releases {
         }
     }
 
-    fn storage(&self) -> Arc<Storage> {
+    fn storage(&self) -> Arc<TrustedRecordNamespaces> {
         Arc::clone(&self.storage.read())
     }
 
     /// Adds a release to the index that was read under `storage`, if it is still trusted. Returns whether `storage` is
     /// still the current one.
-    fn put(&self, release: Release, storage: &Arc<Storage>) -> bool {
+    fn put(&self, release: Release, storage: &Arc<TrustedRecordNamespaces>) -> bool {
         // Held, so that the trust does not change before the release is added.
         let current = self.storage.read();
-        if current.holds(&release.storage, &release.id.namespace) {
+        if current.can_store(&release.storage, &release.id.namespace) {
             self.enter(release);
         }
         Arc::ptr_eq(&current, storage)
@@ -851,11 +856,11 @@ impl Releases {
         let stored = release.stored();
         let mut index = self.index.write();
         let before = index.stored(&stored).map_or(0, |before| before.weight);
-        let room = index.room_for(&release);
+        let room = index.check_room_for(&release);
         if let Err(full) = &room {
             tracing::warn!(release.id = %release.id, reason = %full, "a release is not judged");
             self.metrics.undecodable(RecordFault::TooLarge);
-            release.leave_out(full.to_string());
+            release.drop_declarations(full.to_string());
         }
         let shrinks = release.weight < before;
         index.set(release);
@@ -918,15 +923,18 @@ impl Releases {
                 Fetched::Found(payload) => {
                     let (id, object, catalog) = (release.clone(), object.clone(), self.kinds.catalog());
                     let reading = self.payloads.read(payload.is_heavy(), move || {
-                        let unbelievable = |reason| ClusterError::Unbelievable {
+                        let unbelievable = |reason| ClusterError::InvalidRecord {
                             release: id.clone(),
                             record: head.secret.clone(),
                             reason,
                         };
-                        let record = release::believe(&stored, &head, &payload, &storage)
+                        let record = release::validate_record(&stored, &head, &payload, &storage)
                             .map_err(|disbelief| unbelievable(disbelief.to_string()))?;
                         if record.namespace != id.namespace {
-                            return Err(unbelievable(format!("it belongs to namespace {}", record.namespace)));
+                            return Err(unbelievable(format!(
+                                "it belongs to namespace {}",
+                                record.namespace
+                            )));
                         }
                         let object =
                             payload.with_text(record, |text| release::document(&id, text, &object, &catalog));
@@ -1031,13 +1039,13 @@ impl Default for ChartSources {
     }
 }
 
-pub struct Once<T> {
+pub struct PartialRead<T> {
     pub found: T,
     /// Other namespaces that are trusted to hold its records, but may not be read.
-    pub closed: Vec<Closed>,
+    pub closed: Vec<UnreadableNamespace>,
 }
 
-pub struct Closed {
+pub struct UnreadableNamespace {
     pub records: String,
     pub reason: ClusterError,
 }
@@ -1052,7 +1060,7 @@ impl Releases {
     /// The releases in `namespace` (`None`: in all), sorted, from all places that their records are trusted
     /// in. Reads only metadata, except for records in namespaces that may hold those of other namespaces. Records in
     /// another namespace that may not be read are skipped, and reported in the result.
-    pub async fn list(&self, namespace: Option<&str>) -> Result<Once<Vec<ReleaseId>>, ClusterError> {
+    pub async fn list(&self, namespace: Option<&str>) -> Result<PartialRead<Vec<ReleaseId>>, ClusterError> {
         let storage = self.storage();
         let mut closed = Vec::new();
         let mut stored = self.list_stored(namespace).await?;
@@ -1061,7 +1069,7 @@ impl Releases {
                 match self.list_stored(Some(other)).await {
                     Ok(listed) => stored.extend(listed),
                     Err(reason) if reason.is_forbidden() => {
-                        closed.push(Closed { records: other.to_owned(), reason });
+                        closed.push(UnreadableNamespace { records: other.to_owned(), reason });
                     }
                     Err(error) => return Err(error),
                 }
@@ -1070,7 +1078,7 @@ impl Releases {
         let mut releases = Vec::with_capacity(stored.len());
         for stored in stored {
             // A record that cannot be read is listed under its own place.
-            if storage.is_shared(&stored.namespace) && self.settle(&stored, None).await.is_ok() {
+            if storage.is_shared(&stored.namespace) && self.update_index(&stored, None).await.is_ok() {
                 let index = self.index.read();
                 releases.push(index.stored(&stored).map_or(stored, |release| release.id.clone()));
             } else {
@@ -1080,7 +1088,7 @@ impl Releases {
         releases.retain(|release| namespace.is_none_or(|namespace| release.namespace == namespace));
         releases.sort();
         releases.dedup();
-        Ok(Once { found: releases, closed })
+        Ok(PartialRead { found: releases, closed })
     }
 
     /// The releases that [`Self::list`] has found in `namespace` whose newest record has matching labels, as in `helm
@@ -1118,18 +1126,22 @@ impl Releases {
     /// The release from its records; learns the types of its kinds first. `None` when it has no records. A
     /// release from [`Self::list`] is not listed again. The place of its records also works as its name. Records in
     /// another namespace that may not be read are skipped, and reported in the result.
-    pub async fn read_once(&self, release: &ReleaseId) -> Result<Once<Option<Arc<Release>>>, ClusterError> {
+    pub async fn read_once(
+        &self,
+        release: &ReleaseId,
+    ) -> Result<PartialRead<Option<Arc<Release>>>, ClusterError> {
         let mut closed = Vec::new();
         for stored in self.storage().places(release) {
             match self.read_stored(&stored).await {
                 Err(ClusterError::Records { source, .. }) if source.is_forbidden() && stored != *release => {
-                    closed.push(Closed { records: stored.namespace.to_string(), reason: *source });
+                    closed
+                        .push(UnreadableNamespace { records: stored.namespace.to_string(), reason: *source });
                 }
                 read => read?,
             }
         }
         let index = self.index.read();
-        Ok(Once { found: index.release(release).or_else(|| index.stored(release)).cloned(), closed })
+        Ok(PartialRead { found: index.release(release).or_else(|| index.stored(release)).cloned(), closed })
     }
 
     async fn list_stored(&self, namespace: Option<&str>) -> Result<Vec<ReleaseId>, ClusterError> {
@@ -1149,6 +1161,6 @@ impl Releases {
             let looked = looked.map_err(|error| error.of_records(stored))?;
             self.records.lock().look(stored, looked.records, &looked.version, began);
         }
-        self.settle(stored, None).await.map(drop)
+        self.update_index(stored, None).await.map(drop)
     }
 }

@@ -70,7 +70,7 @@ struct Missing<'f> {
 }
 
 /// The elements of a live list that may have replaced declared ones.
-struct Strays<'v> {
+struct MoveCandidates<'v> {
     list: LiveList<'v>,
     /// Whether an element is a declared one, or is matched with one.
     is_taken: Vec<bool>,
@@ -94,7 +94,7 @@ impl DeclaredFields {
 
     /// Gives moved elements of `live` their declared keys again, and leaves their other fields unchanged. Removes
     /// fields and elements that replace declared fields; [`Self::restore`] then sets those.
-    pub fn put_back(moves: &[Move], live: &mut Value) {
+    pub fn undo_moves(moves: &[Move], live: &mut Value) {
         for Move { declared, live: path, .. } in moves {
             match (declared.0.last(), path.0.split_last()) {
                 (Some(Segment::Key(keys)), _) => {
@@ -157,7 +157,7 @@ impl Search<'_> {
                 let Value::Array(list) = live else { return };
                 let list = LiveList::of_items(elements, self.walk.types, list);
                 let (missing, is_declared) = missing(elements, &list);
-                let mut strays = Strays::new(list, is_declared, self.walk.family);
+                let mut strays = MoveCandidates::new(list, is_declared, self.walk.family);
                 for item in &elements.items {
                     if let Some((_, value)) = strays.list.only(item) {
                         let below = trail.then(TrailStep::Key(strays.list.keys, &item.keys));
@@ -174,7 +174,7 @@ impl Search<'_> {
     fn replaced(&mut self, entries: &[FieldEntry], trail: &Trail<'_>, live: &Map<String, Value>) {
         let (family, name) = (self.walk.family, trail.name());
         let excluded = |declared, live| Move { declared, live, is_exclusive: true };
-        if let Some(union) = Union::named(family, name) {
+        if let Some(union) = ExclusiveFields::named(family, name) {
             for entry in entries {
                 if let Some(other) = union.instead(entries, entry, live) {
                     let path = |name| trail.then(TrailStep::Field(name)).path();
@@ -191,7 +191,7 @@ impl Search<'_> {
     }
 
     /// Finds undeclared elements that have a unique value of this declared element.
-    fn held(&mut self, item: &Element, strays: &mut Strays<'_>, trail: &Trail<'_>) {
+    fn held(&mut self, item: &Element, strays: &mut MoveCandidates<'_>, trail: &Trail<'_>) {
         let of_keys = strays.list.keys;
         for unique in uniques(self.walk.family, of_keys) {
             let Some(place) = strays.holder(unique, item) else { continue };
@@ -209,7 +209,7 @@ impl Search<'_> {
     }
 
     /// Matches each missing element with an undeclared one.
-    fn pair(&mut self, missing: &[Missing<'_>], strays: &mut Strays<'_>, trail: &Trail<'_>) {
+    fn pair(&mut self, missing: &[Missing<'_>], strays: &mut MoveCandidates<'_>, trail: &Trail<'_>) {
         let of_keys = strays.list.keys;
         let nameless = strays.nameless(self.walk.family);
         for Missing { item, gap } in missing {
@@ -235,7 +235,7 @@ impl Search<'_> {
     }
 }
 
-impl<'v> Strays<'v> {
+impl<'v> MoveCandidates<'v> {
     fn new(list: LiveList<'v>, is_declared: Vec<bool>, family: Family) -> Self {
         let mut holders = HashMap::new();
         for unique in uniques(family, list.keys) {
@@ -340,7 +340,7 @@ fn values(element: &Value, keys: &[ListKey]) -> Option<Vec<Value>> {
 
 /// Mutually exclusive fields of one value.
 #[derive(Debug)]
-pub(crate) enum Union {
+pub(crate) enum ExclusiveFields {
     /// At most one of these fields is set.
     OneOf(&'static [&'static str]),
     /// At most one field is set, apart from these.
@@ -360,28 +360,35 @@ struct Maps {
 }
 
 /// By the name of the field that holds the value, or of the list whose element it is.
-const UNIONS: &[(&str, Union)] = &[
-    ("clientConfig", Union::OneOf(&["service", "url"])),
-    ("conversion", Union::Tagged { tag: "strategy", value: "Webhook", member: "webhook" }),
-    ("defaultBackend", Union::OneOf(&["resource", "service"])),
-    ("env", Union::OneOf(&["value", "valueFrom"])),
-    ("appArmorProfile", Union::Tagged { tag: "type", value: "Localhost", member: "localhostProfile" }),
+const UNIONS: &[(&str, ExclusiveFields)] = &[
+    ("clientConfig", ExclusiveFields::OneOf(&["service", "url"])),
+    ("conversion", ExclusiveFields::Tagged { tag: "strategy", value: "Webhook", member: "webhook" }),
+    ("defaultBackend", ExclusiveFields::OneOf(&["resource", "service"])),
+    ("env", ExclusiveFields::OneOf(&["value", "valueFrom"])),
+    (
+        "appArmorProfile",
+        ExclusiveFields::Tagged { tag: "type", value: "Localhost", member: "localhostProfile" },
+    ),
     ("livenessProbe", PROBE),
-    ("postStart", Union::OneBeside(&[])),
-    ("preStop", Union::OneBeside(&[])),
+    ("postStart", ExclusiveFields::OneBeside(&[])),
+    ("preStop", ExclusiveFields::OneBeside(&[])),
     ("readinessProbe", PROBE),
-    ("seccompProfile", Union::Tagged { tag: "type", value: "Localhost", member: "localhostProfile" }),
-    ("spec", Union::OneOf(&["maxUnavailable", "minAvailable"])),
+    (
+        "seccompProfile",
+        ExclusiveFields::Tagged { tag: "type", value: "Localhost", member: "localhostProfile" },
+    ),
+    ("spec", ExclusiveFields::OneOf(&["maxUnavailable", "minAvailable"])),
     ("startupProbe", PROBE),
     ("strategy", ROLLING),
     ("updateStrategy", ROLLING),
-    ("valueFrom", Union::OneBeside(&[])),
-    ("volumes", Union::OneBeside(&["name"])),
+    ("valueFrom", ExclusiveFields::OneBeside(&[])),
+    ("volumes", ExclusiveFields::OneBeside(&["name"])),
 ];
 
-const PROBE: Union = Union::OneOf(&["exec", "grpc", "httpGet", "tcpSocket"]);
+const PROBE: ExclusiveFields = ExclusiveFields::OneOf(&["exec", "grpc", "httpGet", "tcpSocket"]);
 
-const ROLLING: Union = Union::Tagged { tag: "type", value: "RollingUpdate", member: "rollingUpdate" };
+const ROLLING: ExclusiveFields =
+    ExclusiveFields::Tagged { tag: "type", value: "RollingUpdate", member: "rollingUpdate" };
 
 /// A key of a ConfigMap is in at most one of its maps, and no request is greater than the limit.
 const MAPS: &[Maps] = &[
@@ -391,7 +398,7 @@ const MAPS: &[Maps] = &[
     Maps { holder: "resources", declared: "requests", other: "limits", excludes: |own, it| is_less(it, own) },
 ];
 
-impl Union {
+impl ExclusiveFields {
     /// The union of a value with this name.
     pub(crate) fn named(family: Family, name: &str) -> Option<&'static Self> {
         is_core(family).then(|| UNIONS.iter().find(|(holder, _)| *holder == name)).flatten().map(|(_, it)| it)

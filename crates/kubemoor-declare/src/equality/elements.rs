@@ -67,7 +67,7 @@ const TRIES: usize = 8;
 const MAX_DIGITS: usize = 32;
 
 /// Finds the elements of a list that are equivalent to a value.
-pub(crate) struct Alike<'v, 't> {
+pub(crate) struct EquivalenceIndex<'v, 't> {
     types: &'t Types,
     item: TypeId,
     depth: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Alike<'v, 't> {
     left: Cell<usize>,
 }
 
-impl<'v, 't> Alike<'v, 't> {
+impl<'v, 't> EquivalenceIndex<'v, 't> {
     /// From `list`; empty if it is not a list.
     pub(crate) fn of_list(types: &'t Types, item: TypeId, list: Option<&'v Value>) -> Self {
         Self::at(types, item, list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice), 0)

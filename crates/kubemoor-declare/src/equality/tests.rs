@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use proptest::prelude::*;
 
-use super::{Alike, Family, FieldAgreement, FieldPlace, Spot, agreement, is_same, is_same_scalar};
+use super::{
+    EquivalenceIndex, Family, FieldAgreement, FieldContext, FieldPlace, agreement, is_same, is_same_scalar,
+};
 use crate::catalog;
 use crate::samples::{any_value, deployment};
 use crate::schema::{ScalarType, TypeId, Types};
@@ -37,7 +39,7 @@ fn texts_are_equal_with_and_without_quotes() {
 #[test]
 fn a_quantity_too_long_to_hold_exactly_is_in_doubt() {
     let types = Types(vec![super::Shape::Any, super::Shape::Scalar(ScalarType::Quantity)]);
-    let spot = Spot::new("cpu", FieldPlace::Entry, Family::Core);
+    let spot = FieldContext::new("cpu", FieldPlace::Entry, Family::Core);
     let judge = |declared: &str| agreement(&types, TypeId(1), spot, &json!(declared), Some(&json!("1")));
     assert_eq!(judge("1.000000000000000000000000001"), FieldAgreement::Doubt);
     assert_eq!(judge("1000m"), FieldAgreement::Agrees);
@@ -67,7 +69,7 @@ fn agreements_are_ordered_from_good_to_bad() {
 
 /// Whether an element is found exactly where trying all would find one.
 fn check_alike(types: &Types, ty: TypeId, items: &[Value], wanted: &Value) {
-    let found = Alike::at(types, ty, items, 0).find(wanted);
+    let found = EquivalenceIndex::at(types, ty, items, 0).find(wanted);
     let tried = items.iter().find(|item| is_same(types, ty, Some(item), Some(wanted)));
     assert_eq!(found, tried, "{wanted} in {items:?}");
 }

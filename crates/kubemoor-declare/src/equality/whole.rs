@@ -7,8 +7,9 @@ use std::cmp::{Ordering, max};
 use serde_json::{Map, Value};
 
 use super::{
-    Alike, ElementIndex, Family, FieldAgreement, FieldPlace, MAX_PAIRS, Spot, agreement, in_step, is_empty,
-    is_same, is_same_scalar, is_zero, key_value, known, member, parse_quantity, same_text, work,
+    ElementIndex, EquivalenceIndex, Family, FieldAgreement, FieldContext, FieldPlace, MAX_PAIRS, agreement,
+    is_empty, is_same, is_same_pairwise, is_same_scalar, is_zero, key_value, known, member, parse_quantity,
+    same_text, work,
 };
 use crate::catalog;
 use crate::schema::{ListKey, ListKind, MAX_DEPTH, ScalarType, Shape, Struct, TypeId, Types};
@@ -21,17 +22,17 @@ pub(super) struct WholeComparison<'t> {
 
 /// A declared value and the live one to compare.
 #[derive(Clone, Copy)]
-pub(super) struct Sides<D, L = D> {
+pub(super) struct DeclaredAndLive<D, L = D> {
     pub(super) declared: D,
     pub(super) live: L,
     /// The depth of both.
     pub(super) depth: usize,
 }
 
-impl<D, L> Sides<D, L> {
+impl<D, L> DeclaredAndLive<D, L> {
     /// Parts of both sides, at the same depth.
-    fn part<P, Q>(&self, declared: P, live: Q) -> Sides<P, Q> {
-        Sides { declared, live, depth: self.depth }
+    fn part<P, Q>(&self, declared: P, live: Q) -> DeclaredAndLive<P, Q> {
+        DeclaredAndLive { declared, live, depth: self.depth }
     }
 }
 
@@ -41,8 +42,13 @@ impl<'t> WholeComparison<'t> {
     }
 
     /// Compares a declared value with a live one that is not null.
-    pub(super) fn present(&self, ty: TypeId, spot: Spot<'_>, sides: Sides<&Value>) -> FieldAgreement {
-        let Sides { declared, live, depth } = sides;
+    pub(super) fn present(
+        &self,
+        ty: TypeId,
+        spot: FieldContext<'_>,
+        sides: DeclaredAndLive<&Value>,
+    ) -> FieldAgreement {
+        let DeclaredAndLive { declared, live, depth } = sides;
         work::note();
         if depth >= MAX_DEPTH || !self.spend(|| 1 + width(declared) + width(live)) {
             return FieldAgreement::Doubt;
@@ -97,12 +103,12 @@ impl<'t> WholeComparison<'t> {
     fn extra(
         &self,
         (ty, default): (TypeId, Option<&Value>),
-        spot: Spot<'_>,
+        spot: FieldContext<'_>,
         live: &Value,
         depth: usize,
     ) -> FieldAgreement {
         let is_default = |declared: &Value| {
-            let sides = Sides { declared, live, depth: depth + 1 };
+            let sides = DeclaredAndLive { declared, live, depth: depth + 1 };
             self.present(ty, spot, sides) == FieldAgreement::Agrees
         };
         if live.is_null() || default.is_some_and(is_default) {
@@ -123,8 +129,13 @@ impl<'t> WholeComparison<'t> {
         }
     }
 
-    fn structure(&self, shape: &Struct, spot: Spot<'_>, sides: Sides<&Map<String, Value>>) -> FieldAgreement {
-        let Sides { declared, live, depth } = sides;
+    fn structure(
+        &self,
+        shape: &Struct,
+        spot: FieldContext<'_>,
+        sides: DeclaredAndLive<&Map<String, Value>>,
+    ) -> FieldAgreement {
+        let DeclaredAndLive { declared, live, depth } = sides;
         let completed = completed_limits(spot, declared);
         let declared = completed.as_ref().unwrap_or(declared);
         let mut worst = FieldAgreement::Agrees;
@@ -154,10 +165,10 @@ impl<'t> WholeComparison<'t> {
     fn map(
         &self,
         (ty, place): (TypeId, FieldPlace),
-        spot: Spot<'_>,
-        sides: Sides<&Map<String, Value>>,
+        spot: FieldContext<'_>,
+        sides: DeclaredAndLive<&Map<String, Value>>,
     ) -> FieldAgreement {
-        let Sides { declared, live, depth } = sides;
+        let DeclaredAndLive { declared, live, depth } = sides;
         let mut worst = FieldAgreement::Agrees;
         for (name, value) in declared {
             worst = max(worst, self.member(ty, spot.part(name, place), sides.part(value, live.get(name))));
@@ -176,11 +187,16 @@ impl<'t> WholeComparison<'t> {
         worst
     }
 
-    fn member(&self, ty: TypeId, spot: Spot<'_>, sides: Sides<&Value, Option<&Value>>) -> FieldAgreement {
-        let Sides { declared, live, depth } = sides;
+    fn member(
+        &self,
+        ty: TypeId,
+        spot: FieldContext<'_>,
+        sides: DeclaredAndLive<&Value, Option<&Value>>,
+    ) -> FieldAgreement {
+        let DeclaredAndLive { declared, live, depth } = sides;
         match live.filter(|value| !value.is_null()) {
             None => with_absent(self.types, ty, spot, declared),
-            Some(live) => self.present(ty, spot, Sides { declared, live, depth: depth + 1 }),
+            Some(live) => self.present(ty, spot, DeclaredAndLive { declared, live, depth: depth + 1 }),
         }
     }
 
@@ -193,7 +209,12 @@ impl<'t> WholeComparison<'t> {
 }
 
 /// A declared null: the server stores nothing there, or its own default.
-pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<&Value>) -> FieldAgreement {
+pub(super) fn with_null(
+    types: &Types,
+    ty: TypeId,
+    spot: FieldContext<'_>,
+    live: Option<&Value>,
+) -> FieldAgreement {
     let Some(live) = live else { return FieldAgreement::Agrees };
     let is_one_value = matches!(
         types.shape(ty),
@@ -222,7 +243,12 @@ pub(super) fn with_null(types: &Types, ty: TypeId, spot: Spot<'_>, live: Option<
 }
 
 /// A declared value that the live object does not have.
-pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &Value) -> FieldAgreement {
+pub(super) fn with_absent(
+    types: &Types,
+    ty: TypeId,
+    spot: FieldContext<'_>,
+    declared: &Value,
+) -> FieldAgreement {
     match spot.place {
         FieldPlace::Unlisted => FieldAgreement::Agrees,
         _ if declared.is_null() => FieldAgreement::Agrees,
@@ -247,7 +273,7 @@ pub(super) fn with_absent(types: &Types, ty: TypeId, spot: Spot<'_>, declared: &
 }
 
 /// Whether the server may set `live` where nothing is declared.
-fn is_filled(spot: Spot<'_>, live: &Value) -> bool {
+fn is_filled(spot: FieldContext<'_>, live: &Value) -> bool {
     spot.place != FieldPlace::Template && known::is_filled(spot.within, spot.name, live)
 }
 
@@ -260,7 +286,7 @@ fn width(value: &Value) -> usize {
 }
 
 /// A declared empty or zero value where the live object has something.
-fn filled(spot: Spot<'_>, declared: &Value, live: &Value) -> FieldAgreement {
+fn filled(spot: FieldContext<'_>, declared: &Value, live: &Value) -> FieldAgreement {
     let is_own = spot.family != Family::Custom;
     if spot.place == FieldPlace::Field
         && known::CHOSEN.contains(&spot.name)
@@ -305,10 +331,10 @@ impl WholeComparison<'_> {
     fn list(
         &self,
         (item, kind): (TypeId, &ListKind),
-        spot: Spot<'_>,
-        sides: Sides<&[Value]>,
+        spot: FieldContext<'_>,
+        sides: DeclaredAndLive<&[Value]>,
     ) -> FieldAgreement {
-        let Sides { declared, live, .. } = sides;
+        let DeclaredAndLive { declared, live, .. } = sides;
         let small = declared.len().saturating_mul(live.len()) <= MAX_PAIRS;
         let agreement = match kind {
             ListKind::Map(keys) if small => self.keyed((item, keys), spot, sides),
@@ -347,8 +373,8 @@ impl WholeComparison<'_> {
     }
 
     /// Whether the lists agree apart from their order.
-    fn in_any_order(&self, item: TypeId, spot: Spot<'_>, sides: Sides<&[Value]>) -> bool {
-        let Sides { declared, live, .. } = sides;
+    fn in_any_order(&self, item: TypeId, spot: FieldContext<'_>, sides: DeclaredAndLive<&[Value]>) -> bool {
+        let DeclaredAndLive { declared, live, .. } = sides;
         if declared.len() != live.len() || declared.len() * live.len() > MAX_PAIRS {
             return false;
         }
@@ -364,9 +390,9 @@ impl WholeComparison<'_> {
         })
     }
 
-    fn set(&self, item: TypeId, sides: Sides<&[Value]>) -> FieldAgreement {
-        let Sides { declared, live, depth } = sides;
-        if declared.len() == live.len() && in_step(self.types, item, declared, live, depth + 1) {
+    fn set(&self, item: TypeId, sides: DeclaredAndLive<&[Value]>) -> FieldAgreement {
+        let DeclaredAndLive { declared, live, depth } = sides;
+        if declared.len() == live.len() && is_same_pairwise(self.types, item, declared, live, depth + 1) {
             return FieldAgreement::Agrees;
         }
         let all = || declared.iter().chain(live).map(|item| size(item, depth)).sum();
@@ -374,7 +400,7 @@ impl WholeComparison<'_> {
             return FieldAgreement::Doubt;
         }
         let holds = |items: &[Value], wanted: &[Value]| {
-            let items = Alike::at(self.types, item, items, depth + 1);
+            let items = EquivalenceIndex::at(self.types, item, items, depth + 1);
             wanted.iter().all(|wanted| items.find(wanted).is_some())
         };
         match (holds(live, declared), holds(declared, live)) {
@@ -384,7 +410,12 @@ impl WholeComparison<'_> {
         }
     }
 
-    fn in_order(&self, item: TypeId, spot: Spot<'_>, sides: Sides<&[Value]>) -> FieldAgreement {
+    fn in_order(
+        &self,
+        item: TypeId,
+        spot: FieldContext<'_>,
+        sides: DeclaredAndLive<&[Value]>,
+    ) -> FieldAgreement {
         let mut worst = FieldAgreement::Agrees;
         for (declared, live) in sides.declared.iter().zip(sides.live) {
             let spot = spot.part("", FieldPlace::Entry);
@@ -397,7 +428,7 @@ impl WholeComparison<'_> {
     }
 
     /// Runs `work`, which tries elements against each other, within a budget of visited values.
-    fn trying<T>(&self, sides: Sides<&[Value]>, work: impl FnOnce() -> T) -> T {
+    fn trying<T>(&self, sides: DeclaredAndLive<&[Value]>, work: impl FnOnce() -> T) -> T {
         let is_outermost = self.left.get().is_none();
         if is_outermost {
             let all = sides.declared.iter().chain(sides.live);
@@ -417,10 +448,10 @@ impl WholeComparison<'_> {
     fn keyed(
         &self,
         (item, keys): (TypeId, &[ListKey]),
-        spot: Spot<'_>,
-        sides: Sides<&[Value]>,
+        spot: FieldContext<'_>,
+        sides: DeclaredAndLive<&[Value]>,
     ) -> FieldAgreement {
-        let Sides { declared, live, .. } = sides;
+        let DeclaredAndLive { declared, live, .. } = sides;
         let in_order_or_doubt = || {
             let same = declared.len() == live.len();
             match same && self.in_order(item, spot, sides) == FieldAgreement::Agrees {
@@ -466,7 +497,10 @@ fn size(value: &Value, depth: usize) -> usize {
 
 /// An element of a LimitRange's `limits` as the server completes it: `default` falls back to `max`, `defaultRequest` to
 /// `default`, then to `min`.
-pub(super) fn completed_limits(spot: Spot<'_>, declared: &Map<String, Value>) -> Option<Map<String, Value>> {
+pub(super) fn completed_limits(
+    spot: FieldContext<'_>,
+    declared: &Map<String, Value>,
+) -> Option<Map<String, Value>> {
     let is_limit = spot.family == Family::Core && spot.holder() == "limits" && spot.name.is_empty();
     if !is_limit || declared.get("type").and_then(Value::as_str) != Some("Container") {
         return None;
@@ -492,9 +526,9 @@ pub(super) fn completed_limits(spot: Spot<'_>, declared: &Map<String, Value>) ->
 /// The API server fills in defaults whenever it returns an object, so `old` has all possible defaults. An `old` that
 /// agrees is the canonical form, so any difference from it is a change. If `old` itself gives `Doubt`, something was
 /// added to it or changed in it. A `new` with fewer keys than that is closer to the declaration.
-pub fn settled(
+pub fn agreement_after_update(
     types: &Types,
-    (ty, spot): (TypeId, Spot<'_>),
+    (ty, spot): (TypeId, FieldContext<'_>),
     declared: &Value,
     old: Option<&Value>,
     new: Option<&Value>,
@@ -531,7 +565,7 @@ pub fn settled(
 }
 
 /// Whether the declared value is empty, and `new` has a value that the cluster chooses only for a new object.
-pub(crate) fn is_chosen_at_first(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
+pub(crate) fn is_chosen_at_first(spot: FieldContext<'_>, declared: &Value, new: Option<&Value>) -> bool {
     spot.family == Family::Core
         && spot.place == FieldPlace::Field
         && is_empty(declared)
@@ -545,7 +579,7 @@ fn is_chosen_empty(name: &str, declared: &Value, new: &Value) -> bool {
 }
 
 /// Whether only the server can have filled in this value.
-fn is_filled_otherwise(spot: Spot<'_>, declared: &Value, new: Option<&Value>) -> bool {
+fn is_filled_otherwise(spot: FieldContext<'_>, declared: &Value, new: Option<&Value>) -> bool {
     let is_own = |value: &Value| match value {
         Value::Null | Value::Object(_) => false,
         Value::Array(_) => known::FILLED_LISTS.contains(&spot.name),
@@ -588,7 +622,7 @@ const MADE: &[&str] = &[
 
 /// An undeclared value.
 #[derive(Clone, Copy)]
-pub(crate) struct Unnamed<'a> {
+pub(crate) struct UndeclaredField<'a> {
     pub(crate) ty: TypeId,
     /// The names of its field and of the enclosing field.
     pub(crate) name: &'a str,
@@ -605,11 +639,11 @@ pub(crate) struct Unnamed<'a> {
 pub(crate) fn is_filled_in(
     types: &Types,
     family: Family,
-    field: Unnamed<'_>,
+    field: UndeclaredField<'_>,
     value: &Value,
     depth: usize,
 ) -> bool {
-    let Unnamed { ty, name, within, default, is_changed, is_of_update } = field;
+    let UndeclaredField { ty, name, within, default, is_changed, is_of_update } = field;
     if value.is_null() || default.is_some_and(|it| is_same(types, ty, Some(it), Some(value))) {
         return true;
     }
@@ -631,7 +665,7 @@ pub(crate) fn is_filled_in(
                 && map.iter().all(|(below, value)| {
                     let default = shape.field(below).and_then(|field| field.default.as_deref());
                     let ty = member(types.shape(ty), below);
-                    let field = Unnamed { ty, name: below, within: name, default, ..field };
+                    let field = UndeclaredField { ty, name: below, within: name, default, ..field };
                     is_filled_in(types, family, field, value, depth + 1)
                 })
         }

@@ -3,12 +3,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::Pruned;
+use super::ObjectPruner;
 use crate::catalog;
 use crate::declare::declare;
+use crate::excerpt::Excerpt;
 use crate::fields::DeclaredFields;
 use crate::model::Gvk;
-use crate::outline::Excerpt;
 use crate::samples::{any_value, deployment, spelled, touched};
 use crate::schema::KindSchema;
 
@@ -18,7 +18,7 @@ fn deployments() -> Option<Arc<KindSchema>> {
 
 fn prune(fields: &[&DeclaredFields], whole: &Value) -> Value {
     let text = whole.to_string();
-    Pruned::new(fields).read(&Excerpt::new(&text).unwrap()).unwrap()
+    ObjectPruner::new(fields).read(&Excerpt::new(&text).unwrap()).unwrap()
 }
 
 fn pair(fields: &[&DeclaredFields], old: &Value, new: &Value) -> (Value, Value) {
@@ -56,7 +56,7 @@ fn read(text: &str) -> Value {
 }
 
 fn pair_of_texts(fields: &[&DeclaredFields], old: &str, new: &str) -> (Value, Value) {
-    Pruned::new(fields).pair(&Excerpt::new(old).unwrap(), &Excerpt::new(new).unwrap()).unwrap()
+    ObjectPruner::new(fields).pair(&Excerpt::new(old).unwrap(), &Excerpt::new(new).unwrap()).unwrap()
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn pruning_fails_when_either_object_cannot_be_read() {
     for wrong in [r#"{"spec":{"replicas":1e999}}"#, &deep] {
         for (old, new) in [(right, wrong), (wrong, right)] {
             let (old, new) = (Excerpt::new(old).unwrap(), Excerpt::new(new).unwrap());
-            assert_eq!(Pruned::new(&[&fields]).pair(&old, &new), None, "{wrong}");
+            assert_eq!(ObjectPruner::new(&[&fields]).pair(&old, &new), None, "{wrong}");
         }
     }
 }

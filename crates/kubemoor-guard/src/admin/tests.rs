@@ -77,8 +77,8 @@ async fn metrics_need_a_user_who_may_get_them_unless_they_are_anonymous() {
     }
     users.trust(kube::Client::new(tower::service_fn(api_server), "default"));
     for (token, expected, says) in [
-        (None, 401, "reading the metrics takes a bearer token"),
-        (Some("unknown"), 401, "reading the metrics takes a bearer token"),
+        (None, 401, "reading the metrics requires a bearer token"),
+        (Some("unknown"), 401, "reading the metrics requires a bearer token"),
         (Some("plain"), 403, "the right to get the path /metrics"),
     ] {
         let (status, _, body) = get(&router, METRICS, token).await;

@@ -13,7 +13,7 @@ use kubemoor_cluster::client::objects::ObjectTarget;
 use kubemoor_cluster::client::resource::ApiResource;
 use kubemoor_declare::model::text::one_line;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_reconcile::report::{DriftKind, Happening, Incident};
+use kubemoor_reconcile::report::{DriftKind, Incident, LoopAnnouncement};
 use kubemoor_runtime::metrics::{EventFate, NoticeMetrics};
 use kubemoor_runtime::telemetry::FailureLog;
 use kubemoor_verdict::message::patch;
@@ -38,8 +38,8 @@ impl EventPublisher {
             };
             match happening {
                 Ok(happening) => {
-                    if let Happening::Object(incident) = &*happening
-                        && self.leadership.holds()
+                    if let LoopAnnouncement::Object(incident) = &*happening
+                        && self.leadership.is_leader()
                     {
                         self.publish(incident, &mut failures).await;
                     }
@@ -153,7 +153,7 @@ fn notice(incident: &Incident) -> Notice {
         DriftKind::Unreadable => "is nested too deeply to be checked".to_owned(),
     };
     let by = drifted.by.as_deref().filter(|by| !by.is_empty()).map(|by| format!(", by {by}"));
-    let outcome = match (&drifted.repaired, &drifted.kept) {
+    let outcome = match (&drifted.repaired, &drifted.unrepaired_reason) {
         (Some(Ok(())), _) => "; repaired".to_owned(),
         (Some(Err(error)), _) => format!("; not repaired: {error}"),
         (None, Some(kept)) => format!("; {kept}"),

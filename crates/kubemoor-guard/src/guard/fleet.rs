@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::number;
 use crate::LiveCluster;
 use kubemoor_cluster::client::lease::Leadership;
-use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::policies::ActivePolicies;
 use kubemoor_declare::model::{ReleaseId, build};
 use kubemoor_helm::record::{ChartVersion, ReleaseStatus};
 use kubemoor_ledger::LedgerHandle;
@@ -41,7 +41,7 @@ const MOST: usize = 500;
 pub struct FleetWriter {
     pub ledger: LedgerHandle,
     pub cluster: Arc<LiveCluster>,
-    pub in_force: Arc<InForce>,
+    pub in_force: Arc<ActivePolicies>,
     pub leadership: Leadership,
     pub certificates: Certificates,
 }
@@ -144,7 +144,7 @@ impl FleetWriter {
 
     /// The rows of this cluster, while this replica leads.
     fn fleet(&self) -> Result<ClusterFleet, FleetWriteError> {
-        self.ledger.fleet().filter(|_| self.leadership.holds()).ok_or(FleetWriteError::Closed)
+        self.ledger.fleet().filter(|_| self.leadership.is_leader()).ok_or(FleetWriteError::Closed)
     }
 
     fn is_there(&self, release: &ReleaseId) -> bool {

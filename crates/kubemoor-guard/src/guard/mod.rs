@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::LiveCluster;
 use kubemoor_cluster::client::call::{ClusterError, RefusalKind};
-use kubemoor_cluster::client::objects::{ObjectTarget, Sightings};
+use kubemoor_cluster::client::objects::{LiveObjectWatch, ObjectTarget};
 use kubemoor_cluster::client::resource::ApiResource;
 use kubemoor_cluster::client::watch::ObjectEvent as WatchEvent;
 use kubemoor_cluster::mirror::arbiter::DryRunQuestion;
 use kubemoor_cluster::mirror::autoscalers::is_autoscaler;
-use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::policies::ActivePolicies;
 use kubemoor_cluster::mirror::releases::Releases;
 use kubemoor_cluster::mirror::{ChangeQueue, until};
 use kubemoor_declare::model::{Gvk, MANAGED_BY, ObjectId, ReleaseId};
@@ -35,13 +35,13 @@ use kubemoor_ledger::LedgerHandle;
 use kubemoor_policy::guarded::SuspendedReleases;
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_reconcile::event::{
-    ApiWork, Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, ObjectNews, ObjectSurroundings,
-    Secret, WorkFailure, WorkId, WorkOutcome, Write,
+    ApiWork, Fault, GovernedRelease, LoopAction, LoopEvent, LoopOrder, ObjectWatchEvent, Secret,
+    WatchedContext, WorkFailure, WorkId, WorkOutcome, Write,
 };
 use kubemoor_reconcile::machine::{LoopSettings, Reconciler};
 use kubemoor_reconcile::scopes::WatchScope;
 use kubemoor_runtime::metrics::GuardMetrics;
-use kubemoor_verdict::edit::Circumstances;
+use kubemoor_verdict::edit::ObjectContext;
 
 pub mod announce;
 pub mod fleet;
@@ -50,7 +50,7 @@ mod publish;
 pub mod state;
 pub mod status;
 
-/// The capacity of the queue of [`LoopNews`]; if it is full, senders wait.
+/// The capacity of the queue of [`LoopInput`]; if it is full, senders wait.
 const NEWS: usize = 16;
 
 /// How long a stopping loop still processes watch events. Helm may just have written what it declares, and this guard
@@ -62,7 +62,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 pub struct Guard {
     pub cluster: Arc<LiveCluster>,
-    pub in_force: Arc<InForce>,
+    pub in_force: Arc<ActivePolicies>,
     /// Whether drift is only reported, and nothing is written.
     pub read_only: bool,
     pub metrics: GuardMetrics,
@@ -74,11 +74,11 @@ pub struct Guard {
     pub key: SigningKey,
 }
 
-struct Shell {
+struct GuardLoop {
     guard: Arc<Guard>,
     machine: Reconciler,
-    fed: PassedOn,
-    news: mpsc::Sender<LoopNews>,
+    fed: ForwardedState,
+    news: mpsc::Sender<LoopInput>,
     watches: HashMap<WatchScope, CancellationToken>,
     /// Counts the requests to all watches to list again.
     relists: channel::Sender<u64>,
@@ -89,8 +89,8 @@ struct Shell {
     unwatch: CancellationToken,
 }
 
-enum LoopNews {
-    Watch(WatchScope, ObjectNews),
+enum LoopInput {
+    Watch(WatchScope, ObjectWatchEvent),
     Outcome(WorkId, WorkOutcome),
     /// A release's records were read, and the index is up to date.
     Records(WorkId, ReleaseId),
@@ -119,9 +119,9 @@ impl Guard {
             read_only: self.read_only,
             dry_runs: self.cluster.arbiter.is_some(),
         };
-        let mut shell = Shell {
+        let mut shell = GuardLoop {
             machine: Reconciler::new(settings, suspended),
-            fed: PassedOn::default(),
+            fed: ForwardedState::default(),
             news,
             watches: HashMap::new(),
             relists: channel::Sender::default(),
@@ -131,24 +131,24 @@ impl Guard {
             unwatch: CancellationToken::new(),
             guard: Arc::new(self),
         };
-        shell.rule();
+        shell.apply_policies();
         shell.handle(LoopEvent::Leads(*leading.borrow_and_update()));
         let broken = loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break None,
-                error = broken(&mut shell.tasks) => break Some(error),
+                error = wait_for_panic(&mut shell.tasks) => break Some(error),
                 // First, because the remembered state decides about repairs.
-                Some(order) = orders.recv() => shell.obey(order),
+                Some(order) = orders.recv() => shell.handle_order(order),
                 // The surroundings of an object must be known before the object is judged.
-                release = changes.next() => shell.notice(release),
-                object = allowed.next() => shell.surround(&object),
-                object = scaled.next() => shell.surround(&object),
-                Ok(()) = policies.changed() => shell.rule(),
+                release = changes.next() => shell.on_release_change(release),
+                object = allowed.next() => shell.on_surroundings_change(&object),
+                object = scaled.next() => shell.on_surroundings_change(&object),
+                Ok(()) = policies.changed() => shell.apply_policies(),
                 Ok(()) = leading.changed() => shell.handle(LoopEvent::Leads(*leading.borrow_and_update())),
                 () = until(shell.follow_at) => {
                     shell.follow_at = None;
-                    shell.follow();
+                    shell.update_watch_scopes();
                 }
                 () = until(shell.timer) => {
                     shell.timer = None;
@@ -162,7 +162,7 @@ impl Guard {
     }
 }
 
-impl Shell {
+impl GuardLoop {
     fn handle(&mut self, event: LoopEvent) {
         for action in self.machine.handle(event, Timestamp::now()) {
             match action {
@@ -180,7 +180,7 @@ impl Shell {
                         // The release waits for an answer, even if the task panics.
                         let told = done.await.unwrap_or_else(|error| {
                             let failure = WorkFailure::unanswered(&format!("the task failed: {error}"));
-                            LoopNews::Outcome(errand, WorkOutcome::Failed(failure))
+                            LoopInput::Outcome(errand, WorkOutcome::Failed(failure))
                         });
                         // There is no receiver after the loop has stopped.
                         drop(news.send(told).await);
@@ -198,15 +198,15 @@ impl Shell {
                 LoopAction::Withdraw(release) => self.guard.cluster.state.withdraw(&release),
                 LoopAction::Tell(told) => publish::publish(&self.guard, told),
                 LoopAction::InheritReplicas(object) => {
-                    self.guard.cluster.autoscalers.inherit_departed(&object);
+                    self.guard.cluster.autoscalers.record_earlier_autoscaler(&object);
                     self.remember_surroundings(&object);
                 }
-                LoopAction::TakeBackReplicas(object) => {
+                LoopAction::ForgetScaledReplicas(object) => {
                     self.guard.cluster.autoscalers.forget_departed(&object);
                     self.remember_surroundings(&object);
                 }
                 LoopAction::Settle(object, settled) => {
-                    self.guard.cluster.settled.write().learn(&object, settled);
+                    self.guard.cluster.settled.write().record(&object, settled);
                 }
             }
         }
@@ -215,7 +215,7 @@ impl Shell {
     /// Finishes the repairs under way, processes the remaining watch events, and ends the watches.
     async fn finish(
         mut self,
-        mut told: mpsc::Receiver<LoopNews>,
+        mut told: mpsc::Receiver<LoopInput>,
         changes: &ChangeQueue<ReleaseId>,
     ) -> Result<(), JoinError> {
         self.handle(LoopEvent::Stop);
@@ -224,7 +224,7 @@ impl Shell {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(end), if self.machine.is_idle() => break,
-                release = changes.next() => self.notice(release),
+                release = changes.next() => self.on_release_change(release),
                 Some(news) = told.recv() => self.on_news(news),
             }
         }
@@ -237,11 +237,11 @@ impl Shell {
         outcome
     }
 
-    fn on_news(&mut self, news: LoopNews) {
+    fn on_news(&mut self, news: LoopInput) {
         match news {
-            LoopNews::Watch(scope, event) => self.handle(LoopEvent::Watch(scope, event)),
-            LoopNews::Outcome(errand, outcome) => self.handle(LoopEvent::Outcome(errand, outcome)),
-            LoopNews::Records(errand, release) => {
+            LoopInput::Watch(scope, event) => self.handle(LoopEvent::Watch(scope, event)),
+            LoopInput::Outcome(errand, outcome) => self.handle(LoopEvent::Outcome(errand, outcome)),
+            LoopInput::Records(errand, release) => {
                 let outcome = WorkOutcome::Records(self.governed(&release));
                 self.handle(LoopEvent::Outcome(errand, outcome));
             }
@@ -260,7 +260,7 @@ impl Shell {
         self.tasks.spawn(follow_objects(scope, watch, Arc::clone(&self.guard), self.news.clone(), stop));
     }
 
-    fn notice(&mut self, id: ReleaseId) {
+    fn on_release_change(&mut self, id: ReleaseId) {
         let declares =
             self.guard.cluster.releases.index().read().release(&id).map(|it| Arc::clone(&it.objects));
         let before = match &declares {
@@ -307,30 +307,30 @@ impl Shell {
     }
 
     /// Handles new, changed or removed allowances or autoscalers of an object.
-    fn surround(&mut self, object: &ObjectId) {
+    fn on_surroundings_change(&mut self, object: &ObjectId) {
         let now = self.remember_surroundings(object);
         self.handle(LoopEvent::Circumstances(object.clone(), now));
     }
 
     /// Records the surroundings of an object, including changes that the loop made itself and so knows.
-    fn remember_surroundings(&mut self, object: &ObjectId) -> ObjectSurroundings {
+    fn remember_surroundings(&mut self, object: &ObjectId) -> WatchedContext {
         let now = self.surroundings(object);
         self.fed.note(object, &now);
         now
     }
 
-    fn rule(&mut self) {
+    fn apply_policies(&mut self) {
         let releases: Vec<ReleaseId> = {
             let index = self.guard.cluster.releases.index().read();
             index.releases().map(|release| release.id.clone()).collect()
         };
         let resolver = self.guard.in_force.resolver();
         let policies = releases.into_iter().map(|id| (id.clone(), resolver.policy(&id))).collect();
-        let open = resolver.is_open();
+        let open = resolver.is_enforcement_disabled();
         self.handle(LoopEvent::Policies { policies, open });
     }
 
-    fn follow(&mut self) {
+    fn update_watch_scopes(&mut self) {
         let declared = self.guard.cluster.releases.index().read().resources();
         let unserved = declared
             .iter()
@@ -350,29 +350,29 @@ impl Shell {
     }
 
     /// Passes on an order, after the current state of its release: changes of the release may still be queued.
-    fn obey(&mut self, order: LoopOrder) {
+    fn handle_order(&mut self, order: LoopOrder) {
         match &order {
             LoopOrder::Remember { release, .. } | LoopOrder::Reconcile { release, .. } => {
-                self.notice(release.clone());
+                self.on_release_change(release.clone());
             }
             // The loop keeps only values of what a release declares.
             LoopOrder::Settled(_, settled) if !self.fed.declared.contains_key(settled.release()) => {
-                self.notice(settled.release().clone());
+                self.on_release_change(settled.release().clone());
             }
             LoopOrder::Settled(..) | LoopOrder::Suspend(..) => {}
         }
         self.handle(LoopEvent::Order(order));
     }
 
-    fn surroundings(&self, object: &ObjectId) -> ObjectSurroundings {
+    fn surroundings(&self, object: &ObjectId) -> WatchedContext {
         let autoscalers = {
             let index = self.guard.cluster.releases.index().read();
             self.guard.cluster.autoscalers.of_workload(object, &index)
         };
         let allowances = self.guard.cluster.allowances.named(object);
         let departed = self.guard.cluster.autoscalers.departed(object);
-        ObjectSurroundings {
-            now: Circumstances { allowances, autoscalers, ..Circumstances::default() },
+        WatchedContext {
+            now: ObjectContext { allowances, autoscalers, ..ObjectContext::default() },
             departed,
         }
     }
@@ -406,16 +406,16 @@ impl Shell {
 const SETTLING: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
-struct PassedOn {
-    surroundings: HashMap<ObjectId, ObjectSurroundings>,
+struct ForwardedState {
+    surroundings: HashMap<ObjectId, WatchedContext>,
     wanted: HashMap<WatchScope, ApiResource>,
     declared: HashMap<ReleaseId, Arc<HashMap<Arc<ObjectId>, ObjectDeclarations>>>,
 }
 
-impl PassedOn {
+impl ForwardedState {
     /// Records the surroundings of an object. Returns whether they changed.
-    fn note(&mut self, object: &ObjectId, now: &ObjectSurroundings) -> bool {
-        if *now == ObjectSurroundings::default() {
+    fn note(&mut self, object: &ObjectId, now: &WatchedContext) -> bool {
+        if *now == WatchedContext::default() {
             return self.surroundings.remove(object).is_some();
         }
         self.surroundings.insert(object.clone(), now.clone()).as_ref() != Some(now)
@@ -423,7 +423,7 @@ impl PassedOn {
 }
 
 /// Waits until a task panics. Tasks that end normally are ignored.
-async fn broken(tasks: &mut JoinSet<()>) -> JoinError {
+async fn wait_for_panic(tasks: &mut JoinSet<()>) -> JoinError {
     loop {
         match tasks.join_next().await {
             Some(Ok(())) => {}
@@ -435,9 +435,9 @@ async fn broken(tasks: &mut JoinSet<()>) -> JoinError {
 
 async fn follow_objects(
     scope: WatchScope,
-    (mut objects, mut relists): (Sightings, channel::Receiver<u64>),
+    (mut objects, mut relists): (LiveObjectWatch, channel::Receiver<u64>),
     guard: Arc<Guard>,
-    news: mpsc::Sender<LoopNews>,
+    news: mpsc::Sender<LoopInput>,
     stop: CancellationToken,
 ) {
     // The last reported failure of the watch.
@@ -456,27 +456,27 @@ async fn follow_objects(
         };
         // For example after an upgrade to an API server without this version.
         if event.is_not_found() {
-            guard.cluster.kinds.doubt();
+            guard.cluster.kinds.report_kind_not_found();
         }
         let seen = match event {
-            WatchEvent::Relisting => ObjectNews::Relisting,
+            WatchEvent::Relisting => ObjectWatchEvent::ListStarted,
             WatchEvent::Listed(live) => {
                 if !is_judged {
                     read_declared(&guard.cluster.releases, &live.sighting.id);
                 }
-                ObjectNews::Object { live: Box::new(live), is_listed: true }
+                ObjectWatchEvent::Object { live: Box::new(live), is_listed: true }
             }
-            WatchEvent::Applied(live) => ObjectNews::Object { live: Box::new(live), is_listed: false },
+            WatchEvent::Applied(live) => ObjectWatchEvent::Object { live: Box::new(live), is_listed: false },
             WatchEvent::Deleted(live) => {
-                ObjectNews::Gone { object: live.sighting.id, version: live.sighting.resource_version }
+                ObjectWatchEvent::Gone { object: live.sighting.id, version: live.sighting.resource_version }
             }
             WatchEvent::Synced => {
                 is_judged = true;
-                ObjectNews::Listed
+                ObjectWatchEvent::ListCompleted
             }
             WatchEvent::Watching => {
                 broken = None;
-                ObjectNews::Watching
+                ObjectWatchEvent::Established
             }
             WatchEvent::Broken(error) => {
                 let fault = fault(&error);
@@ -492,10 +492,10 @@ async fn follow_objects(
                 if broken.replace(fault.clone()).as_ref() == Some(&fault) {
                     continue;
                 }
-                ObjectNews::Broken(WorkFailure { fault, message: error.to_string() })
+                ObjectWatchEvent::Failed(WorkFailure { fault, message: error.to_string() })
             }
         };
-        let told = news.send(LoopNews::Watch(scope.clone(), seen));
+        let told = news.send(LoopInput::Watch(scope.clone(), seen));
         tokio::select! {
             () = stop.cancelled() => return,
             told = told => if told.is_err() { return },
@@ -516,12 +516,14 @@ fn read_declared(releases: &Releases, object: &ObjectId) {
 const READ_TIME: Duration = Duration::from_secs(10);
 
 /// Carries out a piece of work for a release, and returns the outcome.
-async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: ApiWork) -> LoopNews {
+async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: ApiWork) -> LoopInput {
     let done = match work {
-        ApiWork::ReadRecords { release } => match guard.cluster.releases.fresh(&release, READ_TIME).await {
-            Ok(_) => return LoopNews::Records(errand, release),
-            Err(error) => Err(WorkFailure::unanswered(&error.to_string())),
-        },
+        ApiWork::ReadRecords { release } => {
+            match guard.cluster.releases.refresh_release(&release, READ_TIME).await {
+                Ok(_) => return LoopInput::Records(errand, release),
+                Err(error) => Err(WorkFailure::unanswered(&error.to_string())),
+            }
+        }
         ApiWork::ReadObject { object, version } => read_object(guard, &object, &version).await,
         ApiWork::ReadDocument { revision, object } => read_document(guard, release, revision, &object).await,
         ApiWork::ReadDefinition { object } => is_definition_being_deleted(guard, &object).await,
@@ -535,7 +537,7 @@ async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: Api
             Err(failure) => Err(failure),
         },
     };
-    LoopNews::Outcome(errand, done.unwrap_or_else(WorkOutcome::Failed))
+    LoopInput::Outcome(errand, done.unwrap_or_else(WorkOutcome::Failed))
 }
 
 fn fault(error: &ClusterError) -> Fault {
@@ -566,7 +568,7 @@ async fn read_document(
     let document = guard.cluster.releases.document(release, revision, object, READ_TIME).await;
     document.map(WorkOutcome::Document).map_err(|error| WorkFailure {
         fault: match error {
-            ClusterError::NoRecord { .. } | ClusterError::Unbelievable { .. } => Fault::NoRecord,
+            ClusterError::NoRecord { .. } | ClusterError::InvalidRecord { .. } => Fault::NoRecord,
             _ => Fault::Unanswered,
         },
         message: error.to_string(),
@@ -591,7 +593,7 @@ async fn ask_arbiter(guard: &Guard, question: &DryRunQuestion) -> Result<WorkOut
         Err(error) => {
             let error = arbiter.cause(question, error, READ_TIME).await;
             let fault = match &error {
-                ClusterError::Obstructed { .. } => Fault::Obstructed,
+                ClusterError::BlockedByLiveObject { .. } => Fault::Obstructed,
                 error if error.is_refusal() => Fault::Refused,
                 _ => Fault::Unanswered,
             };

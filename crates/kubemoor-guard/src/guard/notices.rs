@@ -19,11 +19,11 @@ use kubemoor_notify::Notifiers;
 use kubemoor_notify::message::{Notification, NotificationSubject};
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_reconcile::drifts::ObjectDrift;
-use kubemoor_reconcile::report::{Happening, Incident, LoopReport};
+use kubemoor_reconcile::report::{Incident, LoopAnnouncement, LoopReport};
 use kubemoor_runtime::metrics::NoticeMetrics;
 use kubemoor_verdict::health::{ObjectState, RecordState};
 
-pub struct Teller {
+pub struct NotificationPublisher {
     pub state: Arc<LoopState>,
     pub notifiers: Notifiers,
     pub resolver: Arc<PolicyResolver>,
@@ -36,13 +36,13 @@ pub struct Teller {
 /// The conditions that were announced and have not ended.
 #[derive(Debug, Default)]
 struct OpenConditions {
-    of_releases: BTreeMap<ReleaseId, OfRelease>,
+    of_releases: BTreeMap<ReleaseId, OpenReleaseConditions>,
     /// The namespaces in which repairs have stopped; `None` stands for all.
     braked: BTreeMap<Option<String>, Timestamp>,
 }
 
 #[derive(Debug, Default)]
-struct OfRelease {
+struct OpenReleaseConditions {
     revision: u64,
     open: BTreeMap<ReleaseCondition, Timestamp>,
 }
@@ -57,7 +57,7 @@ enum ConditionKind {
     Stuck,
 }
 
-impl Teller {
+impl NotificationPublisher {
     pub async fn run(self, stop: CancellationToken) {
         let (mut happenings, changes) = (self.state.happenings(), self.state.changes());
         let mut standing = OpenConditions::default();
@@ -97,7 +97,7 @@ impl Teller {
         else {
             return;
         };
-        if self.leadership.holds() {
+        if self.leadership.is_leader() {
             let detail = format!("it had drifted since {since}, and the guard did not repair it");
             let of = (release, revision);
             self.ledger.record(LedgerRow::repair(at, of, object, Repaired::Ended, Vec::new(), &detail));
@@ -106,10 +106,10 @@ impl Teller {
 }
 
 impl OpenConditions {
-    fn happened(&mut self, happening: &Happening, now: Timestamp) -> Vec<Notification> {
+    fn happened(&mut self, happening: &LoopAnnouncement, now: Timestamp) -> Vec<Notification> {
         match happening {
-            Happening::Object(incident) => vec![self.of_incident(incident, now)],
-            Happening::Braked { namespace, drifting, declared } => {
+            LoopAnnouncement::Object(incident) => vec![self.of_incident(incident, now)],
+            LoopAnnouncement::Braked { namespace, drifting, declared } => {
                 self.braked.entry(namespace.clone()).or_insert(now);
                 let detail = format!("{drifting} of {declared} declared objects drift");
                 vec![Notification {
@@ -118,7 +118,7 @@ impl OpenConditions {
                     ..Notification::new(NotificationSubject::Braked, now)
                 }]
             }
-            Happening::Eased { namespace } => {
+            LoopAnnouncement::Eased { namespace } => {
                 let since = self.braked.remove(namespace).unwrap_or(now);
                 vec![Notification {
                     namespace: namespace.clone(),
@@ -186,7 +186,7 @@ impl OpenConditions {
         let detail = match &drifted.repaired {
             Some(Ok(())) => None,
             Some(Err(error)) => Some(error.as_str()),
-            None => drifted.kept.as_deref(),
+            None => drifted.unrepaired_reason.as_deref(),
         };
         let condition = (ConditionKind::Drift, Some(Arc::clone(object)));
         if subject == NotificationSubject::Repaired {
@@ -206,7 +206,7 @@ impl OpenConditions {
     }
 }
 
-impl OfRelease {
+impl OpenReleaseConditions {
     fn count(&self, kind: ConditionKind) -> usize {
         self.open.keys().filter(|condition| condition.0 == kind).count()
     }

@@ -10,36 +10,36 @@ use kubemoor_helm::release::Release;
 use kubemoor_ledger::row::{Act, LedgerRow, Repaired, ReviewedEdit, RowChange};
 use kubemoor_reconcile::brake::Drifting;
 use kubemoor_reconcile::drifts::ObjectDrift;
-use kubemoor_reconcile::event::{ObjectFate, Occurrence};
-use kubemoor_reconcile::report::{DriftKind, Happening, Incident, LoopReport};
+use kubemoor_reconcile::event::{LoopNotice, ObjectOutcome};
+use kubemoor_reconcile::report::{DriftKind, Incident, LoopAnnouncement, LoopReport};
 use kubemoor_runtime::metrics::RepairResult;
 use kubemoor_runtime::telemetry::traces;
 use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::message;
 
 pub(super) fn report(guard: &Guard, report: LoopReport) {
-    complain(guard, &report);
+    log_annotation_errors(guard, &report);
     guard.cluster.state.publish(report);
 }
 
-pub(super) fn publish(guard: &Guard, told: Occurrence) {
+pub(super) fn publish(guard: &Guard, told: LoopNotice) {
     match told {
-        Occurrence::Object { release, drift, fate } => publish_object(guard, &release, &drift, fate),
-        Occurrence::Found(kind) => guard.metrics.found(kind.as_str()),
-        Occurrence::DetectedAfter(delay) => guard.metrics.detected_after(delay),
-        Occurrence::Present(kind) => guard.metrics.repaired(kind.as_str(), RepairResult::Present),
-        Occurrence::RepairRejected(kind) => guard.metrics.repaired(kind.as_str(), RepairResult::Failed),
-        Occurrence::Oldest(since) => guard.metrics.oldest(since),
-        Occurrence::Eased { namespace, by } => {
+        LoopNotice::Object { release, drift, fate } => publish_object(guard, &release, &drift, fate),
+        LoopNotice::Found(kind) => guard.metrics.found(kind.as_str()),
+        LoopNotice::DetectedAfter(delay) => guard.metrics.detected_after(delay),
+        LoopNotice::Present(kind) => guard.metrics.repaired(kind.as_str(), RepairResult::Present),
+        LoopNotice::RepairRejected(kind) => guard.metrics.repaired(kind.as_str(), RepairResult::Failed),
+        LoopNotice::Oldest(since) => guard.metrics.oldest(since),
+        LoopNotice::Eased { namespace, by } => {
             if let Some(release) = by {
                 tracing::info!(release.id = %release, "repairs resumed");
                 let detail = format!("by an order to repair Helm release {release}");
                 keep_brake(guard, Act::ReleaseBrake, namespace.as_deref(), detail);
             }
-            guard.cluster.state.tell(Happening::Eased { namespace });
+            guard.cluster.state.tell(LoopAnnouncement::Eased { namespace });
         }
-        Occurrence::Braked { namespace, drifting } => publish_brake(guard, namespace, &drifting),
-        Occurrence::Held { release, until } => publish_hold(guard, &release, until),
+        LoopNotice::Braked { namespace, drifting } => publish_brake(guard, namespace, &drifting),
+        LoopNotice::Held { release, until } => publish_hold(guard, &release, until),
     }
 }
 
@@ -63,7 +63,7 @@ fn publish_brake(guard: &Guard, namespace: Option<String>, drifting: &Drifting) 
     };
     let detail = format!("{drifting} of {declared} declared objects drift");
     keep_brake(guard, Act::EngageBrake, namespace.as_deref(), detail);
-    guard.cluster.state.tell(Happening::Braked { namespace, drifting, declared });
+    guard.cluster.state.tell(LoopAnnouncement::Braked { namespace, drifting, declared });
 }
 
 /// Records that repairs stop or resume, in one namespace or everywhere.
@@ -90,13 +90,13 @@ fn publish_hold(guard: &Guard, release: &Release, until: Timestamp) {
     guard.ledger.record(LedgerRow { detail, same, ..row });
 }
 
-fn publish_object(guard: &Guard, release: &Release, drift: &ObjectDrift, fate: ObjectFate) {
+fn publish_object(guard: &Guard, release: &Release, drift: &ObjectDrift, fate: ObjectOutcome) {
     let (object, kind) = (&drift.object, drift.kind.as_str());
     let of = (&release.id, release.state.revision);
     let trace = |outcome| traces::repair_ended(object, of, kind, drift.since, outcome);
     match fate {
-        ObjectFate::Repaired { attempts } | ObjectFate::Partly { attempts } => {
-            let is_whole = matches!(fate, ObjectFate::Repaired { .. });
+        ObjectOutcome::Repaired { attempts } | ObjectOutcome::Partly { attempts } => {
+            let is_whole = matches!(fate, ObjectOutcome::Repaired { .. });
             guard
                 .metrics
                 .repaired(kind, if is_whole { RepairResult::Repaired } else { RepairResult::Partly });
@@ -105,20 +105,20 @@ fn publish_object(guard: &Guard, release: &Release, drift: &ObjectDrift, fate: O
             trace(if is_whole { "repaired" } else { "partly" });
             log_repair(release, object, drift, attempts, is_whole);
         }
-        ObjectFate::Failed => {
+        ObjectOutcome::Failed => {
             guard.metrics.repaired(kind, RepairResult::Failed);
             trace("failed");
             publish_incident(guard, release, drift);
             log_failure(release, object, drift);
         }
-        ObjectFate::Reported => {
+        ObjectOutcome::Reported => {
             guard.metrics.repaired(kind, RepairResult::Reported);
             publish_incident(guard, release, drift);
             log_report(release, object, drift);
         }
-        ObjectFate::InDoubt => log_doubt(release, object, drift),
-        ObjectFate::Contested => log_contest(release, object, drift),
-        ObjectFate::TakenBack => {
+        ObjectOutcome::InDoubt => log_doubt(release, object, drift),
+        ObjectOutcome::Contested => log_contest(release, object, drift),
+        ObjectOutcome::DeletedAgain => {
             guard.metrics.repaired(kind, RepairResult::TakenBack);
             record_repair(
                 guard,
@@ -128,8 +128,8 @@ fn publish_object(guard: &Guard, release: &Release, drift: &ObjectDrift, fate: O
             );
             log_removal(release, object);
         }
-        ObjectFate::CannotTakeBack(error) => log_failed_removal(release, object, &error),
-        ObjectFate::Unread(error) => log_unread(release, object, &error),
+        ObjectOutcome::CannotTakeBack(error) => log_failed_removal(release, object, &error),
+        ObjectOutcome::RecordsUnreadable(error) => log_unread(release, object, &error),
     }
 }
 
@@ -152,7 +152,7 @@ fn publish_incident(guard: &Guard, release: &Release, drift: &ObjectDrift) {
         &drift.object,
         (repaired, drift.findings.iter().map(RowChange::from).collect(), &detail.join("; ")),
     );
-    guard.cluster.state.tell(Happening::Object(Box::new(Incident {
+    guard.cluster.state.tell(LoopAnnouncement::Object(Box::new(Incident {
         release: release.id.clone(),
         revision: release.state.revision,
         drifted: drift.clone(),
@@ -170,7 +170,7 @@ fn record_repair(
 }
 
 /// Logs the errors of a chart's annotations once.
-fn complain(guard: &Guard, report: &LoopReport) {
+fn log_annotation_errors(guard: &Guard, report: &LoopReport) {
     let Some((object, flaw)) = report.flaws.first() else { return };
     if guard.cluster.state.report(&report.release).is_some_and(|before| before.flaws == report.flaws) {
         return;
@@ -266,7 +266,7 @@ fn log_unread(release: &Release, object: &ObjectId, error: &str) {
 }
 
 fn kept_reason(drift: &ObjectDrift) -> &str {
-    drift.kept.as_deref().unwrap_or_default()
+    drift.unrepaired_reason.as_deref().unwrap_or_default()
 }
 
 /// The findings as a list for the end of a sentence.

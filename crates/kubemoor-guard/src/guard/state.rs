@@ -1,6 +1,6 @@
 //! What the loop knows of each release, for its readers: the last [`LoopReport`] of each release, a queue of releases
-//! with a changed report, and a stream of [`Happening`]s. An unchanged report is not announced, values appear only as
-//! redacted findings, and a slow listener does not delay the loop.
+//! with a changed report, and a stream of [`LoopAnnouncement`]s. An unchanged report is not announced, values appear
+//! only as redacted findings, and a slow listener does not delay the loop.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tokio::sync::broadcast;
 
 use kubemoor_cluster::mirror::{ChangeAnnouncer, ChangeQueue};
 use kubemoor_declare::model::ReleaseId;
-use kubemoor_reconcile::report::{Happening, LoopReport};
-use kubemoor_runtime::metrics::ReleaseStanding;
+use kubemoor_reconcile::report::{LoopAnnouncement, LoopReport};
+use kubemoor_runtime::metrics::ReleaseMetricState;
 use kubemoor_verdict::health::ReleaseHealth;
 
 /// How many happenings a listener may fall behind before it loses some.
@@ -22,14 +22,14 @@ pub struct LoopState {
     reports: Mutex<HashMap<ReleaseId, PublishedReport>>,
     changed: ChangeAnnouncer<ReleaseId>,
     agreed: ChangeAnnouncer<ReleaseId>,
-    happenings: broadcast::Sender<Arc<Happening>>,
+    happenings: broadcast::Sender<Arc<LoopAnnouncement>>,
 }
 
 /// The last report of a release, and its metrics, which are read far more often than it changes.
 #[derive(Debug)]
 struct PublishedReport {
     report: Arc<LoopReport>,
-    standing: ReleaseStanding,
+    standing: ReleaseMetricState,
 }
 
 impl Default for LoopState {
@@ -60,13 +60,13 @@ impl LoopState {
         self.reports.lock().get(release).map(|known| Arc::clone(&known.report))
     }
 
-    pub fn standings(&self) -> Vec<ReleaseStanding> {
+    pub fn standings(&self) -> Vec<ReleaseMetricState> {
         self.reports.lock().values().map(|known| known.standing.clone()).collect()
     }
 
     /// Subscribes to happenings. A listener that falls behind loses the oldest and receives their
     /// number.
-    pub fn happenings(&self) -> broadcast::Receiver<Arc<Happening>> {
+    pub fn happenings(&self) -> broadcast::Receiver<Arc<LoopAnnouncement>> {
         self.happenings.subscribe()
     }
 
@@ -105,15 +105,15 @@ impl LoopState {
     }
 
     /// Sends to all listeners; there may be none.
-    pub fn tell(&self, happening: Happening) {
+    pub fn tell(&self, happening: LoopAnnouncement) {
         drop(self.happenings.send(Arc::new(happening)));
     }
 }
 
-fn standing(report: &LoopReport) -> ReleaseStanding {
+fn standing(report: &LoopReport) -> ReleaseMetricState {
     let ReleaseHealth { reason, counts, .. } = report.health();
     let (release, drifted) = (report.release.clone(), super::number(counts.drifted));
-    ReleaseStanding { release, reason: reason.as_str(), drifted }
+    ReleaseMetricState { release, reason: reason.as_str(), drifted }
 }
 
 #[cfg(test)]

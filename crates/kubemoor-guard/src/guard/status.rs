@@ -17,13 +17,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::summary::{StatusContext, summary};
-pub use self::witness::{SuspensionSeen, Witness};
+pub use self::suspension_recorder::{SuspensionRecorder, SuspensionSeen};
 use crate::LiveCluster;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::guarded::{self, GuardedReleases};
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::client::watch::ObjectEvent;
-use kubemoor_cluster::mirror::policies::InForce;
+use kubemoor_cluster::mirror::policies::ActivePolicies;
 use kubemoor_cluster::mirror::{ChangeQueue, GuardedWatch, until};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::packed::Compressed;
@@ -34,12 +34,12 @@ use kubemoor_policy::guarded::{
 };
 use kubemoor_policy::signing::{CONFIRMED_BY, SigningKey, Ticket, TicketOrder};
 use kubemoor_reconcile::event::LoopOrder;
-use kubemoor_reconcile::waits::growing;
+use kubemoor_reconcile::waits::backoff_delay;
 use kubemoor_runtime::metrics::{NoticeMetrics, StatusWrite};
 use kubemoor_runtime::telemetry::FailureLog;
 
 mod summary;
-mod witness;
+mod suspension_recorder;
 
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -60,7 +60,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 pub struct Statuses {
     pub guarded: GuardedReleases,
     pub cluster: Arc<LiveCluster>,
-    pub in_force: Arc<InForce>,
+    pub in_force: Arc<ActivePolicies>,
     pub commands: mpsc::Sender<LoopOrder>,
     /// The releases whose repairs are suspended from the start.
     pub suspended: SuspendedReleases,
@@ -71,7 +71,7 @@ pub struct Statuses {
     pub lease: Option<LeaseReference>,
     /// Publishes the number of statuses that still have to be compared, and written if they differ.
     pub due: watch::Sender<usize>,
-    /// Leads to the [`Witness`], which records suspensions that no review reported.
+    /// Leads to the [`SuspensionRecorder`], which records suspensions that no review reported.
     pub seen: mpsc::Sender<Vec<SuspensionSeen>>,
 }
 
@@ -91,10 +91,10 @@ impl Statuses {
     async fn write_last(&self, known: &mut StatusKnowledge, agreements: &ChangeQueue<ReleaseId>) {
         loop {
             while let Some(release) = agreements.take() {
-                known.due.look_at_first(release, Duration::ZERO);
+                known.due.schedule_check_first(release, Duration::ZERO);
             }
             let Some(release) = known.due.pop_of(true) else { return };
-            self.attend(known, &release, true).await;
+            self.reconcile_guarded_release(known, &release, true).await;
         }
     }
 
@@ -114,10 +114,10 @@ impl Statuses {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                release = agreements.next() => known.due.look_at_first(release, COLLECTED),
+                release = agreements.next() => known.due.schedule_check_first(release, COLLECTED),
                 (namespace, event) = watching.next() => self.take_in(known, namespace, event).await,
-                release = reports.next() => known.due.look_at(release, Duration::ZERO),
-                release = records.next() => known.due.look_at(release, Duration::ZERO),
+                release = reports.next() => known.due.schedule_check(release, Duration::ZERO),
+                release = records.next() => known.due.schedule_check(release, Duration::ZERO),
                 changed = leading.changed() => {
                     if changed.is_err() {
                         return;
@@ -144,7 +144,7 @@ impl Statuses {
                     );
                 }
                 () = due => if let Some((release, is_first)) = known.due.pop() {
-                    self.attend(known, &release, is_first).await;
+                    self.reconcile_guarded_release(known, &release, is_first).await;
                 },
             }
         }
@@ -160,13 +160,13 @@ impl Statuses {
         for seen in guarded.status.iter().flat_map(|status| &status.seen) {
             let Some(settled) = seen.settled(&self.key, release) else { continue };
             let object = seen.object.id(&release.namespace);
-            if self.cluster.settled.write().learn(&object, settled.clone()) {
+            if self.cluster.settled.write().record(&object, settled.clone()) {
                 self.command(LoopOrder::Settled(object, settled)).await;
             }
         }
     }
 
-    async fn obey(&self, known: &mut StatusKnowledge, release: &ReleaseId, guarded: &GuardedRelease) {
+    async fn apply_spec(&self, known: &mut StatusKnowledge, release: &ReleaseId, guarded: &GuardedRelease) {
         let suspension = Suspension::from_spec(&guarded.spec);
         if suspension.as_ref() != known.suspended.get(release) {
             match &suspension {
@@ -178,7 +178,7 @@ impl Statuses {
         }
         if let Some(wanted) = open_order(guarded)
             && known.reconciled.get(release) != Some(wanted)
-            && self.leadership.holds()
+            && self.leadership.is_leader()
         {
             self.order(known, release, wanted).await;
         }
@@ -253,25 +253,30 @@ impl Statuses {
             self.cluster.releases.index().read().releases().map(|it| it.id.clone()).collect();
         let live: Vec<_> = known.live.releases().cloned().collect();
         for release in releases.into_iter().chain(live) {
-            known.due.look_at(release, Duration::ZERO);
+            known.due.schedule_check(release, Duration::ZERO);
         }
     }
 
     /// Creates, removes or writes the GuardedRelease of a release, if necessary. `is_first`: it has agreements to
     /// write, which must not wait.
-    async fn attend(&self, known: &mut StatusKnowledge, release: &ReleaseId, is_first: bool) {
-        if !known.is_followed(release) || !self.leadership.holds() {
+    async fn reconcile_guarded_release(
+        &self,
+        known: &mut StatusKnowledge,
+        release: &ReleaseId,
+        is_first: bool,
+    ) {
+        if !known.is_followed(release) || !self.leadership.is_leader() {
             return;
         }
         let live = known.live.get(release);
         if let Some(guarded) = &live {
             // A new leader acts on orders that the earlier one did not carry out.
-            self.obey(known, release, guarded).await;
+            self.apply_spec(known, release, guarded).await;
         }
         let written = match (self.is_guarded(release), &live) {
             (false, None) => {
                 known.written.remove(release);
-                known.due.forgive(release);
+                known.due.clear_failures(release);
                 return;
             }
             (false, Some(guarded)) => {
@@ -281,19 +286,19 @@ impl Statuses {
             (true, None) => {
                 let made = self.guarded.create(release).await;
                 if let Ok(Some(_)) = &made {
-                    known.due.look_at_first(release.clone(), Duration::ZERO);
+                    known.due.schedule_check_first(release.clone(), Duration::ZERO);
                 }
                 made
             }
             (true, Some(guarded)) => {
                 let Some(status) = self.status(release, guarded) else { return };
                 if is_first && !has_new_agreements(guarded, &status) {
-                    return known.due.look_at(release.clone(), Duration::ZERO);
+                    return known.due.schedule_check(release.clone(), Duration::ZERO);
                 }
                 let ready =
                     known.written.get(release).map(|at| *at + PAUSE).filter(|at| *at > Instant::now());
                 if let Some(at) = ready.filter(|_| !is_first) {
-                    known.due.look_at(release.clone(), at.duration_since(Instant::now()));
+                    known.due.schedule_check(release.clone(), at.duration_since(Instant::now()));
                     return;
                 }
                 known.written.insert(release.clone(), Instant::now());
@@ -305,7 +310,7 @@ impl Statuses {
                 if let Some(guarded) = stored {
                     known.live.put_newer(release.clone(), guarded);
                 }
-                known.due.forgive(release);
+                known.due.clear_failures(release);
                 self.metrics.status(StatusWrite::Written);
             }
             Err(ClusterError::NotLeading) => {}
@@ -322,7 +327,7 @@ impl Statuses {
                     );
                 }
                 match passes {
-                    true => known.due.look_at(release.clone(), PAUSE),
+                    true => known.due.schedule_check(release.clone(), PAUSE),
                     false => known.due.retry(release.clone()),
                 }
             }
@@ -337,7 +342,7 @@ impl Statuses {
                     Some(guarded) => known.live.put(release.clone(), Box::new(guarded)),
                     None => known.live.remove(release),
                 }
-                known.due.look_at_first(release.clone(), COLLECTED);
+                known.due.schedule_check_first(release.clone(), COLLECTED);
             }
             Err(_) => known.due.retry(release.clone()),
         }
@@ -364,7 +369,7 @@ impl Statuses {
             generation: guarded.metadata.generation,
             edits: policy.edits,
             drift: policy.drift,
-            open: self.in_force.resolver().is_open(),
+            open: self.in_force.resolver().is_enforcement_disabled(),
             lease: self.lease.clone(),
             // The next leader carries out an order that is still open.
             reconciled: done
@@ -398,7 +403,7 @@ impl Statuses {
                 let Some(release) = guarded.release() else { return };
                 self.resume(known, &release).await;
                 known.live.remove(&release);
-                known.due.look_at(release, Duration::ZERO);
+                known.due.schedule_check(release, Duration::ZERO);
             }
             ObjectEvent::Synced => self.take_listing(known, &namespace).await,
             ObjectEvent::Watching => {
@@ -431,12 +436,12 @@ impl Statuses {
             return;
         }
         self.learn(&release, &guarded).await;
-        self.obey(known, &release, &guarded).await;
+        self.apply_spec(known, &release, &guarded).await;
         match is_listed {
             true => known.live.put(release.clone(), guarded),
             false => known.live.put_newer(release.clone(), guarded),
         }
-        known.due.look_at(release, Duration::ZERO);
+        known.due.schedule_check(release, Duration::ZERO);
     }
 
     async fn take_listing(&self, known: &mut StatusKnowledge, namespace: &Option<Arc<str>>) {
@@ -448,7 +453,7 @@ impl Statuses {
         for release in gone {
             self.resume(known, &release).await;
             known.live.remove(&release);
-            known.due.look_at(release, Duration::ZERO);
+            known.due.schedule_check(release, Duration::ZERO);
         }
         if !std::mem::replace(&mut known.following(namespace).listed, true) {
             let here = known.live.all().filter(|guarded| guarded.release().as_ref().is_some_and(is_here));
@@ -559,11 +564,11 @@ impl DueStatuses {
         if is_first { &mut self.first } else { &mut self.others }
     }
 
-    fn look_at(&mut self, release: ReleaseId, pause: Duration) {
+    fn schedule_check(&mut self, release: ReleaseId, pause: Duration) {
         self.add(release, false, pause);
     }
 
-    fn look_at_first(&mut self, release: ReleaseId, pause: Duration) {
+    fn schedule_check_first(&mut self, release: ReleaseId, pause: Duration) {
         self.add(release, true, pause);
     }
 
@@ -583,13 +588,13 @@ impl DueStatuses {
     /// Schedules another try after a failed write; each pause is longer than the last.
     fn retry(&mut self, release: ReleaseId) {
         let failures = self.failures.entry(release.clone()).or_default();
-        let pause = growing(AGAIN, *failures, LONGEST, &release.name);
+        let pause = backoff_delay(AGAIN, *failures, LONGEST, &release.name);
         *failures = failures.saturating_add(1);
-        self.look_at(release, pause);
+        self.schedule_check(release, pause);
     }
 
     /// Forgets failed writes, because a write succeeded or the release is gone.
-    fn forgive(&mut self, release: &ReleaseId) {
+    fn clear_failures(&mut self, release: &ReleaseId) {
         self.failures.remove(release);
     }
 }

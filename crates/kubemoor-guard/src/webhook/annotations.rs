@@ -9,14 +9,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::case::{Aspect, Judgement, ReviewCase, governing};
-use super::look::{LOOKS, Looker, Unreached};
+use super::case::{Aspect, Judgement, ReviewCase, policy_for_object};
+use super::look::{CaseJudge, JudgementError, LOOKS};
 use crate::LiveCluster;
 use kubemoor_cluster::client::access::{self, Right};
 use kubemoor_cluster::client::allowances::{AllowanceRequest, resource};
 use kubemoor_cluster::client::call::ClusterError;
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId};
-use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::release::{AllowAnnotations, ObjectDeclarations, Release};
 use kubemoor_policy::allowance::{Allowance, RequestedAllowance};
 use kubemoor_policy::flaw::{self, Flaw};
@@ -31,7 +31,7 @@ pub(super) enum AnnotationRequest {
     Withdrawn,
     Refused(String),
     Granted(GrantedRequest),
-    Unknown(Unreached),
+    Unknown(JudgementError),
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct GrantedRequest {
 
 /// Reads the request in the annotations of a case, and checks whether the user may have it. Without a cluster, no
 /// request is granted.
-pub(super) async fn read(case: &ReviewCase<'_>, looker: &Looker<'_>) -> AnnotationRequest {
+pub(super) async fn read(case: &ReviewCase<'_>, looker: &CaseJudge<'_>) -> AnnotationRequest {
     let [old, new] = case.texts();
     let Some(new) = new.filter(|_| case.subject.aspect == Aspect::Object) else {
         return AnnotationRequest::Nothing;
@@ -64,14 +64,14 @@ pub(super) async fn settle(
     asked: AnnotationRequest,
     case: &ReviewCase<'_>,
     judgement: &mut Judgement,
-    looker: &Looker<'_>,
-) -> Result<Vec<String>, Unreached> {
+    looker: &CaseJudge<'_>,
+) -> Result<Vec<String>, JudgementError> {
     let object = &case.subject.object;
     if matches!(asked, AnnotationRequest::Nothing) || judgement.verdict.outcome.is_refusal() {
         return asked.known().map(|_| Vec::new());
     }
-    let policy = governing(looker.rules.resolver, object, &judgement.claims);
-    let is_exempt = policy.exempt.iter().any(|subject| subject.is(&case.actor));
+    let policy = policy_for_object(looker.rules.resolver, object, &judgement.claims);
+    let is_exempt = policy.exempt.iter().any(|subject| subject.matches(&case.actor));
     let passes_anyway = matches!(
         judgement.verdict.reason,
         VerdictReason::BeingDeleted | VerdictReason::Identity | VerdictReason::OptedOut
@@ -116,10 +116,10 @@ pub(super) async fn settle(
 
 async fn looked_into(
     case: &ReviewCase<'_>,
-    looker: &Looker<'_>,
+    looker: &CaseJudge<'_>,
     before: AllowAnnotations,
     after: AllowAnnotations,
-) -> Result<AnnotationRequest, Unreached> {
+) -> Result<AnnotationRequest, JudgementError> {
     let (object, live) = (&case.subject.object, looker.live());
     let claims = || case.claims(looker.source.index(), looker.rules.resolver);
     let Some(allow) = &after.allow else {
@@ -135,8 +135,8 @@ async fn looked_into(
     // Helm may have written a record that is not known yet.
     if let Some(live) = live {
         for claim in claims().iter().take(LOOKS) {
-            let fresh = live.releases.fresh(&claim.id, looker.time_left()).await;
-            fresh.map(drop).or_else(|error| Unreached::Look(Box::new(error)).unless_answered())?;
+            let fresh = live.releases.refresh_release(&claim.id, looker.time_left()).await;
+            fresh.map(drop).or_else(|error| JudgementError::Look(Box::new(error)).unless_answered())?;
         }
         if is_charts_own(&before, &after, object, &claims()) {
             return Ok(AnnotationRequest::Nothing);
@@ -183,7 +183,7 @@ async fn without_right(
     live: &LiveCluster,
     namespace: &str,
     within: Duration,
-) -> Result<Option<String>, Unreached> {
+) -> Result<Option<String>, JudgementError> {
     let right = Right {
         verb: "create",
         group: "kubemoor.dev",
@@ -191,7 +191,7 @@ async fn without_right(
         namespace: Some(namespace),
         name: None,
     };
-    let asking = access::may(&live.client, actor, &right);
+    let asking = access::is_user_allowed(&live.client, actor, &right);
     let may = timeout(within, asking).await.unwrap_or(Err(ClusterError::Late { within }));
     let right = "create driftallowances.kubemoor.dev in namespace";
     let user = &actor.user;
@@ -201,7 +201,7 @@ async fn without_right(
         Err(error) => {
             let unknown =
                 format!("NoRight: the guard cannot check if {user} may {right} {namespace}: {error}");
-            Unreached::Ask(Box::new(error)).unless_answered()?;
+            JudgementError::Ask(Box::new(error)).unless_answered()?;
             Ok(Some(unknown))
         }
     }
@@ -209,7 +209,7 @@ async fn without_right(
 
 impl AnnotationRequest {
     /// This result, unless the request could not be checked.
-    pub(super) fn known(self) -> Result<Self, Unreached> {
+    pub(super) fn known(self) -> Result<Self, JudgementError> {
         match self {
             Self::Unknown(error) => Err(error),
             known => Ok(known),

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::review::AdmissionRequest;
 use kubemoor_cluster::mirror::autoscalers::{self, Scaling};
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::Path;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
@@ -51,7 +51,7 @@ pub(super) fn rows(
         let (actor, uid) = (request.actor.clone(), request.head.uid.to_string());
         let edit = ReviewedEdit { actor, uid, ..ReviewedEdit::watched(workload.clone(), None) };
         let row = scaling_row(edit, Some((release.id.clone(), release.state.revision)), replicas, change);
-        let row = LedgerRow { yields: true, ..row };
+        let row = LedgerRow { is_low_priority: true, ..row };
         // If it takes effect later, that is another row.
         let detail = format!("without effect: {}", row.detail);
         Some(if counts { row } else { LedgerRow { same: None, detail, ..row } })

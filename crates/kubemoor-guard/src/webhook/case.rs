@@ -12,24 +12,26 @@ use serde_json::Value;
 use smol_str::SmolStr;
 
 use super::review::{AdmissionRequest, GroupVersionResource, ReviewHead};
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, RELEASE_NAME, RELEASE_NAMESPACE, ReleaseId};
-use kubemoor_declare::outline::Excerpt;
 use kubemoor_declare::path::{Path, Segment};
-use kubemoor_declare::prune::Pruned;
+use kubemoor_declare::prune::ObjectPruner;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::record::{PackedRecord, RecordError, parse_record_name};
 use kubemoor_helm::release::{ObjectDeclarations, Release};
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::Settled;
+use kubemoor_policy::agreement::ObjectSettledValues;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::Webhook;
-use kubemoor_verdict::claims::{self, DeletedAlong, counting, has_say, is_local, retain_operators};
+use kubemoor_verdict::claims::{
+    self, CascadeScope, counting, is_declared_in_version, is_local, retain_operators,
+};
 use kubemoor_verdict::diff::JudgedFacts;
 use kubemoor_verdict::edit::{
-    Circumstances, DryRunEvidence, Edit, EditOutcome, ObjectOwner, Rules, Verdict, VerdictReason,
+    DryRunEvidence, Edit, EditOutcome, ObjectContext, ObjectOwner, Rules, Verdict, VerdictReason,
 };
 use kubemoor_verdict::judge::judge;
 use kubemoor_verdict::message::{self, EditMessage, MessageContext};
@@ -52,7 +54,7 @@ pub enum Aspect {
     /// One of Helm's records.
     Record,
     /// The objects that would be deleted along with it.
-    Dependants(DeletedAlong),
+    Dependants(CascadeScope),
 }
 
 pub struct ReviewCase<'a> {
@@ -83,9 +85,9 @@ pub struct ReviewCase<'a> {
 struct TooDeep;
 
 #[derive(Clone, Copy)]
-pub struct Basis<'a> {
+pub struct JudgementInputs<'a> {
     pub index: &'a RwLock<Index>,
-    pub circumstances: &'a Circumstances,
+    pub circumstances: &'a ObjectContext,
     pub rules: &'a Rules<'a>,
     pub evidence: DryRunEvidence<'a>,
     pub now: Timestamp,
@@ -96,7 +98,7 @@ pub struct Judgement {
     pub verdict: Verdict,
     pub message: EditMessage,
     /// The releases whose records must be read before a denial is sent, in order.
-    pub rests_on: Vec<ReleaseId>,
+    pub required_releases: Vec<ReleaseId>,
     /// Another release whose records may be read, although it decides nothing yet.
     pub named: Option<ReleaseId>,
     /// The claims that count, the owner's first.
@@ -106,7 +108,7 @@ pub struct Judgement {
     /// The uid of the present object; empty before it exists.
     pub uid: String,
     /// Values of the object that dry runs have settled.
-    pub settled: Option<Arc<Settled>>,
+    pub settled: Option<Arc<ObjectSettledValues>>,
     /// The reason why the request by annotations is denied; `None` if it is not.
     pub request_refused: Option<String>,
 }
@@ -130,7 +132,7 @@ impl ReviewSubject {
         let aspect = if is_record(&object, driver) {
             Aspect::Record
         } else {
-            match claims::deleted_along(&object).filter(|_| operation == Operation::Delete) {
+            match claims::cascade_scope(&object).filter(|_| operation == Operation::Delete) {
                 Some(taken) => Aspect::Dependants(taken),
                 None => Aspect::Object,
             }
@@ -140,16 +142,17 @@ impl ReviewSubject {
 
     /// Whether a review of `version` about this subject can be denied: all other requests are allowed without reading
     /// the objects.
-    pub fn concerns(&self, version: &str, index: &Index) -> bool {
+    pub fn can_be_denied(&self, version: &str, index: &Index) -> bool {
         let claims = || index.claims(&self.object);
         match self.aspect {
             Aspect::Record | Aspect::Dependants(_) => true,
             Aspect::Scale(_) => !claims().is_empty(),
             Aspect::Object => {
-                let speaks = |claim: &Arc<Release>| has_say(claim, &self.object, Some(version));
+                let speaks =
+                    |claim: &Arc<Release>| is_declared_in_version(claim, &self.object, Some(version));
                 self.object.name.is_empty()
                     // With a new owner, the garbage collector could delete what depends on the object.
-                    || claims::deleted_along(&self.object).is_some()
+                    || claims::cascade_scope(&self.object).is_some()
                     || claims().into_iter().any(speaks)
             }
         }
@@ -217,7 +220,7 @@ impl<'a> ReviewCase<'a> {
     }
 
     /// Judges the review by the present index. No content of an object leads to an error.
-    pub fn judge(&self, basis: Basis<'_>) -> Judgement {
+    pub fn judge(&self, basis: JudgementInputs<'_>) -> Judgement {
         if self.subject.aspect == Aspect::Record {
             return self.judge_record(basis.index, basis.rules);
         }
@@ -231,8 +234,8 @@ impl<'a> ReviewCase<'a> {
         if is_stricter || judgement.verdict.reason == VerdictReason::NotDeclared { record } else { judgement }
     }
 
-    pub(super) fn judge_by(&self, claims: Vec<Arc<Release>>, basis: Basis<'_>) -> Judgement {
-        let Basis { index, circumstances, rules, evidence, now } = basis;
+    pub(super) fn judge_by(&self, claims: Vec<Arc<Release>>, basis: JudgementInputs<'_>) -> Judgement {
+        let JudgementInputs { index, circumstances, rules, evidence, now } = basis;
         let taken = self.taken();
         let dependants = taken
             .as_ref()
@@ -244,7 +247,7 @@ impl<'a> ReviewCase<'a> {
         let (old, new) = match self.objects(&claims, rules) {
             Ok(objects) => objects,
             Err(_) => {
-                let policy = governing(rules.resolver, &self.subject.object, &claims);
+                let policy = policy_for_object(rules.resolver, &self.subject.object, &claims);
                 let verdict = Verdict::by_mode(&policy, VerdictReason::TooDeep, None);
                 let message = message::of_beyond_judgement(&self.subject.object, false);
                 return Judgement { message, claims, ..Judgement::new(verdict) };
@@ -273,7 +276,7 @@ impl<'a> ReviewCase<'a> {
             };
             let rests_on = verdict.grounds.iter().map(|grounds| grounds.release.clone());
             let rests_on = rests_on.chain(claims.iter().map(|claim| claim.id.clone())).collect();
-            return Judgement { message, rests_on, claims, ..Judgement::new(verdict) };
+            return Judgement { message, required_releases: rests_on, claims, ..Judgement::new(verdict) };
         }
         let (verdict, facts) = judge(&edit, &claims, rules, evidence, now);
         let message = self.message(&verdict, &claims, rules);
@@ -283,7 +286,7 @@ impl<'a> ReviewCase<'a> {
         let uid = old.as_ref().and_then(|old| old.get("metadata")?.get("uid")?.as_str()).unwrap_or_default();
         Judgement {
             message,
-            rests_on,
+            required_releases: rests_on,
             named,
             claims,
             facts: facts.map(JudgedFacts::Edit),
@@ -294,11 +297,11 @@ impl<'a> ReviewCase<'a> {
     }
 
     /// The objects that are deleted with this one by the request, or by the garbage collector after it.
-    fn taken(&self) -> Option<DeletedAlong> {
+    fn taken(&self) -> Option<CascadeScope> {
         match &self.subject.aspect {
             Aspect::Dependants(taken) => Some(taken.clone()),
             Aspect::Object if self.operation == Operation::Update => {
-                claims::deleted_along(&self.subject.object).filter(|_| self.adds_owner())
+                claims::cascade_scope(&self.subject.object).filter(|_| self.adds_owner())
             }
             _ => None,
         }
@@ -355,7 +358,7 @@ impl<'a> ReviewCase<'a> {
             new: held.new.as_ref(),
             labelled: &self.labelled,
             adds_owner: self.operation == Operation::Update && self.adds_owner(),
-            being_deleted: self.only_ends(),
+            being_deleted: self.is_unchanged_while_deleting(),
         };
         let index = index.read();
         let facts = match records::facts(&edit, &index, rules) {
@@ -366,17 +369,22 @@ impl<'a> ReviewCase<'a> {
         let (verdict, falsified) = records::decide(&self.actor, &facts, policy);
         let message = falsified.map(|falsified| message::of_record(object, falsified)).unwrap_or_default();
         let rests_on = match falsified {
-            Some(records::Falsified::LastDeployed) => records::names(object)
+            Some(records::RecordViolation::LastDeployed) => records::names(object)
                 .map(|(stored, _)| index.release_stored_as(stored))
                 .into_iter()
                 .collect(),
             _ => Vec::new(),
         };
-        Judgement { message, rests_on, facts: Some(JudgedFacts::Record(facts)), ..Judgement::new(verdict) }
+        Judgement {
+            message,
+            required_releases: rests_on,
+            facts: Some(JudgedFacts::Record(facts)),
+            ..Judgement::new(verdict)
+        }
     }
 
     /// Whether the object is being deleted, and the edit does not change what Helm reads of it.
-    fn only_ends(&self) -> bool {
+    fn is_unchanged_while_deleting(&self) -> bool {
         let [old, new] = self.texts();
         let Some(old) = old.and_then(Excerpt::value) else { return false };
         if old.pointer("/metadata/deletionTimestamp").is_none() {
@@ -405,7 +413,7 @@ impl<'a> ReviewCase<'a> {
             declarations.flat_map(ObjectDeclarations::all).map(|declared| declared.fields()).collect();
         let declared: Vec<&DeclaredFields> = declared.iter().map(Arc::as_ref).collect();
         if let (Some(old), Some(new), Aspect::Object) = (&self.old, &self.new, &self.subject.aspect)
-            && let Some((old, new)) = Pruned::new(&declared).pair(old, new)
+            && let Some((old, new)) = ObjectPruner::new(&declared).pair(old, new)
             // An object that a release may adopt is compared as a whole.
             && !claims::may_adopt(&old, &new)
         {
@@ -417,7 +425,7 @@ impl<'a> ReviewCase<'a> {
     /// Whether an update adds an owner reference to the object, or may do so.
     fn adds_owner(&self) -> bool {
         let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
-        Pruned::new(&[]).pair(old, new).is_none_or(|(old, new)| sealed::adds_owner(&old, &new))
+        ObjectPruner::new(&[]).pair(old, new).is_none_or(|(old, new)| sealed::adds_owner(&old, &new))
     }
 
     fn read(
@@ -432,13 +440,13 @@ impl<'a> ReviewCase<'a> {
             let count = scale.pointer("/spec/replicas").cloned().unwrap_or_else(|| Value::from(0));
             return Ok(Some(nest(&replicas.0, count)));
         }
-        Pruned::new(declared).read(text).or_else(|| text.value()).ok_or(TooDeep).map(Some)
+        ObjectPruner::new(declared).read(text).or_else(|| text.value()).ok_or(TooDeep).map(Some)
     }
 
     /// The claims that count, by the known owner of the object: the owner's first, the others in
     /// the order in which they appeared.
     pub(super) fn claims(&self, index: &RwLock<Index>, resolver: &PolicyResolver) -> Vec<Arc<Release>> {
-        let mut claims = self.heard(index);
+        let mut claims = self.declaring_claims(index);
         if claims.len() > 1 || claims.iter().any(|claim| !is_local(claim, &self.subject.object)) {
             let owner = self.owner();
             claims = counting(&claims, &self.subject.object, &owner).cloned().collect();
@@ -455,12 +463,12 @@ impl<'a> ReviewCase<'a> {
         let Some(owner) = named_by(new).filter(|owner| named_by(old).as_ref() != Some(owner)) else {
             return Vec::new();
         };
-        self.heard(index).into_iter().filter(|claim| claim.id == owner).collect()
+        self.declaring_claims(index).into_iter().filter(|claim| claim.id == owner).collect()
     }
 
     /// The claims of other namespaces, which count only if the object names them.
     pub(super) fn foreign_claims(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
-        let mut claims = self.heard(index);
+        let mut claims = self.declaring_claims(index);
         claims.retain(|claim| !is_local(claim, &self.subject.object));
         claims
     }
@@ -491,11 +499,11 @@ impl<'a> ReviewCase<'a> {
     }
 
     /// All claims of releases that declare the object in the version of this review.
-    fn heard(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
+    fn declaring_claims(&self, index: &RwLock<Index>) -> Vec<Arc<Release>> {
         let object = &self.subject.object;
         let index = index.read();
         let claims = index.claims(object).into_iter();
-        claims.filter(|claim| has_say(claim, object, self.version())).cloned().collect()
+        claims.filter(|claim| is_declared_in_version(claim, object, self.version())).cloned().collect()
     }
 }
 
@@ -504,7 +512,7 @@ impl Judgement {
         Self {
             verdict,
             message: EditMessage::default(),
-            rests_on: Vec::new(),
+            required_releases: Vec::new(),
             named: None,
             claims: Vec::new(),
             facts: None,
@@ -541,8 +549,9 @@ fn name(text: &Excerpt<'_>) -> Option<String> {
 
 /// The claims that count whatever the object contains: for an edit of which only the front is
 /// known.
-pub(super) fn certain(object: &ObjectId, version: Option<&str>, index: &Index) -> Vec<Arc<Release>> {
-    let counts = |claim: &&Arc<Release>| is_local(claim, object) && has_say(claim, object, version);
+pub(super) fn local_claims(object: &ObjectId, version: Option<&str>, index: &Index) -> Vec<Arc<Release>> {
+    let counts =
+        |claim: &&Arc<Release>| is_local(claim, object) && is_declared_in_version(claim, object, version);
     index.claims(object).into_iter().filter(counts).cloned().collect()
 }
 
@@ -563,7 +572,7 @@ fn is_sealed(resolver: &PolicyResolver, object: &ObjectId, claims: &[Arc<Release
 }
 
 /// The policy of an object with these claims; without any claim, the policy of its namespace.
-pub(super) fn governing(
+pub(super) fn policy_for_object(
     resolver: &PolicyResolver,
     object: &ObjectId,
     claims: &[Arc<Release>],

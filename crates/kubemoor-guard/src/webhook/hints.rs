@@ -14,11 +14,11 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::case::{Aspect, Judgement, ReviewCase};
-use super::look::Looker;
-use super::shares::aside;
+use super::look::CaseJudge;
+use super::shares::run_blocking_future;
 use kubemoor_cluster::client::access::{self, Right};
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::model::{Actor, DriftMode, Operation, ReleaseId};
-use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::values::{self, Candidate, ValueQuestion};
 use kubemoor_policy::Policy;
@@ -36,7 +36,7 @@ const CUT: char = '…';
 /// The chart values that probably set each field of the verdict. Empty if the record is not
 /// available. For a Secret, no new value is named.
 pub(super) async fn chart_values(
-    looker: &Looker<'_>,
+    looker: &CaseJudge<'_>,
     case: &ReviewCase<'_>,
     judgement: &Judgement,
 ) -> Vec<Vec<Candidate>> {
@@ -56,7 +56,7 @@ pub(super) async fn chart_values(
         let question = ValueQuestion { object, path: &finding.path, place, new: new.as_ref() };
         values::likeliest(values::candidates(std::slice::from_ref(&*source), question))
     };
-    aside(async { fields.map(likeliest).collect() }).await
+    run_blocking_future(async { fields.map(likeliest).collect() }).await
 }
 
 /// The value that the edit gives to a field, if it is known in full.
@@ -106,7 +106,7 @@ impl UserRights {
     /// Adds to a denial whom to ask for an exception, if the user may not create one.
     pub(super) async fn tell_exceptions(
         &self,
-        looker: &Looker<'_>,
+        looker: &CaseJudge<'_>,
         case: &ReviewCase<'_>,
         judgement: &mut Judgement,
     ) {
@@ -127,7 +127,7 @@ impl UserRights {
     /// without a cluster cannot ask, and hides nothing.
     pub(super) async fn hide_values(
         &self,
-        looker: &Looker<'_>,
+        looker: &CaseJudge<'_>,
         case: &ReviewCase<'_>,
         judgement: &mut Judgement,
     ) {
@@ -165,7 +165,7 @@ impl UserRights {
             return may;
         }
         let turn = Arc::clone(&self.asking).try_acquire_owned().ok()?;
-        let (asked, known) = (access::may(client, actor, &right), self.known.clone());
+        let (asked, known) = (access::is_user_allowed(client, actor, &right), self.known.clone());
         let asking = tokio::spawn(async move {
             let answer = timeout(PATIENCE, asked).await;
             drop(turn);

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::registration::{MUTATE, OBSERVE, VALIDATE};
 use super::review;
-use super::shares::{Lack, MemoryShares, TakenShare};
+use super::shares::{MemoryShares, ShortageCause, TakenShare};
 use kubemoor_runtime::callers::CallerSecrets;
 use kubemoor_runtime::metrics::AdmissionMetrics;
 
@@ -115,13 +115,13 @@ pub struct Intake {
 
 #[derive(Debug)]
 pub struct Submission {
-    pub body: Received,
+    pub body: ReceivedBody,
     /// When the answer must be ready, a margin before the API server gives up.
     pub deadline: Instant,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum ReceivedBody {
     Whole(Bytes),
     /// The front of a body that was not kept whole.
     Front(Bytes, UnreadCause),
@@ -140,7 +140,7 @@ pub enum UnreadCause {
     Late,
 }
 
-struct Arriving {
+struct BodyReader {
     limits: BodyLimits,
     /// The maximum size that the HTTP headers announce.
     expected: usize,
@@ -174,7 +174,7 @@ impl Default for BodyLimits {
     }
 }
 
-impl Received {
+impl ReceivedBody {
     pub fn bytes(&self) -> &Bytes {
         match self {
             Self::Whole(bytes) | Self::Front(bytes, _) => bytes,
@@ -220,7 +220,7 @@ impl Intake {
         let allowed = timeout(parts.uri.query());
         let start = Instant::now();
         let deadline = start + allowed.saturating_sub(MARGIN.min(allowed / 4));
-        let mut arriving = Arriving::new(self.limits, &body);
+        let mut arriving = BodyReader::new(self.limits, &body);
         let come = async {
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|error| IntakeError::Broken(error.to_string()))?;
@@ -239,7 +239,7 @@ impl Intake {
                 if review::ReviewHead::parse(&front).is_err() {
                     return Err(IntakeError::Slow(allowed));
                 }
-                Received::Front(front, UnreadCause::Late)
+                ReceivedBody::Front(front, UnreadCause::Late)
             }
         };
         Ok(Submission { body, deadline })
@@ -252,7 +252,7 @@ impl Intake {
     }
 }
 
-impl Arriving {
+impl BodyReader {
     fn new(limits: BodyLimits, body: &impl Body) -> Self {
         let size = body.size_hint();
         let expected = usize::try_from(size.upper().unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
@@ -316,22 +316,22 @@ impl Arriving {
         self.kept.into()
     }
 
-    fn end(self) -> Received {
+    fn end(self) -> ReceivedBody {
         let Some(cut) = self.cut else {
-            return Received::Whole(match self.share {
+            return ReceivedBody::Whole(match self.share {
                 Some(share) => Bytes::from_owner(TrackedBytes { bytes: self.kept, _share: share }),
                 None => self.kept.into(),
             });
         };
-        Received::Front(self.kept.into(), cut)
+        ReceivedBody::Front(self.kept.into(), cut)
     }
 }
 
-impl From<Lack> for UnreadCause {
-    fn from(lack: Lack) -> Self {
+impl From<ShortageCause> for UnreadCause {
+    fn from(lack: ShortageCause) -> Self {
         match lack {
-            Lack::Own => Self::Crowded,
-            Lack::Others => Self::Busy,
+            ShortageCause::Own => Self::Crowded,
+            ShortageCause::Others => Self::Busy,
         }
     }
 }

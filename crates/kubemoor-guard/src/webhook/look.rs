@@ -1,4 +1,4 @@
-//! Reads the records again before a denial: [`Looker::look_again`].
+//! Reads the records again before a denial: [`CaseJudge::judge_with_fresh_records`].
 //!
 //! A denial is based on records that the API server returned after the request arrived; if it depends on the format of
 //! a value, or meets a running operation, the arbiter was asked. Only an API server that does not answer turns a denial
@@ -19,7 +19,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
-use super::case::{Aspect, Basis, Judgement, ReviewCase};
+use super::case::{Aspect, Judgement, JudgementInputs, ReviewCase};
 use crate::LiveCluster;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::mirror::arbiter::DryRunQuestion;
@@ -27,8 +27,8 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
 use kubemoor_policy::resolver::PolicyResolver;
-use kubemoor_verdict::claims::hangs_on_owner;
-use kubemoor_verdict::edit::{Circumstances, DryRunEvidence, EditOutcome, ObjectOwner, Rules};
+use kubemoor_verdict::claims::depends_on_owner;
+use kubemoor_verdict::edit::{DryRunEvidence, EditOutcome, ObjectContext, ObjectOwner, Rules};
 
 /// How often an edit is judged again because a read changed its basis.
 const ROUNDS: usize = 8;
@@ -51,7 +51,7 @@ pub enum ReleaseSource {
     Fixed(RwLock<Index>),
 }
 
-pub(super) struct Looker<'a> {
+pub(super) struct CaseJudge<'a> {
     pub(super) source: &'a ReleaseSource,
     pub(super) rules: &'a Rules<'a>,
     pub(super) deadline: Instant,
@@ -65,8 +65,8 @@ impl ReleaseSource {
         }
     }
 
-    fn circumstances(&self, object: &ObjectId) -> Circumstances {
-        let Self::Cluster(live) = self else { return Circumstances::default() };
+    fn circumstances(&self, object: &ObjectId) -> ObjectContext {
+        let Self::Cluster(live) = self else { return ObjectContext::default() };
         let index = live.releases.index().read();
         let mut allowances = Vec::new();
         for claim in index.claims(object) {
@@ -78,11 +78,11 @@ impl ReleaseSource {
         }
         let (autoscalers, settled) =
             (live.autoscalers.of_workload(object, &index), live.settled.read().get(object));
-        Circumstances { allowances, autoscalers, departed: None, settled }
+        ObjectContext { allowances, autoscalers, departed: None, settled }
     }
 }
 
-impl<'a> Looker<'a> {
+impl<'a> CaseJudge<'a> {
     pub(super) fn live(&self) -> Option<&'a LiveCluster> {
         match self.source {
             ReleaseSource::Cluster(live) => Some(live),
@@ -94,7 +94,13 @@ impl<'a> Looker<'a> {
         let mut circumstances = self.source.circumstances(&case.subject.object);
         circumstances.allowances.extend(case.granted.clone());
         let (index, circumstances) = (self.source.index(), &circumstances);
-        case.judge(Basis { index, circumstances, rules: self.rules, evidence, now: Timestamp::now() })
+        case.judge(JudgementInputs {
+            index,
+            circumstances,
+            rules: self.rules,
+            evidence,
+            now: Timestamp::now(),
+        })
     }
 
     pub(super) fn time_left(&self) -> Duration {
@@ -106,11 +112,11 @@ impl<'a> Looker<'a> {
     ///
     /// # Errors
     /// The API server does not answer, and the edit would be refused.
-    pub(super) async fn look_again(
+    pub(super) async fn judge_with_fresh_records(
         &self,
         mut judgement: Judgement,
         case: &mut ReviewCase<'_>,
-    ) -> Result<Judgement, Unreached> {
+    ) -> Result<Judgement, JudgementError> {
         let wants_owner = wants_owner(case, &judgement, self.rules.resolver);
         match self.source {
             // Boxed, so that the future of every request stays small.
@@ -137,11 +143,11 @@ impl<'a> Looker<'a> {
         live: &LiveCluster,
         mut judgement: Judgement,
         case: &mut ReviewCase<'_>,
-    ) -> Result<Judgement, Unreached> {
+    ) -> Result<Judgement, JudgementError> {
         if wants_owner(case, &judgement, self.rules.resolver) {
             let learned = self.learn_owner(live, case, &judgement).await;
             judgement = self.judge(case, DryRunEvidence::None);
-            if let Err(error) = learned.or_else(Unreached::unless_answered) {
+            if let Err(error) = learned.or_else(JudgementError::unless_answered) {
                 return unless_refused(judgement, error);
             }
         }
@@ -169,7 +175,7 @@ impl<'a> Looker<'a> {
                     judgement.message.add(format!(
                         "The guard could not check whether the new value means the same as the release's: {error}."
                     ));
-                    let error = Unreached::Arbitrate(Box::new(error));
+                    let error = JudgementError::Arbitrate(Box::new(error));
                     if error.is_outage() {
                         return unless_refused(judgement, error);
                     }
@@ -186,19 +192,20 @@ impl<'a> Looker<'a> {
         live: &LiveCluster,
         judgement: &Judgement,
         looked: &mut Vec<ReleaseId>,
-    ) -> Result<bool, Unreached> {
+    ) -> Result<bool, JudgementError> {
         let before = looked.len();
-        for release in &judgement.rests_on {
+        for release in &judgement.required_releases {
             if looked.len() < LOOKS && !looked.contains(release) {
                 looked.push(release.clone());
-                let fresh = live.releases.fresh(release, self.time_left()).await;
-                fresh.map(drop).or_else(|error| Unreached::Look(Box::new(error)).unless_answered())?;
+                let fresh = live.releases.refresh_release(release, self.time_left()).await;
+                fresh.map(drop).or_else(|error| JudgementError::Look(Box::new(error)).unless_answered())?;
             }
         }
         if let Some(named) = judgement.named.as_ref().filter(|named| !looked.contains(named)) {
             looked.push(named.clone());
             // The user chooses this release, so a failure to read it must not let the edit pass.
-            if let Err(error) = live.releases.fresh(named, (self.time_left() / 2).min(NAMED)).await {
+            if let Err(error) = live.releases.refresh_release(named, (self.time_left() / 2).min(NAMED)).await
+            {
                 tracing::debug!("failed to read a release that a change names: {error}");
             }
         }
@@ -234,19 +241,19 @@ impl<'a> Looker<'a> {
     /// Looks up the owner of the object, if that can change the verdict.
     ///
     /// # Errors
-    /// The object cannot be read; then the owner is [`Looker::assumed_owner`].
+    /// The object cannot be read; then the owner is [`CaseJudge::assumed_owner`].
     async fn learn_owner(
         &self,
         live: &LiveCluster,
         case: &mut ReviewCase<'_>,
         judgement: &Judgement,
-    ) -> Result<(), Unreached> {
+    ) -> Result<(), JudgementError> {
         let foreign = case.foreign_claims(self.source.index());
         let assumed = self.assumed_owner(case, judgement);
         // Either no release declares it, or the edit passes for each of them.
         let is_settled =
             foreign.is_empty() || (judgement.claims.is_empty() && assumed == ObjectOwner::Nobody);
-        if is_settled && !hangs_on_owner(&judgement.claims, self.rules.resolver) {
+        if is_settled && !depends_on_owner(&judgement.claims, self.rules.resolver) {
             case.owner = ObjectOwner::Nobody;
             return Ok(());
         }
@@ -257,7 +264,7 @@ impl<'a> Looker<'a> {
             Ok(owner) => case.owner = owner,
             Err(error) => {
                 case.owner = assumed;
-                return Err(Unreached::Own(Box::new(error)));
+                return Err(JudgementError::Own(Box::new(error)));
             }
         }
         Ok(())
@@ -272,12 +279,12 @@ impl<'a> Looker<'a> {
         if !judgement.claims.is_empty() {
             claims.clone_from(&judgement.claims);
             claims.retain(|claim| !resolver.policy(&claim.id).operators.is_empty());
-            if !hangs_on_owner(&judgement.claims, resolver) {
+            if !depends_on_owner(&judgement.claims, resolver) {
                 return ObjectOwner::Nobody;
             }
         }
         let circumstances = self.source.circumstances(&case.subject.object);
-        let basis = Basis {
+        let basis = JudgementInputs {
             index: self.source.index(),
             circumstances: &circumstances,
             rules: self.rules,
@@ -314,11 +321,11 @@ fn wants_owner(case: &ReviewCase<'_>, judgement: &Judgement, resolver: &PolicyRe
         && case.owner == ObjectOwner::Unknown
         && (judgement.claims.is_empty()
             || judgement.verdict.outcome != EditOutcome::Allow
-            || hangs_on_owner(&judgement.claims, resolver))
+            || depends_on_owner(&judgement.claims, resolver))
 }
 
 /// Turns a refusal into the error; any other judgement stands.
-fn unless_refused(judgement: Judgement, error: Unreached) -> Result<Judgement, Unreached> {
+fn unless_refused(judgement: Judgement, error: JudgementError) -> Result<Judgement, JudgementError> {
     if judgement.verdict.outcome.is_refusal() { Err(error) } else { Ok(judgement) }
 }
 
@@ -329,7 +336,7 @@ fn differs_only_in_format(judgement: &Judgement) -> bool {
 }
 
 #[derive(Debug, Error)]
-pub(super) enum Unreached {
+pub(super) enum JudgementError {
     #[error("the edit could not be judged: {0}")]
     Look(Box<ClusterError>),
     #[error("the edit could not be judged: {0}")]
@@ -340,7 +347,7 @@ pub(super) enum Unreached {
     Own(Box<ClusterError>),
 }
 
-impl Unreached {
+impl JudgementError {
     /// Returns this error if the API server did not answer. Otherwise the verdict stays as it is, and the error is
     /// logged.
     pub(super) fn unless_answered(self) -> Result<(), Self> {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::review::{AdmissionRequest, AdmissionResponse, ReviewHead};
-use super::validate::Setup;
+use super::validate::ValidatorContext;
 use crate::LiveCluster;
 use crate::guard::state::LoopState;
 use kubemoor_cluster::client::access::{self, Right};
@@ -24,15 +24,15 @@ use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::guarded::KIND;
 use kubemoor_cluster::client::objects::ObjectTarget;
 use kubemoor_cluster::client::resource::GROUP;
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, ReleaseId};
-use kubemoor_declare::outline::Excerpt;
 use kubemoor_helm::release::Release;
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_policy::guarded::{GuardedReleaseSpec, Suspension};
 use kubemoor_policy::signing::{CONFIRMED_BY, OrderGrant, Ticket, TicketOrder, Verb, hex};
 use kubemoor_reconcile::report::DriftKind;
 use kubemoor_runtime::callers::CallerSecrets;
-use kubemoor_verdict::message::{Unwritten, of_order};
+use kubemoor_verdict::message::{UnrepairedReason, of_order};
 
 /// The maximum number of objects that are checked for one order; the rest needs another order.
 const OBJECTS: usize = 200;
@@ -148,7 +148,7 @@ async fn ask_grants(
             namespace: target.namespace.as_deref(),
             name: name.as_deref(),
         };
-        let asked = timeout_at(deadline, access::may(&live.client, user, &right)).await;
+        let asked = timeout_at(deadline, access::is_user_allowed(&live.client, user, &right)).await;
         asked.unwrap_or(Err(ClusterError::Late { within }))
     };
     // Most users who may write one object of a kind may write all of them: then one question per kind is enough.
@@ -175,7 +175,7 @@ async fn ask_grants(
     let whole = &whole;
     let ask = |(verb, object, target): (Verb, ObjectId, Option<ObjectTarget>)| async move {
         let refused = |why| Err(of_order(&object, &release.id, why));
-        let Some(target) = target else { return refused(Unwritten::OnlyHelm) };
+        let Some(target) = target else { return refused(UnrepairedReason::OnlyHelm) };
         let answer = match whole.contains(&kind(verb, &target)) {
             true => Ok(true),
             false => may(verb, target, Some(object.name.to_string())).await,
@@ -183,10 +183,10 @@ async fn ask_grants(
         let (user, verb_word) = (&*user.user, word(verb));
         match answer {
             Ok(true) => Ok(OrderGrant::new(verb, &object, &release.id)),
-            Ok(false) => refused(Unwritten::NoRight { user, verb: verb_word }),
+            Ok(false) => refused(UnrepairedReason::NoRight { user, verb: verb_word }),
             Err(error) => {
                 let (reason, is_outage) = (error.to_string(), error.is_outage());
-                refused(Unwritten::Unchecked { user, verb: verb_word, error: &reason, is_outage })
+                refused(UnrepairedReason::Unchecked { user, verb: verb_word, error: &reason, is_outage })
             }
         }
     };
@@ -198,7 +198,9 @@ async fn ask_grants(
             Err(why) => refused.push(why),
         }
     }
-    refused.extend(beyond.iter().map(|(_, object)| of_order(object, &release.id, Unwritten::OrderAgain)));
+    refused.extend(
+        beyond.iter().map(|(_, object)| of_order(object, &release.id, UnrepairedReason::TooManyObjects)),
+    );
     (granted, refused)
 }
 
@@ -239,7 +241,12 @@ fn annotating(object: &Value, ticket: Option<String>) -> Patch {
 
 /// Records a user's commands in this edit of a GuardedRelease. Edits by the guard itself are skipped: it creates and
 /// deletes GuardedReleases with their releases.
-pub(super) fn record_acts(setup: &Setup, request: &AdmissionRequest<'_>, old: &Value, new: &Value) {
+pub(super) fn record_acts(
+    setup: &ValidatorContext,
+    request: &AdmissionRequest<'_>,
+    old: &Value,
+    new: &Value,
+) {
     let name = |object: &Value| Some(object.pointer("/metadata/name")?.as_str()?.to_owned());
     let Some((namespace, name)) = request.head.namespace.as_deref().zip(name(new).or_else(|| name(old)))
     else {
@@ -269,7 +276,7 @@ fn acts(old: &Value, new: &Value) -> Vec<(Act, String)> {
         let spec = object.get("spec").cloned().unwrap_or_default();
         serde_json::from_value::<GuardedReleaseSpec>(spec).unwrap_or_default()
     });
-    let suspension = |spec: &GuardedReleaseSpec| spec.suspend.then(|| Suspension::words(spec));
+    let suspension = |spec: &GuardedReleaseSpec| spec.suspend.then(|| Suspension::describe(spec));
     let steered = match (suspension(&old), suspension(&new)) {
         (before, Some(now)) if before.as_ref() != Some(&now) => Some((Act::Suspend, now)),
         (Some(_), None) => Some((Act::Resume, String::new())),

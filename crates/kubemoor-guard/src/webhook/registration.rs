@@ -93,9 +93,9 @@ pub struct WebhookResource {
 
 /// The calls of the API server: their target and their scope.
 #[derive(Clone, Debug)]
-pub struct Surface<'a> {
+pub struct WebhookSettings<'a> {
     pub endpoint: &'a Endpoint,
-    pub address: Address<'a>,
+    pub address: WebhookAddress<'a>,
     /// The CA of the webhook's certificate, PEM. `None` leaves it to another tool, such as
     /// cert-manager's injector.
     pub ca_bundle: Option<&'a [u8]>,
@@ -121,7 +121,7 @@ impl From<DeclaredResource> for WebhookResource {
 
 pub fn configuration(
     resources: &BTreeSet<WebhookResource>,
-    surface: &Surface<'_>,
+    surface: &WebhookSettings<'_>,
 ) -> ValidatingWebhookConfiguration {
     let judged = || judged(resources);
     let scaled =
@@ -138,7 +138,7 @@ pub fn configuration(
             kinds.map(|(group, name)| rule(&["CREATE", "UPDATE", "DELETE"], &(group, "*"), &plural(name)));
         let observed = webhook(AUTOSCALERS.to_owned(), rules.into(), None, Some(namespaces.clone()), surface);
         let client_config = client_config(surface, OBSERVE);
-        webhooks.push(sparing(ValidatingWebhook { client_config, ..observed }, surface));
+        webhooks.push(skip_cleanup_requests(ValidatingWebhook { client_config, ..observed }, surface));
     }
     // kube-system is not exempt here: a namespace is selected by its own labels. Kubemoor's own namespace may always be
     // deleted, so that it can be removed.
@@ -156,7 +156,8 @@ pub fn configuration(
         rule(&["UPDATE"], &secrets, &updated("namespaces", &["finalize", "status"])),
         rule(&["UPDATE"], &crds, &updated("customresourcedefinitions", &["status"])),
     ];
-    let mut deletes = sparing(webhook(DELETES.to_owned(), deletes, None, own, surface), surface);
+    let mut deletes =
+        skip_cleanup_requests(webhook(DELETES.to_owned(), deletes, None, own, surface), surface);
     if let Some(conditions) = &mut deletes.match_conditions {
         conditions.push(owners_or_labels_change());
     }
@@ -178,7 +179,7 @@ pub fn configuration(
 
 pub fn mutating(
     resources: &BTreeSet<WebhookResource>,
-    surface: &Surface<'_>,
+    surface: &WebhookSettings<'_>,
 ) -> MutatingWebhookConfiguration {
     let orders = vec![rule(
         &["CREATE", "UPDATE", "DELETE"],
@@ -214,7 +215,7 @@ pub fn left_out(own_namespace: Option<&str>) -> impl Iterator<Item = &str> {
 
 /// The webhooks for edits: one for each group and version, since the API server
 /// sends an edit in every version that some webhook names, converted to it.
-fn edits(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
+fn edits(resources: &BTreeSet<WebhookResource>, surface: &WebhookSettings<'_>) -> Vec<ValidatingWebhook> {
     let mut webhooks = Vec::new();
     for (suffix, selector, edited) in selected(resources, surface, [EDITS, LABELLED]) {
         webhooks.extend(edited.iter().map(|(group_version, plurals)| {
@@ -225,13 +226,16 @@ fn edits(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec<Va
             let rules = rules.into_iter().filter(|(plurals, _)| !plurals.is_empty());
             let rules = rules.map(|(plurals, operations)| rule(operations, group_version, plurals)).collect();
             let name = name_of(group_version, suffix);
-            sparing(webhook(name, rules, selector.clone(), Some(guarded(surface)), surface), surface)
+            skip_cleanup_requests(
+                webhook(name, rules, selector.clone(), Some(guarded(surface)), surface),
+                surface,
+            )
         }));
     }
     webhooks
 }
 
-fn statuses(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec<ValidatingWebhook> {
+fn statuses(resources: &BTreeSet<WebhookResource>, surface: &WebhookSettings<'_>) -> Vec<ValidatingWebhook> {
     if !surface.conditions {
         return Vec::new();
     }
@@ -250,7 +254,7 @@ fn statuses(resources: &BTreeSet<WebhookResource>, surface: &Surface<'_>) -> Vec
 
 fn selected<'a>(
     resources: &'a BTreeSet<WebhookResource>,
-    surface: &Surface<'_>,
+    surface: &WebhookSettings<'_>,
     [all, labelled_only]: [&'a str; 2],
 ) -> Vec<Selected<'a>> {
     let is_busy = |it: &WebhookResource| BUSY.contains(&(it.group.as_str(), it.plural.as_str()));
@@ -274,7 +278,7 @@ fn metadata() -> ObjectMeta {
 
 /// The namespaces whose objects are judged. Heartbeats of nodes never depend on the
 /// guard.
-fn guarded(surface: &Surface<'_>) -> LabelSelector {
+fn guarded(surface: &WebhookSettings<'_>) -> LabelSelector {
     not_in(left_out(surface.own_namespace))
 }
 
@@ -313,7 +317,7 @@ fn webhook(
     rules: Vec<RuleWithOperations>,
     object_selector: Option<LabelSelector>,
     namespace_selector: Option<LabelSelector>,
-    surface: &Surface<'_>,
+    surface: &WebhookSettings<'_>,
 ) -> ValidatingWebhook {
     ValidatingWebhook {
         name,
@@ -333,12 +337,12 @@ fn webhook(
 /// Excludes the requests that the guard always allows, if the API server supports conditions, so that namespaces do not
 /// stay `Terminating` and garbage does not pile up. These are deletions by the namespace controller and the garbage
 /// collector, and the removal of finalizers from objects that are being deleted.
-fn sparing(webhook: ValidatingWebhook, surface: &Surface<'_>) -> ValidatingWebhook {
+fn skip_cleanup_requests(webhook: ValidatingWebhook, surface: &WebhookSettings<'_>) -> ValidatingWebhook {
     let match_conditions = surface.conditions.then(|| vec![no_cleanup(), not_being_deleted()]);
     ValidatingWebhook { match_conditions, ..webhook }
 }
 
-fn client_config(surface: &Surface<'_>, path: &str) -> WebhookClientConfig {
+fn client_config(surface: &WebhookSettings<'_>, path: &str) -> WebhookClientConfig {
     let ca_bundle = surface.ca_bundle.map(|pem| ByteString(pem.to_vec()));
     let path = surface.address.path(path);
     match surface.endpoint {
@@ -383,7 +387,7 @@ const PLACEHOLDER: &str = "CALLER_TOKEN";
 
 /// The proof, in the webhook's address, that the API server is the caller.
 #[derive(Clone, Copy, Debug)]
-pub enum Address<'a> {
+pub enum WebhookAddress<'a> {
     Token(&'a CallerToken),
     /// A placeholder, which a token replaces later.
     Placeholder,
@@ -391,7 +395,7 @@ pub enum Address<'a> {
     Bare,
 }
 
-impl Address<'_> {
+impl WebhookAddress<'_> {
     fn path(self, base: &str) -> String {
         match self {
             Self::Token(token) => format!("{base}/{}", token.expose()),
@@ -408,7 +412,7 @@ fn holds_token(address: &WebhookClientConfig, token: &CallerToken) -> bool {
 }
 
 /// `text` without tokens: a message of an API server or of another webhook about a configuration may quote them.
-pub fn veil(text: &str) -> String {
+pub fn redact_tokens(text: &str) -> String {
     let mut veiled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((place, length)) = [VALIDATE, MUTATE, OBSERVE]

@@ -18,8 +18,8 @@ use serde_json::json;
 use smol_str::SmolStr;
 use thiserror::Error;
 
+use kubemoor_declare::excerpt::Excerpt;
 use kubemoor_declare::model::{Actor, ObjectId, Operation, text};
-use kubemoor_declare::outline::Excerpt;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReviewHead {

@@ -2,10 +2,9 @@
 //! decoding them ([`FairTurns`]).
 //!
 //! Nobody can take everything. At one peer, a user or a namespace gets at most two thirds of the memory that others
-//! leave, and a peer gets at most three quarters; of the turns, a user or a namespace gets at most half. [`Lack`] says
-//! whether a review's own user or namespace is the cause: then the mode decides, so that no user can bypass the guard
-//! by load.
-
+//! leave, and a peer gets at most three quarters; of the turns, a user or a namespace gets at most half.
+//! [`ShortageCause`] says whether a review's own user or namespace is the cause: then the mode decides, so that no user
+//! can bypass the guard by load.
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
@@ -21,7 +20,7 @@ use tokio::task::block_in_place;
 use tokio::time::{Instant, timeout_at};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lack {
+pub(super) enum ShortageCause {
     /// The review's own namespace or user has used its share.
     Own,
     Others,
@@ -79,14 +78,14 @@ impl Holder {
 
 /// Why `holder`, who asks for `more`, gets too little: the own load is the cause if it exceeds an equal share of all
 /// holders.
-fn lack(taken: &[(Holder, usize)], holder: Holder, more: usize, total: usize) -> Lack {
+fn lack(taken: &[(Holder, usize)], holder: Holder, more: usize, total: usize) -> ShortageCause {
     let is_own = KEYS.iter().any(|key| {
         let others = taken.iter().map(|(it, _)| key(it)).filter(|it| *it != key(&holder));
         let fair = total / (others.collect::<HashSet<_>>().len() + 2);
         let own = taken.iter().filter(|(it, _)| key(it) == key(&holder)).map(|(_, amount)| *amount);
         own.sum::<usize>().saturating_add(more) > fair.max(more).min(total / 2)
     });
-    if is_own { Lack::Own } else { Lack::Others }
+    if is_own { ShortageCause::Own } else { ShortageCause::Others }
 }
 
 impl MemoryShares {
@@ -101,7 +100,7 @@ impl MemoryShares {
         TakenShare { shares: Arc::clone(self), peer, holder, amount: 0 }
     }
 
-    fn take(&self, peer: IpAddr, holder: Holder, more: usize) -> Result<(), Lack> {
+    fn take(&self, peer: IpAddr, holder: Holder, more: usize) -> Result<(), ShortageCause> {
         let mut taken = self.taken.lock();
         let sum = |counts: &dyn Fn(IpAddr, &Holder) -> bool| -> usize {
             let amounts = taken.iter().filter(|((at, it), _)| counts(*at, it)).map(|(_, amount)| *amount);
@@ -126,7 +125,7 @@ impl MemoryShares {
 
 impl TakenShare {
     /// Grows the share to `amount`, and waits for it until `until`.
-    pub(super) async fn grow(&mut self, amount: usize, until: Instant) -> Result<(), Lack> {
+    pub(super) async fn grow(&mut self, amount: usize, until: Instant) -> Result<(), ShortageCause> {
         let more = amount.saturating_sub(self.amount);
         let shares = Arc::clone(&self.shares);
         loop {
@@ -167,7 +166,7 @@ impl FairTurns {
         namespace: &str,
         user: &str,
         until: Instant,
-    ) -> Result<HeldTurn, Lack> {
+    ) -> Result<HeldTurn, ShortageCause> {
         let holder = Holder::new(&self.hasher, namespace, user);
         loop {
             let mut given = pin!(self.given.notified());
@@ -224,7 +223,7 @@ fn give<K: std::hash::Hash + Eq>(taken: &mut HashMap<K, usize>, holder: &K, amou
 }
 
 /// Polls a future that computes for long, while other requests continue: its thread hands them to another thread.
-pub(super) async fn aside<F: Future>(work: F) -> F::Output {
+pub(super) async fn run_blocking_future<F: Future>(work: F) -> F::Output {
     let mut work = Box::pin(work);
     let is_possible = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
     poll_fn(|context| match is_possible {

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use tokio::io::AsyncWriteExt;
 
 use self::harness::{Client, Running, UNHURRIED};
-use super::intake::{BodyLimits, Intake, Received};
+use super::intake::{BodyLimits, Intake, ReceivedBody};
 use super::review::{self, AdmissionRequest, AdmissionResponse, ReviewHead};
 use kubemoor_runtime::server::Peer;
 
@@ -26,7 +26,7 @@ async fn start() -> Running {
                 Err(error) => return error.respond(),
             };
             let answer = match &submission.body {
-                Received::Whole(body) => AdmissionRequest::parse(body)
+                ReceivedBody::Whole(body) => AdmissionRequest::parse(body)
                     .map(|request| AdmissionResponse::allow().respond(&request.head.uid)),
                 front => ReviewHead::parse(front.bytes())
                     .map(|head| AdmissionResponse::deny("too large").respond(&head.uid)),

@@ -20,13 +20,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::annotations::{self, AnnotationRequest};
 use super::autoscaling;
-use super::case::{Aspect, HeldRecords, Judgement, ReviewCase, ReviewSubject, certain, governing};
+use super::case::{
+    Aspect, HeldRecords, Judgement, ReviewCase, ReviewSubject, local_claims, policy_for_object,
+};
 use super::hints::{self, UserRights};
-use super::intake::{CallerGate, Intake, Received, ReviewStage, Submission, UnreadCause};
-use super::look::{Looker, ReleaseSource, Unreached};
+use super::intake::{CallerGate, Intake, ReceivedBody, ReviewStage, Submission, UnreadCause};
+use super::look::{CaseJudge, JudgementError, ReleaseSource};
 use super::order;
 use super::review::{self, AdmissionRequest, AdmissionResponse, AuditKey, ReviewError, ReviewHead};
-use super::shares::{FairTurns, HeldTurn, aside};
+use super::shares::{FairTurns, HeldTurn, run_blocking_future};
 use kubemoor_declare::model::{Actor, EditsMode, ObjectId, ReleaseId};
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::{ObjectDeclarations, Release};
@@ -40,13 +42,13 @@ use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_runtime::metrics::{AdmissionMetrics, Decision, UNREACHED, Webhook};
-use kubemoor_runtime::telemetry::traces::Arrival;
+use kubemoor_runtime::telemetry::traces::RequestSpan;
 use kubemoor_verdict::diff::{ChangedField, ClaimFacts, JudgedFacts};
 use kubemoor_verdict::edit::{DryRunEvidence, EditOutcome, Rules, Verdict, VerdictReason};
 use kubemoor_verdict::message::{self, EditMessage};
 use kubemoor_verdict::records::{self, RecordEdit};
 use kubemoor_verdict::replay::{self, Recording};
-use kubemoor_verdict::revert::{self, Irreversible, RevertPlan, WholeEdit};
+use kubemoor_verdict::revert::{self, RevertError, RevertPlan, WholeEdit};
 
 /// A review above this size, in bytes, is judged off the threads that answer. If the manifests also declare as much of
 /// its object, it has to wait for a turn.
@@ -66,11 +68,11 @@ enum NoVerdict {
     #[error(transparent)]
     Malformed(#[from] ReviewError),
     #[error(transparent)]
-    Unreached(#[from] Unreached),
+    Unreached(#[from] JudgementError),
 }
 
-pub struct Setup {
-    pub door: CallerGate,
+pub struct ValidatorContext {
+    pub caller_gate: CallerGate,
     pub source: ReleaseSource,
     pub resolver: Arc<PolicyResolver>,
     pub record_driver: RecordDriver,
@@ -87,18 +89,18 @@ pub struct Setup {
 #[derive(Clone)]
 pub struct Validator {
     intake: Intake,
-    pub(super) setup: Arc<Setup>,
+    pub(super) setup: Arc<ValidatorContext>,
     /// The turns for decoding records, and for judging large reviews.
     decoding: Arc<FairTurns>,
     judging: Arc<FairTurns>,
     /// The edits that only a rule allows and that got a row within the last hour: a controller that writes ignored
     /// fields often leaves one row an hour.
-    spared: Cache<u64, ()>,
+    recorded_rule_edits: Cache<u64, ()>,
     rights: Arc<UserRights>,
 }
 
 impl Validator {
-    pub fn new(intake: Intake, setup: Setup) -> Self {
+    pub fn new(intake: Intake, setup: ValidatorContext) -> Self {
         let processors = available_parallelism().map_or(2, NonZeroUsize::get).max(2);
         let spared = Cache::builder().max_capacity(SPARED_REMEMBERED).time_to_live(SPARED_PERIOD).build();
         Self {
@@ -106,7 +108,7 @@ impl Validator {
             setup: Arc::new(setup),
             decoding: FairTurns::new(processors),
             judging: FairTurns::new(processors),
-            spared,
+            recorded_rule_edits: spared,
             rights: Arc::default(),
         }
     }
@@ -123,7 +125,9 @@ impl Validator {
             metrics.malformed();
             review::malformed(error)
         };
-        let Some(stage) = self.setup.door.stage(request.uri().path()) else { return review::nothing() };
+        let Some(stage) = self.setup.caller_gate.stage(request.uri().path()) else {
+            return review::nothing();
+        };
         let mut span = ReviewSpan::begin(request.headers());
         let submission = match self.intake.receive(peer, request).await {
             Ok(submission) => submission,
@@ -145,7 +149,7 @@ impl Validator {
         } else if stage == ReviewStage::Mutate && order::is_order(&head) {
             (Webhook::Orders, self.answer_order(body, *deadline).await)
         } else {
-            let subject = self.subject(&head, stage, matches!(body, Received::Whole(_)));
+            let subject = self.subject(&head, stage, matches!(body, ReceivedBody::Whole(_)));
             let webhook = match (&subject, stage) {
                 (_, ReviewStage::Mutate) => Webhook::Reverts,
                 (Ok(subject), _) => subject.webhook(),
@@ -153,12 +157,16 @@ impl Validator {
             };
             let decided = match (subject, body) {
                 (Err(reason), _) => Ok((AdmissionResponse::allow(), Verdict::allow(reason))),
-                (Ok(subject), Received::Whole(bytes)) => {
+                (Ok(subject), ReceivedBody::Whole(bytes)) => {
                     let takes_long = self.takes_long(&subject, bytes.len());
                     let decided = self.decide(subject, head, (bytes, takes_long), stage, *deadline);
-                    if takes_long || bytes.len() > LARGE { aside(decided).await } else { decided.await }
+                    if takes_long || bytes.len() > LARGE {
+                        run_blocking_future(decided).await
+                    } else {
+                        decided.await
+                    }
                 }
-                (Ok(subject), Received::Front(front, why)) => {
+                (Ok(subject), ReceivedBody::Front(front, why)) => {
                     let request = AdmissionRequest::from_front(head, front);
                     let case = ReviewCase::new(subject, request, self.setup.record_driver);
                     Ok(self.decide_unread(case, stage, *why))
@@ -177,7 +185,7 @@ impl Validator {
             }
         };
         let mut response = answer.respond(&uid);
-        if let Received::Front(_, UnreadCause::Late) = body {
+        if let ReceivedBody::Front(_, UnreadCause::Late) = body {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         metrics.answered(webhook, decision(verdict.outcome), verdict.reason.as_str(), arrived.elapsed());
@@ -211,7 +219,7 @@ impl Validator {
             }
         }
         let rules = Rules { resolver: &self.setup.resolver, own_account: self.setup.own_account.as_deref() };
-        let looker = Looker { source: &self.setup.source, rules: &rules, deadline };
+        let looker = CaseJudge { source: &self.setup.source, rules: &rules, deadline };
         // Kubemoor itself requests nothing by annotations.
         let asked = match rules.own_account {
             Some(own) if own == case.actor.user => AnnotationRequest::Nothing,
@@ -224,7 +232,7 @@ impl Validator {
         if stage == ReviewStage::Mutate && !may_revert(&case, &first) {
             return Ok((AdmissionResponse::allow(), Verdict::allow(first.verdict.reason)));
         }
-        let looked = looker.look_again(first, &mut case).await;
+        let looked = looker.judge_with_fresh_records(first, &mut case).await;
         let mut judgement = looked.map_err(|error| self.record_unreached(&case, error))?;
         let values = hints::chart_values(&looker, &case, &judgement).await;
         judgement.message.suggest(&values);
@@ -268,10 +276,10 @@ impl Validator {
             stage == ReviewStage::Validate
                 && subject.may_be_labelled(driver)
                 && (is_whole
-                    || kept_from_others(&self.setup.resolver, &index, here.as_deref(), None).is_some())
+                    || operator_policy(&self.setup.resolver, &index, here.as_deref(), None).is_some())
         };
         let subject = ReviewSubject::from_head(head, &index, driver)
-            .filter(|subject| subject.concerns(&head.kind.version, &index) || may_be_record(subject))
+            .filter(|subject| subject.can_be_denied(&head.kind.version, &index) || may_be_record(subject))
             .filter(|subject| stage == ReviewStage::Validate || subject.aspect == Aspect::Object);
         let subject = subject.ok_or(VerdictReason::NotDeclared)?;
         let own = self.setup.own_namespace.as_deref();
@@ -281,9 +289,9 @@ impl Validator {
         Ok(subject)
     }
 
-    fn observe(&self, body: &Received) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
+    fn observe(&self, body: &ReceivedBody) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
         // For a larger one, the watch leaves a row without the user.
-        if let Received::Whole(bytes) = body
+        if let ReceivedBody::Whole(bytes) = body
             && bytes.len() <= LARGE
         {
             let request = AdmissionRequest::parse(bytes)?;
@@ -297,15 +305,15 @@ impl Validator {
 
     async fn answer_order(
         &self,
-        body: &Received,
+        body: &ReceivedBody,
         deadline: Instant,
     ) -> Result<(AdmissionResponse, Verdict), NoVerdict> {
         let mut answer = AdmissionResponse::allow();
-        if let (Received::Whole(bytes), ReleaseSource::Cluster(live)) = (body, &self.setup.source) {
+        if let (ReceivedBody::Whole(bytes), ReleaseSource::Cluster(live)) = (body, &self.setup.source) {
             let request = AdmissionRequest::parse(bytes)?;
             if let Some((old, new)) = order::objects(&request) {
                 order::record_acts(&self.setup, &request, &old, &new);
-                let callers = self.setup.door.callers();
+                let callers = self.setup.caller_gate.callers();
                 answer = Box::pin(order::answer(&request, (&old, &new), (live, callers), deadline)).await;
             }
         }
@@ -343,7 +351,7 @@ impl Validator {
             Err(UnreadCause::Busy) => {
                 let index = self.setup.source.index();
                 let version = (subject.aspect == Aspect::Object).then_some(&*head.kind.version);
-                let counting = certain(&subject.object, version, &index.read());
+                let counting = local_claims(&subject.object, version, &index.read());
                 let is_long = takes_long(bytes.len(), declared_weight(subject, &counting));
                 if is_long { Err(UnreadCause::Busy) } else { Ok(None) }
             }
@@ -402,7 +410,7 @@ impl Validator {
                 UnreadCause::Crowded => Verdict::by_mode(&policy, reason, None),
                 _ => Verdict::unjudged(&policy, reason),
             };
-            return (verdict, message::of_no_room(object, subject.aspect == Aspect::Record));
+            return (verdict, message::of_overload(object, subject.aspect == Aspect::Record));
         }
         let edit = RecordEdit {
             operation: case.operation,
@@ -434,10 +442,10 @@ impl Validator {
         let object = &case.subject.object;
         match (&case.subject.aspect, records::names(object)) {
             (Aspect::Record, Some((stored, _))) => Some(resolver.policy(&index.release_stored_as(stored))),
-            _ if case.is_record() || case.subject.concerns(&case.version, &index) => {
-                Some(governing(resolver, object, &certain(object, case.version(), &index)))
+            _ if case.is_record() || case.subject.can_be_denied(&case.version, &index) => {
+                Some(policy_for_object(resolver, object, &local_claims(object, case.version(), &index)))
             }
-            _ => kept_from_others(resolver, &index, object.namespace.as_deref(), Some(&case.actor)),
+            _ => operator_policy(resolver, &index, object.namespace.as_deref(), Some(&case.actor)),
         }
     }
 
@@ -464,7 +472,7 @@ impl Validator {
                 message.line()
             );
         }
-        let spared = spared(verdict, facts.as_ref());
+        let spared = rule_only_changes(verdict, facts.as_ref());
         // Releases depend on Helm's records.
         let is_kept = verdict.outcome != EditOutcome::Allow
             || verdict.reason == VerdictReason::RecordIntact
@@ -476,7 +484,7 @@ impl Validator {
         if let Some((claim, changes)) = spared {
             row.release = Some((claim.release.clone(), claim.revision));
             row.fields = RowChanges::passing(&row.object, changes);
-            row.yields = true;
+            row.is_low_priority = true;
         }
         if let Some(reason) = &judgement.request_refused {
             row.release = row.release.or_else(|| first(&judgement.claims));
@@ -495,7 +503,7 @@ impl Validator {
         for change in changes {
             change.change.path.to_string().hash(&mut hasher);
         }
-        self.spared.entry(hasher.finish()).or_insert(()).is_fresh()
+        self.recorded_rule_edits.entry(hasher.finish()).or_insert(()).is_fresh()
     }
 
     /// Stores the verdict on a review that was not read. Its front names the user, but not whether it is a dry run.
@@ -507,17 +515,17 @@ impl Validator {
             true => self.release_of_record(&case.subject.object),
             false => {
                 let index = self.setup.source.index().read();
-                first(&certain(&case.subject.object, case.version(), &index))
+                first(&local_claims(&case.subject.object, case.version(), &index))
             }
         };
         let row = LedgerRow::verdict(Timestamp::now(), reviewed(case), verdict);
         let release = row.release.clone().or(release);
         let yields = case.texts().iter().all(Option::is_none);
-        self.store(LedgerRow { release, yields, ..row }, verdict);
+        self.store(LedgerRow { release, is_low_priority: yields, ..row }, verdict);
     }
 
     /// Records that an edit was left to `failurePolicy`, and returns the error that says so.
-    fn record_unreached(&self, case: &ReviewCase<'_>, error: Unreached) -> NoVerdict {
+    fn record_unreached(&self, case: &ReviewCase<'_>, error: JudgementError) -> NoVerdict {
         if !case.dry_run {
             let release = match case.subject.aspect {
                 Aspect::Record => self.release_of_record(&case.subject.object),
@@ -549,7 +557,7 @@ impl Validator {
     }
 
     fn store(&self, row: LedgerRow, verdict: &Verdict) {
-        if verdict.outcome == EditOutcome::Deny && self.setup.notifiers.have_receivers() {
+        if verdict.outcome == EditOutcome::Deny && self.setup.notifiers.has_receivers() {
             let (release, revision) = row.release.clone().unzip();
             let policy = release.as_ref().map(|release| self.setup.resolver.policy(release));
             let names = policy.as_ref().map(|policy| policy.notify.as_slice()).unwrap_or_default();
@@ -574,7 +582,7 @@ impl Validator {
 }
 
 /// The strictest policy in a namespace whose `operators` leave `actor` out.
-fn kept_from_others(
+fn operator_policy(
     resolver: &PolicyResolver,
     index: &Index,
     namespace: Option<&str>,
@@ -583,7 +591,7 @@ fn kept_from_others(
     let stored = index.histories().filter(|release| namespace == Some(&*release.storage));
     let policies = stored.map(|release| resolver.policy(&release.id));
     let is_operator =
-        |policy: &Policy| policy.operators.iter().any(|it| actor.is_some_and(|actor| it.is(actor)));
+        |policy: &Policy| policy.operators.iter().any(|it| actor.is_some_and(|actor| it.matches(actor)));
     policies.filter(|it| !it.operators.is_empty() && !is_operator(it)).max_by_key(|it| it.edits)
 }
 
@@ -602,7 +610,7 @@ fn first(claims: &[Arc<Release>]) -> Option<(ReleaseId, u64)> {
 
 /// The release whose rules alone allow an edit, and the changed fields; one of many such edits is stored, so that a
 /// replay can apply a stricter policy to it.
-fn spared<'f>(
+fn rule_only_changes<'f>(
     verdict: &Verdict,
     facts: Option<&'f JudgedFacts>,
 ) -> Option<(&'f ClaimFacts, &'f [ChangedField])> {
@@ -655,16 +663,16 @@ fn revert_plan(
     case: &ReviewCase<'_>,
     judgement: &Judgement,
     resolver: &PolicyResolver,
-) -> Result<RevertPlan, Irreversible> {
+) -> Result<RevertPlan, RevertError> {
     let [Some(old), Some(new)] = case.texts().map(|text| text?.value()) else {
-        return Err(Irreversible::TooDeep);
+        return Err(RevertError::TooDeep);
     };
     let (Some(grounds), Some(JudgedFacts::Edit(facts))) = (&judgement.verdict.grounds, &judgement.facts)
     else {
-        return Err(Irreversible::Outdated);
+        return Err(RevertError::Outdated);
     };
     let release = judgement.claims.iter().find(|claim| claim.id == grounds.release);
-    let (release, diff) = release.zip(facts.diff(grounds)).ok_or(Irreversible::Outdated)?;
+    let (release, diff) = release.zip(facts.diff(grounds)).ok_or(RevertError::Outdated)?;
     let (settled, field_manager) = (judgement.settled.as_deref(), &*case.field_manager);
     let edit = WholeEdit { object: &case.subject.object, old: &old, new: &new, field_manager, settled };
     revert::plan(edit, release, &resolver.policy(&release.id), diff, &grounds.fields)
@@ -726,11 +734,11 @@ fn takes_long(sent: usize, declared: usize) -> bool {
 }
 
 /// The span of a review, from its arrival on, if spans are enabled. It holds names and the verdict's own words, no values.
-struct ReviewSpan(Option<Arrival>);
+struct ReviewSpan(Option<RequestSpan>);
 
 impl ReviewSpan {
     fn begin(headers: &HeaderMap) -> Self {
-        Self(Arrival::now(headers))
+        Self(RequestSpan::now(headers))
     }
 
     fn note(&mut self, head: &ReviewHead) {

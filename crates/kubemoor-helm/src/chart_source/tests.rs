@@ -23,7 +23,7 @@ fn check(revisions: &[Value], live: &Value, expected: &[(&str, u64)]) {
         .map(|(key, value)| (key.clone(), BASE64_STANDARD.encode(value.as_str().unwrap()).into()))
         .collect();
     let object = ObjectId::namespaced("", "Secret", "shop", "key");
-    let found = left_behind(&sources, &object, &json!({"data": data}));
+    let found = dropped_secret_keys(&sources, &object, &json!({"data": data}));
     let found: Vec<_> = found.iter().map(|it| (it.path.to_string(), it.revision)).collect();
     let expected: Vec<_> = expected.iter().map(|(path, revision)| ((*path).to_owned(), *revision)).collect();
     assert_eq!(found, expected, "{live}");

@@ -2,7 +2,7 @@ use super::*;
 use crate::record::ReleaseStatus;
 use crate::release::{StoredRecords, assemble};
 use crate::samples::{SampleRecord, assembled};
-use crate::storage::Storage;
+use crate::storage::TrustedRecordNamespaces;
 use kubemoor_declare::catalog::{Catalog, KindFacts};
 use kubemoor_declare::path::Segment;
 
@@ -88,7 +88,7 @@ fn of_widgets(name: &str, scale: Option<Path>) -> Release {
     assemble(
         StoredRecords { stored: &given.id(), latest: (&given.head(), &given.payload()), baseline: None },
         None,
-        &Storage::default(),
+        &TrustedRecordNamespaces::default(),
         &catalog,
         &Arc::default(),
     )
@@ -272,7 +272,7 @@ fn scale_path_is_kept_when_another_release_lacks_it() {
 fn stored_in(storage: &str, status: ReleaseStatus, manifest: &str) -> Release {
     let given = SampleRecord { status, manifest, ..SampleRecord::default() };
     let stored = ReleaseId { namespace: storage.into(), name: "web".into() };
-    let trusted: Storage = [("flux-system", "shop"), ("ci", "shop")].into_iter().collect();
+    let trusted: TrustedRecordNamespaces = [("flux-system", "shop"), ("ci", "shop")].into_iter().collect();
     let latest = (&given.head(), &given.payload());
     assemble(
         StoredRecords { stored: &stored, latest, baseline: None },
@@ -309,7 +309,7 @@ fn two_histories_of_one_release_both_claim_but_none_repairs() {
     check_speaker(&index, Some(("shop", false)));
     check_claims(&index, "config", &["web 1"]);
     check_claims(&index, "other", &["web 1"]);
-    assert!(index.uncontested(&id("web")).is_none() && index.stored(&id("web")).is_some());
+    assert!(index.release_without_rival(&id("web")).is_none() && index.stored(&id("web")).is_some());
     index.set(stored_in("ci", Deployed, CONFIG));
     assert_eq!(index.claims(&config("config")).len(), 2);
     index.remove(&id("web"));
@@ -320,7 +320,10 @@ fn two_histories_of_one_release_both_claim_but_none_repairs() {
     let flux = ReleaseId { namespace: "flux-system".into(), name: "web".into() };
     index.remove(&flux);
     check_speaker(&index, Some(("ci", true)));
-    assert_eq!(index.uncontested(&ReleaseId { namespace: "ci".into(), ..id("web") }).unwrap().storage, "ci");
+    assert_eq!(
+        index.release_without_rival(&ReleaseId { namespace: "ci".into(), ..id("web") }).unwrap().storage,
+        "ci"
+    );
     index.remove(&ReleaseId { namespace: "ci".into(), ..flux });
     check_speaker(&index, None);
 }
@@ -358,16 +361,16 @@ fn index_capacity_is_limited_per_namespace_and_freed_on_removal() {
     let mut index = Index::within(Some(3 * MAX_WEIGHT / 2));
     for (name, namespace) in [("a", "shop"), ("b", "shop"), ("a", "bank")] {
         let release = long(name, namespace, half);
-        assert_eq!(index.room_for(&release), Ok(()));
+        assert_eq!(index.check_room_for(&release), Ok(()));
         index.set(release);
     }
-    assert_eq!(index.room_for(&long("c", "shop", half)), Err(Full::Namespace));
-    assert!(matches!(index.room_for(&long("c", "mall", half)), Err(Full::All { .. })));
+    assert_eq!(index.check_room_for(&long("c", "shop", half)), Err(IndexFullError::Namespace));
+    assert!(matches!(index.check_room_for(&long("c", "mall", half)), Err(IndexFullError::All { .. })));
     // In place of itself there is room, and after others have gone.
-    assert_eq!(index.room_for(&long("b", "shop", half)), Ok(()));
+    assert_eq!(index.check_room_for(&long("b", "shop", half)), Ok(()));
     index.remove(&id("a"));
     for namespace in ["shop", "mall"] {
-        assert_eq!(index.room_for(&long("c", namespace, half)), Ok(()), "{namespace}");
+        assert_eq!(index.check_room_for(&long("c", namespace, half)), Ok(()), "{namespace}");
     }
     index.remove(&id("b"));
     index.remove(&ReleaseId { namespace: "bank".into(), name: "a".into() });

@@ -195,7 +195,7 @@ fn objects_lie_where_helm_puts_them() {
         let id = identify(&object, &release(), namespaced);
         assert_eq!((id.group.as_str(), id.kind.as_str(), id.name.as_str()), ("apps", "Deployment", "web"));
         assert_eq!(id.namespace.as_deref(), expected);
-        place(&mut object, &id);
+        set_object_namespace(&mut object, &id);
         assert_eq!(object["metadata"].get("namespace").and_then(Value::as_str), expected);
     }
     assert_eq!(identify(&json!([]), &release(), None).name, "");
@@ -205,18 +205,18 @@ fn objects_lie_where_helm_puts_them() {
 fn helms_metadata_is_forced_over_the_charts() {
     let helm = json!({"app.kubernetes.io/managed-by": "Helm"});
     let mut object = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "me", "a": null}, "annotations": null}});
-    own(&mut object, &release());
+    set_helm_metadata(&mut object, &release());
     assert_eq!(object["metadata"]["labels"], json!({"app.kubernetes.io/managed-by": "Helm", "a": ""}));
     let annotations =
         json!({"meta.helm.sh/release-name": "corner", "meta.helm.sh/release-namespace": "golden"});
     assert_eq!(object["metadata"]["annotations"], annotations);
     for mut bare in [json!({}), json!({"metadata": {}}), json!({"metadata": {"labels": []}})] {
-        own(&mut bare, &release());
+        set_helm_metadata(&mut bare, &release());
         assert_eq!(bare["metadata"]["labels"], helm);
     }
     for mut other in [json!([]), json!({"metadata": 1})] {
         let before = other.clone();
-        own(&mut other, &release());
+        set_helm_metadata(&mut other, &release());
         assert_eq!(other, before);
     }
 }
@@ -258,8 +258,8 @@ fn check_golden(payload: &[u8], live: &str) {
     for mut object in parsed.objects {
         let namespaced = object["kind"] != "ClusterRole";
         let id = identify(&object, &release, Some(namespaced));
-        place(&mut object, &id);
-        own(&mut object, &release);
+        set_object_namespace(&mut object, &id);
+        set_helm_metadata(&mut object, &release);
         let same = |live: &&Value| identify(live, &release, Some(namespaced)) == id;
         let live = live.iter().find(same).unwrap_or_else(|| panic!("{id} is not live"));
         assert_contained(&object, live, &id.to_string());

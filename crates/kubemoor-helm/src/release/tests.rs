@@ -1,7 +1,7 @@
 use super::*;
 use crate::record::RecordError;
 use crate::samples::{SampleRecord, assembled};
-use crate::storage::Storage;
+use crate::storage::TrustedRecordNamespaces;
 
 mod assembling;
 
@@ -54,7 +54,9 @@ fn a_stale_pending_record_is_no_baseline() {
 #[track_caller]
 fn check_belief(metadata: &SampleRecord<'_>, payload: &SampleRecord<'_>, wanted: Option<&str>) {
     let payload = payload.payload();
-    let disbelief = believe(&metadata.id(), &metadata.head(), &payload, &Storage::default()).err();
+    let disbelief =
+        validate_record(&metadata.id(), &metadata.head(), &payload, &TrustedRecordNamespaces::default())
+            .err();
     assert_eq!(disbelief.map(|it| it.to_string()).as_deref(), wanted);
 }
 
@@ -87,7 +89,9 @@ fn record_is_invalid_when_metadata_and_payload_disagree() {
 #[test]
 fn a_payload_that_does_not_decode_is_not_believed() {
     let (head, error) = (SampleRecord::default().head(), RecordError::Missing { field: "manifest" });
-    let payload = Payload::whole(Err(error));
-    let disbelief = believe(&SampleRecord::default().id(), &head, &payload, &Storage::default()).unwrap_err();
-    assert_eq!(disbelief, Disbelief::Decode("the record has no `manifest`".to_owned()));
+    let payload = RecordPayload::whole(Err(error));
+    let disbelief =
+        validate_record(&SampleRecord::default().id(), &head, &payload, &TrustedRecordNamespaces::default())
+            .unwrap_err();
+    assert_eq!(disbelief, RecordMismatch::Decode("the record has no `manifest`".to_owned()));
 }

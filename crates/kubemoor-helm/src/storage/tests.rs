@@ -1,13 +1,13 @@
 use super::*;
 
-fn storage(pairs: &[(&str, &str)]) -> Storage {
+fn storage(pairs: &[(&str, &str)]) -> TrustedRecordNamespaces {
     pairs.iter().copied().collect()
 }
 
 /// Whether records in the one namespace may speak for releases in the other.
 #[track_caller]
-fn check(storage: &Storage, records: &str, releases: &str, wanted: bool) {
-    assert_eq!(storage.holds(records, releases), wanted, "records in {records}, releases in {releases}");
+fn check(storage: &TrustedRecordNamespaces, records: &str, releases: &str, wanted: bool) {
+    assert_eq!(storage.can_store(records, releases), wanted, "records in {records}, releases in {releases}");
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_guard_of_some_namespaces_trusts_no_others() {
     let all = storage(&[("flux-system", "shop"), ("ci", "shop"), ("flux-system", "web")]);
     let namespaces = ["flux-system".to_owned(), "shop".to_owned()];
     assert_eq!(all.clone().within(&namespaces), storage(&[("flux-system", "shop")]));
-    assert_eq!(all.clone().within(&namespaces[..1]), Storage::default());
+    assert_eq!(all.clone().within(&namespaces[..1]), TrustedRecordNamespaces::default());
     assert_eq!(all.clone().within(&[]), all);
 }
 
@@ -49,5 +49,5 @@ fn storage_change_returns_the_affected_record_namespaces() {
     let after = storage(&[("flux-system", "shop"), ("ci", "web")]);
     assert_eq!(before.changed(&after), BTreeSet::from(["ci".to_owned()]));
     assert_eq!(before.changed(&before), BTreeSet::new());
-    assert_eq!(Storage::default().changed(&before).len(), 2);
+    assert_eq!(TrustedRecordNamespaces::default().changed(&before).len(), 2);
 }

@@ -17,7 +17,7 @@ pub(super) struct WantedField<'a> {
 }
 
 pub(super) struct FoundPrinter {
-    pub(super) printer: Printer,
+    pub(super) printer: ValueMatch,
     pub(super) line: usize,
 }
 
@@ -165,7 +165,7 @@ impl WantedField<'_> {
         path: &[String],
         below: &[String],
         TemplateContext { values, .. }: &TemplateContext<'_>,
-    ) -> Option<Printer> {
+    ) -> Option<ValueMatch> {
         let (mut value, mut named, mut is_list) = (value_at(values, path)?, path.to_vec(), false);
         for step in below {
             is_list |= value.is_array();
@@ -180,7 +180,7 @@ impl WantedField<'_> {
             _ => false,
         };
         let new = self.new.filter(|_| !is_list).and_then(value_text);
-        is_equal.then_some(Printer { path: named, is_equal, is_list, is_part: false, new })
+        is_equal.then_some(ValueMatch { path: named, is_equal, is_list, is_part: false, new })
     }
 }
 
@@ -205,7 +205,7 @@ const TELLING: usize = 2;
 const PARTS: usize = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Printer {
+pub(super) struct ValueMatch {
     pub(super) path: Vec<String>,
     /// Whether the text is the value, or its default.
     pub(super) is_equal: bool,
@@ -231,7 +231,7 @@ enum Printed<'a> {
     Unknown(Vec<&'a Ref>),
 }
 
-impl Printer {
+impl ValueMatch {
     /// The value at `path`, which equals the text.
     pub(super) fn equal(path: Vec<String>, new: Option<&str>) -> Self {
         let new = new.map(str::to_owned);
@@ -283,7 +283,7 @@ fn align(
     declared: &str,
     new: Option<&str>,
     context: &TemplateContext<'_>,
-) -> Option<Vec<Printer>> {
+) -> Option<Vec<ValueMatch>> {
     let texts = complete(pieces, declared)?;
     let (mut parts, mut others) = (Vec::new(), Vec::new());
     for (at, (piece, text)) in pieces.iter().zip(&texts).enumerate() {
@@ -304,15 +304,15 @@ fn align(
     }
     if let Some(new) = new.filter(|new| *new != declared) {
         let others = others.iter().filter(|printer| printer.new.is_some()).cloned();
-        let found: Vec<Printer> = fewest(&parts, new).into_iter().chain(others).collect();
+        let found: Vec<ValueMatch> = fewest(&parts, new).into_iter().chain(others).collect();
         if !found.is_empty() {
             return Some(found);
         }
     }
     let paths: Vec<_> = parts.into_iter().filter_map(|part| part.value).collect();
     let is_part = paths.len() > 1;
-    let all = paths.into_iter().map(|path| Printer { is_part, ..Printer::equal(path, None) });
-    Some(all.chain(others.into_iter().map(|printer| Printer { new: None, ..printer })).collect())
+    let all = paths.into_iter().map(|path| ValueMatch { is_part, ..ValueMatch::equal(path, None) });
+    Some(all.chain(others.into_iter().map(|printer| ValueMatch { new: None, ..printer })).collect())
 }
 
 /// The output of a function, split into its values and the text between them. If several values match at one position,
@@ -335,10 +335,11 @@ fn cut(refs: &[&Ref], text: &str, TemplateContext { values, .. }: &TemplateConte
 }
 
 /// The fewest values that print a new text, and what each must be: all that do so alone, else the smallest set.
-pub(super) fn fewest(parts: &[TextPart], new: &str) -> Vec<Printer> {
+pub(super) fn fewest(parts: &[TextPart], new: &str) -> Vec<ValueMatch> {
     let values: Vec<usize> =
         parts.iter().enumerate().filter(|(_, part)| part.value.is_some()).map(|(at, _)| at).collect();
-    let alone: Vec<Printer> = values.iter().filter_map(|at| changed(parts, &[*at], new)).flatten().collect();
+    let alone: Vec<ValueMatch> =
+        values.iter().filter_map(|at| changed(parts, &[*at], new)).flatten().collect();
     if !alone.is_empty() || values.len() > PARTS {
         return alone;
     }
@@ -353,7 +354,7 @@ pub(super) fn fewest(parts: &[TextPart], new: &str) -> Vec<Printer> {
 
 /// The texts that the parts in `set` must have to print `new`, while the others stay. If the text between two of them
 /// occurs several times, like the colon in the image `host:5000/app:1`, the last one counts.
-fn changed(parts: &[TextPart], set: &[usize], new: &str) -> Option<Vec<Printer>> {
+fn changed(parts: &[TextPart], set: &[usize], new: &str) -> Option<Vec<ValueMatch>> {
     // The fixed texts before, between and after the parts that change.
     let mut fixed = vec![String::new()];
     for (at, part) in parts.iter().enumerate() {
@@ -378,12 +379,12 @@ fn changed(parts: &[TextPart], set: &[usize], new: &str) -> Option<Vec<Printer>>
     texts.push(rest);
     let printers = set.iter().zip(texts.into_iter().rev()).map(|(at, text)| {
         let path = parts.get(*at)?.value.clone()?;
-        let printer = Printer { is_part: set.len() > 1, ..Printer::equal(path, Some(text)) };
+        let printer = ValueMatch { is_part: set.len() > 1, ..ValueMatch::equal(path, Some(text)) };
         (!text.is_empty()).then_some(printer)
     });
     let printers = printers.collect::<Option<Vec<_>>>()?;
     // One value in two places has one text.
-    let agree = |one: &Printer| printers.iter().all(|it| it.path != one.path || it.new == one.new);
+    let agree = |one: &ValueMatch| printers.iter().all(|it| it.path != one.path || it.new == one.new);
     printers.iter().all(agree).then_some(printers)
 }
 
@@ -410,16 +411,16 @@ fn elements(
     (text, wanted): (&str, Option<&str>),
     is_known: bool,
     TemplateContext { values, place, .. }: &TemplateContext<'_>,
-) -> Vec<Printer> {
+) -> Vec<ValueMatch> {
     let found = refs.iter().filter_map(|value| {
         let element = value.element.as_ref()?;
         of_element(value_at(values, &value.path)?, (&value.path, element), (text, wanted), place)
     });
-    let found: Vec<Printer> = found.collect();
+    let found: Vec<ValueMatch> = found.collect();
     match refs {
         [value] if found.is_empty() && !is_known && value.element.is_none() => {
             let is_open = value_at(values, &value.path).is_some_and(super::is_open);
-            let only = Printer { is_equal: false, ..Printer::equal(value.path.clone(), None) };
+            let only = ValueMatch { is_equal: false, ..ValueMatch::equal(value.path.clone(), None) };
             Vec::from_iter((!is_open).then_some(only))
         }
         _ => found,
@@ -432,7 +433,7 @@ fn of_element(
     (path, element): (&[String], &[String]),
     (text, wanted): (&str, Option<&str>),
     place: &str,
-) -> Option<Printer> {
+) -> Option<ValueMatch> {
     let prints = |value: &Value| value_at(value, element).and_then(value_text).is_some_and(|it| it == text);
     match container {
         Value::Object(map) => {
@@ -440,11 +441,12 @@ fn of_element(
             let mut others = map.iter().filter(|(_, value)| prints(value)).map(|(name, _)| name.clone());
             let name = value.or_else(|| others.next().filter(|_| others.next().is_none()))?;
             let path = [path, &[name], element].concat();
-            Some(Printer::equal(path, wanted))
+            Some(ValueMatch::equal(path, wanted))
         }
-        Value::Array(items) => {
-            items.iter().any(prints).then(|| Printer { is_list: true, ..Printer::equal(path.to_vec(), None) })
-        }
+        Value::Array(items) => items
+            .iter()
+            .any(prints)
+            .then(|| ValueMatch { is_list: true, ..ValueMatch::equal(path.to_vec(), None) }),
         _ => None,
     }
 }

@@ -18,7 +18,7 @@ fn check(text: &str, expected: Result<&str, &str>) {
     catalog.insert(facts("extensions", "Ingress", "ingresses"));
     catalog.insert(facts("example.org", "Widget", "widgets"));
     catalog.insert(facts("example.com", "Widget", "widgets"));
-    let found = text.parse::<NamedObject>().map_err(|error| InspectError::Named(error.to_owned()));
+    let found = text.parse::<NamedObject>().map_err(|error| InspectError::InvalidInput(error.to_owned()));
     let found = found.and_then(|object| Ok(with_kind(&object, kind(&object, &catalog)?, "shop")));
     match (found, expected) {
         (Ok(found), Ok(expected)) => {

@@ -71,7 +71,7 @@ async fn drain(writer: LedgerWriter) {
 /// Waits until the database has so many rows.
 async fn until_written(ledger: &LedgerHandle, rows: usize) {
     let written = async {
-        while ledger.shared.metrics.rows_written(Written::Database) < rows {
+        while ledger.shared.metrics.rows_written(LedgerWriteResult::Database) < rows {
             tokio::task::yield_now().await;
         }
     };
@@ -134,7 +134,7 @@ async fn yielding_rows_leave_half_of_the_queue_to_other_rows() {
     let (ledger, writer) = ledger(&url, u64::MAX, &out);
     // Nobody writes yet.
     for number in 0..QUEUE {
-        ledger.record(LedgerRow { yields: true, ..row(number) });
+        ledger.record(LedgerRow { is_low_priority: true, ..row(number) });
     }
     for number in QUEUE..QUEUE + QUEUE / 2 {
         ledger.record(row(number));

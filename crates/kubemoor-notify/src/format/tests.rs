@@ -95,7 +95,7 @@ fn an_address_of_mail_stays_as_it_is() {
         ("@@all", "@\u{200b}@\u{200b}all"),
         ("a@b @c", "a@b @\u{200b}c"),
     ] {
-        assert_eq!(unmentioned(text), expected);
+        assert_eq!(escape_mentions(text), expected);
     }
 }
 
@@ -173,7 +173,7 @@ fn alertmanager_resolves_by_the_same_labels() {
         (NotificationSubject::NotRepaired, NotificationSubject::DriftEnded),
         (NotificationSubject::Contested, NotificationSubject::ContestEnded),
         (NotificationSubject::Braked, NotificationSubject::BrakeReleased),
-        (NotificationSubject::EmergencyOpened, NotificationSubject::EmergencyClosed),
+        (NotificationSubject::EnforcementDisabled, NotificationSubject::EnforcementEnabled),
         (NotificationSubject::ExceptionOpened, NotificationSubject::ExceptionClosed),
         (NotificationSubject::ExceptionEnding, NotificationSubject::ExceptionClosed),
         (NotificationSubject::OperationStuck, NotificationSubject::OperationEnded),
@@ -240,7 +240,8 @@ fn pagerduty_triggers_and_resolves_one_alert_for_a_release() {
         "dedup_key": trigger["dedup_key"],
     });
     assert_eq!(resolve, expected);
-    let emergency = body(&format, &Notification::new(NotificationSubject::EmergencyOpened, now())).unwrap();
+    let emergency =
+        body(&format, &Notification::new(NotificationSubject::EnforcementDisabled, now())).unwrap();
     assert_eq!(emergency["payload"]["severity"], "critical");
     assert_ne!(emergency["dedup_key"], trigger["dedup_key"]);
     let long = body(&format, &message(NotificationSubject::Drifted, &"x".repeat(5000))).unwrap();
@@ -265,7 +266,7 @@ fn a_template_makes_json_of_whatever_it_prints() {
         assert_eq!(body["both"], format!("Object {name}"));
         assert_eq!(body.as_object().unwrap().len(), 6, "{body}");
     }
-    let body = body(&format, &Notification::new(NotificationSubject::EmergencyOpened, now())).unwrap();
+    let body = body(&format, &Notification::new(NotificationSubject::EnforcementDisabled, now())).unwrap();
     assert_eq!(body["release"], Value::Null);
 }
 
@@ -382,7 +383,7 @@ fn sentences_name_the_object_and_say_what_to_do() {
          User: a\nDetails: kubemoor audit --verdict Deny --release web -n shop"
     );
     assert_eq!(
-        text(&Notification::new(NotificationSubject::EmergencyOpened, now())),
+        text(&Notification::new(NotificationSubject::EnforcementDisabled, now())),
         "Emergency: no change is checked and nothing is repaired until a person closes it\n\
          To close it: kubemoor emergency close"
     );

@@ -35,16 +35,17 @@ fn but(value: &str, open: &[&str]) -> LastAgreement {
 #[test]
 fn agreement_is_with_one_declaration_of_one_object() {
     let agreement = but("1", &[]);
-    let is_with = |release, name, value| declaring(release, name, value, |it| agreement.is_with(&key(), it));
+    let is_with =
+        |release, name, value| declaring(release, name, value, |it| agreement.is_for_declaration(&key(), it));
     assert!(is_with("web", "a", "1"));
     assert!(!is_with("web", "a", "2") && !is_with("api", "a", "1") && !is_with("web", "b", "1"));
-    assert!(!declaring("web", "a", "1", |it| agreement.is_with(&SigningKey::new([8; 32]), it)));
+    assert!(!declaring("web", "a", "1", |it| agreement.is_for_declaration(&SigningKey::new([8; 32]), it)));
 }
 
 #[test]
 fn agreement_is_read_as_it_was_written() {
     for agreement in [but("1", &[]), but("1", &["/spec/replicas"])] {
-        assert_eq!(LastAgreement::read(&agreement.seal(), agreement.open()), Some(agreement));
+        assert_eq!(LastAgreement::read(&agreement.seal(), agreement.open_paths()), Some(agreement));
     }
     for text in ["", "a", "AAAA", "not base64", &"A".repeat(23)] {
         assert_eq!(LastAgreement::read(text, &[]), None, "{text}");
@@ -52,13 +53,14 @@ fn agreement_is_read_as_it_was_written() {
     // Without its open paths, what is kept is worthless.
     let partial = but("1", &["/spec/replicas"]);
     let whole = LastAgreement::read(&partial.seal(), &[]).unwrap();
-    assert!(declaring("web", "a", "1", |it| partial.is_with(&key(), it) && !whole.is_with(&key(), it)));
+    assert!(declaring("web", "a", "1", |it| partial.is_for_declaration(&key(), it)
+        && !whole.is_for_declaration(&key(), it)));
 }
 
 #[test]
 fn open_paths_are_not_confirmed_as_seen() {
     let agreement = but("1", &["/spec/replicas"]);
-    assert_eq!(agreement.open(), ["/spec/replicas"]);
+    assert_eq!(agreement.open_paths(), ["/spec/replicas"]);
     let confirms = |path: &str| agreement.confirms(paths(&[path]).iter());
     assert!(confirms("/spec/selector") && confirms("/spec/replicasets"));
     for path in ["/spec/replicas", "/spec/replicas/below", "/spec"] {
@@ -92,11 +94,11 @@ fn agreement_carries_over_to_paths_with_the_same_declared_value() {
 fn many_or_long_open_paths_are_shortened_to_their_parents() {
     let many: Vec<String> = (0..30).map(|index| format!("/data/k{index}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    assert_eq!(but("1", &many).open(), ["/data"]);
-    assert_eq!(but("1", &[&many[..], &["/spec/x/y/z"]].concat()).open(), ["/data", "/spec"]);
+    assert_eq!(but("1", &many).open_paths(), ["/data"]);
+    assert_eq!(but("1", &[&many[..], &["/spec/x/y/z"]].concat()).open_paths(), ["/data", "/spec"]);
     let long = format!("/data/{}", "k".repeat(300));
     let agreement = but("1", &[&long]);
-    assert_eq!(agreement.open(), ["/data"]);
+    assert_eq!(agreement.open_paths(), ["/data"]);
     assert!(!agreement.confirms(paths(&["/data/other"]).iter()));
     let root = format!("/{}", "k".repeat(300));
     assert!(!but("1", &[&root]).confirms(paths(&["/spec"]).iter()));
@@ -129,9 +131,12 @@ mod settled {
         let (one, two) = (Digest::new(&json!({"a": 1})).unwrap(), Digest::new(&json!({"a": 2})).unwrap());
         let (image, rewritten) = (path("/spec/image"), json!({"b": 1, "a": [2]}));
         let declaration = Declaration { release: &release, object: &web, digest: &one, seal: None };
-        let settled =
-            Settled::mark(&key(), &declaration, [(&image, Some(&rewritten)), (&path("/gone"), None)]);
-        let check = |settled: &Settled| {
+        let settled = ObjectSettledValues::mark(
+            &key(),
+            &declaration,
+            [(&image, Some(&rewritten)), (&path("/gone"), None)],
+        );
+        let check = |settled: &ObjectSettledValues| {
             assert!(settled.holds(&declaration, &image, Some(&json!({"a": [2], "b": 1}))));
             assert!(settled.holds(&declaration, &path("/gone"), None));
             assert!(!settled.holds(&declaration, &path("/gone"), Some(&Value::Bool(false))));
@@ -149,10 +154,11 @@ mod settled {
         check(&settled);
         let (text, values) = settled.texts();
         let values = || values.iter().map(|(path, value)| (path.as_str(), value.as_str()));
-        check(&Settled::read(&key(), &release, &text, values()).unwrap());
-        let stranger = Settled::read(&SigningKey::new([8; 32]), &release, &text, values()).unwrap();
+        check(&ObjectSettledValues::read(&key(), &release, &text, values()).unwrap());
+        let stranger =
+            ObjectSettledValues::read(&SigningKey::new([8; 32]), &release, &text, values()).unwrap();
         assert!(!stranger.holds(&declaration, &image, Some(&rewritten)));
-        assert_eq!(Settled::read(&key(), &release, "none", values()), None);
+        assert_eq!(ObjectSettledValues::read(&key(), &release, "none", values()), None);
         assert_eq!(format!("{settled:?}"), r#"["/gone", "/spec/image"]"#);
     }
 
@@ -160,10 +166,13 @@ mod settled {
     fn settled_values_accumulate_until_the_declaration_changes() {
         let (release, web) = (release(), object("web"));
         let (one, two) = (Digest::new(&json!(1)).unwrap(), Digest::new(&json!(2)).unwrap());
-        let mut known = Settlements::default();
+        let mut known = SettledValueIndex::default();
         let mut learn = |digest: &Digest, at: &str| {
             let declaration = Declaration { release: &release, object: &web, digest, seal: None };
-            known.learn(&web, Settled::mark(&key(), &declaration, [(&path(at), Some(&json!(1)))]));
+            known.record(
+                &web,
+                ObjectSettledValues::mark(&key(), &declaration, [(&path(at), Some(&json!(1)))]),
+            );
             format!("{:?}", known.get(&web).unwrap())
         };
         assert_eq!(learn(&one, "/a"), r#"["/a"]"#);

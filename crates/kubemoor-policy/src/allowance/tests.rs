@@ -30,9 +30,11 @@ fn an_allowance_says_what_until_when_why_and_who() {
         "until": "2026-11-02T00:00:00Z", "reason": "INC-1", "requestedBy": {"user": "alice", "groups": ["dev"]},
     }))
     .unwrap();
-    assert!(allowance.open(at("2026-11-01T23:59:59Z")) && !allowance.open(at("2026-11-02T00:00:00Z")));
+    assert!(
+        allowance.is_active(at("2026-11-01T23:59:59Z")) && !allowance.is_active(at("2026-11-02T00:00:00Z"))
+    );
     assert!(allowance.grant.mask.covers(&"/spec/ports/[port=80]".parse().unwrap()));
-    assert!(!allowance.grant.mask.covers(&"/spec/type".parse().unwrap()) && allowance.grant.deletes);
+    assert!(!allowance.grant.mask.covers(&"/spec/type".parse().unwrap()) && allowance.grant.allows_delete);
     assert_eq!((allowance.by.user.as_str(), allowance.reason.as_str()), ("alice", "INC-1"));
     assert_eq!((allowance.name.as_str(), allowance.namespace.as_str()), ("a", "shop"));
 }
@@ -168,32 +170,32 @@ mod standing {
     fn a_chart_allows_by_its_annotations() {
         let declared =
             chart("kubemoor.dev/allow: '/spec/replicas, delete', kubemoor.dev/allow-reason: INC-123");
-        let standing = of_manifest(&declared).unwrap().unwrap();
-        assert!(standing.grant.deletes);
+        let standing = allowance_from_annotations(&declared).unwrap().unwrap();
+        assert!(standing.grant.allows_delete);
         assert!(standing.grant.mask.covers(&"/spec/replicas".parse().unwrap()));
         assert!(!standing.grant.mask.covers(&"/spec/paused".parse().unwrap()));
-        assert!(standing.open(Timestamp::MAX) && standing.admits(&Actor::default()));
+        assert!(standing.is_active(Timestamp::MAX) && standing.applies_to(&Actor::default()));
         assert_eq!(standing.next_change(at("2026-01-01T00:00:00Z")), None);
         assert_eq!(standing.origin.to_string(), "annotation kubemoor.dev/allow of the chart (INC-123)");
-        assert!(of_manifest(&chart("a: b")).unwrap().is_none());
+        assert!(allowance_from_annotations(&chart("a: b")).unwrap().is_none());
     }
 
     #[test]
     fn an_annotation_of_a_chart_ends_when_it_says_so() {
         let declared =
             chart("kubemoor.dev/allow: '*', kubemoor.dev/allow-until: '2026-12-24T18:00:00+01:00'");
-        let standing = of_manifest(&declared).unwrap().unwrap();
+        let standing = allowance_from_annotations(&declared).unwrap().unwrap();
         let until = at("2026-12-24T17:00:00Z");
-        assert!(standing.open(until - jiff::SignedDuration::from_secs(1)) && !standing.open(until));
+        assert!(standing.is_active(until - jiff::SignedDuration::from_secs(1)) && !standing.is_active(until));
         assert_eq!(standing.next_change(at("2026-01-01T00:00:00Z")), Some(until));
         assert_eq!(standing.next_change(until), None);
-        assert!(!standing.grant.deletes);
+        assert!(!standing.grant.allows_delete);
     }
 
     #[test]
     fn a_broken_annotation_allows_nothing_and_is_named() {
         let check = |annotations: &str, field: &str| {
-            let flaws = of_manifest(&chart(annotations)).unwrap_err();
+            let flaws = allowance_from_annotations(&chart(annotations)).unwrap_err();
             assert_eq!(flaws[0].field, field, "{annotations}: {flaws:?}");
             let declared = chart(annotations);
             let release = ReleaseId { namespace: "shop".into(), name: "web".into() };
@@ -222,13 +224,15 @@ mod standing {
   subjects: [{kind: Group, name: jenkins-admins}]",
         );
         let (_, standing) = &jenkins.allow[0];
-        assert!(standing.open(at("2026-11-21T13:00:00Z")) && !standing.open(at("2026-11-20T13:00:00Z")));
+        assert!(
+            standing.is_active(at("2026-11-21T13:00:00Z")) && !standing.is_active(at("2026-11-20T13:00:00Z"))
+        );
         let actor = |group: &str| Actor {
             user: "alice".to_owned(),
             groups: vec![group.to_owned()],
             ..Actor::default()
         };
-        assert!(standing.admits(&actor("jenkins-admins")) && !standing.admits(&actor("developers")));
+        assert!(standing.applies_to(&actor("jenkins-admins")) && !standing.applies_to(&actor("developers")));
         assert_eq!(standing.next_change(at("2026-11-20T13:00:00Z")), Some(at("2026-11-21T12:30:00Z")));
         assert_eq!(standing.origin.to_string(), "allowance weekend of policy jenkins");
     }
@@ -257,10 +261,10 @@ mod schedule {
         let compiled = compile(schedule.0, schedule.1, schedule.2).unwrap();
         let (start, end) = (at(start), at(end));
         let instant = SignedDuration::from_nanos(1);
-        assert!(!compiled.open(start - instant), "{schedule:?} is open before {start}");
-        assert!(compiled.open(start), "{schedule:?} is not open at {start}");
-        assert!(compiled.open(end - instant), "{schedule:?} is not open before {end}");
-        assert!(!compiled.open(end), "{schedule:?} is open at {end}");
+        assert!(!compiled.is_window_open(start - instant), "{schedule:?} is open before {start}");
+        assert!(compiled.is_window_open(start), "{schedule:?} is not open at {start}");
+        assert!(compiled.is_window_open(end - instant), "{schedule:?} is not open before {end}");
+        assert!(!compiled.is_window_open(end), "{schedule:?} is open at {end}");
         assert_eq!(compiled.next_change(start - instant), Some(start), "{schedule:?} before {start}");
         assert_eq!(compiled.next_change(start), Some(end), "{schedule:?} from {start}");
         assert_eq!(compiled.next_change(end - instant), Some(end), "{schedule:?} before {end}");
@@ -292,7 +296,9 @@ mod schedule {
         // New York falls back from 02:00 to 01:00 at 06:00Z.
         let nightly = ("30 1 * * *", "20m", "America/New_York");
         check(nightly, "2026-11-01T05:30:00Z", "2026-11-01T05:50:00Z");
-        assert!(!compile(nightly.0, nightly.1, nightly.2).unwrap().open(at("2026-11-01T06:35:00Z")));
+        assert!(
+            !compile(nightly.0, nightly.1, nightly.2).unwrap().is_window_open(at("2026-11-01T06:35:00Z"))
+        );
     }
 
     #[test]
@@ -307,15 +313,18 @@ mod schedule {
     fn a_frequent_window_opens_in_the_repeated_hour_as_well() {
         let often = compile("*/15 * * * *", "5m", "America/New_York").unwrap();
         for minute in ["05:15", "05:45", "06:15", "06:45"] {
-            assert!(often.open(at(&format!("2026-11-01T{minute}:00Z"))), "{minute}");
+            assert!(often.is_window_open(at(&format!("2026-11-01T{minute}:00Z"))), "{minute}");
         }
-        assert!(!often.open(at("2026-11-01T06:20:00Z")));
+        assert!(!often.is_window_open(at("2026-11-01T06:20:00Z")));
     }
 
     #[test]
     fn windows_that_meet_are_one() {
         let all_day = compile("0 0,12 * * *", "12h", "").unwrap();
-        assert!(all_day.open(at("2026-11-21T12:00:00Z")) && all_day.open(at("2026-11-21T11:59:59Z")));
+        assert!(
+            all_day.is_window_open(at("2026-11-21T12:00:00Z"))
+                && all_day.is_window_open(at("2026-11-21T11:59:59Z"))
+        );
         let change = all_day.next_change(at("2026-11-21T12:00:00Z")).unwrap();
         assert!(change > at("2027-06-21T00:00:00Z"), "{change}");
         let working_days = compile("0 0 * * MON-FRI", "24h", "").unwrap();
@@ -356,7 +365,7 @@ mod schedule {
     fn any_time_gives_an_answer() {
         let schedule = compile("0 0 29 2 *", "1h", "Pacific/Apia").unwrap();
         for now in [Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH, at("2011-12-30T12:00:00Z")] {
-            let _ = (schedule.open(now), schedule.next_change(now));
+            let _ = (schedule.is_window_open(now), schedule.next_change(now));
         }
     }
 

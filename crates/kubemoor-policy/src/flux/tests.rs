@@ -30,7 +30,7 @@ fn flux_ignore_rules_without_equivalent_are_reported_as_lost() {
     let check = |rule: Value, ignored: usize, field: &str, words: &str| {
         let imported = import(&helm_release(json!({"driftDetection": {"ignore": [rule]}})));
         let rules = imported.policy.map_or(0, |policy| policy["spec"]["ignore"].as_array().unwrap().len());
-        let [lost] = imported.lost.as_slice() else { panic!("{rule}: {:?}", imported.lost) };
+        let [lost] = imported.unsupported.as_slice() else { panic!("{rule}: {:?}", imported.unsupported) };
         assert_eq!((rules, lost.field.as_str()), (ignored, field), "{rule}");
         assert!(lost.reason.contains(words), "{lost:?}");
     };
@@ -56,12 +56,12 @@ fn nothing_is_imported_where_flux_ignores_nothing() {
         [json!({}), json!({"driftDetection": {"mode": "enabled"}}), json!({"driftDetection": {"ignore": []}})]
     {
         let imported = import(&helm_release(spec));
-        assert!(imported.policy.is_none() && imported.lost.is_empty());
+        assert!(imported.policy.is_none() && imported.unsupported.is_empty());
     }
     let elsewhere = json!({"kubeConfig": {"secretRef": {"name": "x"}}, "driftDetection": {"ignore": [{"paths": ["/a"]}]}});
     let imported = import(&helm_release(elsewhere));
     assert!(imported.policy.is_none());
-    assert_eq!(imported.lost[0].field, "spec.kubeConfig");
+    assert_eq!(imported.unsupported[0].field, "spec.kubeConfig");
 }
 
 #[test]

@@ -167,9 +167,9 @@ fn globs_that_match_no_release_are_found_each() {
     let policies =
         [policy("a", json!({"releases": {"names": ["shop-*", "web"], "namespaces": ["prod", "s?op"]}}))];
     let releases = [ReleaseId { namespace: "shop".into(), name: "web".into() }];
-    let found: Vec<_> = unmatched(&policies, &releases).into_iter().map(|it| it.field).collect();
+    let found: Vec<_> = unmatched_globs(&policies, &releases).into_iter().map(|it| it.field).collect();
     assert_eq!(found, ["spec.releases.names[0]", "spec.releases.namespaces[0]"]);
-    assert_eq!(unmatched(&[policy("all", json!({}))], &[]), []);
+    assert_eq!(unmatched_globs(&[policy("all", json!({}))], &[]), []);
 }
 
 #[test]
@@ -183,11 +183,11 @@ fn targets_that_select_no_declared_object_are_found() {
         let rule = json!({"target": target, "paths": ["/data"]});
         let other = json!({"releases": {"names": ["none-*"]}, "ignore": [{"target": {"name": "x"}, "paths": ["/a"]}]});
         let policies = [policy("a", json!({"ignore": [rule]})), policy("b", other)];
-        assert_eq!(targeted(&policies, all), all);
+        assert_eq!(releases_with_targets(&policies, all), all);
         let unread = (ReleaseId { name: "b".into(), ..release.id.clone() }, None);
         let read = (release.id.clone(), Some(release.clone().into()));
-        assert_eq!(aimless(&policies, &[read.clone(), unread]), []);
-        let found = aimless(&policies, &[read]);
+        assert_eq!(unmatched_targets(&policies, &[read.clone(), unread]), []);
+        let found = unmatched_targets(&policies, &[read]);
         found.into_iter().map(|it| it.field).collect::<Vec<_>>()
     };
     assert_eq!(found(json!({"name": "web"})), Vec::<String>::new());
@@ -203,7 +203,7 @@ fn targets_that_select_no_declared_object_are_found() {
     );
     // What is misspelled has a finding already, whatever is declared.
     assert_eq!(found(json!({"kind": "deployment"})), Vec::<String>::new());
-    assert_eq!(targeted(&[policy("a", json!({"edits": "Deny"}))], all), []);
+    assert_eq!(releases_with_targets(&[policy("a", json!({"edits": "Deny"}))], all), []);
 }
 
 mod cover {

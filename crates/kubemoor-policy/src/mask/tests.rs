@@ -54,7 +54,7 @@ fn helms_label_and_annotations_are_outside_every_mask() {
         let (here, there) = (json!("Helm"), json!("mine"));
         assert_eq!(mask.carry_at(&path, Some(&there), Some(&here)), Some(here));
     }
-    assert_eq!(mask(&[label, "/metadata/labels/*", "*"]).names_helms().count(), 1);
+    assert_eq!(mask(&[label, "/metadata/labels/*", "*"]).helm_metadata_patterns().count(), 1);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn pull_for_long(brake: &mut Brake, drifting: &Drifting) {
     let start = at();
     for second in 0..=3 {
         for namespace in drifting.by_namespace.keys() {
-            brake.pull(namespace, drifting, start + Duration::from_secs(second));
+            brake.update_state(namespace, drifting, start + Duration::from_secs(second));
         }
     }
 }
@@ -31,32 +31,42 @@ fn brake_stops_repairs_after_sustained_mass_drift_until_manual_request() {
     let start = at();
     let of = |count, declared| drifting(declared, &[("a", count)]);
     for (count, declared) in [(10, 20), (11, 110), (1000, 10_000)] {
-        assert_eq!(brake.pull("a", &of(count, declared), start), Pull::Free, "{count} of {declared}");
+        assert_eq!(
+            brake.update_state("a", &of(count, declared), start),
+            BrakeState::Free,
+            "{count} of {declared}"
+        );
     }
     let second = Duration::from_secs(1);
-    assert_eq!(brake.pull("a", &of(11, 109), start), Pull::Slipping);
-    assert_eq!(brake.pull("a", &of(10, 109), start + second), Pull::Free);
+    assert_eq!(brake.update_state("a", &of(11, 109), start), BrakeState::Pending);
+    assert_eq!(brake.update_state("a", &of(10, 109), start + second), BrakeState::Free);
     for at in [2, 3, 4] {
-        assert_eq!(brake.pull("a", &of(11, 109), start + second * at), Pull::Slipping);
+        assert_eq!(brake.update_state("a", &of(11, 109), start + second * at), BrakeState::Pending);
     }
-    assert_eq!(brake.pull("a", &of(12, 109), start + second * 5), Pull::Sets(Some("a".to_owned())));
+    assert_eq!(
+        brake.update_state("a", &of(12, 109), start + second * 5),
+        BrakeState::JustEngaged(Some("a".to_owned()))
+    );
     // Less drift alone is no person's word.
-    assert_eq!(brake.pull("a", &of(0, 109), start + second * 6), Pull::On);
-    assert!(brake.ease("a", &of(11, 109)).is_empty() && brake.is_on("a"));
-    assert!(!brake.ease("a", &of(10, 109)).is_empty() && !brake.is_on("a"));
-    assert!(brake.ease("a", &of(0, 109)).is_empty());
-    assert_eq!(brake.pull("a", &of(11, 109), start + second * 7), Pull::Slipping);
+    assert_eq!(brake.update_state("a", &of(0, 109), start + second * 6), BrakeState::On);
+    assert!(brake.release_by_order("a", &of(11, 109)).is_empty() && brake.is_on("a"));
+    assert!(!brake.release_by_order("a", &of(10, 109)).is_empty() && !brake.is_on("a"));
+    assert!(brake.release_by_order("a", &of(0, 109)).is_empty());
+    assert_eq!(brake.update_state("a", &of(11, 109), start + second * 7), BrakeState::Pending);
 }
 
 #[test]
 fn two_moments_far_apart_do_not_set_it() {
     let mut brake = Brake::default();
     let (start, much) = (at(), drifting(30, &[("a", 30)]));
-    assert_eq!(brake.pull("a", &much, start), Pull::Slipping);
+    assert_eq!(brake.update_state("a", &much, start), BrakeState::Pending);
     // Nothing drifted in between, so nobody pulled.
-    assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3600)), Pull::Slipping);
-    assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3602)), Pull::Slipping);
-    assert_eq!(brake.pull("a", &much, start + Duration::from_secs(3603)), Pull::Sets(Some("a".to_owned())));
+    assert_eq!(brake.update_state("a", &much, start + Duration::from_secs(3600)), BrakeState::Pending);
+    assert_eq!(brake.update_state("a", &much, start + Duration::from_secs(3602)), BrakeState::Pending);
+    assert_eq!(
+        brake.update_state("a", &much, start + Duration::from_secs(3603)),
+        BrakeState::JustEngaged(Some("a".to_owned()))
+    );
 }
 
 /// For which of the namespaces it is on after so much has drifted of a hundred objects.
@@ -89,8 +99,8 @@ fn one_namespace_stops_its_own_repairs_and_several_stop_all() {
 fn mass_drift_in_one_namespace_does_not_delay_other_namespaces() {
     let mut brake = Brake::default();
     let (start, much) = (at(), drifting(100, &[("a", 30), ("b", 1)]));
-    assert_eq!(brake.pull("a", &much, start), Pull::Slipping);
-    assert_eq!(brake.pull("b", &much, start), Pull::Free);
+    assert_eq!(brake.update_state("a", &much, start), BrakeState::Pending);
+    assert_eq!(brake.update_state("b", &much, start), BrakeState::Free);
 }
 
 #[test]
@@ -108,15 +118,17 @@ fn brake_of_one_namespace_does_not_count_for_others() {
 fn a_person_eases_what_he_asks_for() {
     let mut brake = after(100, &[("a", 30)]);
     // Of a release elsewhere.
-    assert!(brake.ease("b", &drifting(100, &[("a", 30)])).is_empty());
+    assert!(brake.release_by_order("b", &drifting(100, &[("a", 30)])).is_empty());
     // Of one of two releases in it.
-    assert!(brake.ease("a", &drifting(100, &[("a", 15)])).is_empty());
-    assert_eq!(brake.ease("a", &drifting(100, &[("a", 5), ("b", 30)])), [Some("a".to_owned())]);
+    assert!(brake.release_by_order("a", &drifting(100, &[("a", 15)])).is_empty());
+    assert_eq!(brake.release_by_order("a", &drifting(100, &[("a", 5), ("b", 30)])), [Some("a".to_owned())]);
     assert!(!brake.is_on("a"));
 
     let mut brake = after(100, &[("a", 30), ("b", 30)]);
-    assert!(brake.ease("a", &drifting(100, &[("b", 30)])).is_empty() && brake.is_on("a"));
-    assert!(!brake.ease("b", &drifting(100, &[("a", 3)])).is_empty() && !brake.is_on("elsewhere"));
+    assert!(brake.release_by_order("a", &drifting(100, &[("b", 30)])).is_empty() && brake.is_on("a"));
+    assert!(
+        !brake.release_by_order("b", &drifting(100, &[("a", 3)])).is_empty() && !brake.is_on("elsewhere")
+    );
 }
 
 #[test]

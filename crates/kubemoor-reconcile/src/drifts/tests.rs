@@ -3,7 +3,7 @@ mod agreed;
 use super::*;
 use crate::sample_releases::{SampleRecord, assembled};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
-use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::agreement::ObservedObject;
 
 fn id(name: &str) -> ObjectId {
     ObjectId::namespaced("", "ConfigMap", "shop", name)
@@ -24,7 +24,7 @@ fn key() -> SigningKey {
 fn life(release: &str) -> LastSeen {
     LastSeen {
         release: ReleaseId { name: release.into(), ..web() },
-        vouched: true,
+        has_release_annotations: true,
         alive: true,
         version: ResourceVersion::parse("7"),
         managers: Arc::default(),
@@ -68,13 +68,13 @@ fn in_sync() -> Drifts {
 }
 
 /// An object that was seen alive and never seen to agree with anything.
-fn seen(name: &str) -> SeenAlive {
-    SeenAlive { object: id(name).into(), agreement: None, settled: None }
+fn seen(name: &str) -> ObservedObject {
+    ObservedObject { object: id(name).into(), agreement: None, settled: None }
 }
 
 /// What a process knew that did not say of which record.
-fn earlier(revision: u64, digest: [u8; 32]) -> First {
-    First { uid: None, revision, digest }
+fn earlier(revision: u64, digest: [u8; 32]) -> FirstManifest {
+    FirstManifest { uid: None, revision, digest }
 }
 
 fn first_digest(drifts: &Drifts, revision: u64) -> Option<[u8; 32]> {
@@ -106,8 +106,8 @@ fn deleted_object_is_rechecked_before_it_counts_as_missing() {
     assert!(drifts.record_missing(&web(), &id("a"), now()));
     assert_eq!(drifting(&drifts), [("a".to_owned(), DriftKind::Missing)]);
     assert!(suspects(&drifts).is_empty());
-    let life = drifts.life(&id("a")).unwrap();
-    assert!(!life.alive && life.vouched, "that it was seen alive is remembered");
+    let life = drifts.last_seen_state(&id("a")).unwrap();
+    assert!(!life.alive && life.has_release_annotations, "that it was seen alive is remembered");
     assert_eq!(drifts.mark_gone(&id("nobodys"), ResourceVersion::default(), now()), None);
 }
 
@@ -142,7 +142,7 @@ fn new_revision_rechecks_only_the_objects_it_changes() {
     let release = deployed(2, &[("a", "1"), ("b", "2"), ("c", "1")]);
     drifts.notice(&web(), (None, Some(&release)), |_| true, now());
     assert_eq!(suspects(&drifts), ["b", "c"]);
-    assert_eq!(drifts.life(&id("a")).unwrap().judged, Some(release.state.digest));
+    assert_eq!(drifts.last_seen_state(&id("a")).unwrap().judged, Some(release.state.digest));
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn only_certain_drift_and_deletions_count_for_the_brake() {
     assert_eq!(count(&drifts), 1);
     drifts.record_missing(&web(), &id("a"), now());
     assert_eq!(count(&drifts), 1);
-    let doubt = ObjectDrift { doubt: true, ..ObjectDrift::new(id("b"), DriftKind::Changed, now()) };
+    let doubt = ObjectDrift { needs_dry_run: true, ..ObjectDrift::new(id("b"), DriftKind::Changed, now()) };
     drifts.record_drift(&web(), doubt);
     assert_eq!(count(&drifts), 1);
     assert_eq!(drifts.count(&web(), |object, _| *object == id("b")), 0);
@@ -291,7 +291,7 @@ fn objects_seen_by_an_earlier_process_count_as_seen() {
     let (mut drifts, current) = (Drifts::new(key()), deployed(1, &[("a", "1")]));
     drifts.notice(&web(), (None, Some(&current)), |_| false, now());
     drifts.remember(&current, earlier(1, [7; 32]), vec![seen("a"), seen("dropped")]);
-    assert!(drifts.life(&id("a")).is_some_and(|life| life.vouched && !life.alive));
+    assert!(drifts.last_seen_state(&id("a")).is_some_and(|life| life.has_release_annotations && !life.alive));
     assert_eq!(drifts.remembered().collect::<Vec<_>>(), [&id("a")]);
     drifts.notice(&web(), (Some(&current), Some(&current)), |_| false, now());
     assert_eq!(first_digest(&drifts, 1), Some([7; 32]), "what was seen first stays first");
@@ -311,7 +311,7 @@ fn missing_object_stays_in_the_list_of_objects_seen_alive() {
     let dropping = deployed(2, &[("b", "1"), ("c", "1")]);
     drifts.notice(&web(), (Some(&release), Some(&dropping)), |_| false, now());
     assert_eq!(drifts.seen_alive(&dropping), [seen("b")]);
-    drifts.record_life(id("b"), LastSeen { vouched: false, ..life("web") });
+    drifts.record_life(id("b"), LastSeen { has_release_annotations: false, ..life("web") });
     assert_eq!(drifts.seen_alive(&dropping), []);
 }
 
@@ -327,7 +327,7 @@ fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
     assert_eq!(first_digest(&drifts, 1), Some(first.state.digest));
     let mut invalid = Release::clone(&declaring(1, "forged", ReleaseStatus::Deployed, &[("a", "3")]));
     invalid.invalid =
-        Some(kubemoor_helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
+        Some(kubemoor_helm::release::InvalidRecord { secret: "s".to_owned(), reason: "r".to_owned() });
     notice(&mut drifts, &Arc::new(invalid));
     assert_eq!(first_digest(&drifts, 1), Some(first.state.digest));
     let second = deployed(2, &[("b", "1")]);
@@ -342,7 +342,8 @@ fn a_record_that_changes_its_manifest_keeps_its_first_digest() {
 #[test]
 fn remembered_release_is_outlived_only_by_a_fresh_install() {
     let current = deployed(1, &[("a", "1")]);
-    let first = |uid: Option<&str>, revision, digest| First { uid: uid.map(str::to_owned), revision, digest };
+    let first =
+        |uid: Option<&str>, revision, digest| FirstManifest { uid: uid.map(str::to_owned), revision, digest };
     let (same, other) = (current.state.digest, [7; 32]);
     for (known, wanted) in [
         (first(Some("u1"), 1, same), false),
@@ -354,20 +355,24 @@ fn remembered_release_is_outlived_only_by_a_fresh_install() {
         (first(Some("u0"), 1, other), true),
         (first(Some("u0"), 2, other), false),
     ] {
-        assert_eq!(known.is_outlived_by(&current), wanted, "{known:?}");
+        assert_eq!(known.is_replaced_in(&current), wanted, "{known:?}");
     }
     let mut invalid = Release::clone(&current);
     invalid.invalid =
-        Some(kubemoor_helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
-    assert!(!first(Some("u0"), 1, other).is_outlived_by(&invalid));
+        Some(kubemoor_helm::release::InvalidRecord { secret: "s".to_owned(), reason: "r".to_owned() });
+    assert!(!first(Some("u0"), 1, other).is_replaced_in(&invalid));
 }
 
 #[test]
 fn recreated_record_does_not_inherit_from_an_earlier_process() {
     let (mut drifts, current) = (Drifts::new(key()), deployed(1, &[("a", "1")]));
-    drifts.remember(&current, First { uid: Some("u0".to_owned()), ..earlier(1, [7; 32]) }, Vec::new());
+    drifts.remember(
+        &current,
+        FirstManifest { uid: Some("u0".to_owned()), ..earlier(1, [7; 32]) },
+        Vec::new(),
+    );
     drifts.notice(&web(), (None, Some(&current)), |_| false, now());
-    let first = First { uid: Some("u1".to_owned()), ..earlier(1, current.state.digest) };
+    let first = FirstManifest { uid: Some("u1".to_owned()), ..earlier(1, current.state.digest) };
     assert_eq!(drifts.first(&web(), 1), Some(&first));
 }
 

@@ -10,15 +10,15 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::super::event::{
-    ApiWork, Fault, GovernedRelease, HelmManager, LiveObject, LoopOrder, ManifestDocument, ObjectNews,
+    ApiWork, Fault, GovernedRelease, HelmManager, LiveObject, LoopOrder, ManifestDocument, ObjectWatchEvent,
     Secret, Sighting, WorkFailure, WorkId, WorkOutcome, Write,
 };
 use super::super::report::LoopReport;
 use super::super::scopes::WatchScope;
 use super::*;
 use crate::brake::Drifting;
-use crate::drifts::First;
-use crate::event::ObjectFate;
+use crate::drifts::FirstManifest;
+use crate::event::ObjectOutcome;
 use crate::report::DriftKind;
 use crate::sample_releases::{SampleRecord, assembled, second};
 use kubemoor_declare::catalog::Catalog;
@@ -26,7 +26,7 @@ use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
 use kubemoor_helm::release::{Release, document};
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::agreement::ObservedObject;
 use kubemoor_policy::guarded::Suspension;
 use kubemoor_verdict::health::{HealthReason, ObjectState};
 
@@ -59,7 +59,7 @@ struct Scene {
     work: VecDeque<(WorkId, ApiWork)>,
     report: Option<LoopReport>,
     timer: Option<Timestamp>,
-    told: Vec<Occurrence>,
+    told: Vec<LoopNotice>,
 }
 
 fn web() -> ObjectId {
@@ -101,9 +101,11 @@ impl Scene {
         scene.tell(LoopEvent::Release(id, ruled));
         scene.tell(LoopEvent::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
         let live = Box::new(scene.live().unwrap());
-        for tidings in
-            [ObjectNews::Relisting, ObjectNews::Object { live, is_listed: true }, ObjectNews::Listed]
-        {
+        for tidings in [
+            ObjectWatchEvent::ListStarted,
+            ObjectWatchEvent::Object { live, is_listed: true },
+            ObjectWatchEvent::ListCompleted,
+        ] {
             scene.tell(LoopEvent::Watch(scope(), tidings));
         }
         scene.tell(LoopEvent::Leads(true));
@@ -172,8 +174,8 @@ impl Scene {
     /// The watch tells what the object is now.
     fn watch(&mut self) {
         let tidings = match self.live() {
-            Some(live) => ObjectNews::Object { live: Box::new(live), is_listed: false },
-            None => ObjectNews::Gone { object: web(), version: self.version.to_string() },
+            Some(live) => ObjectWatchEvent::Object { live: Box::new(live), is_listed: false },
+            None => ObjectWatchEvent::Gone { object: web(), version: self.version.to_string() },
         };
         self.tell(LoopEvent::Watch(scope(), tidings));
     }
@@ -373,7 +375,7 @@ fn repairs_back_off_while_the_object_is_repeatedly_changed_back() {
     assert_eq!(waits[..3], [0, 0, 0], "{waits:?}");
     assert!(waits[4..].is_sorted() && waits[13] > 200 && waits[13] <= 300, "{waits:?}");
     let is_contested =
-        |told: &Occurrence| matches!(told, Occurrence::Object { fate: ObjectFate::Contested, .. });
+        |told: &LoopNotice| matches!(told, LoopNotice::Object { fate: ObjectOutcome::Contested, .. });
     assert!(scene.told.iter().any(is_contested));
 }
 
@@ -660,9 +662,9 @@ fn release_is_not_in_sync_before_the_watch_of_a_new_kind_has_listed() {
         wanted: BTreeSet::from([scope(), secrets.clone()]),
         unserved: BTreeSet::new(),
     };
-    let broken = ObjectNews::Broken(WorkFailure::unanswered("no"));
+    let broken = ObjectWatchEvent::Failed(WorkFailure::unanswered("no"));
     for (news, expected) in [
-        (vec![ObjectNews::Relisting, ObjectNews::Listed], None),
+        (vec![ObjectWatchEvent::ListStarted, ObjectWatchEvent::ListCompleted], None),
         (vec![broken], Some(HealthReason::Unwatched)),
     ] {
         let mut scene = Scene::new(DriftMode::Report, settings());
@@ -757,7 +759,7 @@ impl Scene {
             json!({"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": namespace});
         object["data"]["k"] = json!(value);
         let live = Box::new(live);
-        self.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
+        self.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::Object { live, is_listed: false }));
     }
 
     /// The objects that are not judged because they are outside, and how many are named otherwise.
@@ -780,9 +782,9 @@ fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
     assert_eq!(scene.outside(), both);
     // A listing that lacks it, another owner, and an order change nothing.
     for tidings in [
-        ObjectNews::Relisting,
-        ObjectNews::Object { live: Box::new(scene.live().unwrap()), is_listed: true },
-        ObjectNews::Listed,
+        ObjectWatchEvent::ListStarted,
+        ObjectWatchEvent::Object { live: Box::new(scene.live().unwrap()), is_listed: true },
+        ObjectWatchEvent::ListCompleted,
     ] {
         scene.tell(LoopEvent::Watch(scope(), tidings));
     }
@@ -805,9 +807,9 @@ fn object_elsewhere_that_an_earlier_guard_saw_is_missed() {
     scene.record(release(ReleaseStatus::Deployed, BOTH));
     assert_eq!(scene.work(), "");
     scene.value = None;
-    let seen = |object| SeenAlive { object: Arc::new(object), agreement: None, settled: None };
+    let seen = |object| ObservedObject { object: Arc::new(object), agreement: None, settled: None };
     let (id, state) = (scene.release.id.clone(), &scene.release.state);
-    let first = First { uid: None, revision: state.revision, digest: state.digest };
+    let first = FirstManifest { uid: None, revision: state.revision, digest: state.digest };
     let seen = vec![seen(theirs())];
     scene.tell(LoopEvent::Order(LoopOrder::Remember {
         release: id,
@@ -923,7 +925,7 @@ fn brake(scene: &mut Scene) {
     let by_namespace = [("shop".to_owned(), 20)].into();
     let drifting = Drifting { by_namespace, declared: 30 };
     for seconds in 0..4 {
-        scene.machine.repairs.brake.pull("shop", &drifting, scene.now + Duration::from_secs(seconds));
+        scene.machine.repairs.brake.update_state("shop", &drifting, scene.now + Duration::from_secs(seconds));
     }
     assert!(scene.machine.repairs.brake.is_on("shop"));
 }
@@ -939,7 +941,7 @@ fn stopped_repairs_go_on_in_a_later_lead_and_in_a_later_namespace() {
         brake(&mut scene);
         end(&mut scene);
         assert!(!scene.machine.repairs.brake.is_on("shop"));
-        let is_told = |told: &Occurrence| matches!(told, Occurrence::Eased { namespace, by: None } if namespace.as_deref() == Some("shop"));
+        let is_told = |told: &LoopNotice| matches!(told, LoopNotice::Eased { namespace, by: None } if namespace.as_deref() == Some("shop"));
         assert!(scene.told.iter().any(is_told));
     }
 }
@@ -959,7 +961,7 @@ fn recreated_object_that_a_replica_without_the_lead_cannot_delete_is_told() {
     }
     assert_eq!(scene.value, Some("v"), "a replica that does not lead deletes nothing");
     let is_told =
-        |told: &Occurrence| matches!(told, Occurrence::Object { fate: ObjectFate::CannotTakeBack(_), .. });
+        |told: &LoopNotice| matches!(told, LoopNotice::Object { fate: ObjectOutcome::CannotTakeBack(_), .. });
     assert!(scene.told.iter().any(is_told));
 }
 
@@ -992,7 +994,7 @@ impl Workloads {
         it.scene.record(Arc::new(second(ReleaseStatus::Deployed, &it.manifest, MANIFEST)));
         let wanted = BTreeSet::from([deployments()]);
         it.scene.tell(LoopEvent::Scopes { wanted, unserved: BTreeSet::new() });
-        it.scene.tell(LoopEvent::Watch(deployments(), ObjectNews::Relisting));
+        it.scene.tell(LoopEvent::Watch(deployments(), ObjectWatchEvent::ListStarted));
         for (number, name) in WORKLOADS.into_iter().enumerate() {
             let metadata = json!({
                 "name": name, "namespace": "shop", "uid": "1", "generation": 1,
@@ -1003,7 +1005,7 @@ impl Workloads {
             it.live[number]["metadata"] = metadata;
             it.change(number, "/status", status);
         }
-        it.scene.tell(LoopEvent::Watch(deployments(), ObjectNews::Listed));
+        it.scene.tell(LoopEvent::Watch(deployments(), ObjectWatchEvent::ListCompleted));
         it.work();
         it
     }
@@ -1012,7 +1014,7 @@ impl Workloads {
     fn change(&mut self, number: usize, pointer: &str, value: Value) {
         self.write(number, pointer, value);
         let live = Box::new(self.read(number));
-        self.scene.tell(LoopEvent::Watch(deployments(), ObjectNews::Object { live, is_listed: false }));
+        self.scene.tell(LoopEvent::Watch(deployments(), ObjectWatchEvent::Object { live, is_listed: false }));
     }
 
     fn write(&mut self, number: usize, pointer: &str, value: Value) {
@@ -1103,7 +1105,7 @@ fn pod_template_repair_waits_while_another_workload_rolls_out() {
         let mut it = Workloads::repaired([(IMAGE, json!("mine")), (IMAGE, json!("mine"))]);
         assert_eq!(it.images(), ["app:1", "mine"], "{what}");
         let drifted = &it.scene.report.as_ref().unwrap().drifted;
-        let why = drifted[0].kept.as_deref().unwrap_or_default();
+        let why = drifted[0].unrepaired_reason.as_deref().unwrap_or_default();
         assert!(why.contains("is still rolling out"), "{what}: {why}");
         match what {
             "a step of the rollout" => it.change(0, "/status", status(1)),

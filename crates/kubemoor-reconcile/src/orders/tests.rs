@@ -4,17 +4,17 @@ use super::*;
 fn order_from_before_another_replica_led_is_not_carried_out() {
     let release = ReleaseId { namespace: "n".into(), name: "shop".into() };
     let mut asked = RepairOrders::default();
-    asked.all_of(release.clone(), "1".to_owned(), None);
+    asked.add_order(release.clone(), "1".to_owned(), None);
     asked.end_term();
     assert!(asked.take(&release).is_none());
     // Nor is one that was under way.
-    asked.all_of(release.clone(), "2".to_owned(), None);
+    asked.add_order(release.clone(), "2".to_owned(), None);
     let order = asked.take(&release).unwrap();
     asked.end_term();
     asked.give_back(&release, order);
     assert!(asked.take(&release).is_none());
     // It is given again to whoever leads then.
-    asked.all_of(release.clone(), "2".to_owned(), None);
+    asked.add_order(release.clone(), "2".to_owned(), None);
     let order = asked.take(&release).unwrap();
     asked.give_back(&release, order);
     assert!(asked.take(&release).is_some());
@@ -27,11 +27,11 @@ fn answer_from_before_another_replica_led_counts_once_its_order_is_given_again()
     // Never, after the answer, and while it is carried out.
     for given_again in [None, Some(false), Some(true)] {
         let mut asked = RepairOrders::default();
-        asked.all_of(release.clone(), "1".to_owned(), None);
+        asked.add_order(release.clone(), "1".to_owned(), None);
         let order = asked.take(&release).unwrap();
         asked.end_term();
         if given_again == Some(true) {
-            asked.all_of(release.clone(), "1".to_owned(), None);
+            asked.add_order(release.clone(), "1".to_owned(), None);
         }
         asked.set_answer(&release, Some(&order), answer(OrderResult::Repaired));
         assert!(asked.is_done(&release, "1") && asked.take(&release).is_none());
@@ -48,26 +48,26 @@ fn reconcile_request_stays_for_waiting_objects_until_a_new_request() {
     let release = ReleaseId { namespace: "n".into(), name: "shop".into() };
     let mut asked = RepairOrders::default();
     assert!(asked.take(&release).is_none());
-    asked.all_of(release.clone(), "1".to_owned(), None);
+    asked.add_order(release.clone(), "1".to_owned(), None);
     assert_eq!(asked.waits(&release).as_deref(), Some("1"));
     let order = asked.take(&release).unwrap();
-    assert!(order.means(&object("a")));
+    assert!(order.includes(&object("a")));
     asked.leave(&release, order, HashSet::from([object("b")]));
     let rest = asked.take(&release).unwrap();
-    assert!(rest.means(&object("b")) && !rest.means(&object("a")));
+    assert!(rest.includes(&object("b")) && !rest.includes(&object("a")));
     asked.leave(&release, rest.clone(), HashSet::new());
     assert!(asked.take(&release).is_none());
     // Asked for while the first was under way.
-    asked.all_of(release.clone(), "2".to_owned(), None);
+    asked.add_order(release.clone(), "2".to_owned(), None);
     asked.leave(&release, rest, HashSet::from([object("b")]));
-    assert!(asked.take(&release).is_some_and(|order| order.at == "2" && order.means(&object("a"))));
+    assert!(asked.take(&release).is_some_and(|order| order.at == "2" && order.includes(&object("a"))));
 }
 
 #[test]
 fn an_order_that_is_told_again_is_the_same_order() {
     let release = ReleaseId { namespace: "n".into(), name: "shop".into() };
     let answer = |result| OrderAnswer { at: "1".to_owned(), result, message: String::new() };
-    let tell = |asked: &mut RepairOrders, at: &str| asked.all_of(release.clone(), at.to_owned(), None);
+    let tell = |asked: &mut RepairOrders, at: &str| asked.add_order(release.clone(), at.to_owned(), None);
     let mut asked = RepairOrders::default();
     tell(&mut asked, "1");
     let mut order = asked.take(&release).unwrap();

@@ -6,11 +6,11 @@ use crate::drifts::{LastSeen, ResourceVersion};
 use crate::sample_releases::{SampleRecord, assembled};
 use kubemoor_declare::declare::Digest;
 use kubemoor_declare::model::{EditsMode, ReleaseId};
-use kubemoor_helm::release::Invalid;
+use kubemoor_helm::release::InvalidRecord;
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::LastAgreement;
 use kubemoor_policy::signing::{Declaration, SigningKey};
-use kubemoor_verdict::edit::Circumstances;
+use kubemoor_verdict::edit::ObjectContext;
 
 /// When the record of these tests was made.
 const MADE: &str = "2026-05-01T12:00:00Z";
@@ -38,7 +38,7 @@ struct Question {
 fn life(release: ReleaseId) -> LastSeen {
     LastSeen {
         release,
-        vouched: true,
+        has_release_annotations: true,
         alive: false,
         version: ResourceVersion::default(),
         managers: Vec::new().into(),
@@ -98,16 +98,16 @@ fn check(case: Question, wanted: RepairPlan) {
         let digest = Digest::new(&serde_json::json!({})).unwrap();
         let declaration = Declaration { release: &case.release.id, object, digest: &digest, seal: None };
         let open = open.split_whitespace().map(str::to_owned).collect();
-        LastAgreement::with(&SigningKey::new([7; 32]), &declaration, open)
+        LastAgreement::new(&SigningKey::new([7; 32]), &declaration, open)
     });
     let Question { release, object, asked, .. } = case;
-    let situation = Situation {
+    let situation = RepairContext {
         declared: Arc::clone(release.declared(&object).unwrap()),
         drift: ObjectDrift::new(object.clone(), case.kind, case.now),
         life: case.seen,
         first_digest: case.first_digest,
         policy: Arc::new(policy),
-        circumstances: Circumstances::default(),
+        circumstances: ObjectContext::default(),
         may_be_gone: case.may_be_gone,
         is_autoscaled: case.scaled,
         is_unserved: case.is_unserved,
@@ -124,7 +124,7 @@ fn check(case: Question, wanted: RepairPlan) {
 
 #[test]
 fn an_object_comes_back_only_if_every_rule_agrees() {
-    let unbelieved = || Some(Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
+    let unbelieved = || Some(InvalidRecord { secret: "s".to_owned(), reason: "r".to_owned() });
     let seen_with = |namespace: &str, name: &str| {
         let release = ReleaseId { namespace: namespace.into(), name: name.into() };
         Some(life(release))
@@ -275,7 +275,12 @@ fn hold_after_possible_restore_does_not_hide_other_reasons() {
 /// Why an object is never re-created, whatever else holds; none if it may be.
 #[track_caller]
 fn check_never(case: Question, wanted: Option<&str>) {
-    assert_eq!(never(&case.release, &case.object, case.kind, case.rights), wanted, "{}", case.object);
+    assert_eq!(
+        never_repaired_reason(&case.release, &case.object, case.kind, case.rights),
+        wanted,
+        "{}",
+        case.object
+    );
 }
 
 #[test]
@@ -351,7 +356,7 @@ fn object_with_a_delete_exception_is_not_recreated() {
 #[test]
 fn missing_object_never_seen_with_release_annotations_is_only_reported() {
     let mut unvouched = deployment(|_| {});
-    unvouched.seen = unvouched.seen.map(|life| LastSeen { vouched: false, ..life });
+    unvouched.seen = unvouched.seen.map(|life| LastSeen { has_release_annotations: false, ..life });
     check(unvouched, RepairPlan::Report("the guard has never seen it with its release's annotations"));
 }
 

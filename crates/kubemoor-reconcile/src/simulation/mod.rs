@@ -641,8 +641,12 @@ impl Run {
                 let is_excused = report.excused.iter().any(|it| it.object.name == name)
                     || report.foreign.iter().any(|(object, _)| object.name == name);
                 let found = report.drifted.iter().find(|it| it.object.name == name);
-                let has_reason = found
-                    .is_some_and(|it| it.kept.is_some() || it.repaired.is_some() || it.contested || it.doubt);
+                let has_reason = found.is_some_and(|it| {
+                    it.unrepaired_reason.is_some()
+                        || it.repaired.is_some()
+                        || it.contested
+                        || it.needs_dry_run
+                });
                 if !is_excused && !has_reason {
                     self.world
                         .break_down(format!("{when}: {id}: {name} drifts, and nothing is done: {found:?}"));

@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::world::{Asked, Change, Field, Fields, Kept, Records, Sender, View, World, failed, fields};
 use super::{LATE, REFUSALS, Random, Run};
-use crate::drifts::{First, ObjectDrift};
+use crate::drifts::{FirstManifest, ObjectDrift};
 use crate::event::{
-    ApiWork, Fault, GovernedRelease, LiveObject, LoopAction, LoopEvent, LoopOrder, ObjectFate, ObjectNews,
-    Occurrence, WorkId, WorkOutcome, Write,
+    ApiWork, Fault, GovernedRelease, LiveObject, LoopAction, LoopEvent, LoopNotice, LoopOrder, ObjectOutcome,
+    ObjectWatchEvent, WorkId, WorkOutcome, Write,
 };
 use crate::machine::{LoopSettings, Reconciler};
 use crate::plan::HOLD;
@@ -21,7 +21,7 @@ use kubemoor_declare::model::{Cause, ObjectId, ReleaseId};
 use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::{Appearance, Release};
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::agreement::ObservedObject;
 use kubemoor_policy::guarded::{OrderAnswer, OrderResult, SuspendedReleases};
 use kubemoor_policy::signing::SigningKey;
 use kubemoor_verdict::health::{HealthReason, ReleaseHealth};
@@ -339,8 +339,10 @@ impl Guard {
                 LoopAction::Withdraw(release) => drop(self.reports.remove(&release)),
                 LoopAction::Relist => self.watching = false,
                 // A person is told to delete it.
-                LoopAction::Tell(Occurrence::Object {
-                    drift, fate: ObjectFate::CannotTakeBack(_), ..
+                LoopAction::Tell(LoopNotice::Object {
+                    drift,
+                    fate: ObjectOutcome::CannotTakeBack(_),
+                    ..
                 }) => {
                     if let Some(stored) = world.objects.get(&*drift.object) {
                         world.made.insert(stored.uid.clone(), 0);
@@ -357,7 +359,7 @@ impl Guard {
         self.check_report(&report, world);
         self.check_answer(&report, world);
         if self.leads && world.lease.holder == Some(self.number) && world.records.contains_key(&id) {
-            let first = First {
+            let first = FirstManifest {
                 uid: report.record.clone(),
                 revision: report.records.revision,
                 digest: report.digest,
@@ -485,7 +487,7 @@ impl Guard {
             releases.filter(|it| is_told(&it.id) && world.records.contains_key(&it.id)).collect();
         for release in told {
             let stored = world.kept.get(&release.id).map(|kept| kept.seen.as_slice()).unwrap_or_default();
-            let is_stored = |seen: &SeenAlive| {
+            let is_stored = |seen: &ObservedObject| {
                 let mut stored = stored.iter();
                 stored.any(|it| it.object == seen.object && it.agreement == seen.agreement)
             };
@@ -547,7 +549,7 @@ impl Guard {
         if is_said_to_match(report) && !views.iter().any(|view| world.was_in_sync(view)) {
             world.break_down(format!("guard {number} says of {id} that it is in sync, and it is not"));
         }
-        let certain = report.drifted.iter().filter(|drifted| !drifted.doubt);
+        let certain = report.drifted.iter().filter(|drifted| !drifted.needs_dry_run);
         for ObjectDrift { object, kind, .. } in certain {
             let is_missing = match kind {
                 DriftKind::Missing => true,
@@ -609,8 +611,8 @@ impl Guard {
             self.cursor += 1;
             let Change::Object { object, version, stored } = change else { continue };
             let tidings = match stored.filter(|stored| stored.is_labelled()) {
-                Some(stored) => ObjectNews::Object { live: Box::new(stored.live()), is_listed: false },
-                None => ObjectNews::Gone { object, version: version.to_string() },
+                Some(stored) => ObjectWatchEvent::Object { live: Box::new(stored.live()), is_listed: false },
+                None => ObjectWatchEvent::Gone { object, version: version.to_string() },
             };
             return self.handle(LoopEvent::Watch(self.scope.clone(), tidings), world);
         }
@@ -657,14 +659,14 @@ impl Guard {
             .filter(|stored| stored.is_labelled())
             .map(|stored| stored.live())
             .collect();
-        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Relisting), world);
+        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectWatchEvent::ListStarted), world);
         for live in lives {
-            let tidings = ObjectNews::Object { live: Box::new(live), is_listed: true };
+            let tidings = ObjectWatchEvent::Object { live: Box::new(live), is_listed: true };
             self.handle(LoopEvent::Watch(self.scope.clone(), tidings), world);
         }
-        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Listed), world);
+        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectWatchEvent::ListCompleted), world);
         (self.cursor, self.is_newly_ruled) = (world.log.len(), false);
-        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectNews::Watching), world);
+        self.handle(LoopEvent::Watch(self.scope.clone(), ObjectWatchEvent::Established), world);
     }
 
     /// Does a piece of work; `faults` says whether it may fail.
@@ -800,9 +802,9 @@ impl Guard {
     /// Notes which declared values an event shows in live objects.
     pub(super) fn note_seen(&mut self, event: &LoopEvent, world: &mut World) {
         match event {
-            LoopEvent::Watch(_, ObjectNews::Object { live, .. })
+            LoopEvent::Watch(_, ObjectWatchEvent::Object { live, .. })
             | LoopEvent::Outcome(_, WorkOutcome::Object { live: Some(live), .. }) => self.see(live, world),
-            LoopEvent::Watch(_, ObjectNews::Gone { object, .. }) => {
+            LoopEvent::Watch(_, ObjectWatchEvent::Gone { object, .. }) => {
                 self.remember(object, Fields::new(), world)
             }
             LoopEvent::Release(_, Some(ruled)) | LoopEvent::Outcome(_, WorkOutcome::Records(Some(ruled))) => {

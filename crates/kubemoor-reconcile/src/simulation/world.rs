@@ -14,7 +14,7 @@ use smol_str::SmolStr;
 
 use super::Random;
 use super::process::Flight;
-use crate::drifts::First;
+use crate::drifts::FirstManifest;
 use crate::event::{
     Fault, HelmManager, LiveObject, ManifestDocument, Secret, Sighting, WorkFailure, WorkOutcome, Write,
 };
@@ -26,14 +26,14 @@ use kubemoor_declare::model::{
 };
 use kubemoor_declare::packed::FieldsCache;
 use kubemoor_helm::record::{ApplyMethod, Record, ReleaseStatus};
-use kubemoor_helm::release::{self, Appearance, Payload, RecordHead, Release, StoredRecords, assemble};
-use kubemoor_helm::storage::Storage;
+use kubemoor_helm::release::{self, Appearance, RecordHead, RecordPayload, Release, StoredRecords, assemble};
+use kubemoor_helm::storage::TrustedRecordNamespaces;
 use kubemoor_policy::Policy;
-use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::agreement::ObservedObject;
 use kubemoor_policy::guarded::OrderAnswer;
 use kubemoor_policy::resolver::{Labels, PolicyResolver};
 use kubemoor_verdict::edit::{
-    Circumstances, DryRunEvidence, Edit, ObjectOwner, Rules, Verdict, VerdictReason,
+    DryRunEvidence, Edit, ObjectContext, ObjectOwner, Rules, Verdict, VerdictReason,
 };
 use kubemoor_verdict::judge::judge;
 
@@ -64,8 +64,8 @@ pub(super) struct Revision {
 /// What the leader has stored of a release.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    pub(super) first: First,
-    pub(super) seen: Vec<SeenAlive>,
+    pub(super) first: FirstManifest,
+    pub(super) seen: Vec<ObservedObject>,
     pub(super) manager: Option<SmolStr>,
 }
 
@@ -925,7 +925,7 @@ impl World {
             revision: record.revision,
             status: record.status,
             created: record.created,
-            touched: record.touched,
+            last_written: record.touched,
             appearance: *appearances
                 .get(&(record.uid.clone(), record.revision))
                 .unwrap_or(&Appearance::Seen(record.status)),
@@ -934,7 +934,7 @@ impl World {
         let heads: Vec<Arc<RecordHead>> = records.iter().map(head).map(Arc::new).collect();
         let payload = |head: &RecordHead| {
             let record = records.iter().find(|record| record.revision == head.revision).unwrap();
-            Payload::whole(Ok(Record {
+            RecordPayload::whole(Ok(Record {
                 name: id.name.to_string(),
                 namespace: id.namespace.to_string(),
                 revision: record.revision,
@@ -956,7 +956,7 @@ impl World {
             assemble(
                 StoredRecords { stored: id, latest, baseline },
                 previous,
-                &Storage::default(),
+                &TrustedRecordNamespaces::default(),
                 &CATALOG,
                 &CACHE,
             )
@@ -1074,7 +1074,7 @@ impl World {
             owner,
             dry_run: false,
             field_manager: by,
-            circumstances: &Circumstances::default(),
+            circumstances: &ObjectContext::default(),
         };
         let claims: Vec<Arc<Release>> = self
             .records

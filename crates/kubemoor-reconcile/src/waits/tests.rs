@@ -130,9 +130,9 @@ fn at_second(second: i64) -> Timestamp {
 fn all_releases_are_due_at_once_after_clock_moves_back() {
     let mut agenda = Timetable::default();
     for (name, second) in [("a", 9000), ("b", 3), ("c", 9999)] {
-        agenda.put_off(&release(name), at_second(second));
+        agenda.schedule_by(&release(name), at_second(second));
     }
-    agenda.hurry(at_second(5));
+    agenda.bring_all_forward(at_second(5));
     assert_eq!(agenda.take_due(at_second(4)), [release("b")]);
     assert_eq!(agenda.take_due(at_second(5)), [release("a"), release("c")]);
     assert_eq!(agenda.next(), None);
@@ -142,7 +142,7 @@ fn all_releases_are_due_at_once_after_clock_moves_back() {
 fn release_is_due_once_at_its_earliest_scheduled_time() {
     let mut agenda = Timetable::default();
     for (name, second) in [("a", 5), ("b", 3), ("a", 2), ("a", 9)] {
-        agenda.put_off(&release(name), at_second(second));
+        agenda.schedule_by(&release(name), at_second(second));
     }
     assert_eq!(agenda.next(), Some(at_second(2)));
     assert_eq!(agenda.take_due(at_second(1)), []);

@@ -45,8 +45,8 @@ fn a_token_is_of_letters_that_an_address_may_have() {
 fn no_debug_output_holds_a_secret() {
     let kept = SharedCallerSecret::random(NOW).unwrap().announced(NOW).unwrap();
     let callers = CallerSecrets::default();
-    kept.admit(&callers);
-    kept.sign(&callers);
+    kept.apply_tokens(&callers);
+    kept.apply_signing_key(&callers);
     let secret = callers.secret();
     let hidden = secret.registered().unwrap().expose();
     let bytes = format!("{:?}", secret.signing().unwrap().as_bytes());
@@ -64,20 +64,20 @@ fn token_follows_another_with_an_overlap() {
     assert!(first.is_due(NOW - SignedDuration::from_secs(1), life), "a token from the future");
     let registered = |kept: &SharedCallerSecret| {
         let callers = CallerSecrets::default();
-        kept.admit(&callers);
+        kept.apply_tokens(&callers);
         callers.secret().registered().unwrap().clone()
     };
     let old = registered(&first);
 
     let announced = first.announced(NOW + day).unwrap();
-    let NextToken::Announced(next) = announced.turn().clone() else { panic!("{announced:?}") };
+    let TokenRotation::Announced(next) = announced.rotation().clone() else { panic!("{announced:?}") };
     assert_eq!(registered(&announced), old);
-    assert!(announced.announced(NOW).unwrap().stands_as(&announced), "two on their way");
+    assert!(announced.announced(NOW).unwrap().has_same_tokens(&announced), "two on their way");
     let replaced = announced.advanced(NOW + day);
     assert_eq!(registered(&replaced), next);
-    assert_eq!(replaced.turn(), &NextToken::Replaced(old.clone()));
+    assert_eq!(replaced.rotation(), &TokenRotation::Replaced(old.clone()));
     let done = replaced.advanced(NOW + day);
-    assert_eq!((registered(&done), done.turn()), (next.clone(), &NextToken::None));
+    assert_eq!((registered(&done), done.rotation()), (next.clone(), &TokenRotation::None));
     assert!(!done.is_due(NOW + day + day / 2, life));
 
     // Who is admitted at each step, also by what was stored and read again.
@@ -85,9 +85,9 @@ fn token_follows_another_with_an_overlap() {
         [(&first, true, false), (&announced, true, true), (&replaced, true, true), (&done, false, true)]
     {
         let read = SharedCallerSecret::parse(&kept.text()).unwrap();
-        assert!(read.stands_as(kept));
+        assert!(read.has_same_tokens(kept));
         let callers = CallerSecrets::default();
-        read.admit(&callers);
+        read.apply_tokens(&callers);
         assert_eq!(
             (callers.admits(old.expose().as_bytes()), callers.admits(next.expose().as_bytes())),
             (by_old, by_next)
@@ -102,7 +102,7 @@ fn the_key_stays_when_tokens_change() {
         SharedCallerSecret::parse(&first.announced(NOW).unwrap().advanced(NOW).advanced(NOW).text()).unwrap();
     let key = |kept: &SharedCallerSecret| {
         let callers = CallerSecrets::default();
-        kept.sign(&callers);
+        kept.apply_signing_key(&callers);
         *callers.secret().signing().unwrap().as_bytes()
     };
     assert_eq!(key(&first), key(&later));

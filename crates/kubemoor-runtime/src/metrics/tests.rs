@@ -79,7 +79,7 @@ fn releases_are_counted_when_somebody_asks() {
         move || [("deployed", 7), ("failed", failed.load(Ordering::Relaxed))]
     });
     metrics.undecodable(RecordFault::TooLarge);
-    metrics.looked(Look::TimedOut);
+    metrics.count_recheck(RecheckResult::TimedOut);
     check(
         &registry,
         &[

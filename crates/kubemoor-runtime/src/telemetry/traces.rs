@@ -93,14 +93,14 @@ const WORKLOADS: [(&str, &str); 7] = [
 ];
 
 /// A request of the API server, from its arrival.
-pub struct Arrival {
+pub struct RequestSpan {
     began: SystemTime,
     /// The API server's own span, if it traces too.
     parent: Context,
     attributes: Vec<KeyValue>,
 }
 
-impl Arrival {
+impl RequestSpan {
     /// The arrival of a request with these headers; `None` without a collector.
     pub fn now(headers: &HeaderMap) -> Option<Self> {
         TRACES.get()?;

@@ -44,7 +44,7 @@ struct Lives {
 
 /// Whether a certificate can be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CertificateStanding {
+enum CertificateCondition {
     Good,
     /// It can be served, but it or its CA is past two thirds of its life.
     Due,
@@ -106,11 +106,11 @@ impl SharedCertificate {
 
     /// Whether the API server accepts it `now`, once it trusts the authority.
     pub fn is_served(&self, names: &[String], now: Timestamp) -> bool {
-        standing(&self.material(), names, now) != CertificateStanding::Useless
+        standing(&self.material(), names, now) != CertificateCondition::Useless
     }
 
     pub fn is_due(&self, names: &[String], now: Timestamp) -> bool {
-        standing(&self.material(), names, now) != CertificateStanding::Good
+        standing(&self.material(), names, now) != CertificateCondition::Good
     }
 
     /// A copy with a new certificate, and with a renewed CA certificate if that is due.
@@ -144,7 +144,7 @@ impl SharedCertificate {
 
 /// The certificate for `names` in `directory`, created or renewed first if that is due. Processes that share the
 /// directory share one CA.
-pub(super) fn provide(
+pub(super) fn ensure_certificate(
     directory: &Path,
     names: &[String],
     now: Timestamp,
@@ -161,20 +161,20 @@ pub(super) fn provide(
     };
     // Nearly always nothing is due. Then nothing is written or locked: the directory may be read-only for
     // this process.
-    if let (CertificateStanding::Good, material) = look()? {
+    if let (CertificateCondition::Good, material) = look()? {
         return Ok(material);
     }
     let renewed = lock_directory(directory).and_then(|_lock| match look()? {
-        (CertificateStanding::Good, material) => Ok(material),
-        (CertificateStanding::Due | CertificateStanding::Useless, _) => renew_files(directory, names, now),
+        (CertificateCondition::Good, material) => Ok(material),
+        (CertificateCondition::Due | CertificateCondition::Useless, _) => renew_files(directory, names, now),
     });
     renewed.or_else(|error| match look()? {
-        (CertificateStanding::Good, material) => Ok(material),
-        (CertificateStanding::Due, material) => {
+        (CertificateCondition::Good, material) => Ok(material),
+        (CertificateCondition::Due, material) => {
             warn!(%error, "failed to renew the certificate; keeping the one in use");
             Ok(material)
         }
-        (CertificateStanding::Useless, _) => Err(error),
+        (CertificateCondition::Useless, _) => Err(error),
     })
 }
 
@@ -209,17 +209,17 @@ fn renew_files(directory: &Path, names: &[String], now: Timestamp) -> Result<Cer
     Ok(CertificateFiles { certificate, key, authority: Some(authority) })
 }
 
-fn standing(material: &CertificateFiles, names: &[String], now: Timestamp) -> CertificateStanding {
+fn standing(material: &CertificateFiles, names: &[String], now: Timestamp) -> CertificateCondition {
     let Some(CertificateFacts { names: present, validity, authority }) = facts(material) else {
-        return CertificateStanding::Useless;
+        return CertificateCondition::Useless;
     };
     let is_over = |(_, until): Validity| until <= now;
     if now < validity.0 || is_over(validity) || is_over(authority) || present != wanted(names) {
-        CertificateStanding::Useless
+        CertificateCondition::Useless
     } else if is_due(validity, now) || is_due(authority, now) {
-        CertificateStanding::Due
+        CertificateCondition::Due
     } else {
-        CertificateStanding::Good
+        CertificateCondition::Good
     }
 }
 

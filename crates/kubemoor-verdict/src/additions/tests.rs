@@ -114,7 +114,7 @@ fn appliers_may_add_and_nobody_else() {
     let side: Path = SIDE.parse().unwrap();
     let is_servers = |canonical: &Value, new: &Value, sent: (model::Operation, bool)| {
         let mut found = vec![Addition { path: side.clone(), old: None, new, is_member: true }];
-        drop_servers(&mut found, canonical, sent);
+        drop_server_additions(&mut found, canonical, sent);
         found.is_empty()
     };
     let by_hand = managed("kubectl-edit", "Update");

@@ -51,7 +51,7 @@ fn owner_matters_where_one_of_several_releases_has_operators() {
     for (names, expected) in
         [(&["web"][..], false), (&["forged", "web"], true), (&["forged", "other"], false)]
     {
-        assert_eq!(hangs_on_owner(&claims(names), &resolver), expected, "{names:?}");
+        assert_eq!(depends_on_owner(&claims(names), &resolver), expected, "{names:?}");
     }
 }
 
@@ -109,7 +109,7 @@ mod dependants {
     use serde_json::{Value, json};
 
     use crate::claims::*;
-    use crate::edit::{Circumstances, ObjectOwner};
+    use crate::edit::{ObjectContext, ObjectOwner};
     use crate::sample_releases::{SampleRecord, assembled};
     use crate::samples::resolver;
     use kubemoor_declare::model::{Actor, EditsMode};
@@ -122,15 +122,15 @@ mod dependants {
         ObjectId { group: group.into(), kind: kind.into(), namespace: None, name: name.into() }
     }
 
-    fn shop() -> DeletedAlong {
-        DeletedAlong::Namespace("shop".to_owned())
+    fn shop() -> CascadeScope {
+        CascadeScope::Namespace("shop".to_owned())
     }
 
     fn named<'a>(namespace: &'a str, name: &'a str, manifest: &'a str) -> SampleRecord<'a> {
         SampleRecord { namespace, name, manifest, ..SampleRecord::default() }
     }
 
-    fn found(taken: &DeletedAlong, releases: Vec<Release>) -> Vec<Dependant> {
+    fn found(taken: &CascadeScope, releases: Vec<Release>) -> Vec<Dependant> {
         let mut index = Index::default();
         releases.into_iter().for_each(|release| index.set(release));
         let resolver = resolver(EditsMode::Deny);
@@ -140,7 +140,7 @@ mod dependants {
 
     /// The releases with the objects that go along.
     #[track_caller]
-    fn check_found(taken: &DeletedAlong, releases: Vec<Release>, wanted: &[&str]) {
+    fn check_found(taken: &CascadeScope, releases: Vec<Release>, wanted: &[&str]) {
         let found: Vec<_> =
             found(taken, releases).iter().map(|it| format!("{} {}", it.release.id, it.object.name)).collect();
         assert_eq!(found, wanted);
@@ -148,14 +148,14 @@ mod dependants {
 
     #[test]
     fn namespaces_and_definitions_take_others_along() {
-        assert_eq!(deleted_along(&object("", "Namespace", "shop")), Some(shop()));
-        let kind = DeletedAlong::Kind { group: "example.org".to_owned(), plural: "things".to_owned() };
+        assert_eq!(cascade_scope(&object("", "Namespace", "shop")), Some(shop()));
+        let kind = CascadeScope::Kind { group: "example.org".to_owned(), plural: "things".to_owned() };
         let definition = |group, name| object(group, "CustomResourceDefinition", name);
-        assert_eq!(deleted_along(&definition("apiextensions.k8s.io", "things.example.org")), Some(kind));
-        assert_eq!(deleted_along(&definition("apiextensions.k8s.io", "things")), None);
-        assert_eq!(deleted_along(&definition("example.org", "things.example.org")), None);
-        assert_eq!(deleted_along(&object("example.org", "Namespace", "shop")), None);
-        assert_eq!(deleted_along(&object("", "ConfigMap", "shop")), None);
+        assert_eq!(cascade_scope(&definition("apiextensions.k8s.io", "things.example.org")), Some(kind));
+        assert_eq!(cascade_scope(&definition("apiextensions.k8s.io", "things")), None);
+        assert_eq!(cascade_scope(&definition("example.org", "things.example.org")), None);
+        assert_eq!(cascade_scope(&object("example.org", "Namespace", "shop")), None);
+        assert_eq!(cascade_scope(&object("", "ConfigMap", "shop")), None);
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod dependants {
 
     #[test]
     fn a_kind_takes_the_objects_of_that_kind() {
-        let kind = |group: &str, plural: &str| DeletedAlong::Kind {
+        let kind = |group: &str, plural: &str| CascadeScope::Kind {
             group: group.to_owned(),
             plural: plural.to_owned(),
         };
@@ -233,7 +233,7 @@ mod dependants {
     #[track_caller]
     fn check(case: Case<'_>, wanted: &str) {
         let actor = Actor { user: case.user.to_owned(), ..Actor::default() };
-        let circumstances = Circumstances::default();
+        let circumstances = ObjectContext::default();
         let edit = Edit {
             circumstances: &circumstances,
             operation: case.operation,

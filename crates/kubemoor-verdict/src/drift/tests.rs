@@ -34,7 +34,7 @@ struct Case<'a> {
     live: Option<Value>,
     /// The spec of the policy.
     policy: &'a str,
-    circumstances: Circumstances,
+    circumstances: ObjectContext,
     evidence: DryRunEvidence<'a>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Case<'_> {
             release: deployed(MANIFEST),
             live: Some(live(&[])),
             policy: "{}",
-            circumstances: Circumstances::default(),
+            circumstances: ObjectContext::default(),
             evidence: DryRunEvidence::None,
         }
     }
@@ -79,12 +79,12 @@ fn compared<R>(case: &Case<'_>, then: impl FnOnce(Option<LiveVerdict<'_>>) -> R)
     let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
     let policy = policies([policy("p", case.policy)]).resolve(&id, &Labels::new());
     let hour = Duration::from_secs(3600);
-    let Some(standing) = state::standing(&case.release, &object, hour, now) else {
+    let Some(standing) = state::current_claim(&case.release, &object, hour, now) else {
         return then(None);
     };
-    let subject = LiveSubject {
+    let subject = DriftContext {
         object: &object,
-        standing: &standing,
+        claim: &standing,
         policy: &policy,
         circumstances: &case.circumstances,
         now,
@@ -102,14 +102,14 @@ fn in_words(object: &ObjectId, live: LiveVerdict<'_>) -> String {
     match live {
         LiveVerdict::OptedOut => "opted out".to_owned(),
         LiveVerdict::BeingDeleted => "being deleted".to_owned(),
-        LiveVerdict::Awaited => "awaited".to_owned(),
+        LiveVerdict::NotCreated => "awaited".to_owned(),
         LiveVerdict::Dropped => "dropped".to_owned(),
         LiveVerdict::Allowed => "allowed".to_owned(),
         LiveVerdict::Expired => "expired".to_owned(),
         LiveVerdict::Missing => "missing".to_owned(),
         LiveVerdict::AsDeclared(agreed) => {
             let has_additions = agreed.as_ref().is_some_and(|agreed| agreed.has_additions);
-            let spared = agreed.map(|agreed| agreed.spared).unwrap_or_default();
+            let spared = agreed.map(|agreed| agreed.excepted_paths).unwrap_or_default();
             let spared: Vec<String> = spared.iter().map(ToString::to_string).collect();
             if has_additions {
                 "as declared with additions".to_owned()
@@ -119,7 +119,7 @@ fn in_words(object: &ObjectId, live: LiveVerdict<'_>) -> String {
                 format!("as declared but {}", spared.join(" "))
             }
         }
-        LiveVerdict::AsBefore => "as before".to_owned(),
+        LiveVerdict::MatchesPrevious => "as before".to_owned(),
         LiveVerdict::Drifted(drift) => {
             let found: Vec<_> =
                 drift.changes.iter().map(|change| FieldFinding::of_change(object, change)).collect();
@@ -212,14 +212,14 @@ fn ignored_part_of_an_atomic_value_is_not_drift() {
 #[test]
 fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
     let local = ReleaseId { namespace: "shop".into(), name: "any".into() };
-    let scaler = |minimum, maximum, by_keda, declared: bool| Circumstances {
+    let scaler = |minimum, maximum, by_keda, declared: bool| ObjectContext {
         autoscalers: vec![Autoscaler {
             minimum,
             maximum,
             by_keda,
             declared_by: declared.then(|| local.clone()).into_iter().collect(),
         }],
-        ..Circumstances::default()
+        ..ObjectContext::default()
     };
     let of = |replicas, policy: &'static str, circumstances| Case {
         live: scaled(replicas),
@@ -242,7 +242,7 @@ fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
     check(of(4, only_declared, scaler(3, 6, false, true)), "as declared but /spec/replicas");
     // What an autoscaler left behind stays, however many these are.
     check(
-        of(40, "{}", Circumstances { departed: Some(Default::default()), ..Circumstances::default() }),
+        of(40, "{}", ObjectContext { departed: Some(Default::default()), ..ObjectContext::default() }),
         "as declared but /spec/replicas",
     );
     let image = Case {

@@ -13,7 +13,7 @@ const NOON: &str = "2026-11-21T12:00:00Z";
 fn with<T>(
     release: &Release,
     spec: &str,
-    circumstances: &Circumstances,
+    circumstances: &ObjectContext,
     now: &str,
     ask: impl FnOnce(&ObjectExceptions<'_>) -> T,
 ) -> T {
@@ -67,7 +67,7 @@ fn rule_for_an_element_field_does_not_excuse_element_removal() {
         let spec = format!("{{ignore: [{{paths: ['{path}']}}]}}");
         for changes in [fields.changed(&old, &new), fields.drift(&new)] {
             let is = |change: &FieldChange| {
-                with(&release, &spec, &Circumstances::default(), NOON, |it| it.of_field(change).is_some())
+                with(&release, &spec, &ObjectContext::default(), NOON, |it| it.of_field(change).is_some())
             };
             let changes: Vec<_> = changes
                 .iter()
@@ -92,7 +92,7 @@ fn an_allowance_may_name_an_element_by_its_place() {
     let release = deployed(manifest);
     let paths = ["/spec/template/spec/containers/1/image"];
     let allowances = vec![allowance(&paths, "2026-11-21T13:00:00Z")];
-    let circumstances = Circumstances { allowances, ..Circumstances::default() };
+    let circumstances = ObjectContext { allowances, ..ObjectContext::default() };
     let covers = |name: &str| {
         let path = format!("/spec/template/spec/containers/[name={name}]/image").parse().unwrap();
         with(&release, "{}", &circumstances, NOON, |it| it.mask(&json!({})).covers(&path))
@@ -102,26 +102,26 @@ fn an_allowance_may_name_an_element_by_its_place() {
 
 #[test]
 fn a_repair_leaves_what_may_differ_as_it_is() {
-    let covers = |spec: &str, circumstances: &Circumstances, replicas: i64, path: &str| {
+    let covers = |spec: &str, circumstances: &ObjectContext, replicas: i64, path: &str| {
         let live = json!({"spec": {"replicas": replicas}});
         with(&release(""), spec, circumstances, NOON, |it| it.mask(&live).covers(&path.parse().unwrap()))
     };
-    let none = Circumstances::default();
+    let none = ObjectContext::default();
     assert!(!covers("{}", &none, 5, "/spec/replicas"));
     assert!(covers("{ignore: [{paths: [/spec/paused]}]}", &none, 5, "/spec/paused"));
     assert!(covers("{allow: [{name: a, paths: [/spec/paused]}]}", &none, 5, "/spec/paused"));
     let allowances = vec![allowance(&["/spec/paused"], "2026-11-21T13:00:00Z")];
-    let allowed = Circumstances { allowances, ..Circumstances::default() };
+    let allowed = ObjectContext { allowances, ..ObjectContext::default() };
     assert!(covers("{}", &allowed, 5, "/spec/paused") && !covers("{}", &allowed, 5, "/spec/replicas"));
 
-    let scaled = Circumstances { autoscalers: vec![scaler(3, 6, &[])], ..Circumstances::default() };
+    let scaled = ObjectContext { autoscalers: vec![scaler(3, 6, &[])], ..ObjectContext::default() };
     assert!(covers("{}", &scaled, 5, "/spec/replicas") && !covers("{}", &scaled, 5, "/spec/paused"));
     // What lies outside is the autoscaler's to bring in, unless it rests.
     assert!(covers("{}", &scaled, 7, "/spec/replicas") && covers("{}", &scaled, 1, "/spec/replicas"));
     assert!(!covers("{}", &scaled, 0, "/spec/replicas"));
     assert!(!covers("{autoscalers: Declared}", &scaled, 5, "/spec/replicas"));
     let departed =
-        Circumstances { departed: Some(DepartedAutoscaler::default()), ..Circumstances::default() };
+        ObjectContext { departed: Some(DepartedAutoscaler::default()), ..ObjectContext::default() };
     assert!(covers("{}", &departed, 70, "/spec/replicas") && !covers("{}", &departed, 70, "/spec/paused"));
 }
 
@@ -146,7 +146,7 @@ fn each_autoscaler_accepted_by_the_policy_gives_its_own_range() {
     let hpa = Actor { user: HPA.to_owned(), ..Actor::default() };
     let check = |spec: &str, autoscalers: &[Autoscaler], passing: &[i64]| {
         let policy = policies([policy("p", spec)]).resolve(&release.id, &Labels::new());
-        let circumstances = Circumstances { autoscalers: autoscalers.to_vec(), ..Circumstances::default() };
+        let circumstances = ObjectContext { autoscalers: autoscalers.to_vec(), ..ObjectContext::default() };
         let exceptions = ObjectExceptions::new(
             ObjectDeclaration { object, release: &release.id, declared },
             &policy,
@@ -175,15 +175,15 @@ fn each_autoscaler_accepted_by_the_policy_gives_its_own_range() {
 
 #[test]
 fn replicas_of_deleted_autoscaler_stay_only_without_an_accepted_successor() {
-    let stays = |spec: &str, circumstances: Circumstances, replicas: i64| {
+    let stays = |spec: &str, circumstances: ObjectContext, replicas: i64| {
         let live = json!({"spec": {"replicas": replicas}});
         let path = "/spec/replicas".parse().unwrap();
         with(&release(""), spec, &circumstances, NOON, |it| it.mask(&live).covers(&path))
     };
-    let departed = |by: &[(&str, &str)], autoscalers: Vec<Autoscaler>| Circumstances {
+    let departed = |by: &[(&str, &str)], autoscalers: Vec<Autoscaler>| ObjectContext {
         departed: Some(DepartedAutoscaler { declared_by: named(by), range: None }),
         autoscalers,
-        ..Circumstances::default()
+        ..ObjectContext::default()
     };
     let only_declared = "{autoscalers: Declared}";
     assert!(stays("{}", departed(&[], vec![]), 0));
@@ -193,7 +193,7 @@ fn replicas_of_deleted_autoscaler_stay_only_without_an_accepted_successor() {
     // One whose range did not hold the declared replicas scaled nothing that it could have left.
     let of_range = |range, spec: &str| {
         let departed = Some(DepartedAutoscaler { declared_by: Vec::new(), range: Some(range) });
-        stays(spec, Circumstances { departed, ..Circumstances::default() }, 7)
+        stays(spec, ObjectContext { departed, ..ObjectContext::default() }, 7)
     };
     assert!(of_range((1, 9), "{edits: Deny}") && of_range((9, 9), "{edits: Warn}"));
     assert!(!of_range((9, 9), "{edits: Deny}"));
@@ -208,7 +208,7 @@ fn deleted_autoscaler_excuses_its_leftover_replicas_but_no_user_change() {
     let declared = declarations.latest.as_ref().unwrap();
     let policy = policies([]).resolve(&release.id, &Labels::new());
     let departed =
-        Circumstances { departed: Some(DepartedAutoscaler::default()), ..Circumstances::default() };
+        ObjectContext { departed: Some(DepartedAutoscaler::default()), ..ObjectContext::default() };
     let alice = Actor { user: "alice".to_owned(), ..Actor::default() };
     let path: Path = "/spec/replicas".parse().unwrap();
     for (actor, expected) in [(None, Some(VerdictReason::Autoscaled)), (Some(&alice), None)] {
@@ -220,11 +220,11 @@ fn deleted_autoscaler_excuses_its_leftover_replicas_but_no_user_change() {
 
 #[test]
 fn it_is_known_when_what_may_differ_changes_by_itself() {
-    let next = |annotations: &str, spec: &str, circumstances: &Circumstances, now: &str| {
+    let next = |annotations: &str, spec: &str, circumstances: &ObjectContext, now: &str| {
         let next = with(&release(annotations), spec, circumstances, now, |it| it.next_change());
         next.map(|at| at.to_string())
     };
-    let none = Circumstances::default();
+    let none = ObjectContext::default();
     let check = |found: Option<String>, expected: Option<&str>| assert_eq!(found.as_deref(), expected);
     check(next("", "{ignore: [{paths: [/spec]}]}", &none, NOON), None);
     let by_chart = "kubemoor.dev/allow: delete, kubemoor.dev/allow-until: '2026-11-21T13:00:00Z'";
@@ -235,7 +235,7 @@ fn it_is_known_when_what_may_differ_changes_by_itself() {
                   schedule: {cron: '0 14 * * *', duration: 1h, timeZone: Etc/UTC}}]}";
     check(next("", window, &none, NOON), Some("2026-11-21T14:00:00Z"));
     let allowances = vec![allowance(&["*"], "2026-11-21T12:30:00Z")];
-    let allowed = Circumstances { allowances, ..Circumstances::default() };
+    let allowed = ObjectContext { allowances, ..ObjectContext::default() };
     check(next("", window, &allowed, NOON), Some("2026-11-21T12:30:00Z"));
     check(next("", window, &allowed, "2026-11-21T12:30:00Z"), Some("2026-11-21T14:00:00Z"));
 }
@@ -244,7 +244,7 @@ fn it_is_known_when_what_may_differ_changes_by_itself() {
 fn sources_lists_every_exception_in_force() {
     let allowances = vec![allowance(&["*"], "2026-11-21T12:30:00Z")];
     let circumstances =
-        Circumstances { allowances, autoscalers: vec![scaler(3, 6, &[])], ..Circumstances::default() };
+        ObjectContext { allowances, autoscalers: vec![scaler(3, 6, &[])], ..ObjectContext::default() };
     let named = |spec: &str, now: &str| {
         with(&release(""), spec, &circumstances, now, |it| {
             let named = it.sources().into_iter().map(|source| match source {

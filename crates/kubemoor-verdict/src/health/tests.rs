@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::health::{Pulse, ReportedHealth, *};
+use crate::health::{GuardLeaseState, ReportedHealth, *};
 use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference};
 use kubemoor_policy::resource::StatusCondition;
 
@@ -14,7 +14,7 @@ const STATES: [ObjectState; 12] = [
     ObjectState::InDoubt,
     ObjectState::Deleting,
     ObjectState::Allowed,
-    ObjectState::Awaited,
+    ObjectState::NotCreated,
     ObjectState::OptedOut,
     ObjectState::Foreign,
     ObjectState::Outside,
@@ -45,7 +45,7 @@ fn facts(record: RecordState, states: &[ObjectState]) -> HealthFacts {
     HealthFacts {
         release: ReleaseId { namespace: "shop".into(), name: "web".into() },
         record: RecordHealth { revision: 3, deployed: Some(2), state: record },
-        control: Control::by_mode(DriftMode::Repair),
+        control: RepairControl::by_mode(DriftMode::Repair),
         declared: 10,
         objects: states.iter().enumerate().map(|(index, state)| object(index, *state)).collect(),
         unwatched: Vec::new(),
@@ -67,7 +67,12 @@ fn any_facts() -> impl Strategy<Value = HealthFacts> {
             let base = facts(RECORDS[record], &[]);
             HealthFacts {
                 record: RecordHealth { deployed, ..base.record },
-                control: Control { drift, open, suspended: suspended.then(Suspension::default), braked },
+                control: RepairControl {
+                    drift,
+                    enforcement_disabled: open,
+                    suspended: suspended.then(Suspension::default),
+                    braked,
+                },
                 declared: objects.len() + forbidden + more,
                 unwatched: (forbidden > 0).then_some(unwatched).into_iter().collect(),
                 objects: objects
@@ -138,14 +143,14 @@ proptest! {
             HealthReason::RecordInvalid, HealthReason::ReleaseMissing]) {
             prop_assert!(message.contains("not match") || message.contains("other owners"), "{}", message);
         }
-        prop_assert_eq!(message.contains("emergency"), facts.control.open);
+        prop_assert_eq!(message.contains("emergency"), facts.control.enforcement_disabled);
         // `diff` says the same in few words.
         let headline = counts.headline();
         prop_assert_eq!(headline.contains("no drift"), counts.drifted == 0 && counts.in_doubt == 0);
         prop_assert_eq!(headline.contains(" drifted"), counts.drifted > 0);
         // So do `get releases` and `explain`, while the guard's Lease is renewed.
         let now = Timestamp::UNIX_EPOCH;
-        let told = ReportedHealth::new(status(&health, &facts), &Pulse::Renewed(now), now);
+        let told = ReportedHealth::new(status(&health, &facts), &GuardLeaseState::Renewed(now), now);
         prop_assert_eq!(&told.ready, ready.as_str());
         prop_assert_eq!(told.reason.as_deref(), Some(reason.as_str()));
         prop_assert_eq!(usize::try_from(told.drifted).unwrap(), counts.drifted);
@@ -153,7 +158,7 @@ proptest! {
         prop_assert_eq!(&told.message, message);
         // And else that nobody knows.
         let later = now + STALE_AFTER + jiff::SignedDuration::from_secs(1);
-        let told = ReportedHealth::new(status(&health, &facts), &Pulse::Renewed(now), later);
+        let told = ReportedHealth::new(status(&health, &facts), &GuardLeaseState::Renewed(now), later);
         prop_assert!(told.is_stale() && told.ready == "Unknown" && told.message.contains("stale since 1970-"));
         prop_assert!(told.message.ends_with(message.as_str()));
     }
@@ -204,7 +209,7 @@ fn failed_release_names_the_ways_out() {
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    let mut first = facts(RecordState::Failed, &[ObjectState::Awaited]);
+    let mut first = facts(RecordState::Failed, &[ObjectState::NotCreated]);
     first.record.deployed = None;
     let message = ReleaseHealth::new(&first).message;
     for part in [
@@ -222,9 +227,9 @@ fn status_whose_lease_is_gone_is_stale() {
     let facts = facts(RecordState::Deployed, &[]);
     let kept = status(&ReleaseHealth::new(&facts), &facts);
     let now = Timestamp::UNIX_EPOCH;
-    let told = ReportedHealth::new(kept.clone(), &Pulse::Gone, now);
+    let told = ReportedHealth::new(kept.clone(), &GuardLeaseState::Gone, now);
     assert!(told.is_stale() && told.message.contains("no guard runs"), "{told:?}");
-    assert!(!ReportedHealth::new(kept.clone(), &Pulse::Unknown, now).is_stale());
+    assert!(!ReportedHealth::new(kept.clone(), &GuardLeaseState::Unknown, now).is_stale());
     let unleased = GuardedReleaseStatus { lease: None, ..kept };
-    assert!(!ReportedHealth::new(unleased, &Pulse::Gone, now).is_stale());
+    assert!(!ReportedHealth::new(unleased, &GuardLeaseState::Gone, now).is_stale());
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::edit::{Circumstances, ObjectOwner};
+use crate::edit::{ObjectContext, ObjectOwner};
 use crate::judge::*;
 use crate::sample_policies::policy;
 use crate::sample_releases::{SampleRecord, assembled, deployed, second};
@@ -42,7 +42,7 @@ struct Case<'a> {
     mode: EditsMode,
     /// The spec of a policy, as YAML; empty for none.
     policy: &'a str,
-    circumstances: Circumstances,
+    circumstances: ObjectContext,
     own_account: Option<&'a str>,
     evidence: DryRunEvidence<'a>,
     now: &'a str,
@@ -62,7 +62,7 @@ impl Default for Case<'_> {
             dry_run: None,
             mode: EditsMode::Deny,
             policy: "",
-            circumstances: Circumstances::default(),
+            circumstances: ObjectContext::default(),
             own_account: None,
             evidence: DryRunEvidence::None,
             now: "2026-05-01T12:05:00Z",

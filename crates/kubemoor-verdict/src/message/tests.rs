@@ -77,7 +77,7 @@ fn values_are_hidden_from_who_may_not_read_the_object() {
 
     let verdict = refused(VerdictReason::Deletion, Vec::new());
     let deletion = context(&object("apps", "Deployment"), Operation::Delete).of_edit(&verdict);
-    assert!(!deletion.has_values() && !of_no_room(&object("", "Secret"), false).has_values());
+    assert!(!deletion.has_values() && !of_overload(&object("", "Secret"), false).has_values());
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn falsified_record_tells_what_would_be_false() {
     let claim = r#"Secret "sh.helm.release.v1.web.v7" is the record of revision 7 of Helm release "web""#;
     let details = "Details: kubectl moor explain secret/sh.helm.release.v1.web.v7 -n shop";
     check(
-        &of_record(&record, Falsified::Manifest).denial(),
+        &of_record(&record, RecordViolation::Manifest).denial(),
         &[
             &format!(
                 "{claim}. This change is not allowed: it would change the manifest of an existing revision."
@@ -236,7 +236,7 @@ fn falsified_record_tells_what_would_be_false() {
         ],
     );
     check(
-        &of_record(&record, Falsified::Stranger).denial(),
+        &of_record(&record, RecordViolation::Stranger).denial(),
         &[
             &format!(
                 "{claim}. This change is not allowed: a policy names the operators of the release, and only they may write its records."
@@ -247,9 +247,9 @@ fn falsified_record_tells_what_would_be_false() {
     );
     let line = |falsified| of_record(&record, falsified).line();
     let last = "it would remove the last deployed revision while the release is installed";
-    assert_eq!(line(Falsified::LastDeployed), format!("{claim}; {last}"));
+    assert_eq!(line(RecordViolation::LastDeployed), format!("{claim}; {last}"));
     let disagreement = "the record's name, labels and content would no longer agree";
-    assert_eq!(line(Falsified::Disagreement), format!("{claim}; {disagreement}"));
+    assert_eq!(line(RecordViolation::Disagreement), format!("{claim}; {disagreement}"));
 }
 
 #[test]

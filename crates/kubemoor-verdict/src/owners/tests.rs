@@ -9,7 +9,7 @@ fn check(owned: Value, document: Value, wanted: bool) {
     let live = json!({"metadata": {"managedFields": [
         entry("helm", "Apply", &owned), entry("helm", "Update", &everything), entry("flux", "Apply", &everything),
     ]}});
-    assert_eq!(abandons(&live, "helm", &document), wanted, "{owned} {document}");
+    assert_eq!(apply_removes_fields(&live, "helm", &document), wanted, "{owned} {document}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn unreadable_managed_fields_entry_is_skipped_and_preserved() {
         let object = live(&[odd.clone(), helm(), set]);
         assert_eq!(Owners::from_object(&object).read().count(), 2);
         let helm = manager("helm", ManagerOperation::Apply);
-        let returned = returned(&object, &helm, &[path(IMAGE)]).unwrap();
+        let returned = managed_fields_for_helm(&object, &helm, &[path(IMAGE)]).unwrap();
         assert_eq!(returned, json!([odd, self::helm()]));
     }
     let many: Vec<Value> = (0..MAX_ENTRIES + 2).map(|_| helm()).collect();
@@ -117,7 +117,7 @@ fn helm_is_the_manager_of_release_metadata_on_most_objects() {
     let both = || marks(&["meta.helm.sh/release-name", "meta.helm.sh/release-namespace"]);
     let check = |objects: &[Vec<Value>], method: ApplyMethod, wanted: Option<&str>| {
         let owners: Vec<_> = objects.iter().map(|entries| Owners::from_object(&live(entries))).collect();
-        let found = helms(&owners, method).map(|manager| manager.name);
+        let found = find_helm_manager(&owners, method).map(|manager| manager.name);
         assert_eq!(found.as_deref(), wanted, "{objects:?}");
     };
     check(&[], SSA, None);
@@ -160,10 +160,10 @@ fn returned_fields_leave_update_managers_but_stay_with_apply_managers() {
     };
     let object = live(&[lost, set, both, applier.clone()]);
     let rest = entry("kubectl-edit", "Update", &image(&json!({"f:tty": {}})));
-    let value = returned(&object, &helm, &[path(IMAGE)]).unwrap();
+    let value = managed_fields_for_helm(&object, &helm, &[path(IMAGE)]).unwrap();
     assert_eq!(value, json!([self::helm(), rest, applier]));
     let after = live(value.as_array().unwrap());
-    assert_eq!(returned(&after, &helm, &[path(IMAGE)]), None);
+    assert_eq!(managed_fields_for_helm(&after, &helm, &[path(IMAGE)]), None);
 }
 
 // An apply that drops an element leaves one that somebody else owns, without the fields that only Helm owned.
@@ -172,7 +172,7 @@ fn element_and_its_keys_are_returned_with_any_field_of_it() {
     let helm = manager("helm", ManagerOperation::Apply);
     let check = |owned: Value, left: Option<Value>| {
         let by_editor = |fields: &Value| entry("kubectl-edit", "Update", &image(fields));
-        let value = returned(&live(&[self::helm(), by_editor(&owned)]), &helm, &[path(IMAGE)]);
+        let value = managed_fields_for_helm(&live(&[self::helm(), by_editor(&owned)]), &helm, &[path(IMAGE)]);
         let mut wanted = vec![self::helm()];
         wanted.extend(left.as_ref().map(by_editor));
         assert_eq!(value, Some(json!(wanted)), "{owned}");
@@ -190,7 +190,7 @@ fn element_and_its_keys_are_returned_with_any_field_of_it() {
         entry("kubectl-edit", "Update", &image(&json!({".": {}, "f:image": {}, "f:name": {}}))),
     ]);
     let whole = helm_with(&json!({".": {}, "f:image": {}, "f:tty": {}}));
-    assert_eq!(returned(&object, &helm, &[path(IMAGE)]), Some(json!([whole])));
+    assert_eq!(managed_fields_for_helm(&object, &helm, &[path(IMAGE)]), Some(json!([whole])));
 }
 
 #[test]
@@ -198,17 +198,20 @@ fn element_that_an_editor_removed_and_made_again_is_taken_by_its_keys() {
     let check = |owned: Value, wanted: &[&str]| {
         let object = live(&[helm(), entry("kubectl-edit", "Update", &image(&owned))]);
         let (owners, fields) = (Owners::from_object(&object), fields(&object));
-        let found = taken(&fields, &object, SSA, &kubemoor_policy::mask::Mask::default());
+        let found = find_taken_fields(&fields, &object, SSA, &kubemoor_policy::mask::Mask::default());
         let paths: Vec<_> = found.iter().flat_map(|it| &it.paths).map(ToString::to_string).collect();
         assert_eq!(paths, wanted, "{owned}");
         let helm = manager("helm", ManagerOperation::Apply);
         let met = conflicts(&fields, &object, &owners, Some(&helm), SSA);
         assert!(met.iter().all(|it| it.path == path(IMAGE)), "a key meets no conflict: {met:?}");
         if let Some(TakenFields { helm, paths, .. }) = found {
-            let value = returned(&object, &helm, &paths).unwrap();
+            let value = managed_fields_for_helm(&object, &helm, &paths).unwrap();
             assert_eq!(value.as_array().unwrap().first(), Some(&self::helm()));
             let after = live(value.as_array().unwrap());
-            assert_eq!(taken(&fields, &after, SSA, &kubemoor_policy::mask::Mask::default()), None);
+            assert_eq!(
+                find_taken_fields(&fields, &after, SSA, &kubemoor_policy::mask::Mask::default()),
+                None
+            );
         }
     };
     let name = "/spec/template/spec/containers/[name=app]/name";
@@ -242,11 +245,11 @@ fn nothing_of_a_port_that_was_made_again_stays_with_the_editor_after_its_repair(
     ]);
     let (helm, name) =
         (manager("helm", ManagerOperation::Apply), path("/spec/ports/[port=80,protocol=TCP]/name"));
-    let value = returned(&edited, &helm, &[name]).unwrap();
+    let value = managed_fields_for_helm(&edited, &helm, &[name]).unwrap();
     assert_eq!(value, json!([helms, by_editor(json!({"f:targetPort": {}}))]));
     let repaired = service(value.as_array().unwrap());
-    let rest = taken(&fields, &repaired, SSA, &kubemoor_policy::mask::Mask::default()).unwrap();
-    assert_eq!(returned(&repaired, &rest.helm, &rest.paths), Some(json!([helms])));
+    let rest = find_taken_fields(&fields, &repaired, SSA, &kubemoor_policy::mask::Mask::default()).unwrap();
+    assert_eq!(managed_fields_for_helm(&repaired, &rest.helm, &rest.paths), Some(json!([helms])));
 }
 
 // The API server reads a map that an entry owns without anything below it as one that was owned as a whole, and gives
@@ -260,7 +263,7 @@ fn map_goes_with_the_last_field_below_it() {
             "metadata": {"managedFields": [entry("helm", "Apply", &json!({"f:data": {"f:a": {}}})), by_editor(owned)]},
             "data": {"a": "x", "b": "y"},
         });
-        let value = returned(&map, &helm, &[path("/data/a")]).unwrap();
+        let value = managed_fields_for_helm(&map, &helm, &[path("/data/a")]).unwrap();
         let mut wanted = vec![entry("helm", "Apply", &json!({"f:data": {"f:a": {}}}))];
         wanted.extend(left.map(by_editor));
         assert_eq!(value, json!(wanted));
@@ -279,7 +282,7 @@ fn what_an_object_without_owners_or_a_patch_by_helm_held_is_returned_with_the_ma
     for (name, is_returned) in [("before-first-apply", true), ("helm", true), ("kubectl-edit", false)] {
         let whole = live(&[self::helm(), entry(name, "Update", &json!({"f:spec": {}}))]);
         let wanted = is_returned.then(|| json!([self::helm()]));
-        assert_eq!(returned(&whole, &helm, &[path(IMAGE)]), wanted, "{name}");
+        assert_eq!(managed_fields_for_helm(&whole, &helm, &[path(IMAGE)]), wanted, "{name}");
     }
 }
 
@@ -295,9 +298,9 @@ fn fields_helm_would_drop_and_missing_fields_are_not_returned() {
         "data": {"a": "eA=="},
     });
     let texts = entry("helm", "Apply", &json!({"f:stringData": {"f:a": {}}}));
-    assert_eq!(returned(&secret, &helm, &[path("/data/a")]), Some(json!([texts])));
+    assert_eq!(managed_fields_for_helm(&secret, &helm, &[path("/data/a")]), Some(json!([texts])));
     // A field that is absent is nobody's.
-    assert_eq!(returned(&live(&[self::helm()]), &helm, &[path("/spec/paused")]), None);
+    assert_eq!(managed_fields_for_helm(&live(&[self::helm()]), &helm, &[path("/spec/paused")]), None);
 }
 
 #[test]
@@ -307,7 +310,7 @@ fn conflicts_are_with_whoever_else_owns_a_declared_field() {
         let mut live = live(entries);
         live["spec"]["template"]["spec"]["containers"][0]["image"] = json!(live_image);
         let owners = Owners::from_object(&live);
-        let helm = helms([&owners], method);
+        let helm = find_helm_manager([&owners], method);
         let found = conflicts(&fields, &live, &owners, helm.as_ref(), method);
         let found: Vec<_> =
             found.iter().map(|it| (it.path.to_string(), it.manager.name.as_str(), it.differs)).collect();
@@ -366,21 +369,25 @@ struct Edit<'a> {
     applier: &'a str,
 }
 
-fn check_undone(what: &str, edit: Edit<'_>, back: Back, wanted: Option<Value>) {
+fn check_undone(what: &str, edit: Edit<'_>, back: RevertedPath, wanted: Option<Value>) {
     let (back, result, new) = ([back], live(&[]), live(edit.new));
     let object = &ObjectId::namespaced("apps", "Deployment", "shop", "web");
     let edit = WholeEdit { object, old: edit.old, new: &new, field_manager: edit.applier, settled: None };
-    assert_eq!(undone(edit, &result, &back, SSA), wanted, "{what}");
+    assert_eq!(managed_fields_after_revert(edit, &result, &back, SSA), wanted, "{what}");
     if let Some(wanted) = &wanted {
         let again = live(wanted.as_array().unwrap());
-        assert_eq!(undone(WholeEdit { new: &again, ..edit }, &result, &back, SSA), None, "{what}: once more");
+        assert_eq!(
+            managed_fields_after_revert(WholeEdit { new: &again, ..edit }, &result, &back, SSA),
+            None,
+            "{what}: once more"
+        );
     }
 }
 
 #[test]
 fn undoing_a_change_restores_the_previous_field_owners() {
-    let an_image = || Back { path: path(IMAGE), declared: vec![path(IMAGE)] };
-    let undeclared = |text: &str| Back { path: path(text), declared: vec![] };
+    let an_image = || RevertedPath { path: path(IMAGE), declared: vec![path(IMAGE)] };
+    let undeclared = |text: &str| RevertedPath { path: path(text), declared: vec![] };
     let rest = || entry("kubectl", "Apply", &image(&json!({".": {}, "f:name": {}, "f:tty": {}})));
     let helms = || Some(json!([helm()]));
     // Also where old objects come without managedFields.
@@ -425,8 +432,10 @@ fn undoing_a_change_restores_the_previous_field_owners() {
 #[test]
 fn restored_element_returns_its_fields_to_the_previous_owners() {
     let container = "/spec/template/spec/containers/[name=app]";
-    let all =
-        || Back { path: path(container), declared: vec![path(IMAGE), path(&format!("{container}/name"))] };
+    let all = || RevertedPath {
+        path: path(container),
+        declared: vec![path(IMAGE), path(&format!("{container}/name"))],
+    };
     let mut gone = helms_fields();
     gone["f:spec"].as_object_mut().unwrap().remove("f:template");
     let gone = [entry("helm", "Apply", &gone)];
@@ -448,13 +457,13 @@ proptest! {
         object["metadata"]["managedFields"] = entries;
         let owners = Owners::from_object(&object);
         let fields = fields(&object);
-        let helm = helms([&owners], SSA);
+        let helm = find_helm_manager([&owners], SSA);
         conflicts(&fields, &object, &owners, helm.as_ref(), SSA);
         let paths: Vec<Path> = fields.leaves().into_iter().map(|(path, _)| path).collect();
-        if let Some(value) = returned(&object, &manager("helm", ManagerOperation::Apply), &paths) {
+        if let Some(value) = managed_fields_for_helm(&object, &manager("helm", ManagerOperation::Apply), &paths) {
             let mut after = object.clone();
             after["metadata"]["managedFields"] = value;
-            prop_assert_eq!(returned(&after, &manager("helm", ManagerOperation::Apply), &paths), None);
+            prop_assert_eq!(managed_fields_for_helm(&after, &manager("helm", ManagerOperation::Apply), &paths), None);
         }
     }
 
@@ -491,7 +500,7 @@ fn what_somebody_sets_below_an_empty_map_stays_theirs() {
     let (fields, filled) = filled_resources();
     let (owners, helm) = (Owners::from_object(&filled), manager("helm", ManagerOperation::Apply));
     assert_eq!(conflicts(&fields, &filled, &owners, Some(&helm), SSA), []);
-    assert_eq!(taken(&fields, &filled, SSA, &kubemoor_policy::mask::Mask::default()), None);
+    assert_eq!(find_taken_fields(&fields, &filled, SSA, &kubemoor_policy::mask::Mask::default()), None);
     let object = ObjectId::namespaced("apps", "Deployment", "shop", "web");
     let next = NextUpgrade::new(&object, &fields, &filled, (Some(&helm), SSA));
     let place = path("/spec/template/spec/containers/[name=app]/resources");

@@ -85,7 +85,7 @@ fn index(release: Option<Release>) -> Index {
 
 /// What becomes of the case, as `Outcome reason` and what would be falsified.
 #[track_caller]
-fn check(case: Case<'_>, wanted: &str, falsified: Option<Falsified>) {
+fn check(case: Case<'_>, wanted: &str, falsified: Option<RecordViolation>) {
     let actor = Actor { user: case.user.to_owned(), ..Actor::default() };
     let labelled: Vec<_> = case.labelled.iter().map(|&name| name.to_owned()).collect();
     let edit = RecordEdit {
@@ -112,7 +112,7 @@ fn check_passes(case: Case<'_>) {
 }
 
 #[track_caller]
-fn check_update(new: Stored, falsified: Falsified) {
+fn check_update(new: Stored, falsified: RecordViolation) {
     check(Case { new: Some(new), ..Case::default() }, "Deny record", Some(falsified));
 }
 
@@ -127,7 +127,7 @@ fn an_object_of_another_name_is_no_record() {
 
 #[test]
 fn the_manifest_of_an_existing_record_stays() {
-    check_update(stored("a: 2"), Falsified::Manifest);
+    check_update(stored("a: 2"), RecordViolation::Manifest);
     check_passes(Case::default());
     check_passes(Case { old: Some(undecodable()), ..Case::default() });
 }
@@ -135,14 +135,14 @@ fn the_manifest_of_an_existing_record_stays() {
 #[test]
 fn name_labels_and_payload_stay_in_agreement() {
     let label = |word: &str| Some(word.to_owned());
-    check_update(undecodable(), Falsified::Disagreement);
-    check_update(Stored { owner: None, ..stored("a: 1") }, Falsified::Disagreement);
-    check_update(Stored { name: label("api"), ..stored("a: 1") }, Falsified::Disagreement);
-    check_update(Stored { version: label("2"), ..stored("a: 1") }, Falsified::Disagreement);
-    check_update(Stored { status: label("failed"), ..stored("a: 1") }, Falsified::Disagreement);
-    check_update(changed(|record| record.name = "api".to_owned()), Falsified::Disagreement);
-    check_update(changed(|record| record.revision = 2), Falsified::Disagreement);
-    check_update(changed(|record| record.status = ReleaseStatus::Failed), Falsified::Disagreement);
+    check_update(undecodable(), RecordViolation::Disagreement);
+    check_update(Stored { owner: None, ..stored("a: 1") }, RecordViolation::Disagreement);
+    check_update(Stored { name: label("api"), ..stored("a: 1") }, RecordViolation::Disagreement);
+    check_update(Stored { version: label("2"), ..stored("a: 1") }, RecordViolation::Disagreement);
+    check_update(Stored { status: label("failed"), ..stored("a: 1") }, RecordViolation::Disagreement);
+    check_update(changed(|record| record.name = "api".to_owned()), RecordViolation::Disagreement);
+    check_update(changed(|record| record.revision = 2), RecordViolation::Disagreement);
+    check_update(changed(|record| record.status = ReleaseStatus::Failed), RecordViolation::Disagreement);
     let broken = || Some(Stored { owner: None, ..stored("a: 1") });
     check_passes(Case { old: broken(), new: broken(), ..Case::default() });
     check_passes(Case { old: broken(), ..Case::default() });
@@ -168,7 +168,7 @@ fn a_record_that_comes_into_being_may_be_incomplete() {
     check_passes(Case { old: Some(undecodable()), new: Some(undecodable()), ..Case::default() });
     check_passes(Case { old: Some(undecodable()), new: Some(stored("a: 1")), ..Case::default() });
     // From then on it agrees.
-    check_update(undecodable(), Falsified::Disagreement);
+    check_update(undecodable(), RecordViolation::Disagreement);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_last_deployed_record_stays_while_the_release_is_installed() {
         let latest = SampleRecord { revision: 2, status, ..SampleRecord::default() };
         Some(assembled(latest, Some(SampleRecord::default())))
     };
-    let last = Some(Falsified::LastDeployed);
+    let last = Some(RecordViolation::LastDeployed);
     check(delete(1, one(ReleaseStatus::Deployed)), "Deny record", last);
     check(delete(1, second(ReleaseStatus::PendingUpgrade)), "Deny record", last);
     check(delete(1, second(ReleaseStatus::Failed)), "Deny record", last);
@@ -216,7 +216,7 @@ fn last_deployed_record_gets_no_owner_by_which_it_is_collected() {
         release: Some(assembled(SampleRecord { status, ..SampleRecord::default() }, None)),
         ..Case::default()
     };
-    check(owned(ReleaseStatus::Deployed), "Deny record", Some(Falsified::LastDeployed));
+    check(owned(ReleaseStatus::Deployed), "Deny record", Some(RecordViolation::LastDeployed));
     check_passes(owned(ReleaseStatus::Uninstalling));
     check_passes(Case {
         old: Some(changed(|it| it.status = ReleaseStatus::Failed)),
@@ -234,7 +234,7 @@ fn the_mode_says_what_becomes_of_a_falsified_record() {
         (EditsMode::Deny, "Deny"),
     ] {
         let case = Case { mode, new: Some(stored("b: 2")), ..Case::default() };
-        check(case, &format!("{word} record"), Some(Falsified::Manifest));
+        check(case, &format!("{word} record"), Some(RecordViolation::Manifest));
     }
 }
 
@@ -258,7 +258,7 @@ fn paired(
     operation: Operation,
     old: Option<Stored>,
     new: Option<Stored>,
-) -> (Verdict, Option<Falsified>) {
+) -> (Verdict, Option<RecordViolation>) {
     let object = ObjectId { namespace: Some("flux-system".into()), ..secret("sh.helm.release.v1.web.v1") };
     let actor = Actor { user: actor.to_owned(), ..Actor::default() };
     let edit = RecordEdit {
@@ -280,7 +280,7 @@ fn check_paired(
     old: Option<&str>,
     new: Option<&str>,
     wanted: &str,
-    falsified: Option<Falsified>,
+    falsified: Option<RecordViolation>,
 ) {
     let record = |namespace: &str| changed(|record| record.namespace = namespace.to_owned());
     let operation = match (old, new) {
@@ -294,7 +294,7 @@ fn check_paired(
 
 #[test]
 fn record_in_another_namespace_follows_policies_of_its_trusted_release() {
-    use Falsified::{Disagreement, Stranger};
+    use RecordViolation::{Disagreement, Stranger};
     check_paired("flux", None, Some("shop"), "Allow", None);
     check_paired("flux", Some("shop"), Some("shop"), "Allow", None);
     check_paired("flux", Some("shop"), None, "Allow", None);
@@ -343,7 +343,9 @@ fn records_elsewhere_are_written_only_by_operators_whatever_their_names() {
     ] {
         let object = ObjectId { namespace: Some("flux-system".into()), ..secret(object) };
         let labelled: Vec<_> = labels.split_whitespace().map(str::to_owned).collect();
-        for (user, falsified) in [("flux", None), ("mallory", is_strangers.then_some(Falsified::Stranger))] {
+        for (user, falsified) in
+            [("flux", None), ("mallory", is_strangers.then_some(RecordViolation::Stranger))]
+        {
             let actor = Actor { user: user.to_owned(), ..Actor::default() };
             let edit = RecordEdit {
                 operation: Operation::Create,
@@ -386,7 +388,9 @@ fn what_helm_reads_by_name_or_by_label_is_written_only_by_operators() {
         };
         let labelled: Vec<_> = labelled.iter().map(|&name| name.to_owned()).collect();
         let [old, new] = &sides;
-        for (user, falsified) in [("ci", None), ("mallory", is_strangers.then_some(Falsified::Stranger))] {
+        for (user, falsified) in
+            [("ci", None), ("mallory", is_strangers.then_some(RecordViolation::Stranger))]
+        {
             let actor = Actor { user: user.to_owned(), ..Actor::default() };
             let edit = RecordEdit {
                 operation,
@@ -425,7 +429,7 @@ fn unreadable_record_is_judged_only_by_its_writer() {
         Policy::new(EditsMode::Deny, kubemoor_declare::model::DriftMode::Report, Duration::from_secs(60));
     let resolver = PolicyResolver::of_policies(Policies::new(defaults, &Labels::new(), policies));
     let check =
-        |user: &str, record: &str, operation: Operation, wanted: Option<(&str, Option<Falsified>)>| {
+        |user: &str, record: &str, operation: Operation, wanted: Option<(&str, Option<RecordViolation>)>| {
             let object = secret(record);
             let actor = Actor { user: user.to_owned(), ..Actor::default() };
             let edit = RecordEdit {
@@ -446,7 +450,12 @@ fn unreadable_record_is_judged_only_by_its_writer() {
     let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
     for operation in [Operation::Create, Operation::Update, Operation::Delete] {
         check("flux", "sh.helm.release.v1.web.v1", operation, None);
-        check("mallory", "sh.helm.release.v1.web.v1", operation, Some(("Deny", Some(Falsified::Stranger))));
+        check(
+            "mallory",
+            "sh.helm.release.v1.web.v1",
+            operation,
+            Some(("Deny", Some(RecordViolation::Stranger))),
+        );
         check("mallory", "sh.helm.release.v1.api.v1", operation, None);
     }
     check(collector, "sh.helm.release.v1.web.v1", Operation::Delete, Some(("Allow", None)));

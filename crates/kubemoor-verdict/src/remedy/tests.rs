@@ -9,7 +9,7 @@ fn permanent(metadata: Value, writer: RecordWriter, live: &Value) -> String {
     let metadata = metadata.as_object().unwrap().clone();
     let manifest = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
     let head = RecordHead::clone(&assembled(SampleRecord::default(), None).latest);
-    let record = RecordHead { writer, touched: "2026-04-01T12:00:00Z".parse().unwrap(), ..head };
+    let record = RecordHead { writer, last_written: "2026-04-01T12:00:00Z".parse().unwrap(), ..head };
     let live = live.to_string();
     let writers = || LiveWriters::read(&Excerpt::new(&live).unwrap());
     let owner = Upgrader::find(&declare(&manifest, None), Some(&record), writers);

@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::diff::ObjectComparison;
-use crate::edit::{Circumstances, DryRunEvidence, Edit, ObjectOwner};
+use crate::edit::{DryRunEvidence, Edit, ObjectContext, ObjectOwner};
 use crate::judge::finding;
 use crate::revert::*;
 use crate::sample_releases::{deployed, second};
 use crate::sample_values::deployment;
 use kubemoor_declare::model::{Actor, DriftMode, EditsMode, Operation};
 use kubemoor_helm::record::ReleaseStatus;
-use kubemoor_helm::state::standing;
+use kubemoor_helm::state::current_claim;
 
 const MANIFEST: &str = r#"
 apiVersion: apps/v1
@@ -75,8 +75,8 @@ fn edited(edits: &[(&str, Value)]) -> Value {
 /// What the edit changes, compared with the nearest manifest of the release.
 fn diff(object: &ObjectId, release: &Release, policy: &Policy, old: &Value, new: &Value) -> Diff {
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
-    let standing = &standing(release, object, policy.operation_timeout, now).unwrap();
-    let (actor, circumstances) = (&Actor::default(), &Circumstances::default());
+    let standing = &current_claim(release, object, policy.operation_timeout, now).unwrap();
+    let (actor, circumstances) = (&Actor::default(), &ObjectContext::default());
     let edit = Edit {
         operation: Operation::Update,
         actor,
@@ -92,7 +92,8 @@ fn diff(object: &ObjectId, release: &Release, policy: &Policy, old: &Value, new:
     };
     let of = |declared: &&Arc<DeclaredObject>| {
         let (evidence, seal) = (DryRunEvidence::None, &policy.rules(object, declared).sealed);
-        ObjectComparison { object, standing, declared, circumstances, evidence, seal }.of_edit(&edit, new)
+        ObjectComparison { object, claim: standing, declared, circumstances, evidence, seal }
+            .of_edit(&edit, new)
     };
     standing.alternatives.iter().map(of).min_by_key(|diff| diff.changes.len()).unwrap()
 }
@@ -111,7 +112,7 @@ fn planned(
     release: &Release,
     old: &Value,
     new: &Value,
-) -> Result<RevertPlan, Irreversible> {
+) -> Result<RevertPlan, RevertError> {
     let diff = diff(object, release, &policy(), old, new);
     let edit = WholeEdit { object, old, new, field_manager: "kubectl-edit", settled: None };
     plan(edit, release, &policy(), &diff, &findings(object, &diff))
@@ -202,7 +203,7 @@ fn field_that_excludes_a_declared_one_is_reverted_with_it() {
             *new.pointer_mut(pointer).unwrap() = value.clone();
         }
         let refused = planned(&deployment_id(), &release, &old, &new);
-        assert_eq!(refused, Err(Irreversible::NothingRemains), "{edits:?}");
+        assert_eq!(refused, Err(RevertError::NothingRemains), "{edits:?}");
         new["metadata"]["labels"]["mine"] = json!("yes");
         let plan = planned(&deployment_id(), &release, &old, &new).unwrap();
         let mut left = old.clone();
@@ -220,7 +221,7 @@ fn element_with_name_of_a_declared_one_is_reverted_with_it() {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": old["spec"]});
     let (release, object) = (deployed(&manifest.to_string()), id("", "Service"));
     let new = service(json!([port("mine", "TCP"), port("dns", "UDP")]));
-    assert_eq!(planned(&object, &release, &old, &new), Err(Irreversible::NothingRemains));
+    assert_eq!(planned(&object, &release, &old, &new), Err(RevertError::NothingRemains));
     let new = service(json!([port("mine", "TCP"), port("dns", "UDP"), port("other", "SCTP")]));
     let plan = planned(&object, &release, &old, &new).unwrap();
     assert_eq!(applied(&plan, &new), service(json!([port("dns", "TCP"), port("other", "SCTP")])));
@@ -265,7 +266,7 @@ fn an_edit_of_which_nothing_remains_is_refused() {
     let check = |edits: &[(&str, Value)]| {
         let new = edited(edits);
         let refused = planned(&deployment_id(), &release, &live(), &new);
-        assert_eq!(refused, Err(Irreversible::NothingRemains), "{edits:?}");
+        assert_eq!(refused, Err(RevertError::NothingRemains), "{edits:?}");
     };
     let applied = json!({"spec": {"replicas": 5}}).to_string();
     check(&[("/spec/replicas", json!(5))]);
@@ -362,7 +363,7 @@ fn no_value_is_written_that_was_neither_there_nor_sent() {
     let (image, mine) = (format!("{CONTAINER}/image"), ("/metadata/annotations/mine", json!("yes")));
     let check = |edits: &[(&str, Value)]| {
         let new = edited(&[edits, std::slice::from_ref(&mine)].concat());
-        assert_eq!(planned(&object, &forged, &live(), &new), Err(Irreversible::Drifted), "{edits:?}");
+        assert_eq!(planned(&object, &forged, &live(), &new), Err(RevertError::Drifted), "{edits:?}");
     };
     check(&[(&image, json!("app:2"))]);
     check(&[("/spec/replicas", json!(5))]);
@@ -381,7 +382,7 @@ fn no_value_is_written_that_was_neither_there_nor_sent() {
         ("/spec/template/spec/initContainers", json!([{"name": "evil", "image": "mine"}])),
         mine.clone(),
     ]);
-    assert_eq!(planned(&object, &deployed(&forged), &live(), &new), Err(Irreversible::Drifted));
+    assert_eq!(planned(&object, &deployed(&forged), &live(), &new), Err(RevertError::Drifted));
 }
 
 fn ignoring(spec: &str) -> Policy {
@@ -405,7 +406,7 @@ fn edit_with_too_many_drifting_fields_is_not_reverted() {
     let found = findings(&object, &diff);
     let edit = WholeEdit { object: &object, old: &old, new: &new, field_manager: "", settled: None };
     let many: Vec<FieldFinding> = found.iter().cycle().take(MAX_FINDINGS + 1).cloned().collect();
-    assert_eq!(plan(edit, &release, &policy(), &diff, &many), Err(Irreversible::TooMuch));
+    assert_eq!(plan(edit, &release, &policy(), &diff, &many), Err(RevertError::TooMuch));
 }
 
 #[test]
@@ -437,7 +438,7 @@ proptest! {
         new["metadata"]["annotations"]["mine"] = json!("yes");
         let found = found(&object, &release, &old, &new);
         let plan = match planned(&object, &release, &old, &new) {
-            Err(Irreversible::Drifted) => {
+            Err(RevertError::Drifted) => {
                 prop_assert!(!release.declared(&object).unwrap().fields().drift(&old).is_empty());
                 return Ok(());
             }
@@ -469,7 +470,7 @@ fn addition_below_sealed_path_is_reverted_and_other_changes_stay() {
             WholeEdit { object: &object, old: &old, new: &new, settled: None, field_manager: "kubectl-edit" };
         let result = plan(edit, &release, &policy, &diff, &findings(&object, &diff));
         let result = result.map(|plan| applied(&plan, &new));
-        assert_eq!(result, left.map(edited).ok_or(Irreversible::NothingRemains), "{edits:?}");
+        assert_eq!(result, left.map(edited).ok_or(RevertError::NothingRemains), "{edits:?}");
     };
     let side = || ("/spec/template/spec/containers/-", json!({"name": "side", "image": "s:1"}));
     let (pid, mine) =

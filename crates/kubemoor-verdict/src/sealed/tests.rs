@@ -258,7 +258,7 @@ fn only_what_nothing_else_may_need_is_undone() {
     let stays = |object: &Value, pointer: &str| {
         let path: Path = pointer.parse().unwrap();
         let new = object.pointer(pointer).cloned();
-        stays(
+        is_left_to_user(
             &id(object),
             &FieldChange { path, declared: None, old: None, new, agreement: FieldAgreement::Differs },
         )

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use kubemoor_inspect::report::Stay;
+use kubemoor_inspect::report::DriftDuration;
 
 /// A row of so many minutes after the beginning of the period.
 fn entry(minute: i64, change: Value) -> LedgerEntry {
@@ -86,12 +86,12 @@ fn denied_change_counts_once_when_api_server_repeats_the_request() {
 #[test]
 fn time_in_drift_runs_from_first_row_to_repair() {
     let report = report(&rows());
-    let stay = Stay { release: "shop/web".to_owned(), drifts: 2, total: 70 * 60, longest: 60 * 60 };
+    let stay = DriftDuration { release: "shop/web".to_owned(), drifts: 2, total: 70 * 60, longest: 60 * 60 };
     assert_eq!(report.drift(), [stay]);
     for (seconds, words) in
         [(0, "0s"), (59, "59s"), (60, "1m"), (200, "3m 20s"), (3600, "1h"), (93_600, "1d 2h"), (86_410, "1d")]
     {
-        assert_eq!(lasting(seconds), words);
+        assert_eq!(format_seconds(seconds), words);
     }
 }
 

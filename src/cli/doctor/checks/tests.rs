@@ -21,9 +21,9 @@ fn declared() -> BTreeSet<WebhookResource> {
 fn written(reverts: bool) -> (ValidatingWebhookConfiguration, MutatingWebhookConfiguration) {
     let service = ServiceRef { namespace: "kubemoor-system".to_owned(), name: NAME.to_owned(), port: 443 };
     let authority = rcgen::generate_simple_self_signed(["kubemoor".to_owned()]).unwrap().cert.pem();
-    let surface = Surface {
+    let surface = WebhookSettings {
         endpoint: &Endpoint::Service(service),
-        address: Address::Bare,
+        address: WebhookAddress::Bare,
         ca_bundle: Some(authority.as_bytes()),
         own_namespace: Some("kubemoor-system"),
         record_driver: RecordDriver::Secret,
@@ -106,7 +106,7 @@ fn check(name: &str, state: CheckState, says: &str, change: impl FnOnce(&mut Obs
     }
 }
 
-fn nobody<T>() -> Seen<T> {
+fn nobody<T>() -> CheckInput<T> {
     Err(Problem::Unknown("you may not look".to_owned()))
 }
 
@@ -246,7 +246,7 @@ fn certificate_that_nobody_renewed_needs_a_person() {
     assert!(matches!(valid(80, -1), Err(Problem::Attention(message)) if message.contains("it ended at")));
     // One of a short life is renewed when a third of that is left.
     assert!(valid(1, 1).is_ok());
-    check("certificates", CheckState::Ok, "not looked at: you may not look", |it| it.metrics = nobody());
+    check("certificates", CheckState::Ok, "was not checked: you may not look", |it| it.metrics = nobody());
     check("certificates", CheckState::Attention, "no readable certificate", |it| {
         first(it).client_config.ca_bundle = Some(k8s_openapi::ByteString(b"none".to_vec()));
     });

@@ -97,7 +97,7 @@ fn imported_policy_ignores_what_flux_ignores_and_nothing_else() {
     let helm_release = write("flux.yaml", HELM_RELEASE);
     let [found] = of_files(&[helm_release]).unwrap().try_into().unwrap();
     let imported = flux::import(&found);
-    assert_eq!(imported.lost, []);
+    assert_eq!(imported.unsupported, []);
     write("policy.yaml", &serde_saphyr::to_string(&imported.policy.unwrap()).unwrap());
     write("suite.yaml", SUITE);
     let tally = test(folder.path(), "2026-01-02T03:04:05Z".parse().unwrap()).unwrap();

@@ -27,7 +27,7 @@ mod access {
             (json!({}), false),
         ] {
             let client = answering(201, body.clone());
-            let said = may(&client, &alice, &listing(Some("shop"))).await;
+            let said = is_user_allowed(&client, &alice, &listing(Some("shop"))).await;
             assert_eq!(said, Ok(right), "{body}");
         }
     }
@@ -44,7 +44,11 @@ mod access {
             (json!({"status": {"authenticated": true, "user": {}}}), None),
             (json!({"status": {"error": "invalid bearer token"}}), None),
         ] {
-            assert_eq!(who(&answering(201, body.clone()), "t0ken").await, Ok(who_it_is), "{body}");
+            assert_eq!(
+                authenticate_token(&answering(201, body.clone()), "t0ken").await,
+                Ok(who_it_is),
+                "{body}"
+            );
         }
     }
 
@@ -55,7 +59,7 @@ mod access {
             "extra": {"scopes.authorization.openshift.io": ["user:info"], "empty": null},
         });
         let review = json!({"status": {"authenticated": true, "user": user}});
-        let alice = who(&answering(201, review), "t0ken").await.unwrap().unwrap();
+        let alice = authenticate_token(&answering(201, review), "t0ken").await.unwrap().unwrap();
         assert_eq!(alice.uid, "7");
         assert_eq!(alice.extra["scopes.authorization.openshift.io"], ["user:info"]);
 
@@ -69,12 +73,12 @@ mod access {
             }
         });
         let client = kube::Client::new(service, "default");
-        assert_eq!(may_get(&client, &alice, "/metrics").await, Ok(false));
+        assert_eq!(is_get_allowed(&client, &alice, "/metrics").await, Ok(false));
         let spec = serde_json::from_slice::<Value>(&told.recv().await.unwrap()).unwrap()["spec"].take();
         assert_eq!(spec["nonResourceAttributes"], json!({"verb": "get", "path": "/metrics"}));
         assert_eq!((&spec["user"], spec.get("resourceAttributes")), (&json!("alice"), None));
 
-        assert_eq!(may(&client, &alice, &listing(None)).await, Ok(false));
+        assert_eq!(is_user_allowed(&client, &alice, &listing(None)).await, Ok(false));
         let spec = serde_json::from_slice::<Value>(&told.recv().await.unwrap()).unwrap()["spec"].take();
         assert_eq!(
             (&spec["user"], &spec["uid"], &spec["groups"]),
@@ -86,7 +90,7 @@ mod access {
     #[tokio::test]
     async fn a_refusal_that_quotes_the_token_is_not_passed_on() {
         let refusal = json!({"kind": "Status", "status": "Failure", "message": "t0ken is bad", "code": 400});
-        let error = who(&answering(400, refusal), "t0ken").await.unwrap_err();
+        let error = authenticate_token(&answering(400, refusal), "t0ken").await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("t0ken"), "{error:?}");
     }
 }

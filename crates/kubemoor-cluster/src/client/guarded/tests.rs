@@ -32,7 +32,8 @@ fn status_of_previous_guard_process_is_restored() {
     assert_eq!((first.revision, first.digest, first.uid.as_deref()), (3, [7; 32], Some("u3")));
     let names: Vec<_> = seen.iter().map(|seen| seen.object.to_string()).collect();
     assert_eq!(names, ["Service/web in namespace shop", "Namespace/n"]);
-    let agreed: Vec<_> = seen.iter().map(|seen| seen.agreement.as_ref().map(|it| it.open().len())).collect();
+    let agreed: Vec<_> =
+        seen.iter().map(|seen| seen.agreement.as_ref().map(|it| it.open_paths().len())).collect();
     assert_eq!(agreed, [Some(1), None], "a text that is no seal is none");
     assert!(contested.is_empty());
 }

@@ -61,8 +61,8 @@ mod lease {
 
     #[test]
     fn a_belief_ends_before_anybody_may_take_the_lease() {
-        assert!(BELIEF < LIFE);
-        assert!(RENEWAL + ATTEMPT < BELIEF, "one slow renewal costs the lead");
+        assert!(LEADERSHIP_DURATION < LIFE);
+        assert!(RENEWAL + ATTEMPT < LEADERSHIP_DURATION, "one slow renewal costs the lead");
         assert!(LIFE + ATTEMPT <= Duration::from_secs(15), "a hand-over takes too long");
     }
 
@@ -74,14 +74,14 @@ mod lease {
             let news = told.has_changed().unwrap();
             (news, *told.borrow_and_update())
         };
-        leadership.gain(Instant::now() + BELIEF);
+        leadership.gain(Instant::now() + LEADERSHIP_DURATION);
         assert_eq!(is_told(&mut told), (true, true));
-        tokio::time::advance(BELIEF / 2).await;
-        leadership.gain(Instant::now() + BELIEF);
+        tokio::time::advance(LEADERSHIP_DURATION / 2).await;
+        leadership.gain(Instant::now() + LEADERSHIP_DURATION);
         assert_eq!(is_told(&mut told), (false, true));
         // Somebody else may have led meanwhile.
-        tokio::time::advance(BELIEF * 2).await;
-        leadership.gain(Instant::now() + BELIEF);
+        tokio::time::advance(LEADERSHIP_DURATION * 2).await;
+        leadership.gain(Instant::now() + LEADERSHIP_DURATION);
         assert_eq!(is_told(&mut told), (true, true));
         leadership.lose();
         assert_eq!(is_told(&mut told), (true, false));
@@ -92,14 +92,14 @@ mod lease {
     #[tokio::test(start_paused = true)]
     async fn a_lead_ends_by_the_clock_although_nobody_says_so() {
         let leadership = Leadership::never();
-        assert!(!leadership.holds());
-        leadership.gain(Instant::now() + BELIEF);
+        assert!(!leadership.is_leader());
+        leadership.gain(Instant::now() + LEADERSHIP_DURATION);
         let told = leadership.watch();
-        assert!(leadership.holds() && *told.borrow());
-        tokio::time::advance(BELIEF).await;
-        assert!(!leadership.holds());
+        assert!(leadership.is_leader() && *told.borrow());
+        tokio::time::advance(LEADERSHIP_DURATION).await;
+        assert!(!leadership.is_leader());
         assert!(*told.borrow(), "only its task tells");
-        assert!(Leadership::alone().holds());
+        assert!(Leadership::alone().is_leader());
     }
 
     /// One candidate in the simulation: when it believes to lead, until when.
@@ -140,7 +140,7 @@ mod lease {
                             stored = Some((version, name));
                             replica.candidacy.renewed(now);
                             replica.version = version;
-                            replica.believes = Some(now + BELIEF);
+                            replica.believes = Some(now + LEADERSHIP_DURATION);
                         } else {
                             replica.candidacy.unknown();
                         }
@@ -201,7 +201,7 @@ mod withdrawal {
         let minutes = |count: i64| SignedDuration::from_mins(count);
         let after = |count: u64| start + Duration::from_secs(60 * count);
         // One of a clock that is half an hour ahead has no effect, now or when its time comes.
-        let mut hold = Hold::default();
+        let mut hold = WithdrawalHold::default();
         let ahead = Some(time + minutes(30));
         assert_eq!(hold.see(ahead, (start, time)), None);
         assert_eq!(hold.see(ahead, (after(25), time + minutes(25))), None);

@@ -74,7 +74,7 @@ mod veiled {
             let resource = ApiResource::new("", "v1", kind, plural);
             let target =
                 ObjectTarget { resource, namespace: Some("shop".to_owned()), name: "login".to_owned() };
-            let error = target.veil(status.clone().into());
+            let error = target.redact_error(status.clone().into());
             let told = format!("{error} {error:?}");
             assert!(told.contains("422") && told.contains("FieldValueInvalid"), "{told}");
             assert_eq!(told.contains("hunter2"), quotes, "{told}");

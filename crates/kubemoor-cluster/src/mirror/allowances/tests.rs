@@ -173,8 +173,7 @@ async fn allowance_that_cannot_be_made_gives_the_reason() {
     });
     let client = kube::Client::new(service, "default");
     let kinds = ServedKinds::read(client.clone()).await.unwrap();
-    let undefined =
-        "the cluster has no CustomResourceDefinition of DriftAllowance: apply the output of `kubemoor \
+    let undefined = "the cluster has no CustomResourceDefinition of DriftAllowance: apply the output of `kubemoor \
          manifests crds`";
     let read_only = "the guard runs with --read-only and creates no allowances";
     for (leadership, reason) in [(Some(Leadership::alone()), undefined), (None, read_only)] {

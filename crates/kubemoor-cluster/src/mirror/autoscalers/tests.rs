@@ -147,7 +147,7 @@ mod departed {
 
     #[test]
     fn number_of_remembered_departed_autoscalers_is_bounded() {
-        let mut departed = Departed::default();
+        let mut departed = DeletedAutoscalers::default();
         let room = i64::try_from(REMEMBERED).unwrap();
         for number in 0..room + 3 {
             let forgotten = departed.note(&workload(&number.to_string()), Vec::new(), None, at(number));
@@ -160,8 +160,8 @@ mod departed {
 
     #[test]
     fn departed_autoscaler_counts_only_for_times_before_its_deletion() {
-        let mut departed = Departed::default();
-        let since = |departed: &Departed, second| {
+        let mut departed = DeletedAutoscalers::default();
+        let since = |departed: &DeletedAutoscalers, second| {
             let departure = departed.0.get(&workload("web")).unwrap().since(at(second));
             departure.map(|it| it.declared_by)
         };
@@ -177,7 +177,7 @@ mod departed {
 
     #[test]
     fn somebodys_own_autoscaler_is_no_successor_of_a_declared_one() {
-        let mut departed = Departed::default();
+        let mut departed = DeletedAutoscalers::default();
         departed.note(&workload("web"), shop(), None, at(10));
         departed.succeed(&workload("web"), false);
         assert!(departed.0.contains_key(&workload("web")));

@@ -155,6 +155,6 @@ fn a_pending_record_is_as_old_as_it_says() {
     let record = record::decode(payload("shop", "web").as_bytes(), DEFAULT_CAP).unwrap();
     let release =
         assemble(Record { status: ReleaseStatus::PendingUpgrade, ..record }, &Catalog::with_core()).release;
-    assert_eq!(release.state.touched, "2026-01-02T03:04:05Z".parse().unwrap());
+    assert_eq!(release.state.last_written, "2026-01-02T03:04:05Z".parse().unwrap());
     assert!(release.invalid.is_none());
 }

@@ -70,13 +70,13 @@ mod assess {
     use kubemoor_policy::flaw::FlawReason;
     use kubemoor_policy::resolver::{Labels, PolicyResolver};
 
-    fn in_force() -> Arc<InForce> {
+    fn in_force() -> Arc<ActivePolicies> {
         let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
         let labels = Labels::from([("env".to_owned(), "test".to_owned())]);
-        InForce::new(Arc::new(PolicyResolver::new(defaults)), labels)
+        ActivePolicies::new(Arc::new(PolicyResolver::new(defaults)), labels)
     }
 
-    fn compiled(spec: serde_json::Value) -> Compiled {
+    fn compiled(spec: serde_json::Value) -> CompiledPolicy {
         let policy = json!({"metadata": {"name": "p"}, "spec": spec});
         compile(&serde_json::from_value(policy).unwrap()).unwrap()
     }
@@ -87,7 +87,7 @@ mod assess {
 
     fn check(
         flaws: &[Flaw],
-        accepted: Option<(&Compiled, i64)>,
+        accepted: Option<(&CompiledPolicy, i64)>,
         survey: &Survey,
         expected: (bool, &str),
         says: &str,

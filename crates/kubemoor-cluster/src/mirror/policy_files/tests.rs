@@ -10,8 +10,8 @@ use kubemoor_policy::resolver::{Labels, PolicyResolver};
 
 struct Scene {
     dir: TempDir,
-    folder: Folder,
-    in_force: Arc<InForce>,
+    folder: PolicyDirectory,
+    in_force: Arc<ActivePolicies>,
 }
 
 fn policy(name: &str, edits: &str) -> String {
@@ -20,16 +20,16 @@ fn policy(name: &str, edits: &str) -> String {
     )
 }
 
-fn resolver() -> Arc<InForce> {
+fn resolver() -> Arc<ActivePolicies> {
     let defaults = Policy::new(EditsMode::Warn, DriftMode::Report, Duration::from_secs(3600));
-    InForce::new(Arc::new(PolicyResolver::new(defaults)), Labels::new())
+    ActivePolicies::new(Arc::new(PolicyResolver::new(defaults)), Labels::new())
 }
 
 impl Scene {
     fn with_files(files: &[(&str, &str)]) -> Self {
         let (dir, in_force) = (TempDir::new().unwrap(), resolver());
         files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
-        let folder = Folder::open(dir.path(), &in_force).unwrap();
+        let folder = PolicyDirectory::open(dir.path(), &in_force).unwrap();
         Self { dir, folder, in_force }
     }
 
@@ -132,7 +132,7 @@ fn a_volume_that_swaps_its_link_is_read_again() {
     symlink("..1", place("..data")).unwrap();
     symlink("..data/a.yaml", place("a.yaml")).unwrap();
     let in_force = resolver();
-    let mut folder = Folder::open(dir.path(), &in_force).unwrap();
+    let mut folder = PolicyDirectory::open(dir.path(), &in_force).unwrap();
     symlink("..2", place("..data_tmp")).unwrap();
     fs::rename(place("..data_tmp"), place("..data")).unwrap();
     let stamps = folder.look().unwrap();
@@ -145,7 +145,7 @@ fn a_volume_that_swaps_its_link_is_read_again() {
 #[test]
 fn a_directory_that_is_not_there_is_an_error() {
     let dir = TempDir::new().unwrap();
-    let error = Folder::open(&dir.path().join("nowhere"), &resolver()).err().unwrap();
+    let error = PolicyDirectory::open(&dir.path().join("nowhere"), &resolver()).err().unwrap();
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
 

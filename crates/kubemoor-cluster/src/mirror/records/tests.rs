@@ -36,7 +36,7 @@ fn metadata_tells_release_revision_status_and_the_last_touch() {
     assert_eq!(known.flaw, None);
     assert_eq!((known.head.revision, known.head.status), (3, ReleaseStatus::PendingUpgrade));
     assert_eq!(known.head.created, "2026-01-01T00:00:00Z".parse().unwrap());
-    assert_eq!(known.head.touched, "2026-01-01T00:00:05Z".parse().unwrap());
+    assert_eq!(known.head.last_written, "2026-01-01T00:00:05Z".parse().unwrap());
 }
 
 #[test]
@@ -73,11 +73,15 @@ fn record_labels_contradicting_its_name_authorise_nothing() {
 #[test]
 fn a_name_that_helm_does_not_give_is_a_stray() {
     for name in ["web", "sh.helm.release.v1.web", "sh.helm.release.v1.web.v0", "sh.helm.release.v1.web.vx"] {
-        assert_eq!(read_record(meta(name, "1", json!({"name": "web"}))).unwrap_err(), Stray::Name, "{name}");
+        assert_eq!(
+            read_record(meta(name, "1", json!({"name": "web"}))).unwrap_err(),
+            InvalidRecordObject::Name,
+            "{name}"
+        );
     }
     for labels in [json!({"name": "db", "version": "3", "status": "deployed"}), json!(null)] {
         let error = read_record(meta("sh.helm.release.v1.web.v3", "1", labels.clone())).unwrap_err();
-        assert!(matches!(error, Stray::Label { .. }), "{labels}");
+        assert!(matches!(error, InvalidRecordObject::Label { .. }), "{labels}");
     }
 }
 

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::{fields, object};
 use crate::equality::work;
+use crate::excerpt::Excerpt;
 use crate::fields::DeclaredFields;
-use crate::outline::Excerpt;
 use crate::path::Path;
-use crate::prune::Pruned;
+use crate::prune::ObjectPruner;
 
 const POD: &str = "apps/v1 Deployment";
 
@@ -148,7 +148,7 @@ fn judge(fields: &DeclaredFields, old: &Value, new: &Value, texts: (&str, &str))
         drop(fields.changed(old, &restored));
     }
     let several = [fields; 40];
-    for pruned in [Pruned::new(&[fields]), Pruned::new(&several)] {
+    for pruned in [ObjectPruner::new(&[fields]), ObjectPruner::new(&several)] {
         let (old, new) = (Excerpt::new(texts.0).unwrap(), Excerpt::new(texts.1).unwrap());
         assert!(pruned.pair(&old, &new).is_some() && pruned.read(&new).is_some());
     }

@@ -27,7 +27,7 @@ fn check(row: &Row) {
     let moves = fields.moved(&live);
     let found = moves.iter().map(|it| (it.declared.to_string(), it.live.to_string())).collect();
     assert_eq!(row.moved, found, "{} {}", row.declared, row.live);
-    DeclaredFields::put_back(&moves, &mut live);
+    DeclaredFields::undo_moves(&moves, &mut live);
     let excluded = fields.drift(&live).into_iter().map(|change| change.path);
     let excluded: Vec<_> =
         excluded.filter(|path| moves.iter().any(|it| it.is_of_field() && it.concerns(path))).collect();

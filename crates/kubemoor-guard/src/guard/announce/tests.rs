@@ -11,7 +11,7 @@ fn incident(kind: DriftKind, repaired: Option<Result<(), String>>, kept: Option<
         drifted: ObjectDrift {
             by: Some("kubectl-edit".to_owned()),
             repaired,
-            kept: kept.map(Into::into),
+            unrepaired_reason: kept.map(Into::into),
             ..ObjectDrift::new(object, kind, Timestamp::UNIX_EPOCH)
         },
     }

@@ -3,7 +3,7 @@
 use super::*;
 use kubemoor_declare::model::DriftMode;
 use kubemoor_reconcile::report::DriftKind;
-use kubemoor_verdict::health::{Control, RecordHealth};
+use kubemoor_verdict::health::{RecordHealth, RepairControl};
 
 fn now() -> Timestamp {
     "2026-11-23T10:00:00Z".parse().unwrap()
@@ -19,8 +19,12 @@ fn drifted(name: &str, repaired: Option<Result<(), String>>) -> ObjectDrift {
     ObjectDrift { by, repaired, ..ObjectDrift::new(object, DriftKind::Changed, Timestamp::UNIX_EPOCH) }
 }
 
-fn incident(name: &str, repaired: Option<Result<(), String>>) -> Happening {
-    Happening::Object(Box::new(Incident { release: web(), revision: 3, drifted: drifted(name, repaired) }))
+fn incident(name: &str, repaired: Option<Result<(), String>>) -> LoopAnnouncement {
+    LoopAnnouncement::Object(Box::new(Incident {
+        release: web(),
+        revision: 3,
+        drifted: drifted(name, repaired),
+    }))
 }
 
 fn report(drifted: Vec<ObjectDrift>, state: RecordState) -> Box<LoopReport> {
@@ -38,7 +42,7 @@ fn report(drifted: Vec<ObjectDrift>, state: RecordState) -> Box<LoopReport> {
         unwatched: Vec::new(),
         excused: Vec::new(),
         records: RecordHealth { revision: 3, deployed: None, state },
-        control: Control::by_mode(DriftMode::Repair),
+        control: RepairControl::by_mode(DriftMode::Repair),
         manager: None,
         leads: true,
         answer: None,
@@ -47,7 +51,7 @@ fn report(drifted: Vec<ObjectDrift>, state: RecordState) -> Box<LoopReport> {
 
 /// What the loop says next.
 enum Said {
-    Happened(Happening),
+    Happened(LoopAnnouncement),
     Reported(Option<Box<LoopReport>>),
 }
 
@@ -109,11 +113,11 @@ fn end_is_notified_once_for_each_notified_start() {
 fn a_brake_is_told_by_its_reach() {
     let mut standing = OpenConditions::default();
     for namespace in [None, Some("shop".to_owned())] {
-        let braked = Happening::Braked { namespace: namespace.clone(), drifting: 20, declared: 100 };
+        let braked = LoopAnnouncement::Braked { namespace: namespace.clone(), drifting: 20, declared: 100 };
         let messages = standing.happened(&braked, now());
         assert_eq!((messages[0].subject, &messages[0].namespace), (NotificationSubject::Braked, &namespace));
         assert_eq!(messages[0].detail.as_deref(), Some("20 of 100 declared objects drift"));
-        let messages = standing.happened(&Happening::Eased { namespace: namespace.clone() }, now());
+        let messages = standing.happened(&LoopAnnouncement::Eased { namespace: namespace.clone() }, now());
         assert_eq!(
             (messages[0].subject, &messages[0].namespace),
             (NotificationSubject::BrakeReleased, &namespace)

@@ -40,7 +40,7 @@ fn every_line_names_object_release_and_fields() {
     let finding = finding(&web, "/spec/replicas", [json!(2), json!(2), json!(5)]);
     let drift = |kind| ObjectDrift {
         findings: vec![finding.clone()],
-        kept: Some("drift is only reported".into()),
+        unrepaired_reason: Some("drift is only reported".into()),
         by: Some("kubectl-edit".to_owned()),
         ..ObjectDrift::new(web.clone(), kind, Timestamp::UNIX_EPOCH)
     };

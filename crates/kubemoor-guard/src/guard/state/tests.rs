@@ -1,7 +1,7 @@
 use super::*;
 use kubemoor_declare::model::{DriftMode, ObjectId};
-use kubemoor_policy::agreement::SeenAlive;
-use kubemoor_verdict::health::{Control, RecordHealth, RecordState};
+use kubemoor_policy::agreement::ObservedObject;
+use kubemoor_verdict::health::{RecordHealth, RecordState, RepairControl};
 
 fn report(braked: bool) -> LoopReport {
     LoopReport {
@@ -18,7 +18,7 @@ fn report(braked: bool) -> LoopReport {
         unwatched: Vec::new(),
         excused: Vec::new(),
         records: RecordHealth { revision: 1, deployed: None, state: RecordState::Deployed },
-        control: Control { braked, ..Control::by_mode(DriftMode::Repair) },
+        control: RepairControl { braked, ..RepairControl::by_mode(DriftMode::Repair) },
         manager: None,
         leads: true,
         answer: None,
@@ -59,7 +59,7 @@ fn reports_with_new_agreements_are_announced_on_their_own() {
     let agreements = state.agreements();
     let seen = |name: &str| {
         let object = ObjectId::namespaced("", "ConfigMap", "shop", name);
-        SeenAlive { object: object.into(), agreement: None, settled: None }
+        ObservedObject { object: object.into(), agreement: None, settled: None }
     };
     let release = report(false).release;
     for (braked, names, expected) in [

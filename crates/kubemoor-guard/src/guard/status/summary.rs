@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::guard::number;
 use kubemoor_declare::model::text::{one_line, shortened};
 use kubemoor_declare::model::{DriftMode, EditsMode, ObjectId};
-use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::agreement::ObservedObject;
 use kubemoor_policy::guarded::{
     DriftedField, DriftedObject, GuardedReleaseSpec, GuardedReleaseStatus, LeaseReference, ObjectReference,
     OrderAnswer, SeenObject, Suspension, hidden_digest,
@@ -16,7 +16,7 @@ use kubemoor_policy::resource::StatusCondition;
 use kubemoor_policy::signing::{SigningKey, hex};
 use kubemoor_reconcile::drifts::ObjectDrift;
 use kubemoor_reconcile::report::LoopReport;
-use kubemoor_verdict::health::{Control, ReleaseHealth, named};
+use kubemoor_verdict::health::{ReleaseHealth, RepairControl, named};
 
 /// The maximum number of objects whose drift is shown, the oldest drift first.
 const DRIFTS: usize = 10;
@@ -57,7 +57,12 @@ pub(super) fn summary(
     let mut facts = report.facts();
     let suspension = Suspension::from_spec(context.spec).filter(|it| !it.is_over(context.now));
     let suspended = suspension.or_else(|| facts.control.suspended.take());
-    facts.control = Control { drift: context.drift, open: context.open, suspended, ..facts.control };
+    facts.control = RepairControl {
+        drift: context.drift,
+        enforcement_disabled: context.open,
+        suspended,
+        ..facts.control
+    };
     let health = ReleaseHealth::new(&facts);
     let conditions = StatusConditions {
         before: before.map(|before| before.conditions.as_slice()).unwrap_or_default(),
@@ -145,7 +150,7 @@ impl StatusConditions<'_> {
 
 /// The remembered objects that were seen alive. If there is too little room, settled values are
 /// dropped first: dry runs can find them again.
-fn remembered(seen: &[SeenAlive], home: &str) -> Vec<SeenObject> {
+fn remembered(seen: &[ObservedObject], home: &str) -> Vec<SeenObject> {
     let mut seen: Vec<SeenObject> = seen.iter().take(SEEN).map(|it| SeenObject::new(it, home)).collect();
     if bytes(&seen) > SEEN_BYTES {
         seen.iter_mut().for_each(|it| it.settled = None);
@@ -171,7 +176,7 @@ fn since(drifted: &ObjectDrift, known: &[(ObjectId, &DriftedObject)]) -> Timesta
 }
 
 fn shown(drifted: &ObjectDrift, home: &str, since: Timestamp) -> DriftedObject {
-    let message = match (&drifted.kept, &drifted.repaired) {
+    let message = match (&drifted.unrepaired_reason, &drifted.repaired) {
         (Some(kept), _) => Some(cut(kept)),
         (None, Some(Err(error))) => Some(format!("not repaired: {}", cut(error))),
         (None, _) => None,

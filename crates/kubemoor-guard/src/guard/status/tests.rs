@@ -50,7 +50,7 @@ mod due {
         let mut due = DueStatuses::default();
         let start = Instant::now();
         for (name, seconds) in [("a", 5), ("b", 3), ("a", 2), ("a", 9)] {
-            due.look_at(release(name), Duration::from_secs(seconds));
+            due.schedule_check(release(name), Duration::from_secs(seconds));
         }
         assert_eq!((due.next(), due.times.len()), (Some(start + Duration::from_secs(2)), 2));
         let popped = [due.pop(), due.pop(), due.pop()].map(|it| it.map(|(release, _)| release));
@@ -62,9 +62,9 @@ mod due {
     async fn agreements_come_before_all_other_changes() {
         let mut due = DueStatuses::default();
         for name in ["a", "b", "c"] {
-            due.look_at(release(name), Duration::ZERO);
+            due.schedule_check(release(name), Duration::ZERO);
         }
-        due.look_at_first(release("c"), Duration::from_millis(100));
+        due.schedule_check_first(release("c"), Duration::from_millis(100));
         assert_eq!((due.pop(), due.times.len()), (Some((release("a"), false)), 2));
         tokio::time::advance(Duration::from_millis(100)).await;
         let popped: Vec<_> = std::iter::from_fn(|| due.pop()).collect();
@@ -81,7 +81,7 @@ mod due {
             assert_eq!(due.pop(), Some((release("a"), false)));
         }
         assert!(pauses[0] <= AGAIN && pauses[8] > LONGEST / 2 && pauses[8] <= LONGEST, "{pauses:?}");
-        due.forgive(&release("a"));
+        due.clear_failures(&release("a"));
         due.retry(release("a"));
         assert!(due.next().unwrap() - Instant::now() <= AGAIN);
     }

@@ -64,7 +64,7 @@ fn chart_annotations_written_beside_user_annotations_belong_to_the_chart() {
 
 /// What comes of a request that could not be looked into, of an edit that
 /// passes otherwise.
-async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
+async fn unknown(mode: EditsMode) -> Result<Vec<String>, JudgementError> {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
@@ -84,11 +84,12 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
     let resolver = PolicyResolver::new(Policy::new(mode, DriftMode::Report, Duration::from_secs(60)));
     let source = ReleaseSource::Fixed(parking_lot::RwLock::new(index));
     let rules = Rules { resolver: &resolver, own_account: None };
-    let looker = Looker { source: &source, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
+    let looker =
+        CaseJudge { source: &source, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
     let mut judgement = Judgement {
         verdict: Verdict::allow(VerdictReason::Unchanged),
         message: message::EditMessage::default(),
-        rests_on: Vec::new(),
+        required_releases: Vec::new(),
         named: None,
         facts: None,
         claims: vec![release],
@@ -96,7 +97,7 @@ async fn unknown(mode: EditsMode) -> Result<Vec<String>, Unreached> {
         settled: None,
         request_refused: None,
     };
-    let error = Unreached::Ask(Box::new(ClusterError::Late { within: Duration::from_secs(1) }));
+    let error = JudgementError::Ask(Box::new(ClusterError::Late { within: Duration::from_secs(1) }));
     settle(AnnotationRequest::Unknown(error), &case, &mut judgement, &looker).await
 }
 
@@ -107,6 +108,6 @@ async fn failed_lookup_rejects_changes_only_in_deny_and_revert_mode() {
         assert!(said.len() == 2 && said[0].contains("has no effect here"), "{mode:?}: {said:?}");
     }
     for mode in [EditsMode::Revert, EditsMode::Deny] {
-        assert!(matches!(unknown(mode).await, Err(Unreached::Ask(_))), "{mode:?}");
+        assert!(matches!(unknown(mode).await, Err(JudgementError::Ask(_))), "{mode:?}");
     }
 }

@@ -141,14 +141,14 @@ metadata: {name: shop}
             name: name.into(),
         };
         let settings = object(Some("shop"), "settings", "ConfigMap");
-        let known = certain(&settings, Some("v1"), &index.read());
+        let known = local_claims(&settings, Some("v1"), &index.read());
         assert_eq!(names(&known), json!(["shop/web", "shop/web2"]));
-        assert_eq!(names(&certain(&settings, Some("v2"), &index.read())), json!([]));
+        assert_eq!(names(&local_claims(&settings, Some("v2"), &index.read())), json!([]));
         let namespace = object(None, "shop", "Namespace");
-        assert_eq!(names(&certain(&namespace, Some("v1"), &index.read())), json!([]));
-        assert_eq!(governing(&resolver, &namespace, &[]).edits, EditsMode::Warn);
-        resolver.set_open(true);
-        assert_eq!(governing(&resolver, &namespace, &[]).edits, EditsMode::Allow);
+        assert_eq!(names(&local_claims(&namespace, Some("v1"), &index.read())), json!([]));
+        assert_eq!(policy_for_object(&resolver, &namespace, &[]).edits, EditsMode::Warn);
+        resolver.set_enforcement_disabled(true);
+        assert_eq!(policy_for_object(&resolver, &namespace, &[]).edits, EditsMode::Allow);
     }
 }
 
@@ -162,8 +162,8 @@ mod records {
     use crate::sample_verdicts::resolver;
     use kubemoor_declare::model::EditsMode;
     use kubemoor_runtime::config::RecordDriver;
-    use kubemoor_verdict::edit::Circumstances;
     use kubemoor_verdict::edit::DryRunEvidence;
+    use kubemoor_verdict::edit::ObjectContext;
 
     /// The verdict on a change of a Secret that may be a record of `shop/web`, as `Outcome reason`.
     fn verdict(name: &str, old: Value, new: Value) -> String {
@@ -200,10 +200,11 @@ mod records {
         let request = AdmissionRequest::parse(review.as_bytes()).unwrap();
         let subject = ReviewSubject::from_head(&request.head, &index.read(), RecordDriver::Secret).unwrap();
         let case = ReviewCase::new(subject, request, RecordDriver::Secret);
-        let circumstances = Circumstances::default();
+        let circumstances = ObjectContext::default();
         let (circumstances, evidence, now) = (&circumstances, DryRunEvidence::None, Timestamp::UNIX_EPOCH);
-        let verdict =
-            case.judge(Basis { index: &index, circumstances, rules: &rules, evidence, now }).verdict;
+        let verdict = case
+            .judge(JudgementInputs { index: &index, circumstances, rules: &rules, evidence, now })
+            .verdict;
         format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str())
     }
 

@@ -89,9 +89,9 @@ async fn check(pieces: &[usize], whole: bool) {
     for body in [Pieces::of_length(pieces), Pieces::of_unknown_length(pieces)] {
         let text = body.text();
         let expected = if whole {
-            Received::Whole(text.into())
+            ReceivedBody::Whole(text.into())
         } else {
-            Received::Front(Bytes::copy_from_slice(&text[..LIMITS.front]), UnreadCause::TooLarge)
+            ReceivedBody::Front(Bytes::copy_from_slice(&text[..LIMITS.front]), UnreadCause::TooLarge)
         };
         let received = Intake::new(LIMITS).receive(PEER, post(body)).await.unwrap().body;
         assert_eq!(received, expected, "{pieces:?}");
@@ -116,7 +116,9 @@ async fn body_beyond_the_size_limit_keeps_only_its_front() {
 async fn a_body_without_end_is_answered_all_the_same() {
     let body = Pieces::of_unknown_length(&[50; 100_000]);
     let received = Intake::new(LIMITS).receive(PEER, post(body)).await.unwrap().body;
-    assert!(matches!(received, Received::Front(front, UnreadCause::TooLarge) if front.len() == LIMITS.front));
+    assert!(
+        matches!(received, ReceivedBody::Front(front, UnreadCause::TooLarge) if front.len() == LIMITS.front)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,16 +128,16 @@ async fn large_bodies_share_a_memory_budget_small_bodies_need_none() {
     // 10 are left of what one namespace may take.
     let second = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
     assert!(
-        matches!(&second.body, Received::Front(front, UnreadCause::Crowded) if front.len() == LIMITS.front)
+        matches!(&second.body, ReceivedBody::Front(front, UnreadCause::Crowded) if front.len() == LIMITS.front)
     );
     // Others have nothing to do with it.
     let other = intake.receive(IpAddr::from([10, 0, 0, 1]), post(Pieces::of_length(&[30]))).await.unwrap();
-    assert!(matches!(other.body, Received::Whole(_)));
+    assert!(matches!(other.body, ReceivedBody::Whole(_)));
     let small = intake.receive(PEER, post(Pieces::of_length(&[20]))).await.unwrap();
-    assert!(matches!(small.body, Received::Whole(_)));
+    assert!(matches!(small.body, ReceivedBody::Whole(_)));
     drop((first, other));
     let third = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
-    assert!(matches!(third.body, Received::Whole(_)));
+    assert!(matches!(third.body, ReceivedBody::Whole(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,29 +156,29 @@ async fn room_is_taken_as_bytes_arrive() {
     let mut half = Box::pin(intake.receive(PEER, holding(announced(&[20, 10]))));
     assert!(futures::poll!(&mut half).is_pending());
     let first = intake.receive(PEER, post(Pieces::of_length(&[60]))).await.unwrap();
-    assert!(matches!(first.body, Received::Whole(_)));
+    assert!(matches!(first.body, ReceivedBody::Whole(_)));
     drop((silent, half));
     let second = intake.receive(PEER, post(Pieces::of_length(&[100]))).await.unwrap();
-    assert!(matches!(second.body, Received::Front(_, UnreadCause::Crowded)), "the first is held still");
+    assert!(matches!(second.body, ReceivedBody::Front(_, UnreadCause::Crowded)), "the first is held still");
     drop(first);
     let third = intake.receive(PEER, post(Pieces::of_length(&[100]))).await.unwrap();
-    assert!(matches!(third.body, Received::Whole(_)));
+    assert!(matches!(third.body, ReceivedBody::Whole(_)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn room_goes_with_the_last_copy_of_the_bytes() {
     let intake = Intake::new(LIMITS);
-    let Received::Whole(bytes) = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap().body
+    let ReceivedBody::Whole(bytes) = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap().body
     else {
         panic!("it is not whole");
     };
     let copy = bytes.slice(1..2);
     drop(bytes);
     let crowded = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
-    assert!(matches!(crowded.body, Received::Front(_, UnreadCause::Crowded)));
+    assert!(matches!(crowded.body, ReceivedBody::Front(_, UnreadCause::Crowded)));
     drop(copy);
     let whole = intake.receive(PEER, post(Pieces::of_length(&[90]))).await.unwrap();
-    assert!(matches!(whole.body, Received::Whole(_)));
+    assert!(matches!(whole.body, ReceivedBody::Whole(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,7 +192,7 @@ async fn stalled_body_yields_its_front_if_it_identifies_the_request() {
         holding(Held(body))
     };
     let late = Intake::new(limits).receive(PEER, stopped(review)).await.unwrap();
-    assert_eq!(late.body, Received::Front(Bytes::copy_from_slice(review), UnreadCause::Late));
+    assert_eq!(late.body, ReceivedBody::Front(Bytes::copy_from_slice(review), UnreadCause::Late));
     let error = Intake::new(limits).receive(PEER, stopped(&review[..100])).await.unwrap_err();
     assert_eq!(
         (error.to_string().as_str(), error.respond().status().as_u16()),
@@ -206,7 +208,7 @@ async fn a_large_body_waits_for_its_share() {
         tokio::time::advance(Duration::from_secs(1)).await;
         drop(first);
     });
-    assert!(matches!(second.unwrap().body, Received::Whole(_)));
+    assert!(matches!(second.unwrap().body, ReceivedBody::Whole(_)));
 }
 
 #[tokio::test]

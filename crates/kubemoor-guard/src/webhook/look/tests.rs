@@ -29,7 +29,7 @@ mod outages {
         ObjectId { group: "".into(), kind: "Secret".into(), namespace: None, name: "web".into() }
     }
 
-    fn check(error: Unreached, is_outage: bool) {
+    fn check(error: JudgementError, is_outage: bool) {
         assert_eq!(error.is_outage(), is_outage, "{error:?}");
         assert_eq!(error.unless_answered().is_err(), is_outage);
     }
@@ -54,17 +54,17 @@ mod outages {
             (ClusterError::Unserved, false),
             (ClusterError::TooLarge { cap: 1 }, false),
             (ClusterError::Unreadable { line: 1, column: 1 }, false),
-            (ClusterError::Unformed { reason: "x".to_owned() }, false),
+            (ClusterError::InvalidRequest { reason: "x".to_owned() }, false),
         ]
     }
 
     #[test]
     fn only_an_unresponsive_api_server_counts_as_an_outage() {
         for (error, is_outage) in calls() {
-            check(Unreached::Own(Box::new(error.clone())), is_outage);
-            check(Unreached::Ask(Box::new(error.clone())), is_outage);
+            check(JudgementError::Own(Box::new(error.clone())), is_outage);
+            check(JudgementError::Ask(Box::new(error.clone())), is_outage);
             let look = ClusterError::Records { release: release(), source: Box::new(error) };
-            check(Unreached::Look(Box::new(look)), is_outage);
+            check(JudgementError::Look(Box::new(look)), is_outage);
         }
     }
 
@@ -74,15 +74,15 @@ mod outages {
         for (error, is_outage) in [
             (ClusterError::Records { release: release(), source: late }, true),
             (ClusterError::Slow { what: "too large".to_owned(), within: WITHIN }, false),
-            (ClusterError::Moving { release: release() }, false),
+            (ClusterError::RecordsChanging { release: release() }, false),
         ] {
-            check(Unreached::Look(Box::new(error)), is_outage);
+            check(JudgementError::Look(Box::new(error)), is_outage);
         }
     }
 
     #[test]
     fn a_dry_run_that_fails_is_no_outage() {
-        let arbitrate = |error| Unreached::Arbitrate(Box::new(error));
+        let arbitrate = |error| JudgementError::Arbitrate(Box::new(error));
         for (error, is_outage) in [
             (refused(404), false),
             (refused(409), false),
@@ -179,9 +179,9 @@ mod owners {
         let source = ReleaseSource::Fixed(RwLock::new(index));
         let rules = Rules { resolver: &resolver, own_account: None };
         let looker =
-            Looker { source: &source, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
+            CaseJudge { source: &source, rules: &rules, deadline: Instant::now() + Duration::from_secs(1) };
         let first = looker.judge(&case, DryRunEvidence::None);
-        let judgement = looker.look_again(first, &mut case).await.unwrap();
+        let judgement = looker.judge_with_fresh_records(first, &mut case).await.unwrap();
         let release = judgement.verdict.grounds.map(|grounds| grounds.release.to_string());
         (judgement.verdict.outcome, release)
     }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::NAME;
-use super::keep::{Configuration, by_hand};
+use super::keep::{Configuration, registrations_for_command};
 use kubemoor_cluster::client::access::own_name;
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::registrations::Registrations;
@@ -35,7 +35,7 @@ const WATCHED: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Armed {
+pub enum EnableOutcome {
     /// Enforcement was not disabled.
     Already,
     Restored,
@@ -70,8 +70,8 @@ pub async fn disable_enforcement(
     reason: Option<&str>,
 ) -> Result<usize, EmergencyError> {
     let [mut had_validating, mut had_mutating] = mark(client, reason).await?;
-    let validating = by_hand::<ValidatingWebhookConfiguration>(client);
-    let mutating = by_hand::<MutatingWebhookConfiguration>(client);
+    let validating = registrations_for_command::<ValidatingWebhookConfiguration>(client);
+    let mutating = registrations_for_command::<MutatingWebhookConfiguration>(client);
     let until = tokio::time::Instant::now() + WATCHED;
     loop {
         // A guard that sees the marker deletes them too.
@@ -86,14 +86,17 @@ pub async fn disable_enforcement(
 
 /// Enables enforcement again: the configurations are restored, and guards judge, repair and register.
 /// May be repeated.
-pub async fn enable_enforcement(client: &kube::Client) -> Result<Armed, EmergencyError> {
-    let markers: Markers = by_hand(client);
+pub async fn enable_enforcement(client: &kube::Client) -> Result<EnableOutcome, EmergencyError> {
+    let markers: Markers = registrations_for_command(client);
     let Some(marker) = markers.read(MARKER).await.map_err(EmergencyError::Read)? else {
-        return Ok(Armed::Already);
+        return Ok(EnableOutcome::Already);
     };
     let saved = saved(&marker);
-    let armed =
-        if saved.validating.is_some() || saved.mutating.is_some() { Armed::Restored } else { Armed::Empty };
+    let armed = if saved.validating.is_some() || saved.mutating.is_some() {
+        EnableOutcome::Restored
+    } else {
+        EnableOutcome::Empty
+    };
     if let Some(validating) = saved.validating {
         restore(client, validating).await?;
     }
@@ -102,7 +105,7 @@ pub async fn enable_enforcement(client: &kube::Client) -> Result<Armed, Emergenc
     }
     // While the marker is set, no guard writes, so the restored configurations are not overwritten
     // without the admin's settings. Guards may write from here on; the stored copy is removed last.
-    if says_open(&marker) {
+    if is_disabled_by(&marker) {
         let by = caller(client).await;
         update_marker(&markers, |annotations| {
             annotations.remove(OPEN);
@@ -115,8 +118,8 @@ pub async fn enable_enforcement(client: &kube::Client) -> Result<Armed, Emergenc
 }
 
 pub async fn is_enforcement_disabled(client: &kube::Client) -> Result<bool, EmergencyError> {
-    let marker = by_hand::<ValidatingWebhookConfiguration>(client).read(MARKER).await;
-    Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| says_open(&marker)))
+    let marker = registrations_for_command::<ValidatingWebhookConfiguration>(client).read(MARKER).await;
+    Ok(marker.map_err(EmergencyError::Read)?.is_some_and(|marker| is_disabled_by(&marker)))
 }
 
 async fn caller(client: &kube::Client) -> String {
@@ -126,7 +129,7 @@ async fn caller(client: &kube::Client) -> String {
 /// Restores a configuration. If a guard was faster, its webhooks are replaced by the stored ones:
 /// the guard updates its own fields again and leaves the admin's.
 async fn restore<C: Configuration>(client: &kube::Client, saved: C) -> Result<(), EmergencyError> {
-    let registrations = by_hand::<C>(client);
+    let registrations = registrations_for_command::<C>(client);
     for _ in 0..ATTEMPTS {
         let written = match registrations.read(NAME).await.map_err(EmergencyError::Read)? {
             None => registrations.create(&saved).await?,
@@ -169,13 +172,18 @@ fn last_change(marker: &ValidatingWebhookConfiguration) -> EmergencyChange {
     let annotations = marker.metadata.annotations.as_ref();
     let text = |name| annotations.and_then(|them| them.get(name)).cloned().unwrap_or_default();
     let emergency = marker.metadata.uid.clone().unwrap_or_default();
-    EmergencyChange { enforcement_disabled: says_open(marker), by: text(BY), reason: text(REASON), emergency }
+    EmergencyChange {
+        enforcement_disabled: is_disabled_by(marker),
+        by: text(BY),
+        reason: text(REASON),
+        emergency,
+    }
 }
 
 /// Writes the marker, with the current configurations. Returns whether the validating and the mutating one existed.
 async fn mark(client: &kube::Client, reason: Option<&str>) -> Result<[bool; 2], EmergencyError> {
     let by = caller(client).await;
-    let markers: Markers = by_hand(client);
+    let markers: Markers = registrations_for_command(client);
     for _ in 0..ATTEMPTS {
         let live = markers.read(MARKER).await.map_err(EmergencyError::Read)?;
         let before = live.as_ref().map(saved).unwrap_or_default();
@@ -220,7 +228,7 @@ async fn update_marker(
     Err(EmergencyError::Contested)
 }
 
-fn says_open(marker: &ValidatingWebhookConfiguration) -> bool {
+fn is_disabled_by(marker: &ValidatingWebhookConfiguration) -> bool {
     marker.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OPEN))
 }
 
@@ -232,7 +240,7 @@ fn saved(marker: &ValidatingWebhookConfiguration) -> Saved {
 
 /// The live configuration, without the fields that the API server sets.
 async fn plain<C: Configuration>(client: &kube::Client) -> Result<Option<C>, EmergencyError> {
-    let live = by_hand::<C>(client).read(NAME).await.map_err(EmergencyError::Read)?;
+    let live = registrations_for_command::<C>(client).read(NAME).await.map_err(EmergencyError::Read)?;
     Ok(live.map(|mut live| {
         let ObjectMeta { name, labels, annotations, .. } = std::mem::take(live.meta_mut());
         *live.meta_mut() = ObjectMeta { name, labels, annotations, ..ObjectMeta::default() };
@@ -248,7 +256,7 @@ pub async fn follow(
     keep: impl Fn(EmergencyChange) + Send,
     stop: CancellationToken,
 ) {
-    let markers: Markers = by_hand(&client);
+    let markers: Markers = registrations_for_command(&client);
     let mut events = markers.follow(MARKER);
     let (mut listed, mut turn, mut failures) = (false, EmergencyChange::default(), FailureLog::default());
     loop {

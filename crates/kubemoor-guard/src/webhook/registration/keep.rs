@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{EDITS, NAME, OWN_CONDITIONS, REVERTS, STATUS, veil};
+use super::{EDITS, NAME, OWN_CONDITIONS, REVERTS, STATUS, redact_tokens};
 use kubemoor_cluster::client::call::ClusterError;
 use kubemoor_cluster::client::lease::{self, Leadership};
 use kubemoor_cluster::client::registrations::{Registrations, WebhookKind};
@@ -89,14 +89,14 @@ pub async fn maintain<C: Configuration>(
     let registrations = Registrations::<C>::new(client, leadership.clone());
     let mut events = registrations.follow(NAME);
     let mut state = WatchState::new();
-    let tell_all = |state: &mut WatchState<C>| match state.leads && leadership.holds() {
+    let tell_all = |state: &mut WatchState<C>| match state.leads && leadership.is_leader() {
         true => state.known.take_changes().into_iter().for_each(&tell),
         false => state.known.set_aside(Instant::now()),
     };
     loop {
         let wanted = desired.borrow_and_update().clone();
         // A process that was stopped for a while may have an outdated desired state.
-        let outcome = if leadership.holds() {
+        let outcome = if leadership.is_leader() {
             reconcile(&registrations, wanted, &mut state).await
         } else {
             state.leads = false;
@@ -138,13 +138,13 @@ pub async fn keep<C: Configuration>(
     client: &kube::Client,
     desired: &C,
 ) -> Result<WriteOutcome, RegistrationError> {
-    write(&by_hand(client), desired, true, &mut KnownConfiguration::default()).await
+    write(&registrations_for_command(client), desired, true, &mut KnownConfiguration::default()).await
 }
 
 /// Removes the configuration, so that a running guard does not write it again.
 /// Returns whether there was one.
 pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, RegistrationError> {
-    let registrations = by_hand::<C>(client);
+    let registrations = registrations_for_command::<C>(client);
     let failed = |error| RegistrationError::Delete(C::KIND, error);
     for _ in 0..ATTEMPTS {
         let Some(mut live) = read(&registrations).await? else { return Ok(false) };
@@ -159,7 +159,7 @@ pub async fn withdraw<C: Configuration>(client: &kube::Client) -> Result<bool, R
 }
 
 /// Access for commands, which write whether this process leads or not.
-pub(super) fn by_hand<C: Configuration>(client: &kube::Client) -> Registrations<C> {
+pub(super) fn registrations_for_command<C: Configuration>(client: &kube::Client) -> Registrations<C> {
     Registrations::new(client.clone(), Leadership::alone())
 }
 
@@ -189,7 +189,7 @@ async fn reconcile<C: Configuration>(
         }
         Err(RegistrationError::Write(_, ClusterError::NotLeading)) => {}
         Err(error) => {
-            let error = veil(&format!("{:#}", anyhow::Error::new(error)));
+            let error = redact_tokens(&format!("{:#}", anyhow::Error::new(error)));
             tracing::warn!("failed to reconcile the webhook configuration; retrying: {error}");
             return ReconcileOutcome::Failed;
         }
@@ -232,7 +232,7 @@ async fn write<C: Configuration>(
     for _ in 0..ATTEMPTS {
         let live = read(registrations).await?;
         match &live {
-            Some(live) if !is_withdrawn(live) => known.meet(live),
+            Some(live) if !is_withdrawn(live) => known.record_live_state(live),
             // A listing may be older than this answer.
             None if may_create => known.note_gone("deleted"),
             _ => {}
@@ -291,7 +291,7 @@ pub async fn note_withdrawal(client: &kube::Client) -> Result<(), ClusterError> 
 /// The Lease of the guards behind the webhooks: it has the name of their Service.
 async fn lease_place<C: Configuration>(client: &kube::Client) -> Option<LeaseReference> {
     // A user who cannot read it cannot withdraw it either, and gets an error there.
-    let live = by_hand::<C>(client).read(NAME).await.ok().flatten()?;
+    let live = registrations_for_command::<C>(client).read(NAME).await.ok().flatten()?;
     let service = live.webhooks().into_iter().find_map(|webhook| webhook.client_config.service)?;
     Some(LeaseReference { namespace: service.namespace, name: service.name })
 }
@@ -450,7 +450,7 @@ impl<C: Configuration> WatchState<C> {
                 WatchStep::StandDown
             }
             ObjectEvent::Applied(Typed(live)) => {
-                self.known.meet(&live);
+                self.known.record_live_state(&live);
                 WatchStep::Keep
             }
             ObjectEvent::Deleted(_) => {
@@ -463,7 +463,7 @@ impl<C: Configuration> WatchState<C> {
                 WatchStep::Wait
             }
             ObjectEvent::Listed(Typed(live)) => {
-                self.known.meet(&live);
+                self.known.record_live_state(&live);
                 self.listed = true;
                 WatchStep::Wait
             }
@@ -527,7 +527,7 @@ impl<C: Configuration> KnownConfiguration<C> {
         self.is_gone = false;
     }
 
-    fn meet(&mut self, live: &C) {
+    fn record_live_state(&mut self, live: &C) {
         if self.last.as_ref().is_some_and(|last| !is_newer(live, last)) {
             return;
         }

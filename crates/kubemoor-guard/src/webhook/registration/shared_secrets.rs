@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::keep::{Configuration, by_hand};
+use super::keep::{Configuration, registrations_for_command};
 use super::{NAME, holds_token};
 use crate::admin::{Readiness, ReadinessCondition};
 use kubemoor_cluster::client::call::ClusterError;
@@ -25,9 +25,11 @@ use kubemoor_cluster::client::shared_secret::{FoundSecret, SharedSecret};
 use kubemoor_declare::model::ObjectId;
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
-use kubemoor_runtime::callers::{CallerSecrets, NextToken, RandomError, SharedCallerSecret};
+use kubemoor_runtime::callers::{CallerSecrets, RandomError, SharedCallerSecret, TokenRotation};
 use kubemoor_runtime::config::CallerProof;
-use kubemoor_runtime::tls::{self, CertificateSource, Certificates, SharedCertificate, TlsError, holds};
+use kubemoor_runtime::tls::{
+    self, CertificateSource, Certificates, SharedCertificate, TlsError, contains_authorities,
+};
 
 pub const CALLER_SECRET: &str = "kubemoor-caller";
 
@@ -54,7 +56,7 @@ enum KeepError {
     Webhooks(#[source] ClusterError),
 }
 
-struct Rounds {
+struct PollSchedule {
     leading: watch::Receiver<bool>,
     /// A repeated failure is logged once.
     last_failure: Option<String>,
@@ -123,7 +125,7 @@ struct RotationState {
     since: Option<Instant>,
 }
 
-impl Rounds {
+impl PollSchedule {
     fn new(leadership: &Leadership) -> Self {
         Self { leading: leadership.watch(), last_failure: None }
     }
@@ -171,11 +173,11 @@ impl Renewal {
     }
 
     pub async fn run(self, client: kube::Client, leadership: Leadership, stop: CancellationToken) {
-        let (mut state, mut rounds) = (RenewalState::default(), Rounds::new(&leadership));
+        let (mut state, mut rounds) = (RenewalState::default(), PollSchedule::new(&leadership));
         let look = self.pause();
         let keep = async {
             loop {
-                let kept = self.look(&client, &mut state, leadership.holds()).await;
+                let kept = self.look(&client, &mut state, leadership.is_leader()).await;
                 let pause = kept.map(|()| if state.in_use.is_some() { look } else { WAIT });
                 rounds.pause(pause, RETRY.min(look), "the shared certificate").await;
             }
@@ -253,7 +255,8 @@ impl Renewal {
         };
         let trusts = |config: &WebhookClientConfig| {
             let bundle = config.ca_bundle.as_ref();
-            bundle.is_some_and(|pem| holds(&String::from_utf8_lossy(&pem.0), shared.authority()))
+            bundle
+                .is_some_and(|pem| contains_authorities(&String::from_utf8_lossy(&pem.0), shared.authority()))
         };
         let is_foreign = !shared.has_authority_of(in_use)
             && !all_webhooks(client, trusts).await.map_err(KeepError::Webhooks)?;
@@ -305,7 +308,7 @@ impl Rotation {
                 name: CALLER_SECRET.to_owned(),
             }),
             (None, CertificateSource::SelfMade { directory, .. }) => TokenPlace::Directory(directory.clone()),
-            (None, CertificateSource::Given { .. } | CertificateSource::Shared { .. }) => TokenPlace::Process,
+            (None, CertificateSource::Files { .. } | CertificateSource::Shared { .. }) => TokenPlace::Process,
         };
         let pace = match proof {
             CallerProof::Kept { life } => Some(RotationPace::new(*life)),
@@ -323,11 +326,11 @@ impl Rotation {
         open: watch::Receiver<Option<bool>>,
         stop: CancellationToken,
     ) {
-        let (mut state, mut rounds) = (RotationState::default(), Rounds::new(&leadership));
+        let (mut state, mut rounds) = (RotationState::default(), PollSchedule::new(&leadership));
         let look = self.pace.map_or(CALLERS_LOOK, |pace| pace.look);
         let keep = async {
             loop {
-                let writes = !matches!(self.place, TokenPlace::Secret(_)) || leadership.holds();
+                let writes = !matches!(self.place, TokenPlace::Secret(_)) || leadership.is_leader();
                 let moves = *open.borrow() == Some(false);
                 let kept = self.look(&client, &mut state, writes, moves).await;
                 let pause = kept.map(|()| if state.known.is_some() { look } else { WAIT });
@@ -431,7 +434,7 @@ impl Rotation {
         now: Timestamp,
     ) -> Result<Option<SharedCallerSecret>, KeepError> {
         let Some(pace) = self.pace else { return Ok(None) };
-        if let NextToken::Replaced(before) = kept.turn() {
+        if let TokenRotation::Replaced(before) = kept.rotation() {
             let is_free = |config: &WebhookClientConfig| !holds_token(config, before);
             // A configuration that cannot be read may hold it.
             if !all_webhooks(client, is_free).await.unwrap_or(false) {
@@ -439,31 +442,31 @@ impl Rotation {
             }
         }
         let has_lasted = |time| state.since.is_some_and(|since| since.elapsed() >= time);
-        Ok(match kept.turn() {
-            NextToken::None if kept.is_due(now, pace.life) || state.replace => {
+        Ok(match kept.rotation() {
+            TokenRotation::None if kept.is_due(now, pace.life) || state.replace => {
                 state.replace = false;
                 tracing::info!("new webhook token announced to all replicas");
                 Some(kept.announced(now)?)
             }
-            NextToken::Announced(_) if has_lasted(pace.spread) => {
+            TokenRotation::Announced(_) if has_lasted(pace.spread) => {
                 tracing::info!("webhook URL switched to the new token");
                 Some(kept.advanced(now))
             }
-            NextToken::Replaced(_) if has_lasted(pace.grace) => {
+            TokenRotation::Replaced(_) if has_lasted(pace.grace) => {
                 tracing::info!("previous webhook token retired");
                 Some(kept.advanced(now))
             }
-            NextToken::None | NextToken::Announced(_) | NextToken::Replaced(_) => None,
+            TokenRotation::None | TokenRotation::Announced(_) | TokenRotation::Replaced(_) => None,
         })
     }
 
     fn adopt(&self, kept: SharedCallerSecret, state: &mut RotationState) {
-        kept.sign(&self.callers);
+        kept.apply_signing_key(&self.callers);
         if self.pace.is_some() {
-            kept.admit(&self.callers);
+            kept.apply_tokens(&self.callers);
             self.known.met();
         }
-        if !state.known.as_ref().is_some_and(|known| known.stands_as(&kept)) {
+        if !state.known.as_ref().is_some_and(|known| known.has_same_tokens(&kept)) {
             state.since = Some(Instant::now());
         }
         state.known = Some(kept);
@@ -491,7 +494,7 @@ async fn all_webhooks(
         client: &kube::Client,
         is_so: &impl Fn(&WebhookClientConfig) -> bool,
     ) -> Result<bool, ClusterError> {
-        let live = by_hand::<C>(client).read(NAME).await?;
+        let live = registrations_for_command::<C>(client).read(NAME).await?;
         Ok(live.is_none_or(|live| live.webhooks().iter().all(|webhook| is_so(&webhook.client_config))))
     }
     Ok(all::<ValidatingWebhookConfiguration>(client, &is_so).await?

@@ -10,10 +10,10 @@ fn endpoint() -> Endpoint {
     Endpoint::Service("kubemoor-system/kubemoor".parse().unwrap())
 }
 
-fn surface(endpoint: &Endpoint) -> Surface<'_> {
-    Surface {
+fn surface(endpoint: &Endpoint) -> WebhookSettings<'_> {
+    WebhookSettings {
         endpoint,
-        address: Address::Bare,
+        address: WebhookAddress::Bare,
         ca_bundle: Some(b"CA"),
         own_namespace: Some("kubemoor-system"),
         record_driver: RecordDriver::Secret,
@@ -41,7 +41,7 @@ fn named<'a>(configuration: &'a Value, name: &str) -> &'a Value {
     configuration["webhooks"].as_array().unwrap().iter().find(|webhook| webhook["name"] == name).unwrap()
 }
 
-fn built(surface: &Surface<'_>) -> Value {
+fn built(surface: &WebhookSettings<'_>) -> Value {
     serde_json::to_value(configuration(&declared(), surface)).unwrap()
 }
 
@@ -118,7 +118,7 @@ fn revert_webhooks_are_registered_only_when_a_policy_reverts() {
             "operations": ["CREATE", "UPDATE", "DELETE"], "scope": "*"
         }])
     );
-    let surface = Surface { reverts: true, ..surface(&endpoint) };
+    let surface = WebhookSettings { reverts: true, ..surface(&endpoint) };
     let wanted = mutating(&declared(), &surface);
     let seen = serde_json::to_value(&wanted).unwrap();
     let names: Vec<_> = seen["webhooks"].as_array().unwrap().iter().map(|webhook| &webhook["name"]).collect();
@@ -220,7 +220,7 @@ fn selectors_keep_away_what_helm_did_not_write() {
 #[test]
 fn url_webhook_outside_the_cluster_excludes_no_own_namespace() {
     let endpoint = Endpoint::Url("https://127.0.0.1:9443/".parse().unwrap());
-    let surface = Surface { ca_bundle: None, own_namespace: None, ..surface(&endpoint) };
+    let surface = WebhookSettings { ca_bundle: None, own_namespace: None, ..surface(&endpoint) };
     let seen = built(&surface);
     assert_eq!(named(&seen, RECORDS)["clientConfig"], json!({"url": "https://127.0.0.1:9443/validate"}));
     assert_eq!(named(&seen, DELETES).get("namespaceSelector"), None);
@@ -353,7 +353,7 @@ fn new_group_webhook_adopts_failure_policy_common_to_its_siblings() {
 #[test]
 fn a_ca_that_somebody_else_injects_is_left_alone() {
     let endpoint = endpoint();
-    let surface = Surface { ca_bundle: None, ..surface(&endpoint) };
+    let surface = WebhookSettings { ca_bundle: None, ..surface(&endpoint) };
     assert_eq!(merge(&live(|_| {}), &configuration(&declared(), &surface)), None);
 }
 
@@ -361,19 +361,19 @@ fn a_ca_that_somebody_else_injects_is_left_alone() {
 fn every_webhook_path_contains_the_token_and_changes_with_it() {
     let endpoint = endpoint();
     let [old, new] = ["a", "b"].map(|letter| CallerToken::parse(&letter.repeat(64)).unwrap());
-    let addressed = |address| configuration(&declared(), &Surface { address, ..surface(&endpoint) });
+    let addressed = |address| configuration(&declared(), &WebhookSettings { address, ..surface(&endpoint) });
     let paths = |configuration: &ValidatingWebhookConfiguration| {
         let config =
             |webhook: &ValidatingWebhook| webhook.client_config.service.clone().unwrap().path.unwrap();
         configuration.webhooks.iter().flatten().map(config).collect::<BTreeSet<_>>()
     };
-    let registered = addressed(Address::Token(&old));
+    let registered = addressed(WebhookAddress::Token(&old));
     let expected = |proof: &str| ["validate", "observe"].map(|base| format!("/{base}/{proof}")).into();
     assert_eq!(paths(&registered), expected(old.expose()));
     assert_eq!(merge(&registered, &registered.clone()), None);
-    let merged = merge(&registered, &addressed(Address::Token(&new))).unwrap();
+    let merged = merge(&registered, &addressed(WebhookAddress::Token(&new))).unwrap();
     assert_eq!(paths(&merged), expected(new.expose()));
-    assert_eq!(paths(&addressed(Address::Placeholder)), expected("CALLER_TOKEN"));
+    assert_eq!(paths(&addressed(WebhookAddress::Placeholder)), expected("CALLER_TOKEN"));
 }
 
 #[test]
@@ -387,6 +387,6 @@ fn a_message_that_quotes_an_address_loses_the_token_alone() {
         ("/validate/".to_owned(), "/validate/"),
         ("é/validate/é".to_owned(), "é/validate/é"),
     ] {
-        assert_eq!(veil(&text), veiled);
+        assert_eq!(redact_tokens(&text), veiled);
     }
 }

@@ -8,12 +8,12 @@ fn holder(peer: u8, namespace: u64, user: u64) -> (IpAddr, Holder) {
     (IpAddr::from([10, 0, 0, peer]), Holder { namespace, user })
 }
 
-fn take(shares: &MemoryShares, (peer, holder): (IpAddr, Holder), more: usize) -> Result<(), Lack> {
+fn take(shares: &MemoryShares, (peer, holder): (IpAddr, Holder), more: usize) -> Result<(), ShortageCause> {
     shares.take(peer, holder, more)
 }
 
 /// How much a holder gets, bit by bit, and why no more.
-fn fill(shares: &MemoryShares, holder: (IpAddr, Holder)) -> (usize, Lack) {
+fn fill(shares: &MemoryShares, holder: (IpAddr, Holder)) -> (usize, ShortageCause) {
     let mut amount = 0;
     loop {
         match take(shares, holder, 100) {
@@ -27,12 +27,16 @@ fn fill(shares: &MemoryShares, holder: (IpAddr, Holder)) -> (usize, Lack) {
 fn user_and_namespace_get_two_thirds_of_the_rest_and_peer_three_quarters() {
     for other in [holder(1, 1, 8), holder(1, 2, 7)] {
         let shares = MemoryShares::new(TOTAL);
-        assert_eq!(fill(&shares, holder(1, 1, 7)), (TOTAL / 2, Lack::Own));
+        assert_eq!(fill(&shares, holder(1, 1, 7)), (TOTAL / 2, ShortageCause::Own));
         // Whoever has the same user or namespace shares its part.
-        assert_eq!(take(&shares, other, 100), Err(Lack::Own), "{other:?}");
-        assert_eq!(fill(&shares, holder(1, 3, 9)), (1000, Lack::Others));
-        assert_eq!(fill(&shares, holder(1, 4, 10)), (400, Lack::Others), "there is room for a third one");
-        assert_eq!(fill(&shares, holder(2, 1, 7)).1, Lack::Own, "another peer has room");
+        assert_eq!(take(&shares, other, 100), Err(ShortageCause::Own), "{other:?}");
+        assert_eq!(fill(&shares, holder(1, 3, 9)), (1000, ShortageCause::Others));
+        assert_eq!(
+            fill(&shares, holder(1, 4, 10)),
+            (400, ShortageCause::Others),
+            "there is room for a third one"
+        );
+        assert_eq!(fill(&shares, holder(2, 1, 7)).1, ShortageCause::Own, "another peer has room");
     }
 }
 
@@ -40,10 +44,10 @@ fn user_and_namespace_get_two_thirds_of_the_rest_and_peer_three_quarters() {
 fn user_of_many_peers_is_the_cause_of_the_own_lack() {
     let shares = MemoryShares::new(TOTAL);
     for peer in [1, 2] {
-        assert_eq!(fill(&shares, holder(peer, 1, 7)), (TOTAL / 2, Lack::Own));
+        assert_eq!(fill(&shares, holder(peer, 1, 7)), (TOTAL / 2, ShortageCause::Own));
     }
-    assert_eq!(take(&shares, holder(3, 2, 7), 100), Err(Lack::Own));
-    assert_eq!(take(&shares, holder(3, 2, 8), 100), Err(Lack::Others));
+    assert_eq!(take(&shares, holder(3, 2, 7), 100), Err(ShortageCause::Own));
+    assert_eq!(take(&shares, holder(3, 2, 8), 100), Err(ShortageCause::Others));
 }
 
 #[test]
@@ -52,9 +56,9 @@ fn holder_of_a_fair_part_is_the_cause_of_the_own_lack() {
     take(&shares, holder(1, 1, 1), 3000).unwrap();
     take(&shares, holder(1, 2, 2), 1200).unwrap();
     // A third of all has whoever shares it with one other.
-    assert_eq!(take(&shares, holder(1, 2, 2), 300), Err(Lack::Others));
-    assert_eq!(take(&shares, holder(1, 2, 2), 1000), Err(Lack::Own));
-    assert_eq!(take(&shares, holder(1, 3, 3), 2000), Err(Lack::Others), "it has nothing yet");
+    assert_eq!(take(&shares, holder(1, 2, 2), 300), Err(ShortageCause::Others));
+    assert_eq!(take(&shares, holder(1, 2, 2), 1000), Err(ShortageCause::Own));
+    assert_eq!(take(&shares, holder(1, 3, 3), 2000), Err(ShortageCause::Others), "it has nothing yet");
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,10 +69,10 @@ async fn turns_of_two_processors_go_to_two_users() {
         async move { turns.take(namespace, user, Instant::now()).await }
     };
     let _first = turn("1", "1").await.unwrap();
-    assert_eq!(turn("2", "1").await.unwrap_err(), Lack::Own);
-    assert_eq!(turn("1", "2").await.unwrap_err(), Lack::Own);
+    assert_eq!(turn("2", "1").await.unwrap_err(), ShortageCause::Own);
+    assert_eq!(turn("1", "2").await.unwrap_err(), ShortageCause::Own);
     let _second = turn("2", "2").await.unwrap();
-    assert_eq!(turn("3", "3").await.unwrap_err(), Lack::Others);
+    assert_eq!(turn("3", "3").await.unwrap_err(), ShortageCause::Others);
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +82,7 @@ async fn what_is_given_back_goes_to_who_waits() {
     let mut first = shares.share(IpAddr::from([10, 0, 0, 1]), "shop", "alice");
     first.grow(TOTAL / 2, until()).await.unwrap();
     let mut second = shares.share(IpAddr::from([10, 0, 0, 1]), "shop", "alice");
-    assert_eq!(second.grow(100, until()).await, Err(Lack::Own));
+    assert_eq!(second.grow(100, until()).await, Err(ShortageCause::Own));
     let (grown, ()) = tokio::join!(second.grow(100, until()), async { drop(first) });
     grown.unwrap();
     drop(second);
@@ -101,14 +105,14 @@ async fn turns_go_to_who_asked_first_and_own_load_holds_up_nobody() {
         turn
     };
     let ((), carol, dave, ()) = tokio::join!(
-        async { assert_eq!(take("bob", Instant::now()).await.unwrap_err(), Lack::Own) },
+        async { assert_eq!(take("bob", Instant::now()).await.unwrap_err(), ShortageCause::Own) },
         turn("carol"),
         turn("dave"),
         async {
             tokio::task::yield_now().await;
             drop(alice);
             // A newcomer does not overtake those who wait.
-            assert_eq!(take("erin", Instant::now()).await.unwrap_err(), Lack::Others);
+            assert_eq!(take("erin", Instant::now()).await.unwrap_err(), ShortageCause::Others);
             tokio::task::yield_now().await;
             drop(bob);
         }

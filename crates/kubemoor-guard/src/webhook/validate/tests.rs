@@ -34,7 +34,7 @@ fn records_are_kept_from_all_but_operators_of_their_namespace() {
         [("shop", "mallory", Some(EditsMode::Deny)), ("shop", "ci", None), ("elsewhere", "mallory", None)]
     {
         let actor = Actor { user: user.to_owned(), ..Actor::default() };
-        let policy = kept_from_others(&resolver, &index, Some(namespace), Some(&actor));
+        let policy = operator_policy(&resolver, &index, Some(namespace), Some(&actor));
         assert_eq!(policy.map(|policy| policy.edits), expected, "{namespace} {user}");
     }
 }

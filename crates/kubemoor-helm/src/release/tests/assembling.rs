@@ -1,7 +1,7 @@
 //! What becomes of records that are brought together.
 
 use super::*;
-use crate::storage::Storage;
+use crate::storage::TrustedRecordNamespaces;
 use kubemoor_declare::catalog::Catalog;
 use serde_json::Value;
 
@@ -42,8 +42,8 @@ fn next() -> SampleRecord<'static> {
     }
 }
 
-fn undecodable() -> Payload {
-    Payload::whole(Err(RecordError::Missing { field: "manifest" }))
+fn undecodable() -> RecordPayload {
+    RecordPayload::whole(Err(RecordError::Missing { field: "manifest" }))
 }
 
 /// The value of `k` that a release's latest and baseline declare.
@@ -77,7 +77,7 @@ fn invalid_latest_record_keeps_the_last_valid_release() {
         let found = assemble(
             StoredRecords { stored: &good.id, latest: (&head, &payload), baseline },
             Some(&good),
-            &Storage::default(),
+            &TrustedRecordNamespaces::default(),
             &catalog,
             &Arc::default(),
         )
@@ -90,7 +90,7 @@ fn invalid_latest_record_keeps_the_last_valid_release() {
         let again = assemble(
             StoredRecords { stored: &good.id, latest: (&head, &payload), baseline: None },
             Some(&found),
-            &Storage::default(),
+            &TrustedRecordNamespaces::default(),
             &catalog,
             &Arc::default(),
         )
@@ -111,7 +111,7 @@ fn baseline_is_used_when_latest_record_was_never_valid() {
             baseline: Some((&base_head, &base_payload)),
         },
         None,
-        &Storage::default(),
+        &TrustedRecordNamespaces::default(),
         &Catalog::with_core(),
         &Arc::default(),
     );
@@ -127,7 +127,7 @@ fn a_release_with_nothing_to_believe_declares_nothing() {
     let found = assemble(
         StoredRecords { stored: &base().id(), latest: (&base().head(), &undecodable()), baseline: None },
         None,
-        &Storage::default(),
+        &TrustedRecordNamespaces::default(),
         &Catalog::with_core(),
         &Arc::default(),
     )
@@ -147,7 +147,7 @@ fn a_baseline_that_is_not_believed_declares_nothing() {
             baseline: Some((&head, &payload)),
         },
         None,
-        &Storage::default(),
+        &TrustedRecordNamespaces::default(),
         &Catalog::with_core(),
         &Arc::default(),
     );
@@ -174,7 +174,7 @@ fn invalid_manifest_documents_are_reported_as_skipped() {
             baseline: None,
         },
         None,
-        &Storage::default(),
+        &TrustedRecordNamespaces::default(),
         &Catalog::with_core(),
         &Arc::default(),
     );
@@ -342,7 +342,9 @@ fn release_that_declares_too_much_is_told_and_not_judged() {
     let many: String = (0..=MAX_OBJECTS).map(object).collect();
     let text = "a".repeat(MAX_WEIGHT / 6);
     let long: String = (0..8).map(|number| format!("{}data: {{a: {text}}}\n", object(number))).collect();
-    for (manifest, reason) in [(&many, Unkept::Objects), (&long, Unkept::Weight)] {
+    for (manifest, reason) in
+        [(&many, DeclarationLimitError::Objects), (&long, DeclarationLimitError::Weight)]
+    {
         let given = SampleRecord { manifest, ..SampleRecord::default() };
         let release = assembled(given, None);
         assert_eq!(release.invalid.unwrap().reason, reason.to_string());

@@ -8,9 +8,9 @@ use crate::sample_verdicts::{context, drift, object, refused};
 use kubemoor_declare::model::{ObjectId, Operation};
 use kubemoor_verdict::claims::Dependant;
 use kubemoor_verdict::edit::VerdictReason;
-use kubemoor_verdict::message::{self, EditMessage, Unwritten};
-use kubemoor_verdict::records::Falsified;
-use kubemoor_verdict::revert::SetBack;
+use kubemoor_verdict::message::{self, EditMessage, UnrepairedReason};
+use kubemoor_verdict::records::RecordViolation;
+use kubemoor_verdict::revert::RevertedField;
 
 #[track_caller]
 fn check(text: &str, wanted: Option<(&str, Option<&str>, &[&str])>) {
@@ -61,7 +61,7 @@ fn messages_on_edits_are_understood() {
     check_message(&drift(&role, changes()), "clusterrole/web", Some("shop"), &paths);
     check_message(&drift(&widget(), changes()), "widget.example.org/web", Some("other"), &paths);
     let path: Path = "/spec/replicas".parse().unwrap();
-    let reverted = [SetBack { path, wanted: None, now: None }];
+    let reverted = [RevertedField { path, wanted: None, now: None }];
     let of_revert =
         context(&web, Operation::Update).of_revert(&refused(VerdictReason::Drift, Vec::new()), &reverted);
     check_message(&of_revert, "deployment/web", Some("shop"), &["/spec/replicas"]);
@@ -78,9 +78,12 @@ fn messages_on_deletions_and_records_are_understood() {
         check_message(&of_deletion(&cluster_role(), operation), "clusterrole/web", Some("shop"), &[]);
     }
     let record = ObjectId { name: "sh.helm.release.v1.shop.v7".into(), ..object("", "Secret") };
-    for falsified in
-        [Falsified::Manifest, Falsified::LastDeployed, Falsified::Disagreement, Falsified::Stranger]
-    {
+    for falsified in [
+        RecordViolation::Manifest,
+        RecordViolation::LastDeployed,
+        RecordViolation::Disagreement,
+        RecordViolation::Stranger,
+    ] {
         let (message, name) = (message::of_record(&record, falsified), "secret/sh.helm.release.v1.shop.v7");
         check_message(&message, name, Some("shop"), &[]);
     }
@@ -114,11 +117,11 @@ fn messages_on_exceptions_and_orders_are_understood() {
     check_message(&message::withdrawn(&web, &release.id), "deployment/web", Some("shop"), &[]);
     let (user, verb) = ("bob", "update");
     let reasons = [
-        Unwritten::OnlyHelm,
-        Unwritten::NoRight { user, verb },
-        Unwritten::Unchecked { user, verb, error: "no answer within 2s", is_outage: true },
-        Unwritten::Unchecked { user, verb, error: "it is forbidden", is_outage: false },
-        Unwritten::OrderAgain,
+        UnrepairedReason::OnlyHelm,
+        UnrepairedReason::NoRight { user, verb },
+        UnrepairedReason::Unchecked { user, verb, error: "no answer within 2s", is_outage: true },
+        UnrepairedReason::Unchecked { user, verb, error: "it is forbidden", is_outage: false },
+        UnrepairedReason::TooManyObjects,
     ];
     for why in reasons {
         check(&message::of_order(&web, &release.id, why), Some(("deployment/web", None, &[])));
@@ -130,12 +133,13 @@ fn messages_on_exceptions_and_orders_are_understood() {
 fn messages_on_unjudged_edits_are_understood() {
     let web = object("apps", "Deployment");
     for is_record in [true, false] {
-        for message in [message::of_beyond_judgement(&web, is_record), message::of_no_room(&web, is_record)] {
+        for message in [message::of_beyond_judgement(&web, is_record), message::of_overload(&web, is_record)]
+        {
             check_message(&message, "deployment/web", Some("shop"), &[]);
         }
     }
     let nameless = ObjectId { name: "".into(), ..web };
-    for message in [message::of_no_room(&nameless, false), message::of_beyond_judgement(&nameless, false)] {
+    for message in [message::of_overload(&nameless, false), message::of_beyond_judgement(&nameless, false)] {
         check(&message.denial(), None);
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 fn agrees(drifts: &mut Drifts, release: &Arc<Release>, name: &str, spared: &[&str]) -> bool {
     let spared = spared.iter().map(|path| path.parse().unwrap()).collect();
     let matched = MatchedDeclaration::new(release.declared(&id(name)).unwrap());
-    drifts.record_agreement(release, &id(name), &MatchedDeclaration { spared, ..matched })
+    drifts.record_agreement(release, &id(name), &MatchedDeclaration { excepted_paths: spared, ..matched })
 }
 
 /// Whether all that a release declares of an object was seen; none if it was never seen to agree with any of that.
@@ -35,7 +35,7 @@ fn objects_are_confirmed_one_by_one() {
 #[test]
 fn nothing_is_confirmed_that_was_not_seen_with_annotations() {
     let (release, mut drifts) = (deployed(1, &[("a", "1"), ("b", "1"), ("c", "1")]), in_sync());
-    drifts.record_life(id("a"), LastSeen { vouched: false, ..life("web") });
+    drifts.record_life(id("a"), LastSeen { has_release_annotations: false, ..life("web") });
     drifts.record_life(id("b"), life("api"));
     for name in ["a", "b", "c"] {
         assert!(!agrees(&mut drifts, &release, name, &[]), "{name}");
@@ -87,7 +87,7 @@ fn objects_seen_by_an_earlier_process_wait_for_an_unreadable_record() {
     let (mut drifts, current) = (Drifts::new(key()), deployed(1, &[("a", "1")]));
     let mut invalid = Release::clone(&declaring(1, "forged", ReleaseStatus::Deployed, &[]));
     invalid.invalid =
-        Some(kubemoor_helm::release::Invalid { secret: "s".to_owned(), reason: "r".to_owned() });
+        Some(kubemoor_helm::release::InvalidRecord { secret: "s".to_owned(), reason: "r".to_owned() });
     let invalid = Arc::new(invalid);
     drifts.notice(&web(), (None, Some(&invalid)), |_| false, now());
     drifts.remember(&invalid, earlier(1, current.state.digest), vec![seen("a"), seen("dropped")]);
@@ -110,7 +110,7 @@ fn agreement_is_told_on_and_remembered() {
     agrees(&mut next, &release, "b", &[]);
     next.record_life(
         id("a"),
-        LastSeen { agreed: next.life(&id("a")).unwrap().agreed.clone(), ..life("web") },
+        LastSeen { agreed: next.last_seen_state(&id("a")).unwrap().agreed.clone(), ..life("web") },
     );
     agrees(&mut next, &second, "a", &[]);
     next.remember(&second, earlier(2, second.state.digest), told.clone());

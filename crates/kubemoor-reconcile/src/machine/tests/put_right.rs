@@ -57,8 +57,8 @@ fn forgiven_object_waits_again_after_as_many_repairs() {
     let (mut backoff, now) = (Backoff::default(), "2026-05-01T12:00:00Z".parse().unwrap());
     for _ in 0..3 {
         backoff.contest(&web(), now);
-        assert!(backoff.forgive(&web(), now) && backoff.until(&web(), now).is_none());
+        assert!(backoff.reset_after_revert(&web(), now) && backoff.until(&web(), now).is_none());
     }
     backoff.contest(&web(), now);
-    assert!(!backoff.forgive(&web(), now) && backoff.until(&web(), now).is_some());
+    assert!(!backoff.reset_after_revert(&web(), now) && backoff.until(&web(), now).is_some());
 }

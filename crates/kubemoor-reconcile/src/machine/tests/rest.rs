@@ -76,20 +76,20 @@ impl Crowd {
 
     /// The watch lists these objects of each release.
     fn list(&mut self, objects: usize) {
-        self.tell(LoopEvent::Watch(scope(), ObjectNews::Relisting));
+        self.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::ListStarted));
         for release in self.releases.clone() {
             for number in 0..objects {
                 let live = Box::new(self.live(&object(&release, number), &release, "v"));
-                self.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
+                self.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::Object { live, is_listed: true }));
             }
         }
-        self.tell(LoopEvent::Watch(scope(), ObjectNews::Listed));
+        self.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::ListCompleted));
     }
 
     /// The watch is refused.
     fn refuse(&mut self) {
         let failure = WorkFailure { fault: Fault::Forbidden, message: "no right".to_owned() };
-        self.tell(LoopEvent::Watch(scope(), ObjectNews::Broken(failure)));
+        self.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::Failed(failure)));
     }
 
     fn live(&self, object: &ObjectId, release: &Release, value: &str) -> LiveObject {
@@ -253,7 +253,7 @@ fn forbidden_objects_cause_no_requests_until_access_is_granted() {
     let quiet = crowd.rest(HOUR);
     assert_eq!((quiet.actions, quiet.looks), (0, 0), "a watch that is refused tells when it is not");
     crowd.answers = Answers::Nothing;
-    crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Watching));
+    crowd.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::Established));
     let cost = crowd.rest(SignedDuration::from_secs(1));
     assert!(cost.actions > ALL, "the right has come, and only so much is done: {cost:?}");
 }
@@ -300,7 +300,7 @@ fn repairs_that_fail_are_tried_every_few_minutes() {
     for place in 0..few {
         let release = Arc::clone(&crowd.releases[place]);
         let live = Box::new(crowd.live(&object(&release, 0), &release, "x"));
-        crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
+        crowd.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::Object { live, is_listed: false }));
     }
     let attempts = 3600 / 225;
     check(crowd, (300 * few, 600 * few), (attempts * 9 * few, attempts * 8 * OBJECTS * few));
@@ -316,7 +316,7 @@ fn one_event_costs_its_release_however_many_objects_drift() {
     let release = Arc::clone(&crowd.releases[7]);
     let live = Box::new(crowd.live(&object(&release, 0), &release, "v"));
     let before = EFFORT.get();
-    crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: false }));
+    crowd.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::Object { live, is_listed: false }));
     let cost = EFFORT.get() - before;
     assert!(cost > 0 && cost <= 10 * OBJECTS, "one object came back: {cost} objects looked at");
 }
@@ -342,8 +342,8 @@ fn change_that_no_event_told_of_is_found_by_the_next_listing() {
     let release = Arc::clone(&crowd.releases[7]);
     for (value, is_news) in [("v", false), ("x", true)] {
         let live = Box::new(crowd.live(&object(&release, 0), &release, value));
-        crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Relisting));
-        crowd.tell(LoopEvent::Watch(scope(), ObjectNews::Object { live, is_listed: true }));
+        crowd.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::ListStarted));
+        crowd.tell(LoopEvent::Watch(scope(), ObjectWatchEvent::Object { live, is_listed: true }));
         assert_eq!(!crowd.work.is_empty(), is_news, "{value}");
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::ToSpan;
 
-use super::super::holds;
+use super::super::contains_authorities;
 use super::super::tests::accepts;
 use super::*;
 
@@ -88,7 +88,7 @@ fn content_of_former_versions_with_two_authorities_is_served_and_renewed() {
         assert!(shared.is_served(&names(), days(1)));
         let next = renewed(&shared, 20);
         assert!(accepts(&new.authority, &next.certificate, "a", days(20)));
-        assert!(holds(&next.authority, &old.authority));
+        assert!(contains_authorities(&next.authority, &old.authority));
         assert_eq!(renewed(&next, 80).authority.matches("BEGIN").count(), 1);
     }
 }

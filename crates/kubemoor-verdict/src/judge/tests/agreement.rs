@@ -381,7 +381,7 @@ fn account_of_the_release_fills_empty_values_of_its_secrets() {
         secret
     };
     let object = ObjectId::namespaced("", "Secret", "shop", "certs");
-    let (circumstances, resolver) = (Circumstances::default(), resolver(EditsMode::Deny));
+    let (circumstances, resolver) = (ObjectContext::default(), resolver(EditsMode::Deny));
     let rules = Rules { resolver: &resolver, own_account: None };
     let check = |user: &str, old: &Value, new: &Value, wanted: &str| {
         let actor = Actor { user: user.to_owned(), ..Actor::default() };

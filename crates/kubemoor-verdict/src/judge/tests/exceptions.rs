@@ -18,7 +18,7 @@ fn deleting<'a>(policy: &'a str) -> Case<'a> {
 }
 
 /// An allowance in `namespace` for `Deployment/web` until noon plus ten.
-fn allowance(namespace: &str, paths: &[&str]) -> Circumstances {
+fn allowance(namespace: &str, paths: &[&str]) -> ObjectContext {
     let resource: DriftAllowance = serde_json::from_value(json!({
         "apiVersion": "kubemoor.dev/v1alpha1", "kind": "DriftAllowance",
         "metadata": {"name": "a", "namespace": namespace, "creationTimestamp": "2026-05-01T12:00:00Z"},
@@ -30,7 +30,7 @@ fn allowance(namespace: &str, paths: &[&str]) -> Circumstances {
     }))
     .unwrap();
     let allowance = Allowance::compile(&resource).unwrap();
-    Circumstances { allowances: vec![Arc::new(allowance)], ..Circumstances::default() }
+    ObjectContext { allowances: vec![Arc::new(allowance)], ..ObjectContext::default() }
 }
 
 /// A release of the object's namespace, if any declares it.
@@ -39,10 +39,10 @@ fn declaring(declared: bool) -> Vec<ReleaseId> {
     declared.then_some(local).into_iter().collect()
 }
 
-fn autoscaler(minimum: i32, maximum: i32, by_keda: bool, declared: bool) -> Circumstances {
-    Circumstances {
+fn autoscaler(minimum: i32, maximum: i32, by_keda: bool, declared: bool) -> ObjectContext {
+    ObjectContext {
         autoscalers: vec![Autoscaler { minimum, maximum, by_keda, declared_by: declaring(declared) }],
-        ..Circumstances::default()
+        ..ObjectContext::default()
     }
 }
 
@@ -179,7 +179,7 @@ fn changes_by_exempt_users_are_allowed_and_recorded() {
 
 #[test]
 fn autoscalers_move_replicas_within_their_range_and_people_do_not() {
-    let by = |user, circumstances: &Circumstances, policy, replicas| Case {
+    let by = |user, circumstances: &ObjectContext, policy, replicas| Case {
         user,
         circumstances: circumstances.clone(),
         scale: true,
@@ -192,7 +192,7 @@ fn autoscalers_move_replicas_within_their_range_and_people_do_not() {
     check(by(HPA, &three_to_six, any, 6), "Allow autoscaled");
     check(by(HPA, &three_to_six, any, 7), "Deny drift /spec/replicas");
     check(by(HPA, &three_to_six, any, 1), "Deny drift /spec/replicas");
-    check(by(HPA, &Circumstances::default(), any, 3), "Deny drift /spec/replicas");
+    check(by(HPA, &ObjectContext::default(), any, 3), "Deny drift /spec/replicas");
     check(by(ALICE, &three_to_six, any, 4), "Deny drift /spec/replicas");
     check(by(ALICE, &three_to_six, any, 2), "Allow unchanged");
     check(by(KEDA, &three_to_six, any, 4), "Deny drift /spec/replicas");
@@ -204,7 +204,7 @@ fn autoscalers_move_replicas_within_their_range_and_people_do_not() {
 
 #[test]
 fn under_deny_an_undeclared_autoscaler_counts_only_if_its_range_holds_the_declared_replicas() {
-    let by = |circumstances: Circumstances, policy, replicas| Case {
+    let by = |circumstances: ObjectContext, policy, replicas| Case {
         user: HPA,
         circumstances,
         scale: true,

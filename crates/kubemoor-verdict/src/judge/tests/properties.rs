@@ -211,7 +211,7 @@ fn any_depth_gets_a_verdict_on_a_small_stack() {
         let rules = Rules { resolver: &resolver, own_account: None };
         for (old, new) in [(&one, &two), (&plain, &one), (&one, &plain), (&one, &one)] {
             for operation in [Operation::Create, Operation::Update, Operation::Delete] {
-                let circumstances = Circumstances::default();
+                let circumstances = ObjectContext::default();
                 let edit = Edit {
                     circumstances: &circumstances,
                     operation,

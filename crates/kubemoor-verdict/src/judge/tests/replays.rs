@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::diff::JudgedFacts;
-use crate::replay::{self, PastEdit, RecordedFacts, Recording, Replay, Replayed, Unreplayable};
-use kubemoor_policy::agreement::Settled;
+use crate::replay::{self, PastEdit, RecordedFacts, Recording, Replay, ReplayError, Replayed};
+use kubemoor_policy::agreement::ObjectSettledValues;
 use kubemoor_policy::signing::{Declaration, SigningKey};
 
 /// The policies under which an edit is recorded that is then judged by those of its case.
@@ -39,7 +39,7 @@ fn brief(verdict: &Verdict) -> String {
 
 /// What a replay by the policies of `case` makes of its edit as it is recorded under another policy; none where
 /// nothing is recorded.
-fn replay(case: &Case<'_>, recording: &str) -> Option<Result<Replayed, Unreplayable>> {
+fn replay(case: &Case<'_>, recording: &str) -> Option<Result<Replayed, ReplayError>> {
     let accepted = (!recording.is_empty()).then(|| policy("recording", recording));
     let resolver = book_of(EditsMode::Warn, accepted);
     let now = case.now.parse().unwrap();
@@ -66,7 +66,7 @@ fn replay(case: &Case<'_>, recording: &str) -> Option<Result<Replayed, Unreplaya
     }))
 }
 
-fn told_of(replayed: Option<Result<Replayed, Unreplayable>>) -> String {
+fn told_of(replayed: Option<Result<Replayed, ReplayError>>) -> String {
     match replayed {
         None => "unrecorded".to_owned(),
         Some(Err(why)) => why.as_str().to_owned(),
@@ -207,9 +207,9 @@ fn values_settled_then_are_as_declared_under_all_policies() {
     let key = SigningKey::new([7; 32]);
     let digest = declared.digest.as_ref().unwrap();
     let declaration = Declaration { release: &release, object: &object, digest, seal: None };
-    let settled = Settled::mark(&key, &declaration, [(&image, Some(&json!("app:1")))]);
+    let settled = ObjectSettledValues::mark(&key, &declaration, [(&image, Some(&json!("app:1")))]);
     let circumstances =
-        || Circumstances { settled: Some(Arc::new(settled.clone())), ..Circumstances::default() };
+        || ObjectContext { settled: Some(Arc::new(settled.clone())), ..ObjectContext::default() };
     let before = live(&[("/spec/template/spec/containers", json!([{"name": "app", "image": "app:9"}]))]);
     let case = |new, policy| Case {
         claims: claims(),
@@ -320,7 +320,7 @@ fn recording_keeps_no_secret_values_and_no_long_values() {
         owner: ObjectOwner::Release(super::release("shop", "web")),
         dry_run: false,
         field_manager: "",
-        circumstances: &Circumstances::default(),
+        circumstances: &ObjectContext::default(),
     };
     let rules = Rules { resolver: &resolver, own_account: None };
     let now = "2026-05-01T12:05:00Z".parse().unwrap();

@@ -70,7 +70,8 @@ fn fields_of_editors_beside_a_declared_one_are_found_though_helm_owns_the_value_
             managers.iter().map(|(name, operation, owned)| entry(name, operation, &image(owned))).collect();
         let mut live = live(&entries);
         live["spec"]["template"]["spec"]["containers"][0]["tty"] = json!(true);
-        let found = set_beside(&fields, &live, &Owners::from_object(&live), Some("helm"), &path(IMAGE));
+        let found =
+            undeclared_siblings(&fields, &live, &Owners::from_object(&live), Some("helm"), &path(IMAGE));
         let found: Vec<_> = found.iter().flat_map(|it| &it.by).map(|by| by.name.as_str()).collect();
         assert_eq!(found, by.into_iter().collect::<Vec<_>>(), "{managers:?}");
     };

@@ -6,7 +6,7 @@ fn check(group: &str, (live, method): (&Value, ApplyMethod), field: FieldChange,
     let object =
         ObjectId { group: group.into(), kind: "Deployment".into(), namespace: None, name: "web".into() };
     let owners = Owners::from_object(live);
-    let helm = helms([&owners], method);
+    let helm = find_helm_manager([&owners], method);
     let next = NextUpgrade::new(&object, &fields(&super::live(&[])), live, (helm.as_ref(), method));
     assert_eq!(next.effect(&field), wanted, "{group} {method:?} {}", field.path);
 }

@@ -2,11 +2,11 @@ use std::sync::LazyLock;
 
 use super::*;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
-use kubemoor_policy::agreement::SeenAlive;
+use kubemoor_policy::agreement::ObservedObject;
 use kubemoor_policy::flaw::{Flaw, FlawReason};
 use kubemoor_reconcile::report::DriftKind;
 use kubemoor_verdict::edit::FieldFinding;
-use kubemoor_verdict::health::{Pulse, RecordHealth, RecordState, ReportedHealth, Unwatched};
+use kubemoor_verdict::health::{GuardLeaseState, RecordHealth, RecordState, ReportedHealth, Unwatched};
 
 fn object(index: usize) -> ObjectId {
     ObjectId {
@@ -25,13 +25,13 @@ fn report(drifted: usize) -> LoopReport {
         digest: [7; 32],
         declared: 20.max(drifted),
         seen_alive: (0..20)
-            .map(|index| SeenAlive { object: object(index).into(), agreement: None, settled: None })
+            .map(|index| ObservedObject { object: object(index).into(), agreement: None, settled: None })
             .collect(),
         confirmed: 20,
         unconfirmed: Vec::new(),
         drifted: (0..drifted)
             .map(|index| ObjectDrift {
-                kept: Some("x".repeat(1000).into()),
+                unrepaired_reason: Some("x".repeat(1000).into()),
                 ..ObjectDrift::new(object(index), DriftKind::Missing, Timestamp::UNIX_EPOCH)
             })
             .collect(),
@@ -40,7 +40,7 @@ fn report(drifted: usize) -> LoopReport {
         unwatched: Vec::new(),
         excused: Vec::new(),
         records: RecordHealth { revision: 3, deployed: None, state: RecordState::Deployed },
-        control: Control::by_mode(DriftMode::Repair),
+        control: RepairControl::by_mode(DriftMode::Repair),
         manager: None,
         leads: true,
         answer: None,
@@ -68,7 +68,7 @@ fn context(spec: &GuardedReleaseSpec, seconds: i64) -> StatusContext<'_> {
 fn conditions_counts_and_drifts_are_those_of_the_release() {
     let spec = GuardedReleaseSpec::default();
     let mut report = report(3);
-    (report.drifted[0].kind, report.drifted[1].doubt) = (DriftKind::Terminating, true);
+    (report.drifted[0].kind, report.drifted[1].needs_dry_run) = (DriftKind::Terminating, true);
     let status = summary(&report, None, context(&spec, 0));
     let [ready, stalled] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
     let health = report.health();
@@ -108,7 +108,7 @@ fn release_with_an_object_that_a_finalizer_holds_is_not_ready() {
 fn a_doubt_that_stays_is_named_with_the_missing_right() {
     let spec = GuardedReleaseSpec::default();
     let mut report = report(1);
-    (report.drifted[0].doubt, report.drifted[0].kept) =
+    (report.drifted[0].needs_dry_run, report.drifted[0].unrepaired_reason) =
         (true, Some("roles is forbidden: cannot patch".into()));
     let status = summary(&report, None, context(&spec, 0));
     let wanted = format!(
@@ -230,7 +230,7 @@ fn oldest_drift_is_shown_whatever_the_names_of_objects() {
     let mut report = report(DRIFTS + 2);
     for (index, drifted) in report.drifted.iter_mut().enumerate() {
         drifted.since = Timestamp::from_second(100).unwrap();
-        drifted.doubt = index == 0;
+        drifted.needs_dry_run = index == 0;
     }
     let oldest = Timestamp::from_second(7).unwrap();
     report.drifted.last_mut().unwrap().since = oldest;
@@ -238,7 +238,7 @@ fn oldest_drift_is_shown_whatever_the_names_of_objects() {
     report.drifted[0].since = Timestamp::UNIX_EPOCH;
     let status = summary(&report, None, context(&spec, 200));
     assert_eq!((status.drifts.len(), status.drifts[0].since), (DRIFTS, oldest));
-    let told = ReportedHealth::new(status.clone(), &Pulse::Unknown, context(&spec, 200).now);
+    let told = ReportedHealth::new(status.clone(), &GuardLeaseState::Unknown, context(&spec, 200).now);
     assert_eq!(told.oldest_drift, Some(oldest));
     // A restarted guard finds all of it again at one time.
     report.drifted.iter_mut().for_each(|drifted| drifted.since = Timestamp::from_second(300).unwrap());

@@ -30,7 +30,7 @@ fn named(names: &[&str], policy: &str) -> Value {
 fn check(before: &Value, after: &Value, told: &[&str]) {
     let mut known = KnownConfiguration::default();
     known.note_own(&configuration("1", before, &["kubemoor"]));
-    known.meet(&configuration("2", after, &["kubemoor", "kubectl-edit"]));
+    known.record_live_state(&configuration("2", after, &["kubemoor", "kubectl-edit"]));
     let changes = known.take_changes();
     let what: Vec<&str> = changes.iter().map(|change| change.what.as_str()).collect();
     assert_eq!(what, told);
@@ -60,12 +60,12 @@ fn the_address_is_named_and_its_token_is_not() {
 fn late_watch_events_of_known_configuration_versions_are_not_reported() {
     let mut known = KnownConfiguration::default();
     let state = |version, policy| configuration(version, &named(&["a"], policy), &[]);
-    known.meet(&state("1", "Fail"));
-    known.meet(&state("2", "Ignore"));
+    known.record_live_state(&state("1", "Fail"));
+    known.record_live_state(&state("2", "Ignore"));
     known.note_own(&state("3", "Fail"));
     assert_eq!(known.take_changes().len(), 1);
     // The watch tells of all of it afterwards.
-    ["1", "2", "3"].into_iter().for_each(|version| known.meet(&state(version, "Ignore")));
+    ["1", "2", "3"].into_iter().for_each(|version| known.record_live_state(&state(version, "Ignore")));
     assert_eq!(known.take_changes(), []);
 }
 
@@ -82,10 +82,10 @@ fn configuration_deletion_is_reported_once_and_its_return_if_different() {
     let told = known.take_changes();
     assert_eq!(told.len(), 1);
     assert!(told[0].is_deletion);
-    known.meet(&state("3", "Fail"));
+    known.record_live_state(&state("3", "Fail"));
     assert_eq!(known.take_changes(), []);
     known.note_gone("deleted");
-    known.meet(&state("5", "Ignore"));
+    known.record_live_state(&state("5", "Ignore"));
     let told: Vec<String> = known.take_changes().into_iter().map(|change| change.what).collect();
     assert_eq!(told, ["deleted", "failurePolicy Fail → Ignore (a)"]);
 }
@@ -96,8 +96,8 @@ fn new_leader_tells_recent_changes_by_others_not_by_guards() {
     let state = |version, policy, managers: &[&str]| configuration(version, &named(&["a"], policy), managers);
     let told = |since: Duration, writer: &str| {
         let mut known = KnownConfiguration::default();
-        known.meet(&state("1", "Fail", &["kubemoor"]));
-        known.meet(&state("2", "Ignore", &["kubemoor", writer]));
+        known.record_live_state(&state("1", "Fail", &["kubemoor"]));
+        known.record_live_state(&state("2", "Ignore", &["kubemoor", writer]));
         known.set_aside(start);
         assert_eq!(known.take_changes(), []);
         known.take_over(start + since);
@@ -106,8 +106,8 @@ fn new_leader_tells_recent_changes_by_others_not_by_guards() {
     assert_eq!(told(Duration::from_secs(5), "kubectl-edit"), [["kubectl-edit"]]);
     assert_eq!(told(LEADERLESS, "kubectl-edit"), [] as [Vec<String>; 0], "the leader then has told of it");
     let mut known = KnownConfiguration::default();
-    known.meet(&state("1", "Fail", &[]));
-    known.meet(&state("2", "Ignore", &["kubemoor"]));
+    known.record_live_state(&state("1", "Fail", &[]));
+    known.record_live_state(&state("2", "Ignore", &["kubemoor"]));
     known.take_over(start);
     assert_eq!(known.take_changes(), []);
 }

@@ -33,7 +33,9 @@ async fn a_file_keeps_what_is_written_from_everybody_else() {
     let mut state = RotationState::default();
     rotation.look(&client(), &mut state, true, false).await.unwrap();
     let kept = state.known.unwrap();
-    assert!(SharedCallerSecret::parse(&std::fs::read_to_string(&file).unwrap()).unwrap().stands_as(&kept));
+    assert!(
+        SharedCallerSecret::parse(&std::fs::read_to_string(&file).unwrap()).unwrap().has_same_tokens(&kept)
+    );
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 

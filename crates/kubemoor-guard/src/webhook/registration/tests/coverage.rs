@@ -37,7 +37,7 @@ fn frequently_written_resources_are_sent_only_by_label() {
         resource("metrics.k8s.io", "v1beta1", "nodes", false),
     ]);
     for select_all in [false, true] {
-        let surface = Surface { select_all, reverts: true, conditions: true, ..surface(&endpoint) };
+        let surface = WebhookSettings { select_all, reverts: true, conditions: true, ..surface(&endpoint) };
         let judging = serde_json::to_value(configuration(&resources, &surface)).unwrap();
         let reverting = serde_json::to_value(mutating(&resources, &surface)).unwrap();
         for seen in [&judging, &reverting] {
@@ -113,7 +113,7 @@ fn updates_after_which_the_garbage_collector_may_delete_are_sent() {
             ],
         ),
     ] {
-        let seen = built(&Surface { conditions, ..surface(&endpoint) });
+        let seen = built(&WebhookSettings { conditions, ..surface(&endpoint) });
         let rules = named(&seen, DELETES)["rules"].as_array().unwrap().iter();
         let updated = rules.filter(|rule| rule["operations"] == json!(["UPDATE"]));
         let resources: Vec<_> = updated.map(|rule| rule["resources"].clone()).collect();
@@ -130,7 +130,7 @@ fn subresources_that_can_change_metadata_are_sent_like_a_status() {
     ]);
     let seen = json!(configuration(
         &resources,
-        &Surface { conditions: true, select_all: false, ..surface(&endpoint) }
+        &WebhookSettings { conditions: true, select_all: false, ..surface(&endpoint) }
     ));
     for (name, paths) in [
         ("v1.core.status.kubemoor.dev", ["namespaces/finalize", "namespaces/status"]),
@@ -174,7 +174,7 @@ const HELMS_METADATA_CHANGES: &str = "(has(object.metadata.labels) && 'app.kuber
 #[test]
 fn status_webhooks_require_match_conditions_and_changed_helm_metadata() {
     let endpoint = endpoint();
-    let statuses = |surface: &Surface<'_>| {
+    let statuses = |surface: &WebhookSettings<'_>| {
         let seen = built(surface);
         let webhooks = seen["webhooks"].as_array().unwrap().iter();
         let statuses = webhooks.filter(|webhook| webhook["name"].as_str().unwrap().ends_with(STATUS));
@@ -182,7 +182,7 @@ fn status_webhooks_require_match_conditions_and_changed_helm_metadata() {
     };
     assert_eq!(statuses(&surface(&endpoint)), Vec::<Value>::new());
     for select_all in [false, true] {
-        let statuses = statuses(&Surface { conditions: true, select_all, ..surface(&endpoint) });
+        let statuses = statuses(&WebhookSettings { conditions: true, select_all, ..surface(&endpoint) });
         let names: Vec<_> = statuses.iter().map(|webhook| &webhook["name"]).collect();
         assert_eq!(
             json!(names),
@@ -225,7 +225,7 @@ const RECORD_OF_HELMS: &str = "(object != null && ((has(object.metadata.name) &&
 #[test]
 fn own_conditions_are_added_to_those_of_the_admin() {
     let endpoint = endpoint();
-    let wanted = configuration(&declared(), &Surface { conditions: true, ..surface(&endpoint) });
+    let wanted = configuration(&declared(), &WebhookSettings { conditions: true, ..surface(&endpoint) });
     let mut live = wanted.clone();
     let status = |configuration: &mut ValidatingWebhookConfiguration| {
         let webhooks = configuration.webhooks.as_mut().unwrap();
@@ -259,7 +259,7 @@ fn requests_that_are_always_allowed_are_skipped_since_1_28() {
         "expression": BEING_DELETED
     });
     for conditions in [false, true] {
-        let surface = Surface { conditions, reverts: true, select_all: true, ..surface(&endpoint) };
+        let surface = WebhookSettings { conditions, reverts: true, select_all: true, ..surface(&endpoint) };
         let resources: BTreeSet<_> =
             declared().into_iter().chain([resource("", "v1", "pods", false)]).collect();
         let judging = json!(configuration(&resources, &surface));
@@ -301,7 +301,8 @@ fn requests_that_are_always_allowed_are_skipped_since_1_28() {
 #[test]
 fn own_conditions_follow_the_version_and_the_admins_stay() {
     let endpoint = endpoint();
-    let wanted = |conditions: bool| configuration(&declared(), &Surface { conditions, ..surface(&endpoint) });
+    let wanted =
+        |conditions: bool| configuration(&declared(), &WebhookSettings { conditions, ..surface(&endpoint) });
     let names = |configuration: &ValidatingWebhookConfiguration, webhook: &str| {
         let webhook = configuration.webhooks.iter().flatten().find(|it| it.name == webhook).unwrap();
         webhook.match_conditions.iter().flatten().map(|it| it.name.clone()).collect::<Vec<_>>()

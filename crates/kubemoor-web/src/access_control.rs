@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use super::html::{self, PageQuery};
-use super::in_cluster::{Refused, Visitors, cookies};
+use super::in_cluster::{AuthenticationError, Visitors, cookies};
 use super::visitor::{LoginMethod, PageCluster, VisitedCluster, Visitor};
 use kubemoor_ledger::store::Store;
 use kubemoor_policy::signing::{SigningKey, hex};
@@ -119,16 +119,18 @@ pub(super) async fn admit(
         AccessMethod::InCluster(visitors) => match visitors.identify(headers, Timestamp::now()).await {
             Ok(visitor) => visitor,
             // No page has a deeper path; the relative link to the login would loop there.
-            Err(Refused::Unknown) if request.uri().path().rfind('/') != Some(0) => {
+            Err(AuthenticationError::Unknown) if request.uri().path().rfind('/') != Some(0) => {
                 return html::no_such_page();
             }
-            Err(Refused::Unknown) => {
+            Err(AuthenticationError::Unknown) => {
                 return (StatusCode::UNAUTHORIZED, html::redirect_page("login", "Log in")).into_response();
             }
-            Err(why @ Refused::Malformed) => {
+            Err(why @ AuthenticationError::Malformed) => {
                 return html::refusal(StatusCode::UNAUTHORIZED, &why.to_string());
             }
-            Err(why @ Refused::Away(_)) => return html::refusal(StatusCode::BAD_GATEWAY, &why.to_string()),
+            Err(why @ AuthenticationError::Unavailable(_)) => {
+                return html::refusal(StatusCode::BAD_GATEWAY, &why.to_string());
+            }
         },
     };
     request.extensions_mut().insert(visitor);
@@ -139,7 +141,7 @@ pub(super) async fn admit(
 static MAKING: Semaphore = Semaphore::const_new(8);
 
 /// Waits until the visitor has room for another response, and frees it when the response is sent.
-pub(super) async fn take_turn(
+pub(super) async fn limit_concurrency(
     Extension(visitor): Extension<Arc<Visitor>>,
     request: Request,
     next: Next,
@@ -274,8 +276,7 @@ pub(super) async fn open(
 ) -> Response {
     let own = loopback.token();
     if !query.iter().any(|(name, value)| name == "token" && is_same(value, &own)) {
-        let why =
-            "The token in this address is not valid. Open the address that `kubemoor ui` printed last.";
+        let why = "The token in this address is not valid. Open the address that `kubemoor ui` printed last.";
         return html::refusal(StatusCode::UNAUTHORIZED, why);
     }
     let (cookie, path) = (loopback.cookie(), loopback.path());

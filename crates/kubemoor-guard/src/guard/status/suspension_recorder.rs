@@ -47,7 +47,7 @@ struct WaitingSuspensions {
     failures: FailureLog,
 }
 
-pub struct Witness {
+pub struct SuspensionRecorder {
     pub ledger: LedgerHandle,
     pub releases: Arc<Releases>,
     pub seen: mpsc::Receiver<Vec<SuspensionSeen>>,
@@ -61,7 +61,7 @@ impl SuspensionSeen {
 
     /// The current state of a GuardedRelease, either changed or found at the start.
     pub(super) fn now(guarded: &GuardedRelease, is_change: bool) -> Self {
-        let words = guarded.spec.suspend.then(|| Suspension::words(&guarded.spec));
+        let words = guarded.spec.suspend.then(|| Suspension::describe(&guarded.spec));
         Self {
             release: guarded.release(),
             uid: guarded.metadata.uid.clone().unwrap_or_default(),
@@ -97,7 +97,7 @@ impl WaitingSuspensions {
     }
 }
 
-impl Witness {
+impl SuspensionRecorder {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut waiting = WaitingSuspensions::default();
         loop {

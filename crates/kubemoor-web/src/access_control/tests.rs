@@ -23,7 +23,8 @@ async fn visitor_who_reads_no_answer_gets_no_further_one_and_holds_up_nobody() {
         let forms = SigningKey::new([byte; 32]);
         Arc::new(Visitor::new(Vec::new(), LoginMethod::Proxy, None, forms))
     };
-    let pages = Router::new().route("/", get(async || "a page")).layer(axum::middleware::from_fn(take_turn));
+    let pages =
+        Router::new().route("/", get(async || "a page")).layer(axum::middleware::from_fn(limit_concurrency));
     let ask = |visitor: &Arc<Visitor>| {
         let request = Request::builder().extension(Arc::clone(visitor)).body(Body::empty()).unwrap();
         tokio::time::timeout(Duration::from_millis(100), pages.clone().oneshot(request))

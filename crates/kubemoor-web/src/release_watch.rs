@@ -31,7 +31,7 @@ use kubemoor_inspect::releases::{self, ListedRelease};
 use kubemoor_policy::guarded::{GuardedReleaseStatus, LeaseReference};
 use kubemoor_policy::resolver::Labels;
 use kubemoor_runtime::config::RecordDriver;
-use kubemoor_verdict::health::{Pulse, ReportedHealth, STALE_AFTER};
+use kubemoor_verdict::health::{GuardLeaseState, ReportedHealth, STALE_AFTER};
 
 /// How long a page waits for the first list before it shows what is there.
 const FIRST: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ pub(super) fn changes() -> Changes {
 }
 
 /// Notifies the subscribers, if there are any.
-pub(super) fn tell(changes: &Changes, changed: Option<ReleaseId>) {
+pub(super) fn notify_change(changes: &Changes, changed: Option<ReleaseId>) {
     drop(changes.send(changed));
 }
 
@@ -142,7 +142,7 @@ impl ReleaseStates {
     }
 
     /// Records that somebody views the page. Returns whether the watch still runs.
-    pub(super) fn look(&self) -> bool {
+    pub(super) fn record_view(&self) -> bool {
         *self.follower.looked_at.lock() = Instant::now();
         !self.task.is_finished()
     }
@@ -209,7 +209,7 @@ impl Follower {
             *self.known.write() = BoardState::default();
             let Some(changed) = changed else { return };
             rights = changed;
-            tell(&self.changes, None);
+            notify_change(&self.changes, None);
         }
     }
 
@@ -232,7 +232,7 @@ impl Follower {
         let namespace = self.scope.namespace.as_deref();
         let answers = LISTED.map(|(group, resource)| async move {
             let right = Right { verb: "list", group, resource, namespace, name: None };
-            access::may_self(&self.connection.client, &right).await
+            access::is_self_allowed(&self.connection.client, &right).await
         });
         let mut rights = before;
         for (right, answer) in rights.iter_mut().zip(join_all(answers).await) {
@@ -253,7 +253,7 @@ impl Follower {
                 self.tell_of(&guarded::policy_resource(), None).await;
             }
         };
-        let exceptions = allowances::defined();
+        let exceptions = allowances::allowance_resource();
         tokio::join!(
             self.watch(),
             self.tell_of(&exceptions, namespace),
@@ -289,7 +289,7 @@ impl Follower {
             if let ObjectEvent::Applied(_) | ObjectEvent::Deleted(_) | ObjectEvent::Synced =
                 watch.next().await
             {
-                tell(&self.changes, None);
+                notify_change(&self.changes, None);
             }
         }
     }
@@ -325,7 +325,7 @@ impl Follower {
                 false => return,
             },
         };
-        tell(&self.changes, changed);
+        notify_change(&self.changes, changed);
     }
 
     /// Records why the GuardedReleases cannot be listed. Returns whether that is new.
@@ -359,7 +359,7 @@ impl Follower {
         let mut known = self.known.write();
         if !known.has_others || known.others != others || known.notes != notes {
             (known.others, known.notes, known.has_others) = (others, notes, true);
-            tell(&self.changes, None);
+            notify_change(&self.changes, None);
         }
     }
 
@@ -396,7 +396,8 @@ impl Follower {
             let mut pulses = HashMap::new();
             for (namespace, name) in leases {
                 let lease = LeaseReference { namespace: namespace.clone(), name: name.clone() };
-                let read = read_pulse(&self.connection.client, &lease).await.unwrap_or(Pulse::Unknown);
+                let read =
+                    read_pulse(&self.connection.client, &lease).await.unwrap_or(GuardLeaseState::Unknown);
                 pulses.insert((namespace, name), read);
             }
             self.known.write().pulses = pulses;
@@ -408,7 +409,7 @@ impl Follower {
 pub(super) struct Rows {
     pub(super) rows: Vec<Arc<ListedRelease>>,
     pub(super) notes: Vec<String>,
-    pub(super) is_blind: bool,
+    pub(super) is_unreadable: bool,
     /// Whether all releases are known.
     pub(super) is_complete: bool,
 }
@@ -417,7 +418,7 @@ pub(super) struct Rows {
 struct BoardState {
     guarded: BTreeMap<ReleaseId, Guarded>,
     listing: Listing,
-    pulses: HashMap<(String, String), Pulse>,
+    pulses: HashMap<(String, String), GuardLeaseState>,
     /// Found by records and by objects; with the origin if there is no record.
     others: BTreeMap<ReleaseId, Option<LabelOrigin>>,
     /// Whether records and objects were read.
@@ -446,7 +447,7 @@ fn read_guarded(object: Value) -> Option<(ReleaseId, Guarded)> {
     let release = object.release()?;
     let mut status = object.status.unwrap_or_default();
     status.seen = Vec::new();
-    let told = ReportedHealth::new(status.clone(), &Pulse::Unknown, Timestamp::UNIX_EPOCH);
+    let told = ReportedHealth::new(status.clone(), &GuardLeaseState::Unknown, Timestamp::UNIX_EPOCH);
     let row = Arc::new(ListedRelease::guarded(release.clone(), told));
     Some((release, Guarded { row, status }))
 }
@@ -478,7 +479,7 @@ impl BoardState {
             notes.push(undefined.to_owned());
         }
         Rows {
-            is_blind: rows.is_empty() && trouble.is_some(),
+            is_unreadable: rows.is_empty() && trouble.is_some(),
             is_complete: self.has_others && *is_whole && trouble.is_none() && self.notes.is_empty(),
             rows: rows.into_values().collect(),
             notes,
@@ -500,10 +501,10 @@ impl BoardState {
     fn row(&self, release: &ReleaseId, guarded: &Guarded, now: Timestamp) -> Arc<ListedRelease> {
         let lease = guarded.status.lease.as_ref();
         let pulse = lease.and_then(|lease| self.pulses.get(&(lease.namespace.clone(), lease.name.clone())));
-        let is_kept = |pulse: &Pulse| match pulse {
-            Pulse::Renewed(at) => now.duration_since(*at) <= STALE_AFTER,
-            Pulse::Gone => false,
-            Pulse::Unknown => true,
+        let is_kept = |pulse: &GuardLeaseState| match pulse {
+            GuardLeaseState::Renewed(at) => now.duration_since(*at) <= STALE_AFTER,
+            GuardLeaseState::Gone => false,
+            GuardLeaseState::Unknown => true,
         };
         match pulse.filter(|pulse| !is_kept(pulse)) {
             Some(pulse) => Arc::new(ListedRelease::guarded(

@@ -43,7 +43,7 @@ fn visitor_who_may_not_list_statuses_sees_no_release() {
     ] {
         let known = BoardState { listing, ..known() };
         assert!(states(&known).is_empty());
-        assert!(known.rows(Timestamp::UNIX_EPOCH).is_blind);
+        assert!(known.rows(Timestamp::UNIX_EPOCH).is_unreadable);
     }
 }
 
