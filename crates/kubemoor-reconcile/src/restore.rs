@@ -27,12 +27,13 @@ use kubemoor_declare::model::{Cause, DriftMode, ObjectId, ReleaseId};
 use kubemoor_declare::path::{Path, Segment};
 use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::Release;
+use kubemoor_helm::state;
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::ObjectSettledValues;
 use kubemoor_policy::mask::Mask;
 use kubemoor_policy::pattern::Pattern;
 use kubemoor_policy::signing::Declaration;
-use kubemoor_verdict::drift::{LiveVerdict, settle_obstructed};
+use kubemoor_verdict::drift::{DriftContext, LiveVerdict, settle_obstructed};
 use kubemoor_verdict::edit::DryRunEvidence;
 use kubemoor_verdict::owners::{self, ManagerOperation, Owners, apply_removes_fields};
 use kubemoor_verdict::ownership::{self, Replacement, TakenFields, undeclared_siblings};
@@ -554,8 +555,7 @@ impl Reconciler {
         compare_live(release, &seen.live, policy, circumstances, self.now, evidence)
     }
 
-    /// Compares the object with its release, using the dry run's answer. Remembers the values that the answer has
-    /// settled: those that are in doubt only without it.
+    /// Compares the object with its release, using the dry run's answer.
     fn weigh_answered(&mut self, task: &Task, judged: &JudgedObject) -> LiveComparison {
         let JudgedObject { situation, seen, answer, .. } = judged;
         let mut stands = self.weigh(situation, seen, answer.evidence());
@@ -564,17 +564,33 @@ impl Reconciler {
         {
             settle_obstructed(changes);
         }
-        let (DryRunAnswer::Canonical(_), Some(digest)) = (answer, &situation.declared.digest) else {
-            return stands;
-        };
-        let (before, left) = (self.weigh(situation, seen, DryRunEvidence::None), stands.changes());
-        let declaration = Declaration { release: &task.id, object: &task.object, digest, seal: None };
-        let doubts = before.changes().iter().filter(|change| is_doubt(change));
-        let settled = doubts.filter(|doubt| left.iter().all(|it| it.path != doubt.path));
-        let settled = settled.map(|doubt| (&doubt.path, doubt.new.as_ref()));
-        let settled = ObjectSettledValues::mark(&self.settings.key, &declaration, settled);
-        self.settle(&task.object, settled);
+        if let DryRunAnswer::Canonical(_) = answer {
+            self.settle_answered(task, judged);
+        }
         stands
+    }
+
+    /// Remembers the values that the dry run's answer has settled: those that are in doubt only without it. Both times
+    /// the object is compared with the declaration that the API server was asked about; with the answer, the manifest
+    /// from before the operation may be nearer.
+    fn settle_answered(&mut self, task: &Task, judged: &JudgedObject) {
+        let JudgedObject { situation, seen, answer, .. } = judged;
+        let RepairContext { release, declared, policy, circumstances, .. } = situation;
+        let (object, now) = (&task.object, self.now);
+        let claim = state::current_claim(release, object, policy.operation_timeout, now);
+        let (Some(claim), Some(live), Some(digest)) = (claim, seen.live.whole(), &declared.digest) else {
+            return;
+        };
+        let context = DriftContext { object, claim: &claim, policy, circumstances, now };
+        let changes =
+            |evidence| context.diff(declared, &live, evidence).changes.into_iter().map(|it| it.change);
+        let left: Vec<FieldChange> = changes(answer.evidence()).collect();
+        let doubts: Vec<FieldChange> = changes(DryRunEvidence::None).filter(is_doubt).collect();
+        let settled = doubts.iter().filter(|doubt| left.iter().all(|it| it.path != doubt.path));
+        let settled = settled.map(|doubt| (&doubt.path, doubt.new.as_ref()));
+        let declaration = Declaration { release: &task.id, object, digest, seal: None };
+        let settled = ObjectSettledValues::mark(&self.settings.key, &declaration, settled);
+        self.settle(object, settled);
     }
 
     pub(crate) fn note(
