@@ -255,12 +255,13 @@ impl Reconciler {
         RepairStep::Settled
     }
 
-    /// Whether the release declares the object and none of its Helm operations deletes it.
+    /// Whether the release declares the object and none of its Helm operations deletes it. An operation began during
+    /// the write, because nothing is created while one is under way: however long ago that was by this clock, it is not
+    /// dead.
     fn is_wanted(&self, task: &Task) -> bool {
-        let release = self.known.release(&task.id).zip(self.known.policy(&task.id));
-        release.is_some_and(|(release, policy)| {
-            let standing = state::current_claim(release, &task.object, policy.operation_timeout, self.now);
-            standing.is_some_and(|it| !matches!(it.deletion, Deletion::Dropped | Deletion::Uninstalled))
+        self.known.release(&task.id).is_some_and(|release| {
+            let claim = state::current_claim(release, &task.object, Duration::MAX, self.now);
+            claim.is_some_and(|it| !matches!(it.deletion, Deletion::Dropped | Deletion::Uninstalled))
         })
     }
 
