@@ -297,8 +297,10 @@ impl Reconciler {
                 }
             }
             LoopOrder::Remember { release, first, seen, contested, manager } => {
-                // A deleted release is not restored from memory.
-                let Some(current) = self.known.release(&release).cloned() else { return };
+                // A deleted or uninstalled release is not restored from memory.
+                let current =
+                    self.known.release(&release).filter(|it| it.state.status != ReleaseStatus::Uninstalled);
+                let Some(current) = current.cloned() else { return };
                 for seen in &seen {
                     if let Some(settled) = &seen.settled {
                         self.settle(&seen.object, ObjectSettledValues::clone(settled));

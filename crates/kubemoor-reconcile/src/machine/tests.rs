@@ -352,11 +352,15 @@ fn repair_starts_over_after_a_conflicting_write() {
 
 #[test]
 fn recreated_object_is_deleted_when_helm_drops_it_meanwhile() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
-    scene.later = Some((2, None));
-    scene.change(None);
-    assert_eq!(scene.work(), format!("{RECREATED} DELETE"));
-    assert_eq!(scene.value, None);
+    for later in [None, Some(release(ReleaseStatus::Uninstalling, MANIFEST))] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        // By a clock that is far ahead, the operation counts as dead.
+        scene.now += SignedDuration::from_hours(9);
+        scene.later = Some((2, later));
+        scene.change(None);
+        assert_eq!(scene.work(), format!("{RECREATED} DELETE"));
+        assert_eq!(scene.value, None);
+    }
 }
 
 #[test]
@@ -822,6 +826,21 @@ fn object_elsewhere_that_an_earlier_guard_saw_is_missed() {
     assert_eq!(scene.outside(), (vec!["bank".to_owned()], 1));
     let drifted = &scene.report.as_ref().unwrap().drifted[0];
     assert_eq!((&*drifted.object, drifted.kind), (&theirs(), DriftKind::Missing));
+}
+
+#[test]
+fn uninstalled_release_is_not_restored_from_memory() {
+    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let (id, state) = (scene.release.id.clone(), scene.release.state.clone());
+    scene.record(release(ReleaseStatus::Uninstalled, MANIFEST));
+    scene.tell(LoopEvent::Order(LoopOrder::Remember {
+        release: id,
+        first: FirstManifest { uid: None, revision: state.revision, digest: state.digest },
+        seen: vec![ObservedObject { object: Arc::new(web()), agreement: None, settled: None }],
+        contested: Vec::new(),
+        manager: None,
+    }));
+    assert_eq!(scene.machine.drifts.remembered().count(), 0);
 }
 
 #[test]

@@ -380,7 +380,7 @@ pub(super) struct Plan {
 }
 
 /// Plans that failed once.
-pub(super) const FOUND: [Plan; 51] = [
+pub(super) const FOUND: [Plan; 54] = [
     // An order came before news of its release, and was forgotten.
     Plan { seed: 154, steps: 87, trouble: 512 },
     Plan { seed: 255, steps: 189, trouble: 12800 },
@@ -465,6 +465,12 @@ pub(super) const FOUND: [Plan; 51] = [
     Plan { seed: 163717, steps: 359, trouble: 44019257 },
     // Helm made an object while the guard's re-creation of it was on its way, and that took Helm's new fields away.
     Plan { seed: 632905, steps: 345, trouble: 109903961 },
+    // An uninstalled release was restored from memory, and its objects re-created as another field manager than Helm's.
+    Plan { seed: 657059, steps: 321, trouble: 503322913 },
+    // An uninstallation that began during a re-creation counted as dead by a clock an hour ahead.
+    Plan { seed: 836761, steps: 332, trouble: 448860668 },
+    // The dry run's answer made another manifest the nearest, and the difference from its own counted as settled.
+    Plan { seed: 937052, steps: 300, trouble: 142878784 },
 ];
 
 /// A generator (splitmix64).

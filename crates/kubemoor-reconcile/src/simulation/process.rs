@@ -365,7 +365,12 @@ impl Guard {
                 digest: report.digest,
             };
             let kept = Kept { first, seen: report.seen_alive.clone(), manager: report.manager.clone() };
-            world.kept.insert(id.clone(), kept);
+            // The status of an uninstalled release is deleted, even where its record stays.
+            let known = self.machine.known.release(&id);
+            match known.is_none_or(|known| known.state.status == ReleaseStatus::Uninstalled) {
+                true => drop(world.kept.remove(&id)),
+                false => drop(world.kept.insert(id.clone(), kept)),
+            }
             let answer = report.answer.as_ref().filter(|it| it.result != OrderResult::Waiting);
             // Of an order that another guard has answered meanwhile, nothing more is stored.
             let is_open = |answer: &&OrderAnswer| world.orders.get(&id) == Some(&answer.at);
