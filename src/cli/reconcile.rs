@@ -23,7 +23,8 @@ use kubemoor_declare::model::ReleaseId;
 use kubemoor_inspect::guard::{self, GivenOrder, LOOK, OrderOutcome};
 use kubemoor_inspect::reading::LeaseCache;
 use kubemoor_inspect::times::parse_duration;
-use kubemoor_policy::guarded::{MAX_REASON, Suspension};
+use kubemoor_policy::guarded::Suspension;
+use kubemoor_policy::resource::MAX_REASON;
 
 const AT_ONCE: usize = 8;
 

@@ -16,7 +16,7 @@ use jiff::{RoundMode, SignedDuration, Timestamp, Unit, Zoned, ZonedRound};
 use crate::flaw::{Flaw, FlawReason, Flaws};
 use crate::mask::Mask;
 use crate::pattern::Pattern;
-use crate::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS, ScheduleSpec, SubjectSpec};
+use crate::resource::{DriftAllowance, DriftAllowanceSpec, MAX_PATHS, MAX_REASON, ScheduleSpec, SubjectSpec};
 use crate::spelling;
 use kubemoor_declare::fields::DeclaredFields;
 use kubemoor_declare::model::{ALLOW, ALLOW_REASON, ALLOW_UNTIL, Actor, ObjectId, ReleaseId};
@@ -68,9 +68,6 @@ pub(crate) fn pattern(text: &str, at: &str, flaws: &mut Flaws) -> Option<Pattern
 
 /// How long an allowance, and a window of a schedule, may last.
 pub const LONGEST: SignedDuration = SignedDuration::from_hours(31 * 24);
-
-/// The longest reason, in bytes.
-const MAX_REASON: usize = 1024;
 
 /// A validated `DriftAllowance`.
 #[derive(Clone, Debug, PartialEq)]
@@ -216,8 +213,8 @@ impl RequestedAllowance {
         let paths: Vec<&str> = split(allow).into_iter().map(str::trim).filter(|it| !it.is_empty()).collect();
         let grant = granted(paths.iter().copied(), paths.len(), ALLOW, &mut flaws);
         let until = until.and_then(|until| time(until.trim(), ALLOW_UNTIL, None, &mut flaws));
-        if reason.is_some_and(|reason| reason.len() > MAX_REASON) {
-            let message = format_args!("the reason is longer than {MAX_REASON} bytes");
+        if reason.is_some_and(|reason| reason.chars().count() > MAX_REASON) {
+            let message = format_args!("the reason is longer than {MAX_REASON} characters");
             flaws.add(ALLOW_REASON, FlawReason::InvalidValue, message);
         }
         flaws.or(Self { grant, until, reason: reason.map(str::to_owned) })

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{LastAgreement, ObjectSettledValues, ObservedObject};
-use crate::resource::StatusCondition;
+use crate::resource::{MAX_REASON, StatusCondition};
 use crate::signing::SigningKey;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 
@@ -55,7 +55,7 @@ pub struct GuardedReleaseSpec {
     pub suspend_until: Option<String>,
     /// Why the release is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = MAX_REASON))]
     pub suspend_reason: Option<String>,
     /// A new time (RFC 3339) orders a repair now, whatever the policy says, and resumes repairs
     /// that stopped because too many objects drifted at once.
@@ -379,9 +379,6 @@ impl SeenObject {
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
-
-/// The longest reason, in characters.
-pub const MAX_REASON: usize = 1024;
 
 /// The suspension of each release that has one, including expired suspensions.
 pub type SuspendedReleases = HashMap<ReleaseId, Suspension>;

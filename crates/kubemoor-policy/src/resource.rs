@@ -14,6 +14,9 @@ use kubemoor_declare::model::{DriftMode, EditsMode};
 /// The most rules of one list, subjects of one rule, and globs of one list.
 pub const MAX_RULES: usize = 100;
 
+/// The longest reason, in characters, as the API server counts the length of a text in a schema.
+pub const MAX_REASON: usize = 1024;
+
 /// The most paths of one rule.
 pub const MAX_PATHS: usize = 64;
 
@@ -426,7 +429,7 @@ pub struct DriftAllowanceSpec {
     pub until: String,
     /// The reason for the exception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = MAX_REASON))]
     pub reason: Option<String>,
     /// The user who asked for the exception.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,5 @@
 //! The request bodies that restore an object. No body changes a masked path, and a body for an existing object holds
-//! the `resourceVersion` that it was made for.
+//! the `resourceVersion` and the uid that it was made for.
 
 use serde_json::{Map, Value};
 

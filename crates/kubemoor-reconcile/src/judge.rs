@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::body;
 use crate::drifts::{Drifts, ObjectDrift};
 use crate::event::{HelmManager, LiveObject};
 use crate::report::{DriftKind, SHOWN_FIELDS};
@@ -258,8 +259,9 @@ pub(crate) fn taken(
 /// The merge patch that returns fields to Helm if the object is unchanged; `None` if there is nothing to return.
 pub(crate) fn returned(whole: &Value, helm: &owners::FieldManager, paths: &[Path]) -> Option<Value> {
     let managed = ownership::managed_fields_for_helm(whole, helm, paths)?;
-    let version = whole.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
-    Some(serde_json::json!({"metadata": {"managedFields": managed, "resourceVersion": version}}))
+    let mut patch = serde_json::json!({"metadata": {"managedFields": managed}});
+    body::set_version(&mut patch, whole);
+    Some(patch)
 }
 
 /// Whether a HorizontalPodAutoscaler set the replicas of a workload last, and no other manager owns them. Before

@@ -390,6 +390,7 @@ impl AllowanceIndex {
     fn shut(&mut self, key: &AllowanceKey) -> Vec<ObjectId> {
         let Some(allowance) = self.open.remove(key) else { return Vec::new() };
         self.crowded.remove(&key.0);
+        self.overflowed = false;
         let objects = allowance.objects();
         for object in &objects {
             if let Some(others) = self.by_object.get_mut(object) {

@@ -488,8 +488,11 @@ impl Guard {
         // What this guard has told before it led is stored once it leads, which is not simulated.
         let is_told = |id: &ReleaseId| self.reports.get(id).is_some_and(|report| report.leads);
         let releases = self.machine.known.releases();
-        let told: Vec<_> =
-            releases.filter(|it| is_told(&it.id) && world.records.contains_key(&it.id)).collect();
+        // The status of an uninstalled release is deleted.
+        let is_there = |it: &Release| {
+            it.state.status != ReleaseStatus::Uninstalled && world.records.contains_key(&it.id)
+        };
+        let told: Vec<_> = releases.filter(|it| is_told(&it.id) && is_there(it)).collect();
         for release in told {
             let stored = world.kept.get(&release.id).map(|kept| kept.seen.as_slice()).unwrap_or_default();
             let is_stored = |seen: &ObservedObject| {
