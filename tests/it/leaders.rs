@@ -215,8 +215,11 @@ async fn in_flight_recreation_changes_nothing_after_lease_is_lost() {
     guards.wait_until_overtaken(WRITE).await;
     let repaired = guards.wait_until_declared().await;
     guards.proxy.stall(&[RENEWAL]);
-    // It says the same as the one that was faster, which is no change.
-    assert_eq!(guards.wait_for_answers(2).await, [201, 200]);
+    assert_eq!(
+        guards.wait_for_answers(2).await,
+        [201, 409],
+        "the old leader wrote over the new one's object"
+    );
     let now = guards.scene.admin.get(&guards.path).await.done().unwrap();
     assert_eq!(now["metadata"]["resourceVersion"], repaired["metadata"]["resourceVersion"]);
     assert_eq!(now["metadata"]["uid"], repaired["metadata"]["uid"]);

@@ -9,6 +9,13 @@ const DEPLOYMENT: &str = charts::deployment!(
     r#"{name: app, image: registry.example/shop:1, env: [{name: LEVEL, value: {{ .Values.level | default "info" }}}]}"#
 );
 
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {clusterIP: None, selector: {app: web}, ports: [{port: 80, protocol: TCP}]}
+";
+
 const NEVER: &str = r#"
 apiVersion: batch/v1
 kind: Job
@@ -48,10 +55,10 @@ fn writers(object: &Value) -> Vec<(String, String)> {
 /// An object that goes is back with the same owner of its fields, and the next upgrade changes it.
 async fn check_recreated(server_side: bool) {
     let options = json!({"server_side_apply": server_side});
-    let shop =
-        Scene::shared().options(options).install("repair", &format!("{DEPLOYMENT}---{SETTINGS}")).await;
-    let paths = [shop.deployment("web"), shop.config_map("settings")];
-    for (path, resource) in paths.iter().zip(["deployments", "configmaps"]) {
+    let templates = format!("{DEPLOYMENT}---{SETTINGS}---{SERVICE}");
+    let shop = Scene::shared().options(options).install("repair", &templates).await;
+    let paths = [shop.deployment("web"), shop.config_map("settings"), shop.core("services/web")];
+    for (path, resource) in paths.iter().zip(["deployments", "configmaps", "services"]) {
         shop.wait_until_guarded(path).await;
         shop.control_plane.wait_until_listed(resource, 0).await;
         let before = shop.get(path).await;

@@ -173,7 +173,12 @@ impl Reconciler {
         let by = manager.clone();
         let write = match apply_method {
             ApplyMethod::ServerSide => {
-                body::set_create_only(&mut document);
+                // Kubernetes before 1.23 creates a Service that an apply misses by a request of its own, which rejects
+                // any version; so may other API servers do, and the second attempt does without one.
+                let is_service = task.object.group.is_empty() && task.object.kind == "Service";
+                if attempts == 1 && !is_service {
+                    body::set_create_only(&mut document);
+                }
                 Write::Apply { document: Secret(document), manager: by }
             }
             _ => Write::Create { document: Secret(document), manager: by },
