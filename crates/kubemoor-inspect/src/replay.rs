@@ -52,7 +52,7 @@ const WHY: [(&str, &str); 11] = [
     ("groups", "a rule names a group, and not all groups of the user were kept"),
     ("seal", "a policy seals fields that were not checked then"),
     ("unsettled", "only a dry run could tell whether a value is as declared"),
-    ("unheard", "another release or revision has to be checked"),
+    ("unevaluated", "another release or revision has to be checked"),
 ];
 
 /// The result of a replay.

@@ -92,8 +92,8 @@ pub enum ReplayError {
     Seal,
     /// Only a dry run could tell whether a value is as declared, and none was made.
     Unsettled,
-    /// Another release or manifest would have had to be consulted.
-    Unheard,
+    /// Another release or manifest would have to be compared.
+    Unevaluated,
 }
 
 /// The verdict of one release that was consulted.
@@ -171,7 +171,8 @@ impl Replay {
         let decision = decide(judged.into_iter());
         let by = recorded.claims.get(decision.index).zip(others.into_iter().nth(decision.index));
         let (claim, (policy, declared, _)) = by.ok_or(ReplayError::Unknown)?;
-        let is_whole = recorded.unheard == 0 && recorded.claims.iter().all(|it| it.unweighed == 0);
+        let is_whole =
+            recorded.unevaluated_claims == 0 && recorded.claims.iter().all(|it| it.uncompared_manifests == 0);
         check(&decision.verdict, claim.evidence, is_whole, is_unsealed)?;
         Ok(Replayed { verdict: decision.verdict, policy: Some(policy), declared, falsified: None })
     }
@@ -280,7 +281,7 @@ fn check(
         return if is_unsealed { Err(ReplayError::Seal) } else { Ok(()) };
     }
     if !is_whole {
-        return Err(ReplayError::Unheard);
+        return Err(ReplayError::Unevaluated);
     }
     if verdict.outcome == EditOutcome::Allow {
         return Ok(());
@@ -319,7 +320,7 @@ pub enum RecordedFacts {
 pub struct RecordedEdit {
     claims: Vec<RecordedClaim>,
     #[serde(default, skip_serializing_if = "is_default")]
-    unheard: usize,
+    unevaluated_claims: usize,
     /// It used the `scale` subresource.
     #[serde(default, skip_serializing_if = "is_default")]
     scale: bool,
@@ -374,7 +375,7 @@ struct RecordedClaim {
     evidence: EvidenceKind,
     alternatives: Vec<RecordedAlternative>,
     #[serde(default, skip_serializing_if = "is_default")]
-    unweighed: usize,
+    uncompared_manifests: usize,
 }
 
 /// The changes of one edit, compared with one manifest.
@@ -596,7 +597,7 @@ pub fn text(facts: &JudgedFacts, recording: Recording<'_>) -> String {
 impl Recording<'_> {
     /// `None` if there is more than can be stored.
     fn edit(&self, facts: &EditFacts) -> Option<RecordedEdit> {
-        let EditFacts { claims, unevaluated_claims: unheard, circumstances } = facts;
+        let EditFacts { claims, unevaluated_claims, circumstances } = facts;
         let ObjectContext { allowances, autoscalers, .. } = circumstances;
         let counts = |allowance: &Allowance| {
             allowance.is_active(self.now)
@@ -624,7 +625,7 @@ impl Recording<'_> {
         });
         Some(RecordedEdit {
             claims: claims.iter().map(|claim| self.claim(claim, is_scaled)).collect(),
-            unheard: *unheard,
+            unevaluated_claims: *unevaluated_claims,
             scale: self.scale,
             manager: self.manager.chars().take(TEXT).collect(),
             allowances: allowances.collect(),
@@ -651,7 +652,7 @@ impl Recording<'_> {
             authorised,
             evidence,
             alternatives,
-            uncompared_manifests: unweighed,
+            uncompared_manifests,
         } = claim;
         let of = |facts: &Diff| self.alternative(facts, release, is_scaled);
         RecordedClaim {
@@ -661,7 +662,7 @@ impl Recording<'_> {
             authorised: *authorised,
             evidence: *evidence,
             alternatives: alternatives.iter().map(of).collect(),
-            unweighed: *unweighed,
+            uncompared_manifests: *uncompared_manifests,
         }
     }
 

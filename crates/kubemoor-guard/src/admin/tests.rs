@@ -12,7 +12,7 @@ use super::*;
 use kubemoor_runtime::tls::UserAuthority;
 
 /// A ledger that nobody has opened, for these users.
-fn books(users: &Authenticator) -> LedgerApi {
+fn ledger_api(users: &Authenticator) -> LedgerApi {
     let settings = kubemoor_runtime::config::LedgerSettings {
         url: "sqlite:/nowhere/ledger.db".parse().unwrap(),
         retention: kubemoor_runtime::config::Retention { age: std::time::Duration::MAX, rows: 1 },
@@ -30,7 +30,7 @@ fn routes(readiness: Readiness, users: &Authenticator, is_anonymous: bool) -> Ro
     registry.register("tests", "Tests", Counter::<u64>::default());
     let users_of_metrics = (!is_anonymous).then(|| users.clone());
     let metrics = MetricsApi { registry: Arc::new(registry), users: users_of_metrics };
-    router(readiness, metrics, books(users))
+    router(readiness, metrics, ledger_api(users))
 }
 
 /// Status, headers and body of the answer to `GET path`, with a token where one is given.

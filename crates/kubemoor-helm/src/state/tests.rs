@@ -63,7 +63,7 @@ fn release(status: ReleaseStatus, latest_annotations: &str, baseline_annotations
 }
 
 /// A standing as `manifests; deletion; pending`, or `nothing`.
-fn told(standing: Option<ReleaseClaim<'_>>) -> String {
+fn describe(standing: Option<ReleaseClaim<'_>>) -> String {
     let Some(standing) = standing else { return "nothing".to_owned() };
     let of = |declared: &&Arc<DeclaredObject>| {
         declared.fields().get(&["data", "of"]).unwrap().as_str().unwrap().to_owned()
@@ -88,7 +88,7 @@ fn check(statuses: &[ReleaseStatus], after: &str, [new, old, both]: [&str; 3]) {
     for status in statuses {
         let release = release(*status, "", "");
         for (name, wanted) in [("new", new), ("old", old), ("both", both), ("other", "nothing")] {
-            let found = told(current_claim(&release, &object(name), HOUR, now));
+            let found = describe(current_claim(&release, &object(name), HOUR, now));
             assert_eq!(found, wanted, "{name} under {status} after {after}");
         }
     }
@@ -147,7 +147,7 @@ fn a_clock_behind_the_servers_takes_no_right_from_helm() {
 #[track_caller]
 fn check_kept(status: ReleaseStatus, (latest, baseline): (&str, &str), name: &str, wanted: &str) {
     let release = release(status, latest, baseline);
-    let found = told(current_claim(&release, &object(name), HOUR, at(MADE)));
+    let found = describe(current_claim(&release, &object(name), HOUR, at(MADE)));
     assert_eq!(found, wanted, "{name} under {status} with `{latest}` and `{baseline}`");
 }
 
@@ -169,7 +169,7 @@ fn an_uninstallation_spares_what_its_own_manifest_keeps() {
 fn failed_upgrade_cleanup_lasts_from_its_start_until_after_failure() {
     let mut release = release(ReleaseStatus::Failed, "", "");
     release.state.last_written = at("2026-05-01T12:55:00Z");
-    let found = |now| told(current_claim(&release, &object("new"), HOUR, at(now)));
+    let found = |now| describe(current_claim(&release, &object("new"), HOUR, at(now)));
     assert_eq!(found("2026-05-01T13:05:00Z"), "latest; created since 2026-05-01T12:00:00Z");
     assert_eq!(found("2026-05-01T13:05:01Z"), "latest");
 }
@@ -283,7 +283,7 @@ fn check_twice(status: ReleaseStatus, after: &str, annotations: [&str; 2], wante
     };
     let release = assembled(given(2, status, &latest), Some(given(1, ReleaseStatus::Deployed, &baseline)));
     let now = at(MADE) + after.parse::<SignedDuration>().unwrap();
-    let found = told(current_claim(&release, &object("both"), HOUR, now));
+    let found = describe(current_claim(&release, &object("both"), HOUR, now));
     assert_eq!(found, wanted, "{status} after {after}");
 }
 
@@ -333,6 +333,6 @@ fn an_uninstallation_deletes_a_lists_items_whatever_they_say() {
             ..SampleRecord::default()
         };
         let release = assembled(given, None);
-        assert_eq!(told(current_claim(&release, &object("both"), HOUR, at(MADE))), wanted, "{own}");
+        assert_eq!(describe(current_claim(&release, &object("both"), HOUR, at(MADE))), wanted, "{own}");
     }
 }

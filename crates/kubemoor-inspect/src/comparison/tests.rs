@@ -34,7 +34,7 @@ fn in_doubt(live: &str) -> ObjectDiff {
     ObjectDiff { object, state, reason, not_repaired: None, fields, patch: None, hunks: None }
 }
 
-fn told(r#type: &str, live: &str) -> DriftedObject {
+fn drifted(r#type: &str, live: &str) -> DriftedObject {
     let field = DriftedField {
         path: CLAIMS.to_owned(),
         declared: Some(json!(["1Gi"]).to_string()),
@@ -59,7 +59,7 @@ fn doubt_that_the_guard_settled_is_drift_while_the_value_is_the_same() {
         ("in-doubt", "2Gi", ObjectDiffState::InDoubt),
     ] {
         let mut objects = [in_doubt("2Gi")];
-        settle_by_status(&mut objects, &[told(kind, live)], "shop");
+        settle_by_status(&mut objects, &[drifted(kind, live)], "shop");
         let [object] = objects;
         let is_settled = expected == ObjectDiffState::Drifted;
         assert_eq!(object.state, expected, "{kind} {live}");
@@ -86,7 +86,8 @@ fn drift_says_why_it_is_not_repaired_in_the_words_of_the_status_or_by_the_mode()
         stale_since: None,
         message: String::new(),
     };
-    let said = |message: &str| DriftedObject { message: Some(message.to_owned()), ..told("changed", "2Gi") };
+    let said =
+        |message: &str| DriftedObject { message: Some(message.to_owned()), ..drifted("changed", "2Gi") };
     let reported = || Some("drift is only reported".to_owned());
     for (state, mode, drifts, expected) in [
         (

@@ -80,7 +80,7 @@ fn cluster_row_counts_only_releases_in_the_requested_states() {
 
 #[test]
 fn paused_release_with_drift_also_counts_as_drifted() {
-    let told = |row: &ClusterRow| -> Vec<_> {
+    let shown = |row: &ClusterRow| -> Vec<_> {
         states([row, row]).into_iter().map(|(state, count)| (state.to_owned(), count)).collect()
     };
     let expected =
@@ -92,9 +92,9 @@ fn paused_release_with_drift_also_counts_as_drifted() {
         states: of_ledger.map(|(reason, count)| (reason.to_owned(), count)).into(),
         ..ClusterView::default()
     };
-    assert_eq!(told(&ClusterRow::kept(view, &[]).unwrap()), expected, "in the ledger");
+    assert_eq!(shown(&ClusterRow::kept(view, &[]).unwrap()), expected, "in the ledger");
 
     let live = [("InSync", 0, 7), ("Drifted", 4, 2), ("Suspended", 0, 2), ("Suspended", 1, 1)];
     let facts = live.into_iter().flat_map(|(reason, objects, times)| vec![(reason, objects, None); times]);
-    assert_eq!(told(&ClusterRow::counted("east", facts, None)), expected, "of the cluster");
+    assert_eq!(shown(&ClusterRow::counted("east", facts, None)), expected, "of the cluster");
 }

@@ -39,7 +39,7 @@ fn report(spec: &str, rows: &[LedgerEntry]) -> ReplayReport {
     run.report()
 }
 
-fn told(report: &ReplayReport) -> Vec<String> {
+fn lines(report: &ReplayReport) -> Vec<String> {
     let line = |ChangedVerdict { key, edits, .. }: &ChangedVerdict| {
         let VerdictKey { user, field, was, now, rule, .. } = key;
         format!("{edits} {user} {field}: {was} -> {now} by {rule}")
@@ -57,7 +57,7 @@ fn verdicts_that_change_are_told_by_user_field_and_rule() {
     let found = report("edits: Deny", &rows);
     assert_eq!((found.edits, found.replayed, found.refused, found.permitted), (4, 4, 3, 0));
     assert_eq!(
-        told(&found),
+        lines(&found),
         [
             "2 alice /spec/replicas: Warn -> Deny by edits: Deny (policy strict)",
             "1 bob /spec/replicas: Warn -> Deny by edits: Deny (policy strict)"
@@ -66,7 +66,7 @@ fn verdicts_that_change_are_told_by_user_field_and_rule() {
     let found = report("ignore: [{paths: [/spec]}]", &rows);
     assert_eq!((found.refused, found.permitted), (0, 1));
     assert!(
-        told(&found).contains(&"1 bob /spec/replicas: Deny -> Allow by ignore (policy strict)".to_owned())
+        lines(&found).contains(&"1 bob /spec/replicas: Deny -> Allow by ignore (policy strict)".to_owned())
     );
 }
 

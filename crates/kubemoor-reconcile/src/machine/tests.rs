@@ -101,12 +101,12 @@ impl Scene {
         scene.tell(LoopEvent::Release(id, ruled));
         scene.tell(LoopEvent::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
         let live = Box::new(scene.live().unwrap());
-        for tidings in [
+        for news in [
             ObjectWatchEvent::ListStarted,
             ObjectWatchEvent::Object { live, is_listed: true },
             ObjectWatchEvent::ListCompleted,
         ] {
-            scene.tell(LoopEvent::Watch(scope(), tidings));
+            scene.tell(LoopEvent::Watch(scope(), news));
         }
         scene.tell(LoopEvent::Leads(true));
         scene.work();
@@ -173,11 +173,11 @@ impl Scene {
 
     /// The watch tells what the object is now.
     fn watch(&mut self) {
-        let tidings = match self.live() {
+        let news = match self.live() {
             Some(live) => ObjectWatchEvent::Object { live: Box::new(live), is_listed: false },
             None => ObjectWatchEvent::Gone { object: web(), version: self.version.to_string() },
         };
-        self.tell(LoopEvent::Watch(scope(), tidings));
+        self.tell(LoopEvent::Watch(scope(), news));
     }
 
     /// Does what is asked for until nothing is; gives its names.
@@ -785,12 +785,12 @@ fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
     let both = (vec!["theirs".to_owned(), "bank".to_owned()], 0);
     assert_eq!(scene.outside(), both);
     // A listing that lacks it, another owner, and an order change nothing.
-    for tidings in [
+    for news in [
         ObjectWatchEvent::ListStarted,
         ObjectWatchEvent::Object { live: Box::new(scene.live().unwrap()), is_listed: true },
         ObjectWatchEvent::ListCompleted,
     ] {
-        scene.tell(LoopEvent::Watch(scope(), tidings));
+        scene.tell(LoopEvent::Watch(scope(), news));
     }
     assert_eq!((scene.work().as_str(), scene.outside()), ("", both.clone()));
     scene.show(("bank", "other"), "x");

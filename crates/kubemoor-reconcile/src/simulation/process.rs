@@ -618,11 +618,11 @@ impl Guard {
         while let Some(change) = world.log.get(self.cursor).cloned() {
             self.cursor += 1;
             let Change::Object { object, version, stored } = change else { continue };
-            let tidings = match stored.filter(|stored| stored.is_labelled()) {
+            let news = match stored.filter(|stored| stored.is_labelled()) {
                 Some(stored) => ObjectWatchEvent::Object { live: Box::new(stored.live()), is_listed: false },
                 None => ObjectWatchEvent::Gone { object, version: version.to_string() },
             };
-            return self.handle(LoopEvent::Watch(self.scope.clone(), tidings), world);
+            return self.handle(LoopEvent::Watch(self.scope.clone(), news), world);
         }
     }
 
@@ -669,8 +669,8 @@ impl Guard {
             .collect();
         self.handle(LoopEvent::Watch(self.scope.clone(), ObjectWatchEvent::ListStarted), world);
         for live in lives {
-            let tidings = ObjectWatchEvent::Object { live: Box::new(live), is_listed: true };
-            self.handle(LoopEvent::Watch(self.scope.clone(), tidings), world);
+            let news = ObjectWatchEvent::Object { live: Box::new(live), is_listed: true };
+            self.handle(LoopEvent::Watch(self.scope.clone(), news), world);
         }
         self.handle(LoopEvent::Watch(self.scope.clone(), ObjectWatchEvent::ListCompleted), world);
         (self.cursor, self.is_newly_ruled) = (world.log.len(), false);

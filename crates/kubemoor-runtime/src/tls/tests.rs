@@ -21,7 +21,7 @@ fn after_days(days: i64) -> Timestamp {
     now() + (days * 24).hours()
 }
 
-fn made(directory: &Path, names: &[&str]) -> CertificateSource {
+fn self_signed(directory: &Path, names: &[&str]) -> CertificateSource {
     CertificateSource::SelfMade {
         directory: directory.to_owned(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -68,7 +68,7 @@ fn an_authority_and_a_certificate_for_all_names_are_made() {
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("not/yet/there");
     let names = ["kubemoor.guard.svc", "10.0.0.7", "::1"];
-    let certificates = load(made(&directory, &names), now()).unwrap();
+    let certificates = load(self_signed(&directory, &names), now()).unwrap();
     let bundle = certificates.ca_bundle().borrow().clone().unwrap();
     assert_eq!(*bundle, *file(&directory, "ca.crt"));
     let leaf = file(&directory, "tls.crt");
@@ -87,10 +87,10 @@ fn an_authority_and_a_certificate_for_all_names_are_made() {
 #[test]
 fn existing_certificate_files_are_reused_after_restart() {
     let root = tempfile::tempdir().unwrap();
-    load(made(root.path(), &["a"]), now()).unwrap();
+    load(self_signed(root.path(), &["a"]), now()).unwrap();
     let files = ["ca.crt", "ca.key", "tls.crt", "tls.key"];
     let before = files.map(|name| file(root.path(), name));
-    let certificates = load(made(root.path(), &["a"]), after_days(200)).unwrap();
+    let certificates = load(self_signed(root.path(), &["a"]), after_days(200)).unwrap();
     assert!(!certificates.refresh(after_days(200)).unwrap());
     assert_eq!(files.map(|name| file(root.path(), name)), before);
 }
@@ -98,7 +98,7 @@ fn existing_certificate_files_are_reused_after_restart() {
 #[test]
 fn certificate_is_renewed_by_same_authority_after_two_thirds_lifetime() {
     let root = tempfile::tempdir().unwrap();
-    let certificates = load(made(root.path(), &["a"]), now()).unwrap();
+    let certificates = load(self_signed(root.path(), &["a"]), now()).unwrap();
     let bundle = certificates.ca_bundle();
     let authority = file(root.path(), "ca.crt");
     assert!(!certificates.refresh(after_days(243)).unwrap());
@@ -112,7 +112,7 @@ fn certificate_is_renewed_by_same_authority_after_two_thirds_lifetime() {
 #[test]
 fn certificate_from_the_future_is_recreated_after_clock_is_corrected() {
     let root = tempfile::tempdir().unwrap();
-    let certificates = load(made(root.path(), &["a"]), after_days(400)).unwrap();
+    let certificates = load(self_signed(root.path(), &["a"]), after_days(400)).unwrap();
     assert!(!accepts(&file(root.path(), "ca.crt"), &file(root.path(), "tls.crt"), "a", now()));
     assert!(certificates.refresh(now()).unwrap());
     let bundle = certificates.ca_bundle().borrow().clone().unwrap();
@@ -123,15 +123,15 @@ fn certificate_from_the_future_is_recreated_after_clock_is_corrected() {
 #[test]
 fn a_certificate_is_renewed_when_its_names_change() {
     let root = tempfile::tempdir().unwrap();
-    load(made(root.path(), &["a", "10.0.0.1"]), now()).unwrap();
+    load(self_signed(root.path(), &["a", "10.0.0.1"]), now()).unwrap();
     let authority = file(root.path(), "ca.crt");
     let first = file(root.path(), "tls.crt");
     // Another order, or another spelling of an address, is no change.
-    load(made(root.path(), &["10.0.0.1", "a"]), now()).unwrap();
+    load(self_signed(root.path(), &["10.0.0.1", "a"]), now()).unwrap();
     assert_eq!(file(root.path(), "tls.crt"), first);
     for names in [&["a"][..], &["a", "b"], &["10.0.0.1"]] {
         let before = file(root.path(), "tls.crt");
-        load(made(root.path(), names), now()).unwrap();
+        load(self_signed(root.path(), names), now()).unwrap();
         assert_ne!(file(root.path(), "tls.crt"), before, "{names:?}");
         assert_eq!(file(root.path(), "ca.crt"), authority);
     }
@@ -140,7 +140,7 @@ fn a_certificate_is_renewed_when_its_names_change() {
 #[test]
 fn renewed_authority_is_compatible_with_old_certificates_and_old_bundles() {
     let root = tempfile::tempdir().unwrap();
-    let certificates = load(made(root.path(), &["a"]), now()).unwrap();
+    let certificates = load(self_signed(root.path(), &["a"]), now()).unwrap();
     let mut bundle = certificates.ca_bundle();
     let (old_authority, old_leaf) = (file(root.path(), "ca.crt"), file(root.path(), "tls.crt"));
     let later = after_days(2434);
@@ -157,7 +157,7 @@ fn renewed_authority_is_compatible_with_old_certificates_and_old_bundles() {
 #[test]
 fn broken_certificate_is_recreated_under_the_intact_authority() {
     let other = tempfile::tempdir().unwrap();
-    load(made(other.path(), &["a"]), now()).unwrap();
+    load(self_signed(other.path(), &["a"]), now()).unwrap();
     let breakages: [(&str, Option<String>); 6] = [
         ("tls.crt", None),
         ("tls.key", None),
@@ -168,13 +168,13 @@ fn broken_certificate_is_recreated_under_the_intact_authority() {
     ];
     for (name, content) in breakages {
         let root = tempfile::tempdir().unwrap();
-        load(made(root.path(), &["a"]), now()).unwrap();
+        load(self_signed(root.path(), &["a"]), now()).unwrap();
         let authority = file(root.path(), "ca.crt");
         match content {
             Some(content) => fs::write(root.path().join(name), content).unwrap(),
             None => fs::remove_file(root.path().join(name)).unwrap(),
         }
-        load(made(root.path(), &["a"]), now()).unwrap();
+        load(self_signed(root.path(), &["a"]), now()).unwrap();
         assert_eq!(file(root.path(), "ca.crt"), authority);
         assert!(accepts(&authority, &file(root.path(), "tls.crt"), "a", now()), "{name}");
     }
@@ -184,33 +184,33 @@ fn broken_certificate_is_recreated_under_the_intact_authority() {
 fn a_pair_of_another_authority_is_made_again() {
     let (root, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for directory in [root.path(), other.path()] {
-        load(made(directory, &["a"]), now()).unwrap();
+        load(self_signed(directory, &["a"]), now()).unwrap();
     }
     for name in ["tls.crt", "tls.key"] {
         fs::copy(other.path().join(name), root.path().join(name)).unwrap();
     }
-    load(made(root.path(), &["a"]), now()).unwrap();
+    load(self_signed(root.path(), &["a"]), now()).unwrap();
     assert!(accepts(&file(root.path(), "ca.crt"), &file(root.path(), "tls.crt"), "a", now()));
 }
 
 #[test]
 fn an_authority_that_cannot_sign_is_never_replaced_unasked() {
     let other = tempfile::tempdir().unwrap();
-    load(made(other.path(), &["a"]), now()).unwrap();
+    load(self_signed(other.path(), &["a"]), now()).unwrap();
     for key in [None, Some(String::new()), Some(file(other.path(), "ca.key"))] {
         let root = tempfile::tempdir().unwrap();
-        load(made(root.path(), &["a"]), now()).unwrap();
+        load(self_signed(root.path(), &["a"]), now()).unwrap();
         let authority = file(root.path(), "ca.crt");
         match key {
             Some(key) => fs::write(root.path().join("ca.key"), key).unwrap(),
             None => fs::remove_file(root.path().join("ca.key")).unwrap(),
         }
         // While the certificate lives it is served, also when it is due.
-        load(made(root.path(), &["a"]), now()).unwrap();
-        load(made(root.path(), &["a"]), after_days(300)).unwrap();
-        let error = load(made(root.path(), &["b"]), now()).err().unwrap();
+        load(self_signed(root.path(), &["a"]), now()).unwrap();
+        load(self_signed(root.path(), &["a"]), after_days(300)).unwrap();
+        let error = load(self_signed(root.path(), &["b"]), now()).err().unwrap();
         assert!(matches!(error, TlsError::UseAuthority { .. }), "{error}");
-        let error = load(made(root.path(), &["a"]), after_days(400)).err().unwrap();
+        let error = load(self_signed(root.path(), &["a"]), after_days(400)).err().unwrap();
         assert!(matches!(error, TlsError::UseAuthority { .. }), "{error}");
         assert_eq!(file(root.path(), "ca.crt"), authority);
     }
@@ -219,13 +219,13 @@ fn an_authority_that_cannot_sign_is_never_replaced_unasked() {
 #[test]
 fn a_start_that_was_cut_short_is_taken_up() {
     let root = tempfile::tempdir().unwrap();
-    load(made(root.path(), &["a"]), now()).unwrap();
+    load(self_signed(root.path(), &["a"]), now()).unwrap();
     let key = file(root.path(), "ca.key");
     for name in ["ca.crt", "tls.crt", "tls.key"] {
         fs::remove_file(root.path().join(name)).unwrap();
     }
     fs::write(root.path().join("ca.new"), "half of").unwrap();
-    load(made(root.path(), &["a"]), now()).unwrap();
+    load(self_signed(root.path(), &["a"]), now()).unwrap();
     assert_eq!(file(root.path(), "ca.key"), key);
     assert!(accepts(&file(root.path(), "ca.crt"), &file(root.path(), "tls.crt"), "a", now()));
 }
@@ -238,7 +238,7 @@ fn concurrent_starts_make_one_authority_between_them() {
         let starts: Vec<_> = (0..8)
             .map(|_| {
                 scope.spawn(|| {
-                    let certificates = load(made(&directory, &["a"]), now()).unwrap();
+                    let certificates = load(self_signed(&directory, &["a"]), now()).unwrap();
                     let bundle = certificates.ca_bundle().borrow().clone();
                     bundle.unwrap()
                 })
@@ -249,7 +249,7 @@ fn concurrent_starts_make_one_authority_between_them() {
     assert!(bundles.iter().all(|bundle| *bundle == bundles[0]));
     assert_eq!(*bundles[0], *file(&directory, "ca.crt"));
     assert!(accepts(&bundles[0], &file(&directory, "tls.crt"), "a", now()));
-    assert!(!load(made(&directory, &["a"]), now()).unwrap().refresh(now()).unwrap());
+    assert!(!load(self_signed(&directory, &["a"]), now()).unwrap().refresh(now()).unwrap());
 }
 
 #[test]
@@ -332,14 +332,14 @@ fn a_directory_that_cannot_be_written_is_one_clear_sentence() {
     let root = tempfile::tempdir().unwrap();
     let in_the_way = root.path().join("file");
     fs::write(&in_the_way, "").unwrap();
-    let error = load(made(&in_the_way.join("tls"), &["a"]), now()).err().unwrap().to_string();
+    let error = load(self_signed(&in_the_way.join("tls"), &["a"]), now()).err().unwrap().to_string();
     assert!(error.contains(&in_the_way.display().to_string()), "{error}");
 }
 
 #[test]
 fn a_name_that_is_none_is_said() {
     let root = tempfile::tempdir().unwrap();
-    let error = load(made(root.path(), &["ä ö"]), now()).err().unwrap().to_string();
+    let error = load(self_signed(root.path(), &["ä ö"]), now()).err().unwrap().to_string();
     assert!(error.starts_with("cannot create a certificate for ä ö"), "{error}");
 }
 

@@ -135,7 +135,7 @@ fn scaled(replicas: u32) -> Option<Value> {
 
 /// What is judged, as `Outcome reason paths`; a `?` behind a reason that the
 /// arbiter may turn.
-fn told(verdict: &Verdict) -> String {
+fn describe(verdict: &Verdict) -> String {
     let mut text = format!("{} {}", verdict.outcome.as_str(), verdict.reason.as_str());
     if verdict.arguable {
         text.push('?');
@@ -148,7 +148,7 @@ fn told(verdict: &Verdict) -> String {
 
 #[track_caller]
 fn check(case: Case<'_>, wanted: &str) {
-    assert_eq!(told(&case.verdict()), wanted);
+    assert_eq!(describe(&case.verdict()), wanted);
     replays::check_replay(&case);
 }
 
@@ -219,7 +219,7 @@ fn only_finalizers_may_leave_an_object_that_is_being_deleted() {
     // While it lives, the finalizer that the release declares stays.
     let alive = |names: Value| Some(live(&[("/metadata/finalizers", names)]));
     let living = || Case { old: alive(json!(["example.org/a"])), new: alive(json!([])), ..case() };
-    assert!(told(&living().verdict()).starts_with("Deny drift /metadata/finalizers"));
+    assert!(describe(&living().verdict()).starts_with("Deny drift /metadata/finalizers"));
 }
 
 #[test]
@@ -303,7 +303,8 @@ fn an_update_that_makes_the_object_the_releases_is_judged_as_a_creation() {
     check(Case { old: bare(5), new: Some(live(&[])), ..Case::default() }, "Allow as-declared");
     let label_alone = live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(2))]);
     assert!(
-        told(&Case { old: bare(2), new: Some(label_alone), ..Case::default() }.verdict()).starts_with("Deny")
+        describe(&Case { old: bare(2), new: Some(label_alone), ..Case::default() }.verdict())
+            .starts_with("Deny")
     );
     // What was Helm's before is judged by its changes.
     let unnamed = live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(5))]);

@@ -55,7 +55,7 @@ enum Said {
     Reported(Option<Box<LoopReport>>),
 }
 
-fn told(standing: &mut OpenConditions, said: Said) -> Vec<String> {
+fn subjects(standing: &mut OpenConditions, said: Said) -> Vec<String> {
     let messages = match said {
         Said::Happened(happening) => standing.happened(&happening, now()),
         Said::Reported(report) => standing.reported(&web(), report.as_deref(), now()),
@@ -104,7 +104,7 @@ fn end_is_notified_once_for_each_notified_start() {
     ];
     let mut standing = OpenConditions::default();
     for (step, (said, expected)) in course.into_iter().enumerate() {
-        assert_eq!(told(&mut standing, said), expected, "step {step}");
+        assert_eq!(subjects(&mut standing, said), expected, "step {step}");
     }
     assert!(standing.of_releases.is_empty());
 }

@@ -49,11 +49,11 @@ struct Cost {
 impl Crowd {
     /// All releases are known, and this replica leads.
     fn new(drift: DriftMode, answers: Answers) -> Self {
-        Self::of(RELEASES, drift, answers)
+        Self::with(RELEASES, drift, answers)
     }
 
     /// The same with so many releases.
-    fn of(releases: usize, drift: DriftMode, answers: Answers) -> Self {
+    fn with(releases: usize, drift: DriftMode, answers: Answers) -> Self {
         let policy = Arc::new(Policy::new(EditsMode::Warn, drift, Duration::from_secs(3600)));
         let mut crowd = Self {
             machine: Reconciler::new(settings(), SuspendedReleases::new()),
@@ -261,7 +261,7 @@ fn forbidden_objects_cause_no_requests_until_access_is_granted() {
 #[test]
 fn reads_that_fail_are_tried_ever_more_seldom() {
     for answers in [Answers::Forbidden, Answers::Outage] {
-        let mut crowd = Crowd::of(SEEN, DriftMode::Repair, answers);
+        let mut crowd = Crowd::with(SEEN, DriftMode::Repair, answers);
         crowd.list(0);
         let all = SEEN * OBJECTS;
         check(crowd, (60 * all, 250 * all), (20 * all, 120 * all));
@@ -277,7 +277,7 @@ fn objects_of_a_kind_that_goes_are_reported_once() {
 
 /// Releases whose objects the loop has seen as declared.
 fn seen() -> Crowd {
-    let mut crowd = Crowd::of(SEEN, DriftMode::Repair, Answers::Declared);
+    let mut crowd = Crowd::with(SEEN, DriftMode::Repair, Answers::Declared);
     crowd.list(OBJECTS);
     crowd.rest(HOUR);
     crowd

@@ -17,7 +17,7 @@ fn days(days: i64) -> Timestamp {
 }
 
 /// One of 30 days, whose authority lives for 120.
-fn made() -> SharedCertificate {
+fn new_certificate() -> SharedCertificate {
     SharedCertificate::make(&names(), days(0), LIFE).unwrap()
 }
 
@@ -27,7 +27,7 @@ fn renewed(shared: &SharedCertificate, day: i64) -> SharedCertificate {
 
 #[test]
 fn shared_certificate_is_renewed_after_two_thirds_of_its_life_by_same_authority() {
-    let shared = made();
+    let shared = new_certificate();
     assert!(accepts(&shared.authority, &shared.certificate, "a", days(0)));
     assert!(!shared.is_due(&names(), days(19)) && shared.is_due(&names(), days(20)));
     assert!(shared.is_served(&names(), days(29)) && !shared.is_served(&names(), days(30)));
@@ -39,7 +39,7 @@ fn shared_certificate_is_renewed_after_two_thirds_of_its_life_by_same_authority(
 
 #[test]
 fn every_replica_is_trusted_while_authorities_follow_each_other() {
-    let old = renewed(&made(), 75);
+    let old = renewed(&new_certificate(), 75);
     assert!(!old.is_due(&names(), days(79)) && old.is_due(&names(), days(80)));
     let new = renewed(&old, 80);
     assert_ne!(new.authority, old.authority);
@@ -50,19 +50,19 @@ fn every_replica_is_trusted_while_authorities_follow_each_other() {
             assert!(accepts(&registered.authority, &served.certificate, "a", days(81)));
         }
     }
-    assert!(!accepts(&made().authority, &new.certificate, "a", days(81)));
+    assert!(!accepts(&new_certificate().authority, &new.certificate, "a", days(81)));
 }
 
 #[test]
 fn content_survives_its_way_through_a_secret() {
-    for shared in [made(), renewed(&made(), 80)] {
+    for shared in [new_certificate(), renewed(&new_certificate(), 80)] {
         assert!(SharedCertificate::parse(&shared.data()).unwrap() == shared);
     }
 }
 
 #[test]
 fn expired_or_foreign_certificates_are_replaced_at_once() {
-    let shared = made();
+    let shared = new_certificate();
     for day in [31, 121] {
         assert!(!shared.is_served(&names(), days(day)), "{day}");
         let next = renewed(&shared, day);
@@ -78,7 +78,7 @@ fn expired_or_foreign_certificates_are_replaced_at_once() {
 
 #[test]
 fn content_of_former_versions_with_two_authorities_is_served_and_renewed() {
-    let (old, new) = (made(), made());
+    let (old, new) = (new_certificate(), new_certificate());
     // The new authority has not signed yet, or has.
     for signed in [&old, &new] {
         let mut data = new.data();
@@ -95,7 +95,7 @@ fn content_of_former_versions_with_two_authorities_is_served_and_renewed() {
 
 #[test]
 fn content_whose_parts_do_not_belong_together_is_not_used() {
-    let (shared, other) = (made().data(), made().data());
+    let (shared, other) = (new_certificate().data(), new_certificate().data());
     assert!(SharedCertificate::parse(&shared).is_some());
     for name in [AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY] {
         for text in [None, Some(""), Some("nothing"), other.get(name).map(String::as_str)] {

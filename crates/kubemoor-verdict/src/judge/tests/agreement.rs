@@ -400,7 +400,7 @@ fn account_of_the_release_fills_empty_values_of_its_secrets() {
         };
         let claims = [Arc::new(deployed(MANIFEST))];
         let now = "2026-05-01T12:05:00Z".parse().unwrap();
-        assert_eq!(told(&judge(&edit, &claims, &rules, DryRunEvidence::None, now).0), wanted, "{user}");
+        assert_eq!(describe(&judge(&edit, &claims, &rules, DryRunEvidence::None, now).0), wanted, "{user}");
     };
     let (empty, filled, renewed) = (secret("", "YQ=="), secret("Yg==", "YQ=="), secret("Yw==", "YQ=="));
     let rotator = "system:serviceaccount:shop:rotator";

@@ -103,7 +103,7 @@ proptest! {
         edited["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(n);
         edited["spec"]["paused"] = json!(false);
         edited["status"] = json!({"replicas": n});
-        prop_assert_eq!(told(&update(status, &declared, &live, &edited)), "Allow unchanged");
+        prop_assert_eq!(describe(&update(status, &declared, &live, &edited)), "Allow unchanged");
     }
 
     #[test]
@@ -144,7 +144,7 @@ proptest! {
         let away = update(ReleaseStatus::Deployed, &declared, &sent, &edited);
         prop_assert_eq!((away.outcome, away.reason), (EditOutcome::Deny, VerdictReason::Drift), "{}", path);
         let back = update(ReleaseStatus::Deployed, &declared, &edited, &sent);
-        prop_assert_eq!(told(&back), "Allow as-declared", "{}", path);
+        prop_assert_eq!(describe(&back), "Allow as-declared", "{}", path);
     }
 
     #[test]
@@ -153,7 +153,7 @@ proptest! {
     ) {
         prop_assume!(![&declared, &old, &new].into_iter().any(has_doubled_keys));
         let turned = |value: &Value| reordered(value, "");
-        prop_assert_eq!(told(&update(status, &declared, &old, &turned(&old))), "Allow unchanged");
+        prop_assert_eq!(describe(&update(status, &declared, &old, &turned(&old))), "Allow unchanged");
         let straight = sorted(&update(status, &declared, &old, &new));
         prop_assert_eq!(&straight, &sorted(&update(status, &declared, &turned(&old), &turned(&new))));
         prop_assert_eq!(&straight, &sorted(&update(status, &declared, &old, &turned(&new))));

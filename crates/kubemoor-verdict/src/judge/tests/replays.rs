@@ -34,7 +34,11 @@ pub(super) fn check_replay(case: &Case<'_>) {
 
 /// What is said of an edit that does not plainly pass.
 fn brief(verdict: &Verdict) -> String {
-    if verdict.outcome == EditOutcome::Allow { "Allow".to_owned() } else { told(verdict).replace('?', "") }
+    if verdict.outcome == EditOutcome::Allow {
+        "Allow".to_owned()
+    } else {
+        describe(verdict).replace('?', "")
+    }
 }
 
 /// What a replay by the policies of `case` makes of its edit as it is recorded under another policy; none where
@@ -66,7 +70,7 @@ fn replay(case: &Case<'_>, recording: &str) -> Option<Result<Replayed, ReplayErr
     }))
 }
 
-fn told_of(replayed: Option<Result<Replayed, ReplayError>>) -> String {
+fn describe_replay(replayed: Option<Result<Replayed, ReplayError>>) -> String {
     match replayed {
         None => "unrecorded".to_owned(),
         Some(Err(why)) => why.as_str().to_owned(),
@@ -121,7 +125,11 @@ fn recorded_change_can_be_replayed_under_policies_added_later() {
         let case =
             Case { claims: vec![deployed(&manifest)], policy, user, new: Some(changed()), ..Case::default() };
         for recording in ["", "ignore: [{paths: ['*']}]", "exempt: [{kind: User, name: alice}]"] {
-            assert_eq!(told_of(replay(&case, recording)), wanted, "{policy}, recorded under {recording:?}");
+            assert_eq!(
+                describe_replay(replay(&case, recording)),
+                wanted,
+                "{policy}, recorded under {recording:?}"
+            );
         }
     }
 }
@@ -141,23 +149,23 @@ fn replay_gives_no_verdict_when_it_depends_on_dropped_values() {
     let below = "ignore: [{paths: ['/spec/template/spec/tolerations/*/effect']}]";
     let case =
         |policy| Case { claims: vec![deployed(&declared)], new: with(&long), policy, ..Case::default() };
-    assert_eq!(told_of(replay(&case(below), "")), "value");
+    assert_eq!(describe_replay(replay(&case(below), "")), "value");
     let whole = "ignore: [{paths: [/spec/template/spec/tolerations]}]";
-    assert_eq!(told_of(replay(&case(whole), "")), "Allow");
-    assert_eq!(told_of(replay(&case(""), "")), format!("Deny drift {tolerations}"));
+    assert_eq!(describe_replay(replay(&case(whole), "")), "Allow");
+    assert_eq!(describe_replay(replay(&case(""), "")), format!("Deny drift {tolerations}"));
     // What passes may have added something that a seal would have caught.
     let sealed = "ignore: [{paths: [/spec/replicas]}]\nseal: [{paths: [/spec/template/spec]}]";
     let scaling = Case { policy: sealed, new: scaled(5), ..Case::default() };
-    assert_eq!(told_of(replay(&scaling, "")), "seal");
+    assert_eq!(describe_replay(replay(&scaling, "")), "seal");
     let same = "ignore: [{paths: ['*']}]\nseal: [{paths: [/spec/template/spec]}]";
-    assert_eq!(told_of(replay(&scaling, same)), "Allow");
+    assert_eq!(describe_replay(replay(&scaling, same)), "Allow");
     // Whether Helm wrote it only a dry run could have told.
     let pending = || second(ReleaseStatus::PendingUpgrade, MANIFEST, MANIFEST);
     let during = Case { claims: vec![pending()], new: scaled(5), ..Case::default() };
-    assert_eq!(told_of(replay(&during, "")), "unsettled");
+    assert_eq!(describe_replay(replay(&during, "")), "unsettled");
     let settled = live(&[]);
     let during = Case { evidence: DryRunEvidence::Canonical(&settled), ..during };
-    assert_eq!(told_of(replay(&during, "")), "Deny drift /spec/replicas");
+    assert_eq!(describe_replay(replay(&during, "")), "Deny drift /spec/replicas");
 }
 
 #[test]
@@ -170,32 +178,32 @@ fn seal_that_names_an_element_by_its_place_is_replayed() {
     let of_app = |field: &str| format!("/spec/template/spec/containers/[name=app]/{field}");
     let case = |image| Case { new: args(image), policy: first, ..Case::default() };
     // Only a dry run tells whether a webhook adds it in any case.
-    assert_eq!(told_of(replay(&case("app:1"), first)), "unsettled");
+    assert_eq!(describe_replay(replay(&case("app:1"), first)), "unsettled");
     let declared = live(&[]);
     let settled = Case { evidence: DryRunEvidence::Canonical(&declared), ..case("app:1") };
-    assert_eq!(told_of(replay(&settled, first)), format!("Deny drift {}", of_app("args")));
+    assert_eq!(describe_replay(replay(&settled, first)), format!("Deny drift {}", of_app("args")));
     assert_eq!(
-        told_of(replay(&case("app:2"), first)),
+        describe_replay(replay(&case("app:2"), first)),
         format!("Deny drift {} {}", of_app("image"), of_app("args"))
     );
     // Nobody looked there then.
-    assert_eq!(told_of(replay(&case("app:2"), "")), format!("Deny drift {}", of_app("image")));
+    assert_eq!(describe_replay(replay(&case("app:2"), "")), format!("Deny drift {}", of_app("image")));
     let passes = "exempt: [{kind: User, name: alice}]\nseal: [{paths: [/spec/template/spec/containers/0]}]";
-    assert_eq!(told_of(replay(&Case { policy: passes, ..case("app:2") }, "")), "seal");
+    assert_eq!(describe_replay(replay(&Case { policy: passes, ..case("app:2") }, "")), "seal");
 }
 
 #[test]
 fn seal_added_later_does_not_matter_to_edits_that_cannot_add() {
     let sealed = "exempt: [{kind: User, name: alice}]\nseal: [{paths: [/spec]}]";
     let deletion = Case { operation: Operation::Delete, new: None, policy: sealed, ..Case::default() };
-    assert_eq!(told_of(replay(&deletion, "")), "Record exempt");
+    assert_eq!(describe_replay(replay(&deletion, "")), "Record exempt");
     let by_controller = Case {
         user: "system:serviceaccount:kube-system:deployment-controller",
         new: scaled(5),
         policy: "ignore: [{paths: [/spec/replicas]}]\nseal: [{paths: [/spec]}]",
         ..Case::default()
     };
-    assert_eq!(told_of(replay(&by_controller, "")), "Allow");
+    assert_eq!(describe_replay(replay(&by_controller, "")), "Allow");
 }
 
 #[test]
@@ -224,7 +232,7 @@ fn values_settled_then_are_as_declared_under_all_policies() {
     check(case(scaled(5), "ignore: [{paths: [/spec/replicas]}]"), "Allow ignored");
     let ignoring = "ignore: [{paths: ['/spec/template/spec/containers/[name=app]/image']}]";
     check(case(scaled(5), ignoring), "Deny drift /spec/replicas");
-    assert_eq!(told_of(replay(&case(scaled(5), ignoring), "")), "Deny drift /spec/replicas");
+    assert_eq!(describe_replay(replay(&case(scaled(5), ignoring), "")), "Deny drift /spec/replicas");
 }
 
 #[test]
@@ -233,7 +241,7 @@ fn manifest_that_opts_an_object_out_is_not_forgotten() {
     let failed = || vec![second(ReleaseStatus::Failed, MANIFEST, &out)];
     let edit = || Case { claims: failed(), new: scaled(5), ..Case::default() };
     check(edit(), "Allow opted-out");
-    assert_eq!(told_of(replay(&edit(), "")), "unheard");
+    assert_eq!(describe_replay(replay(&edit(), "")), "unevaluated");
     check(Case { operation: Operation::Delete, new: None, ..edit() }, "Allow opted-out");
 }
 
@@ -248,7 +256,7 @@ fn replay_of(resolver: &PolicyResolver, policy_spec: &str, objects: &[&ObjectId]
     let mut replay = Replay::new(defaults, vec![policy("shop", policy_spec)]);
     let (operation, actor) = (Operation::Update, &Actor { user: "alice".to_owned(), ..Actor::default() });
     let past = |object| PastEdit { time: now, operation, object, actor, has_all_groups: true, facts };
-    objects.iter().map(|object| told_of(Some(replay.verdict(past(object))))).collect()
+    objects.iter().map(|object| describe_replay(Some(replay.verdict(past(object))))).collect()
 }
 
 #[test]
@@ -295,7 +303,7 @@ fn a_group_counts_only_where_all_groups_are_known() {
         let actor = Actor { user: "alice".to_owned(), groups, ..Actor::default() };
         let (operation, object, facts) = (Operation::Update, &object, &facts);
         let past = PastEdit { time: now, operation, object, actor: &actor, has_all_groups, facts };
-        assert_eq!(told_of(Some(replay.verdict(past))), wanted);
+        assert_eq!(describe_replay(Some(replay.verdict(past))), wanted);
     }
 }
 
@@ -337,5 +345,5 @@ fn more_than_is_kept_is_said_to_be_cut() {
     let manifest =
         MANIFEST.replace("{name: web}", &json!({"name": "web", "annotations": annotations}).to_string());
     let case = Case { claims: vec![deployed(&manifest)], new: scaled(5), ..Case::default() };
-    assert_eq!(told_of(replay(&case, "")), "cut");
+    assert_eq!(describe_replay(replay(&case, "")), "cut");
 }
