@@ -12,6 +12,7 @@ use crate::note_effort;
 use crate::waits::elapsed;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::index::{ClaimTable, ClaimingReleases};
+use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::{ObjectSettledValues, SettledValueIndex};
@@ -27,12 +28,12 @@ pub(crate) struct LoopKnowledge {
 
 impl LoopKnowledge {
     pub(crate) fn set(&mut self, id: &ReleaseId, governed: Option<GovernedRelease>) {
-        let after = governed.as_ref().map(|governed| Arc::clone(&governed.release));
+        let after = governed.as_ref().and_then(declaring).cloned();
         let before = match governed {
             Some(governed) => self.releases.insert(id.clone(), governed),
             None => self.releases.remove(id),
         };
-        self.claims.replace(before.as_ref().map(|governed| &governed.release), after.as_ref());
+        self.claims.replace(before.as_ref().and_then(declaring), after.as_ref());
     }
 
     pub(crate) fn set_policy(&mut self, id: &ReleaseId, policy: Arc<Policy>) {
@@ -65,7 +66,8 @@ impl LoopKnowledge {
 
     /// Whether a release declares an object, in its latest record or its baseline.
     pub(crate) fn declares(&self, id: &ReleaseId, object: &ObjectId) -> bool {
-        self.release(id).is_some_and(|release| release.objects.contains_key(object))
+        let declaring = self.releases.get(id).and_then(declaring);
+        declaring.is_some_and(|release| release.objects.contains_key(object))
     }
 
     pub(crate) fn set_context(&mut self, object: ObjectId, surroundings: WatchedContext) {
@@ -106,6 +108,11 @@ impl LoopKnowledge {
         self.surroundings.entry(object.clone()).or_default().departed =
             Some(AutoscalerRemoval { last: now, range: None, declared: None });
     }
+}
+
+/// The release, unless it is uninstalled: Helm may keep its record, which then declares nothing.
+fn declaring(governed: &GovernedRelease) -> Option<&Arc<Release>> {
+    Some(&governed.release).filter(|release| release.state.status != ReleaseStatus::Uninstalled)
 }
 
 /// How long an object is kept until its record arrives.

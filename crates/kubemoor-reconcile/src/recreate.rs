@@ -174,9 +174,9 @@ impl Reconciler {
         let write = match apply_method {
             ApplyMethod::ServerSide => {
                 // Kubernetes before 1.23 creates a Service that an apply misses by a request of its own, which rejects
-                // any version; so may other API servers do, and the second attempt does without one.
+                // any version; so may other API servers do, and after a failure the guard does without one.
                 let is_service = task.object.group.is_empty() && task.object.kind == "Service";
-                if attempts == 1 && !is_service {
+                if situation.drift.repaired.is_none() && !is_service {
                     body::set_create_only(&mut document);
                 }
                 Write::Apply { document: Secret(document), manager: by }
@@ -206,7 +206,12 @@ impl Reconciler {
                 let (release, uid) = (Arc::clone(&situation.release), uid.to_owned());
                 read_records_again(task, Created { release, uid, wait: None }, 1)
             }
-            Err(WorkFailure { fault: Fault::AlreadyExists | Fault::Conflict, .. }) => {
+            Err(WorkFailure { fault: Fault::AlreadyExists, .. }) => self.leave_present(task),
+            // Somebody was faster; or the next look finds nothing, and the API server rejects the version.
+            Err(WorkFailure { fault: Fault::Conflict, message }) if situation.drift.repaired.is_none() => {
+                if let Some(drift) = self.drifts.get_mut(&task.id, &task.object) {
+                    drift.repaired = Some(Err(message));
+                }
                 self.leave_present(task)
             }
             // The namespace is deleted with all its objects; nothing can be created in it.
@@ -233,7 +238,8 @@ impl Reconciler {
         RepairStep::Again(AGAIN)
     }
 
-    /// Deletes a created object unless its release still declares it.
+    /// Deletes a created object unless its release still declares it, or the manifest says
+    /// `helm.sh/resource-policy: keep`: then Helm deletes none either.
     fn delete_if_dropped(
         &mut self,
         task: &Task,
@@ -242,7 +248,9 @@ impl Reconciler {
     ) -> RepairStep {
         self.learn_records(&task.id, governed);
         let declared = created.release.declared(&task.object);
-        let Some(declared) = declared.filter(|_| !created.uid.is_empty() && !self.is_wanted(task)) else {
+        let Some(declared) =
+            declared.filter(|it| !it.keep && !created.uid.is_empty() && !self.is_wanted(task))
+        else {
             return created.result();
         };
         let write = Write::Delete { uid: created.uid.clone() };
@@ -260,11 +268,14 @@ impl Reconciler {
         RepairStep::Settled
     }
 
-    /// Whether the release declares the object and none of its Helm operations deletes it. An operation began during
-    /// the write, because nothing is created while one is under way: however long ago that was by this clock, it is not
-    /// dead.
+    /// Whether the release declares the object and none of its Helm operations deletes it, or its record cannot tell.
+    /// An operation began during the write, because nothing is created while one is under way: however long ago that
+    /// was by this clock, it is not dead.
     fn is_wanted(&self, task: &Task) -> bool {
         self.known.release(&task.id).is_some_and(|release| {
+            if release.invalid.is_some() {
+                return true;
+            }
             let claim = state::current_claim(release, &task.object, Duration::MAX, self.now);
             claim.is_some_and(|it| !matches!(it.deletion, Deletion::Dropped | Deletion::Uninstalled))
         })

@@ -613,6 +613,9 @@ impl Reconciler {
         if standing.agrees() {
             self.handle_reverted(release, &seen.live);
         }
+        // An agreement is with the seal under which the object was compared.
+        let seal = situation.policy.rules(&task.object, &situation.declared).seal();
+        self.drifts.seal(&task.object, seal);
         record(&mut self.drifts, release, &seen.live, standing, self.now);
     }
 

@@ -35,12 +35,15 @@ mod rest;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {k: v}\n";
 
+const KEPT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, annotations: {helm.sh/resource-policy: keep}}\ndata: {k: v}\n";
+
 /// The release `shop/web` of one ConfigMap, a loop that has seen it as declared, and
 /// the cluster as it answers.
 struct Scene {
     machine: Reconciler,
     now: Timestamp,
     release: Arc<Release>,
+    manifest: &'static str,
     policy: Arc<Policy>,
     /// The value of `k` in the live object; none while it is missing.
     value: Option<&'static str>,
@@ -82,6 +85,7 @@ impl Scene {
             machine: Reconciler::new(settings, SuspendedReleases::new()),
             now: "2026-05-01T12:30:00Z".parse().unwrap(),
             release: release(ReleaseStatus::Deployed, MANIFEST),
+            manifest: MANIFEST,
             policy,
             value: Some("v"),
             version: 1,
@@ -119,14 +123,18 @@ impl Scene {
 
     fn object(&self) -> Option<Value> {
         let value = self.value?;
-        Some(json!({
+        let mut object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": value},
             "metadata": {
                 "name": "web", "namespace": "shop", "uid": "1", "resourceVersion": self.version.to_string(),
                 "labels": {"app.kubernetes.io/managed-by": "Helm"},
                 "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "shop"},
             },
-        }))
+        });
+        if self.manifest == KEPT {
+            object["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
+        }
+        Some(object)
     }
 
     fn live(&self) -> Option<LiveObject> {
@@ -219,7 +227,7 @@ impl Scene {
                 status: self.release.state.status,
                 apply_method: ApplyMethod::ServerSide,
                 digest: self.release.state.digest,
-                object: document(&self.release.id, MANIFEST, &object, &Catalog::with_core()).map(Secret),
+                object: document(&self.release.id, self.manifest, &object, &Catalog::with_core()).map(Secret),
             }),
             ApiWork::ReadDefinition { .. } => WorkOutcome::Definition { deleting: false },
             ApiWork::Ask { .. } | ApiWork::Probe { .. } => WorkOutcome::Failed(WorkFailure::unanswered("no")),
@@ -360,6 +368,23 @@ fn recreated_object_is_deleted_when_helm_drops_it_meanwhile() {
         scene.change(None);
         assert_eq!(scene.work(), format!("{RECREATED} DELETE"));
         assert_eq!(scene.value, None);
+    }
+}
+
+#[test]
+fn recreated_object_stays_where_helm_keeps_it_or_its_record_cannot_tell() {
+    let mut unread = Release::clone(&release(ReleaseStatus::Deployed, MANIFEST));
+    unread.drop_declarations("it is too large".to_owned());
+    for (manifest, later) in [(KEPT, None), (MANIFEST, Some(Arc::new(unread)))] {
+        let mut scene = Scene::new(DriftMode::Repair, settings());
+        scene.manifest = manifest;
+        scene.change(Some("v"));
+        scene.record(Arc::new(second(ReleaseStatus::Deployed, manifest, MANIFEST)));
+        scene.work();
+        scene.later = Some((scene.reads + 2, later));
+        scene.change(None);
+        assert_eq!(scene.work(), RECREATED);
+        assert_eq!(scene.value, Some("v"));
     }
 }
 
