@@ -23,7 +23,7 @@ pub(crate) const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 /// A field that configures an autoscaler.
 struct SealedSetting {
     path: &'static [&'static str],
-    /// The default value of the API server or the controller; empty if there is none.
+    /// The default value of the API server or the controller; empty if the field has no default.
     default: &'static str,
 }
 

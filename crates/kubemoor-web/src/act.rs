@@ -250,7 +250,7 @@ fn pause(release: &ReleaseId) -> Markup {
 
 async fn repair(cluster: &VisitedCluster, release: &ReleaseId) -> Markup {
     html! {
-        p { "The guard compares release " strong { (describe_release(release)) } " now and repairs what drifts, whatever its policies say." }
+        p { "The guard compares release " strong { (describe_release(release)) } " now and repairs all drift, regardless of its policies." }
         (drifting(compare(cluster, release).await, true))
     }
 }
@@ -336,7 +336,7 @@ async fn compare(cluster: &VisitedCluster, release: &ReleaseId) -> Result<Releas
     Ok(comparison::compare(&reader, &read, false, Timestamp::now(), &|| ()).await)
 }
 
-/// What drifts now, and what a repair would change.
+/// The current drift, and the changes that a repair would make.
 fn drifting(compared: Result<ReleaseDiff, InspectError>, is_repaired: bool) -> Markup {
     let report = match compared {
         Ok(report) => report,

@@ -219,7 +219,7 @@ async fn compare(
     Ok((release, report))
 }
 
-/// The release as the list shows it: its GuardedRelease, or why there is none. `None` if it does not exist.
+/// The release as the list shows it: its GuardedRelease, or the reason why it has none. `None` if it does not exist.
 async fn row(
     reader: &ClusterReader,
     release: &ReleaseId,

@@ -272,7 +272,7 @@ impl<'a> CaseJudge<'a> {
 
     /// The owner to assume if it cannot be looked up: the strictest claim of another namespace, so that none allows an
     /// edit that another one denies. If the object's own namespace has claims, the strictest of those that a policy
-    /// reserves for operators. `ObjectOwner::Nobody` if there is none, or it allows the edit.
+    /// reserves for operators. `ObjectOwner::Nobody` without such a claim, or if it allows the edit.
     fn assumed_owner(&self, case: &ReviewCase<'_>, judgement: &Judgement) -> ObjectOwner {
         let resolver = self.rules.resolver;
         let mut claims = case.foreign_claims(self.source.index());
