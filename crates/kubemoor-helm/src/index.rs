@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::record::ReleaseStatus;
 use super::release::{DeclaredObject, InvalidRecord, Release};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::packed::FieldsCache;
@@ -200,7 +199,7 @@ impl Histories {
     /// trusted record, then the one in the release's own namespace. `None` without any.
     fn choose_representative(mut histories: Vec<Arc<Release>>) -> Option<Self> {
         histories.sort_by_cached_key(|it| {
-            (is_over(it), !it.state.is_known(), it.storage != it.id.namespace, it.storage.clone())
+            (it.is_uninstalled(), !it.state.is_known(), it.storage != it.id.namespace, it.storage.clone())
         });
         let speaker = match rivals(&histories) {
             Some((first, second)) => Arc::new(contested(first, second)),
@@ -212,12 +211,8 @@ impl Histories {
 
 /// The first two histories by which the release is installed.
 fn rivals(histories: &[Arc<Release>]) -> Option<(&Release, &Release)> {
-    let mut rivals = histories.iter().filter(|it| !is_over(it));
+    let mut rivals = histories.iter().filter(|it| !it.is_uninstalled());
     Some((rivals.next()?, rivals.next()?))
-}
-
-fn is_over(release: &Release) -> bool {
-    release.state.status == ReleaseStatus::Uninstalled
 }
 
 /// The release, marked invalid: with records in two namespaces its declarations cannot be determined.

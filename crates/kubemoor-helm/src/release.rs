@@ -99,6 +99,11 @@ impl Release {
         ReleaseId { namespace: self.storage.clone().into(), name: self.id.name.clone() }
     }
 
+    /// Whether it was uninstalled with its history kept. Its record then declares nothing.
+    pub fn is_uninstalled(&self) -> bool {
+        self.state.status == ReleaseStatus::Uninstalled
+    }
+
     /// Drops its declarations and marks it invalid, for this reason.
     pub fn drop_declarations(&mut self, reason: String) {
         self.invalid = Some(InvalidRecord { secret: self.latest.secret.clone(), reason });

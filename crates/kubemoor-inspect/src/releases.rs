@@ -12,7 +12,6 @@ use super::reading::{ClusterReader, LeaseCache};
 use kubemoor_cluster::client::guarded;
 use kubemoor_cluster::client::objects::{self, LabelOrigin};
 use kubemoor_declare::model::{Gvk, ReleaseId};
-use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_policy::guarded::{GuardedRelease, GuardedReleaseSpec, ObjectCounts, Suspension};
 use kubemoor_verdict::health::{HealthReason, ReportedHealth};
 
@@ -130,9 +129,7 @@ pub async fn why_not(reader: &ClusterReader, release: &ReleaseId, is_defined: bo
         Err(error) => format!("its records cannot be read: {error}"),
         Ok(read) => match &read.invalid {
             Some(invalid) => format!("its record {} is not accepted: {}", invalid.secret, invalid.reason),
-            None if read.state.status == ReleaseStatus::Uninstalled => {
-                "it is uninstalled; its history was kept".to_owned()
-            }
+            None if read.is_uninstalled() => "it is uninstalled; its history was kept".to_owned(),
             None if is_defined => "no running guard covers its namespace".to_owned(),
             None => {
                 "the cluster has no CustomResourceDefinition of GuardedRelease: `kubemoor manifests crds` \

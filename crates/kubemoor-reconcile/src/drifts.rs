@@ -20,7 +20,7 @@ use crate::report::DriftKind;
 use crate::waits::backoff_delay;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_declare::path::Path;
-use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
+use kubemoor_helm::record::ApplyMethod;
 use kubemoor_helm::release::{DeclaredObject, ObjectDeclarations, Release};
 use kubemoor_policy::agreement::{LastAgreement, ObservedObject};
 use kubemoor_policy::signing::{Declaration, SigningKey};
@@ -407,9 +407,9 @@ impl Drifts {
         now: Timestamp,
     ) {
         self.touch(id);
-        // Helm may keep the record of an uninstalled release; it declares nothing.
-        let standing = release.filter(|release| release.state.status != ReleaseStatus::Uninstalled);
-        let Some(release) = standing else { return self.forget_release(id, before) };
+        let Some(release) = release.filter(|release| !release.is_uninstalled()) else {
+            return self.forget_release(id, before);
+        };
         // An invalid record has no manifest.
         if release.invalid.is_none() {
             self.note_first(release);

@@ -12,7 +12,6 @@ use crate::note_effort;
 use crate::waits::elapsed;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::index::{ClaimTable, ClaimingReleases};
-use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_helm::release::Release;
 use kubemoor_policy::Policy;
 use kubemoor_policy::agreement::{ObjectSettledValues, SettledValueIndex};
@@ -110,9 +109,9 @@ impl LoopKnowledge {
     }
 }
 
-/// The release, unless it is uninstalled: Helm may keep its record, which then declares nothing.
+/// The release, unless it is uninstalled.
 fn declaring(governed: &GovernedRelease) -> Option<&Arc<Release>> {
-    Some(&governed.release).filter(|release| release.state.status != ReleaseStatus::Uninstalled)
+    Some(&governed.release).filter(|release| !release.is_uninstalled())
 }
 
 /// How long an object is kept until its record arrives.

@@ -298,8 +298,7 @@ impl Reconciler {
             }
             LoopOrder::Remember { release, first, seen, contested, manager } => {
                 // A deleted or uninstalled release is not restored from memory.
-                let current =
-                    self.known.release(&release).filter(|it| it.state.status != ReleaseStatus::Uninstalled);
+                let current = self.known.release(&release).filter(|it| !it.is_uninstalled());
                 let Some(current) = current.cloned() else { return };
                 for seen in &seen {
                     if let Some(settled) = &seen.settled {
@@ -776,8 +775,7 @@ impl Reconciler {
 
     /// Forgets objects that a release no longer declares. Other releases that declare them compare them from now on.
     fn forget_dropped(&mut self, id: &ReleaseId, before: Option<&Release>, now: Option<&Release>) {
-        // Helm may keep the record of an uninstalled release; it declares nothing.
-        let standing = now.filter(|now| now.state.status != ReleaseStatus::Uninstalled);
+        let standing = now.filter(|now| !now.is_uninstalled());
         let is_declared = |object: &ObjectId| standing.is_some_and(|it| it.objects.contains_key(object));
         let dropped = before.into_iter().flat_map(|before| before.objects.keys());
         for object in dropped.filter(|object| !is_declared(object)) {

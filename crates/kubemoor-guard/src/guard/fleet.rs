@@ -16,7 +16,7 @@ use crate::LiveCluster;
 use kubemoor_cluster::client::lease::Leadership;
 use kubemoor_cluster::mirror::policies::ActivePolicies;
 use kubemoor_declare::model::{ReleaseId, build};
-use kubemoor_helm::record::{ChartVersion, ReleaseStatus};
+use kubemoor_helm::record::ChartVersion;
 use kubemoor_ledger::LedgerHandle;
 use kubemoor_ledger::fleet::{FleetReleaseState, GuardState};
 use kubemoor_ledger::store::{ClusterFleet, StoreError};
@@ -149,7 +149,7 @@ impl FleetWriter {
 
     fn is_there(&self, release: &ReleaseId) -> bool {
         let index = self.cluster.releases.index().read();
-        index.release(release).is_some_and(|release| release.state.status != ReleaseStatus::Uninstalled)
+        index.release(release).is_some_and(|release| !release.is_uninstalled())
     }
 
     fn is_ours(&self, release: &ReleaseId) -> bool {
@@ -157,7 +157,7 @@ impl FleetWriter {
         namespaces.is_empty() || namespaces.iter().any(|it| *it == release.namespace)
     }
 
-    /// The state of a release; `None` if it is gone or not known yet.
+    /// The state of a release; `None` if it is gone, uninstalled or not known yet.
     fn state_of(&self, release: &ReleaseId) -> Option<FleetReleaseState> {
         // This replica does not know another leader's decisions about drifts before it has led
         // itself.
@@ -165,12 +165,9 @@ impl FleetWriter {
             self.cluster.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let (status, chart, values) = {
             let index = self.cluster.releases.index().read();
-            let known = &index.release(release)?.state;
+            let known = &index.release(release).filter(|release| !release.is_uninstalled())?.state;
             (known.status, known.chart.as_ref().map(ChartVersion::label), known.values)
         };
-        if status == ReleaseStatus::Uninstalled {
-            return None;
-        }
         let policy = self.in_force.resolver().policy(release);
         let ReleaseHealth { ready, reason, counts, message, .. } = report.health();
         Some(FleetReleaseState {

@@ -27,7 +27,6 @@ use kubemoor_cluster::mirror::policies::ActivePolicies;
 use kubemoor_cluster::mirror::{ChangeQueue, GuardedWatch, until};
 use kubemoor_declare::model::ReleaseId;
 use kubemoor_declare::packed::Compressed;
-use kubemoor_helm::record::ReleaseStatus;
 use kubemoor_policy::guarded::{
     GuardedRelease, GuardedReleaseStatus, LeaseReference, OrderAnswer, OrderResult, SuspendedReleases,
     Suspension,
@@ -385,7 +384,7 @@ impl Statuses {
 
     fn is_guarded(&self, release: &ReleaseId) -> bool {
         let index = self.cluster.releases.index().read();
-        index.release(release).is_some_and(|release| release.state.status != ReleaseStatus::Uninstalled)
+        index.release(release).is_some_and(|release| !release.is_uninstalled())
     }
 
     /// Handles an event of the watch of `namespace` (`None`: of all).
