@@ -70,7 +70,7 @@ async fn restored_sqlite_ledger_shows_the_same_rows_and_takes_more() {
     let folder = folder("ledger");
     let ledger = format!("sqlite:{}", folder.join("ledger.db").display());
     let lose = || fs::write(folder.join("ledger.db"), "nothing of it is left").unwrap();
-    survives("### A file of SQLite", &folder, (&ledger, Path::new("/usr/bin")), lose).await;
+    survives("### An SQLite file", &folder, (&ledger, Path::new("/usr/bin")), lose).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

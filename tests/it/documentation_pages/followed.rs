@@ -20,13 +20,13 @@ pub(super) const TUTORIAL: &[&str] = &[
     "## Install an application",
     "## Install the guard",
     "## Try to change it",
-    "## Make it for a while",
-    "## Make it permanent",
-    "## Go past the webhook",
+    "## Make a temporary change",
+    "## Make a permanent change",
+    "## Bypass the webhook",
     "## See who did what",
 ];
 pub(super) const FIRST_WEEK: &[&str] = &[
-    "## The first day: look",
+    "## The first day: observe",
     "## The first week: what Deny would deny",
     "### Ignore rules",
     "### Exceptions",
@@ -34,7 +34,7 @@ pub(super) const FIRST_WEEK: &[&str] = &[
     "## Then: Repair",
     "## Old changes and the next upgrade",
 ];
-pub(super) const BAD_DAYS: &[&str] = &["## failurePolicy", "### Everything must be open"];
+pub(super) const BAD_DAYS: &[&str] = &["## failurePolicy", "### Enforcement must be disabled at once"];
 pub(super) const OPERATIONS: &[&str] = &["## The emergency switch"];
 pub(super) const GUARDED_RELEASES: &[&str] = &["## Orders", "## The next upgrade"];
 
@@ -50,21 +50,21 @@ const FOLLOWED: [(&str, &[&str]); 11] = [
     ("docs/production.md", BAD_DAYS),
     ("docs/operations.md", OPERATIONS),
     ("docs/guarded-releases.md", GUARDED_RELEASES),
-    ("docs/ledger.md", &["### A file of SQLite", "### PostgreSQL"]),
+    ("docs/ledger.md", &["### An SQLite file", "### PostgreSQL"]),
 ];
 
 /// The same, for commands that need no order, on a cluster whose guard denies and repairs.
 pub(super) const OTHERS: [(&str, &[&str]); 11] = [
-    ("docs/allowances.md", &["## Making one", "## Asking by annotation", "## In the middle of the night"]),
     (
-        "docs/install.md",
-        &["## What you need", "### The ledger in PostgreSQL", "### A certificate of your own"],
+        "docs/allowances.md",
+        &["## Create an allowance", "## Request one by annotation", "## During an incident"],
     ),
+    ("docs/install.md", &["## What you need", "### The ledger in PostgreSQL", "### Your own certificate"]),
     ("docs/ledger.md", &["### Through the API server", "### Who may read"]),
-    ("docs/guard-security.md", &["### A token of yours"]),
+    ("docs/guard-security.md", &["### Your own token"]),
     ("docs/guarded-releases.md", &["# GuardedReleases"]),
     ("docs/operations.md", &["## Certificates"]),
-    ("docs/policy-checks.md", &["## Trying a policy", "## Checking policies"]),
+    ("docs/policy-checks.md", &["## Try a policy", "## Lint policies"]),
     ("docs/production.md", &["### The guard is down"]),
     ("docs/troubleshooting.md", &["## A release is Unconfirmed"]),
     ("docs/ui.md", &["## In a cluster"]),
