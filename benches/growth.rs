@@ -26,7 +26,7 @@ mod rows;
 
 use std::path::Path;
 
-use growth::chart::Line;
+use growth::chart::GrowthLine;
 
 /// What the cost may be multiplied by where its cause doubles: twice, and what a measurement errs by.
 const BAR: f64 = 2.2;
@@ -50,7 +50,7 @@ fn main() {
 }
 
 /// Prints a line and by what the cost is multiplied where its cause doubles, at the end of the line.
-fn print(line: &Line) {
+fn print(line: &GrowthLine) {
     println!("{}, by {}", line.cost, line.cause);
     for (cause, cost) in &line.points {
         println!("  {cause:>9} {cost:>9.1}");

@@ -23,9 +23,9 @@ mod verdict {
 use std::env;
 use std::path::Path;
 
-use verdict::client::Client;
-use verdict::load::{self, Review};
-use verdict::server::{self, Served};
+use verdict::client::BenchClient;
+use verdict::load::{self, BenchReview};
+use verdict::server::{self, BenchServers};
 
 /// Rounds of each pair; their median counts.
 const ROUNDS: usize = 21;
@@ -46,11 +46,12 @@ fn main() {
     let folder = tempfile::tempdir().unwrap();
     load::write_store(folder.path());
     load::write_policies(folder.path(), load::POLICIES);
-    let server = Served::start(folder.path());
+    let server = BenchServers::start(folder.path());
     println!("CPU of the server per review, median of {ROUNDS} rounds of {REQUESTS} reviews");
     let named: Vec<&String> = arguments.iter().skip(1).filter(|name| !name.starts_with('-')).collect();
-    let is_asked = |review: &Review| named.is_empty() || named.iter().any(|name| review.name.contains(*name));
-    let measure = |(base, other), review: &Review, bar| {
+    let is_asked =
+        |review: &BenchReview| named.is_empty() || named.iter().any(|name| review.name.contains(*name));
+    let measure = |(base, other), review: &BenchReview, bar| {
         if is_asked(review) {
             measure(&server, base, other, review, bar);
         }
@@ -78,8 +79,9 @@ fn headline(title: &str, base: &str, other: &str) {
     println!("{title:<44} {:>8} {base:>9} {other:>9} {:>6} {:>9}", "bytes", "ratio", "ledger");
 }
 
-fn measure(server: &Served, base: &str, other: &str, review: &Review, bar: f64) {
-    let mut clients = [base, other].map(|role| (role, Client::connect(server.server(role), &review.text)));
+fn measure(server: &BenchServers, base: &str, other: &str, review: &BenchReview, bar: f64) {
+    let mut clients =
+        [base, other].map(|role| (role, BenchClient::connect(server.server(role), &review.text)));
     for (role, client) in &mut clients {
         let answer = client.ask();
         let wanted = if *role == server::NOD { load::ALLOWED } else { review.answer };

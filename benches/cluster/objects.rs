@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 pub(crate) const OBJECTS: usize = 10;
 
 /// The chart's view of a release.
-struct Chart<'a> {
+struct RenderedChart<'a> {
     release: &'a str,
     labels: Value,
     selector: Value,
@@ -21,7 +21,7 @@ pub(crate) fn declared(release: &str) -> [Value; OBJECTS] {
         "app.kubernetes.io/version": "1.2.3",
         "helm.sh/chart": "shop-1.2.3",
     });
-    let chart = Chart { release, labels, selector: json!({"app.kubernetes.io/instance": release}) };
+    let chart = RenderedChart { release, labels, selector: json!({"app.kubernetes.io/instance": release}) };
     let keys = json!({"stringData": {"password": format!("secret of {release}")}});
     [
         chart.network_policy(),
@@ -37,7 +37,7 @@ pub(crate) fn declared(release: &str) -> [Value; OBJECTS] {
     ]
 }
 
-impl Chart<'_> {
+impl RenderedChart<'_> {
     fn object(&self, api_version: &str, kind: &str, suffix: &str, body: Value) -> Value {
         let mut object = json!({
             "apiVersion": api_version,

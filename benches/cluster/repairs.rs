@@ -38,7 +38,7 @@ spec:
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Drift {
+enum InflictedDrift {
     Deleted,
     Changed,
     Unlabelled,
@@ -84,17 +84,22 @@ pub(crate) async fn measure() {
         let root = if *is_workload { "/apis/apps/v1" } else { "/api/v1" };
         let path = format!("{root}/namespaces/{namespace}{path}");
         let drift = match dice.below(if *is_workload { 4 } else { 3 }) {
-            0 => Drift::Deleted,
-            1 => Drift::Changed,
-            2 => Drift::Unlabelled,
-            _ => Drift::OtherImage,
+            0 => InflictedDrift::Deleted,
+            1 => InflictedDrift::Changed,
+            2 => InflictedDrift::Unlabelled,
+            _ => InflictedDrift::OtherImage,
         };
         took.push((drift, until_repaired(&caller, &path, *is_workload, drift).await));
     }
     println!("from a drift to its repair, {RELEASES} releases of {} objects:", CONFIG_MAPS + DEPLOYMENTS);
     let all: Vec<Duration> = took.iter().map(|(_, took)| *took).collect();
     print("all", all, Some(BAR));
-    for drift in [Drift::Deleted, Drift::Changed, Drift::Unlabelled, Drift::OtherImage] {
+    for drift in [
+        InflictedDrift::Deleted,
+        InflictedDrift::Changed,
+        InflictedDrift::Unlabelled,
+        InflictedDrift::OtherImage,
+    ] {
         let some = took.iter().filter(|(done, _)| *done == drift).map(|(_, took)| *took).collect();
         print(&format!("{drift:?}"), some, None);
     }
@@ -118,16 +123,18 @@ fn print(what: &str, mut took: Vec<Duration>, bar: Option<Duration>) {
 }
 
 /// Does something to an object, and waits until it is as declared again.
-async fn until_repaired(caller: &Caller, path: &str, is_workload: bool, drift: Drift) -> Duration {
+async fn until_repaired(caller: &Caller, path: &str, is_workload: bool, drift: InflictedDrift) -> Duration {
     let before = caller.get(path).await.done().unwrap();
     match drift {
-        Drift::Deleted => caller.delete(path).await,
-        Drift::Changed if is_workload => caller.merge(path, &json!({"spec": {"replicas": 1}})).await,
-        Drift::Changed => caller.merge(path, &json!({"data": {"a": "another"}})).await,
-        Drift::Unlabelled => {
+        InflictedDrift::Deleted => caller.delete(path).await,
+        InflictedDrift::Changed if is_workload => caller.merge(path, &json!({"spec": {"replicas": 1}})).await,
+        InflictedDrift::Changed => caller.merge(path, &json!({"data": {"a": "another"}})).await,
+        InflictedDrift::Unlabelled => {
             caller.merge(path, &json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}})).await
         }
-        Drift::OtherImage => caller.patch(path, "replace", IMAGE, &json!("registry.example/shop:2")).await,
+        InflictedDrift::OtherImage => {
+            caller.patch(path, "replace", IMAGE, &json!("registry.example/shop:2")).await
+        }
     }
     .done()
     .unwrap();
@@ -135,7 +142,7 @@ async fn until_repaired(caller: &Caller, path: &str, is_workload: bool, drift: D
     eventually(&format!("{path} is repaired after {drift:?}"), Duration::from_secs(60), || async {
         let after = caller.get(path).await.done()?;
         let is_as_before = after["metadata"]["deletionTimestamp"].is_null()
-            && (drift != Drift::Deleted || after["metadata"]["uid"] != before["metadata"]["uid"])
+            && (drift != InflictedDrift::Deleted || after["metadata"]["uid"] != before["metadata"]["uid"])
             && declared(&after) == declared(&before);
         if is_as_before { Ok(()) } else { Err("it still drifts".to_owned()) }
     })

@@ -5,7 +5,7 @@ use std::path::Path;
 use plotters::prelude::*;
 
 /// How a cost grows with its cause.
-pub(crate) struct Line {
+pub(crate) struct GrowthLine {
     pub(crate) cause: &'static str,
     pub(crate) cost: &'static str,
     pub(crate) points: Vec<(u64, f64)>,
@@ -13,7 +13,7 @@ pub(crate) struct Line {
 
 /// Draws the line as SVG into a file of the folder that is named after the cause. Both axes start at nothing, so
 /// that a cost which grows in step with its cause is a straight line.
-pub(crate) fn draw(line: &Line, folder: &Path) {
+pub(crate) fn draw(line: &GrowthLine, folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     let file = folder.join(line.cause.replace(' ', "-")).with_extension("svg");
     let area = SVGBackend::new(&file, (640, 320)).into_drawing_area();

@@ -7,8 +7,8 @@ use kubemoor_ledger::query::Filter;
 use kubemoor_ledger::store::Store;
 use kubemoor_runtime::config::LedgerUrl;
 
-use super::chart::Line;
-use crate::rows::{Written, row};
+use super::chart::GrowthLine;
+use crate::rows::{BenchLedger, row};
 
 /// Times that each page is read; their median counts.
 const ROUNDS: usize = 15;
@@ -16,7 +16,7 @@ const ROUNDS: usize = 15;
 const ROWS: [u64; 5] = [62_500, 125_000, 250_000, 500_000, 1_000_000];
 
 /// The line of one page of a user's denied changes, on SQLite.
-pub(crate) fn measure() -> Line {
+pub(crate) fn measure() -> GrowthLine {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let url = LedgerUrl::Sqlite(folder.path().join("ledger.db"));
@@ -27,7 +27,7 @@ pub(crate) fn measure() -> Line {
     let mut written = 0;
     for rows in ROWS {
         let took = runtime.block_on(async {
-            let ledger = Written::start(&url).await;
+            let ledger = BenchLedger::start(&url).await;
             ledger.record((written..rows).map(|number| row(begin, number))).await;
             ledger.close().await;
             let store = Store::read(&url).await.unwrap();
@@ -38,7 +38,7 @@ pub(crate) fn measure() -> Line {
         written = rows;
         points.push((rows, took));
     }
-    Line { cause: "rows of the ledger", cost: "A page of 100 rows of one user in µs", points }
+    GrowthLine { cause: "rows of the ledger", cost: "A page of 100 rows of one user in µs", points }
 }
 
 async fn page(store: &Store, filter: &Filter) -> f64 {

@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::chart::Line;
-use crate::verdict::client::Client;
+use super::chart::GrowthLine;
+use crate::verdict::client::BenchClient;
 use crate::verdict::load::{self, VARIABLES, live, manifest, update, write_policies, write_release};
-use crate::verdict::server::{GOVERNED, JUDGE, Server};
+use crate::verdict::server::{BenchServer, GOVERNED, JUDGE};
 
 /// Rounds; in each all points of a line have their turn. Their median counts.
 const ROUNDS: usize = 9;
@@ -22,14 +22,14 @@ const WARM_UP: usize = 300;
 /// A guard and the review that it is asked.
 struct Point {
     cause: u64,
-    server: Server,
-    client: Client,
+    server: BenchServer,
+    client: BenchClient,
     /// It holds what the guard reads.
     _folder: TempDir,
 }
 
 /// A line for each cause.
-pub(crate) fn measure() -> Vec<Line> {
+pub(crate) fn measure() -> Vec<GrowthLine> {
     vec![
         line("objects of the release", &[10, 40, 160, 640, 2560], objects),
         line("declared fields of the object", &[60, 120, 240, 480, 960, 1920], fields),
@@ -39,12 +39,16 @@ pub(crate) fn measure() -> Vec<Line> {
     ]
 }
 
-fn line(cause: &'static str, sizes: &[u64], point: impl Fn(&Path, u64) -> (&'static str, String)) -> Line {
+fn line(
+    cause: &'static str,
+    sizes: &[u64],
+    point: impl Fn(&Path, u64) -> (&'static str, String),
+) -> GrowthLine {
     let start = |&size: &u64| {
         let folder = tempfile::tempdir().unwrap();
         let (role, review) = point(folder.path(), size);
-        let server = Server::start(folder.path(), role);
-        let mut client = Client::connect(&server, &review);
+        let server = BenchServer::start(folder.path(), role);
+        let mut client = BenchClient::connect(&server, &review);
         let answer = client.ask();
         assert!(answer.contains(load::ALLOWED), "{cause}, {size}: {answer}");
         client.ask_times(WARM_UP);
@@ -63,7 +67,7 @@ fn line(cause: &'static str, sizes: &[u64], point: impl Fn(&Path, u64) -> (&'sta
         costs[costs.len() / 2]
     };
     let points = points.iter().zip(&mut costs).map(|(point, costs)| (point.cause, median(costs)));
-    Line { cause, cost: "CPU of a verdict in µs", points: points.collect() }
+    GrowthLine { cause, cost: "CPU of a verdict in µs", points: points.collect() }
 }
 
 /// An annotation that nobody declares, on the Deployment of that manifest.

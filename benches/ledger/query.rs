@@ -10,7 +10,7 @@ use kubemoor_runtime::config::LedgerUrl;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::rows::{DEPLOYER, RELEASES, USERS, Written, edit, row};
+use super::rows::{BenchLedger, DEPLOYER, RELEASES, USERS, edit, row};
 use crate::support::Postgres;
 
 /// Milliseconds that a query may take.
@@ -65,7 +65,7 @@ pub(crate) async fn measure(rows: u64) {
 /// Writes rows that leave room in time for that many copies behind them, and a few
 /// rows of a user who is hardly ever there. Says when they begin.
 pub(super) async fn fill(url: &LedgerUrl, rows: u64, copies: u64) -> Timestamp {
-    let written = Written::start(url).await;
+    let written = BenchLedger::start(url).await;
     let seconds = i64::try_from(rows / 10 * (copies + 1)).unwrap();
     let begin = Timestamp::now() - SignedDuration::from_secs(seconds + 60);
     let rare = |number: u64| {
@@ -74,7 +74,7 @@ pub(super) async fn fill(url: &LedgerUrl, rows: u64, copies: u64) -> Timestamp {
     };
     written.record((0..rows).map(|number| row(begin, number))).await;
     written.close().await;
-    let written = Written::start(url).await;
+    let written = BenchLedger::start(url).await;
     written.record((0..5).map(rare)).await;
     written.close().await;
     begin

@@ -32,14 +32,14 @@ const DENIALS: u64 = 501;
 const FREQUENT_DENIALS: u64 = 50;
 
 /// A ledger that is written to.
-pub(crate) struct Written {
+pub(crate) struct BenchLedger {
     ledger: LedgerHandle,
     registry: Registry,
     closing: CancellationToken,
     writing: JoinHandle<()>,
 }
 
-impl Written {
+impl BenchLedger {
     /// Opens it.
     pub(crate) async fn start(url: &LedgerUrl) -> Self {
         let retention = Retention { age: Duration::MAX, rows: u64::MAX };

@@ -9,9 +9,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use crate::verdict::client::Client;
-use crate::verdict::load::{self, Review};
-use crate::verdict::server::{self, Server};
+use crate::verdict::client::BenchClient;
+use crate::verdict::load::{self, BenchReview};
+use crate::verdict::server::{self, BenchServer};
 
 /// Rows a second beside those of the verdicts.
 const ROWS: u64 = 10_000;
@@ -44,7 +44,7 @@ pub(crate) fn measure(rounds: u64) {
             "/dev/cpu_dma_latency is not writable: each p99 includes the time that processors take to wake up"
         );
     }
-    let mut server = Server::start(folder.path(), server::JUDGE);
+    let mut server = BenchServer::start(folder.path(), server::JUDGE);
     println!(
         "{REVIEWS} reviews a second beside {ROWS} rows a second into SQLite, median of {rounds} rounds of {} s each",
         ROUND.as_secs()
@@ -63,8 +63,8 @@ fn keep_processors_awake() -> Option<File> {
     Some(file)
 }
 
-fn compare(server: &mut Server, review: &Review, rounds: u64) {
-    let mut client = Client::connect(server, &review.text);
+fn compare(server: &mut BenchServer, review: &BenchReview, rounds: u64) {
+    let mut client = BenchClient::connect(server, &review.text);
     assert!(client.ask().contains(review.answer), "{}", review.name);
     client.ask_times(1000);
     let (mut without, mut with, mut written) = (Vec::new(), Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ fn compare(server: &mut Server, review: &Review, rounds: u64) {
 }
 
 /// Sends reviews at their pace for a while.
-fn round(client: &mut Client) -> Taken {
+fn round(client: &mut BenchClient) -> Taken {
     let begin = Instant::now();
     let mut times = Vec::new();
     for number in 0.. {

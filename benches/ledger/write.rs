@@ -6,7 +6,7 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 use kubemoor_runtime::config::LedgerUrl;
 
-use super::rows::{RELEASES, USERS, Written, row};
+use super::rows::{BenchLedger, RELEASES, USERS, row};
 use crate::support::Postgres;
 
 /// Rows a second that SQLite takes.
@@ -39,7 +39,7 @@ pub(crate) async fn measure(rows: u64) {
 
 /// Writes rows through the queue, and says how many a second.
 async fn fill(url: &LedgerUrl, rows: u64) -> f64 {
-    let written = Written::start(url).await;
+    let written = BenchLedger::start(url).await;
     let begin = Timestamp::now() - SignedDuration::from_secs(i64::try_from(rows / 10).unwrap());
     let start = Instant::now();
     written.record((0..rows).map(|number| row(begin, number))).await;

@@ -10,10 +10,10 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::load::USER;
-use super::server::Server;
+use super::server::BenchServer;
 
 /// Sends the same review again and again, each time of another user.
-pub(crate) struct Client {
+pub(crate) struct BenchClient {
     stream: StreamOwned<ClientConnection, TcpStream>,
     request: Vec<u8>,
     /// Where the user's name ends, and how often was asked.
@@ -22,8 +22,8 @@ pub(crate) struct Client {
     answer: Vec<u8>,
 }
 
-impl Client {
-    pub(crate) fn connect(server: &Server, review: &str) -> Self {
+impl BenchClient {
+    pub(crate) fn connect(server: &BenchServer, review: &str) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(server.ca().as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

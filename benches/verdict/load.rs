@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 /// An `AdmissionReview` and a part of the answer that it must get.
-pub(crate) struct Review {
+pub(crate) struct BenchReview {
     pub(crate) name: &'static str,
     pub(crate) text: String,
     pub(crate) answer: &'static str,
@@ -75,21 +75,21 @@ pub(crate) fn write_policies(folder: &Path, policies: usize) {
 }
 
 /// The Deployment of another release, which nobody declares.
-pub(crate) fn undeclared() -> Review {
+pub(crate) fn undeclared() -> BenchReview {
     let edit =
         |object: &mut Value| object["metadata"]["annotations"]["example.org/looked-at-by"] = json!("bob");
     review("undeclared, an annotation", "other", edit, ALLOWED)
 }
 
 /// An annotation that the manifest does not declare.
-pub(crate) fn annotated() -> Review {
+pub(crate) fn annotated() -> BenchReview {
     let edit =
         |object: &mut Value| object["metadata"]["annotations"]["example.org/looked-at-by"] = json!("bob");
     review("declared, an undeclared annotation", "web", edit, ALLOWED)
 }
 
 /// What the Deployment controller writes all the time.
-pub(crate) fn status_written() -> Review {
+pub(crate) fn status_written() -> BenchReview {
     let edit = |object: &mut Value| {
         object["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = json!("8")
     };
@@ -97,13 +97,13 @@ pub(crate) fn status_written() -> Review {
 }
 
 /// Another number of replicas.
-pub(crate) fn scaled_up() -> Review {
+pub(crate) fn scaled_up() -> BenchReview {
     let edit = |object: &mut Value| object["spec"]["replicas"] = json!(7);
     review("declared, replicas (refused)", "web", edit, DENIED)
 }
 
 /// Other images and another variable.
-pub(crate) fn with_another_image() -> Review {
+pub(crate) fn with_another_image() -> BenchReview {
     let edit = |object: &mut Value| {
         for container in object["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap() {
             container["image"] = json!("registry.example/shop/mine:latest");
@@ -235,11 +235,11 @@ fn managed(value: &Value) -> Value {
     Value::Object(set)
 }
 
-fn review(name: &'static str, object: &str, edit: impl Fn(&mut Value), answer: &'static str) -> Review {
+fn review(name: &'static str, object: &str, edit: impl Fn(&mut Value), answer: &'static str) -> BenchReview {
     let old = live(object, manifest(VARIABLES));
     let mut new = old.clone();
     edit(&mut new);
-    Review { name, text: update(object, &old, &new), answer }
+    BenchReview { name, text: update(object, &old, &new), answer }
 }
 
 /// The review of an update of a Deployment of the namespace `shop`.

@@ -68,11 +68,11 @@ const LEDGER_THREADS: [&str; 2] = ["ledger", "sqlx"];
 const YES: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"705ab4f5-6393-11e8-b7cc-42010a800002","allowed":true}}"#;
 
 /// The servers. Dropping it ends them.
-pub(crate) struct Served {
-    judge: Server,
-    open: Server,
-    governed: Server,
-    nod: Server,
+pub(crate) struct BenchServers {
+    judge: BenchServer,
+    open: BenchServer,
+    governed: BenchServer,
+    nod: BenchServer,
 }
 
 /// CPU time in microseconds.
@@ -85,7 +85,7 @@ pub(crate) struct Cpu {
 }
 
 /// One of them. Dropping it ends it.
-pub(crate) struct Server {
+pub(crate) struct BenchServer {
     child: Child,
     said: BufReader<ChildStdout>,
     address: SocketAddr,
@@ -93,12 +93,12 @@ pub(crate) struct Server {
     path: String,
 }
 
-impl Served {
+impl BenchServers {
     /// Starts them; `folder` holds the releases under `store`, and policies
     /// in `policies.yaml`.
     pub(crate) fn start(folder: &Path) -> Self {
         let [judge, open, governed, nod] =
-            [JUDGE, OPEN, GOVERNED, NOD].map(|role| Server::start(folder, role));
+            [JUDGE, OPEN, GOVERNED, NOD].map(|role| BenchServer::start(folder, role));
         Self { judge, open, governed, nod }
     }
 
@@ -107,7 +107,7 @@ impl Served {
         self.server(role).cpu_of(work)
     }
 
-    pub(crate) fn server(&self, role: &str) -> &Server {
+    pub(crate) fn server(&self, role: &str) -> &BenchServer {
         match role {
             JUDGE => &self.judge,
             OPEN => &self.open,
@@ -117,8 +117,8 @@ impl Served {
     }
 }
 
-impl Server {
-    /// Starts it; `folder` is as for [`Served::start`].
+impl BenchServer {
+    /// Starts it; `folder` is as for [`BenchServers::start`].
     pub(crate) fn start(folder: &Path, role: &str) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
         command.arg(FLAG).arg(folder.join(role)).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -184,7 +184,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         // Fails only for a process that has ended by itself.
         let _ = self.child.kill();

@@ -34,7 +34,7 @@ use kubemoor_cluster::mirror::policies::{Namespaces, PolicyWatch};
 use kubemoor_cluster::mirror::releases::{IndexHealth, Releases};
 use kubemoor_guard::LiveCluster;
 use kubemoor_guard::admin::{Authenticator, ReadinessCondition};
-use kubemoor_guard::guard::Guard;
+use kubemoor_guard::guard::DriftGuard;
 use kubemoor_guard::guard::announce::EventPublisher;
 use kubemoor_guard::guard::fleet::FleetWriter;
 use kubemoor_guard::guard::notices::NotificationPublisher;
@@ -302,7 +302,7 @@ impl ClusterWork {
         }
         let leading = if read_only { Leadership::alone().watch() } else { session.leadership.watch() };
         let cluster = Arc::clone(&link.cluster);
-        let guard = Guard { cluster, in_force, read_only, metrics: metrics.guard, ledger, listed, key };
+        let guard = DriftGuard { cluster, in_force, read_only, metrics: metrics.guard, ledger, listed, key };
         parts.try_spawn("the loop", async move {
             let outcome = guard.run(leading, orders, suspended, stop).await;
             drop(ended);

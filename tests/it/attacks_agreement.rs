@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, Chart, Guard, Identity, Member, RELEASE, Right, SOON, Scene, eventually, forged, holding, opened,
-    record_name, sealed,
+    Caller, Chart, Guard, Identity, Member, RELEASE, RbacRule, SOON, Scene, eventually, forged, holding,
+    opened, record_name, sealed,
 };
 
 /// A quota and a ConfigMap.
@@ -47,7 +47,7 @@ async fn limited(prefix: &str) -> Scene {
 /// A user who may do this in the scene's namespace and nothing else.
 async fn member(scene: &Scene, rights: &[&str]) -> Member {
     let member = Member::new(&scene.control_plane).await;
-    let rights: Vec<Right> = rights.iter().map(|right| Right::parse(right)).collect();
+    let rights: Vec<RbacRule> = rights.iter().map(|right| RbacRule::parse(right)).collect();
     member.may(&rights, Some(&scene.namespace)).await;
     member
 }

@@ -6,13 +6,13 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
-use crate::support::{HOME, House, Member, Right, SOON, eventually};
+use crate::support::{HOME, House, Member, RbacRule, SOON, eventually};
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubemoor";
 
-fn right(verbs: &[&str], resource: &str, group: &str) -> Right {
+fn right(verbs: &[&str], resource: &str, group: &str) -> RbacRule {
     let verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
-    Right { verbs, resource: resource.to_owned(), group: group.to_owned() }
+    RbacRule { verbs, resource: resource.to_owned(), group: group.to_owned() }
 }
 
 /// The authorities that each webhook trusts, as PEM.

@@ -6,7 +6,7 @@ use crate::helm_scene::{HelmScene, with};
 use crate::support::{Caller, Chart, ControlPlane, Guard, Identity, SOON, define_widgets, eventually, moor};
 
 /// A kind of which charts declare objects in two versions.
-struct Kind {
+struct VersionedKind {
     /// As kubectl names it.
     plural: &'static str,
     group: &'static str,
@@ -18,7 +18,7 @@ struct Kind {
     edit: &'static str,
 }
 
-impl Kind {
+impl VersionedKind {
     async fn autoscaler(admin: &Caller) -> Self {
         let served = served(admin, "autoscaling", "horizontalpodautoscalers").await;
         // The last one had a beta version first, which old servers have alone.
@@ -163,7 +163,8 @@ async fn charts_that_declare_different_versions_do_not_disturb_each_other() {
     let control_plane = ControlPlane::get();
     let guard = Guard::shared().await;
     let admin = Caller::new(control_plane, Identity::Admin).await;
-    let (scaler, routed) = (Kind::autoscaler(&admin).await, Kind::routed(control_plane, &admin).await);
+    let (scaler, routed) =
+        (VersionedKind::autoscaler(&admin).await, VersionedKind::routed(control_plane, &admin).await);
     let old = HelmScene::shared("attack-versions-old").await;
     let new = HelmScene::shared("attack-versions-new").await;
     let mut charts = vec![

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    Balancer, Caller, Chart, ControlPlane, CustomKind, Guard, HOME, Helm, Identity, Installed, Pod, RELEASE,
-    SOON, edit, eventually, folder, moor, wait_until_guarded,
+    Balancer, Caller, Chart, ControlPlane, Guard, HOME, Helm, Identity, Installed, Pod, RELEASE, SOON,
+    TestKind, edit, eventually, folder, moor, wait_until_guarded,
 };
 
 const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
@@ -44,7 +44,7 @@ pub(crate) fn apply(control_plane: &ControlPlane, arguments: &[&str]) {
 pub(crate) async fn define(admin: &Caller) {
     for (plural, kind) in [("certificates", "Certificate"), ("issuers", "Issuer")] {
         let scope = "Namespaced";
-        CustomKind { group: "cert-manager.io", version: "v1", kind, plural, scope }.define(admin).await;
+        TestKind { group: "cert-manager.io", version: "v1", kind, plural, scope }.define(admin).await;
     }
 }
 
@@ -53,18 +53,18 @@ pub(crate) async fn issue(admin: &Caller) {
     let path = format!("/apis/cert-manager.io/v1/namespaces/{HOME}/certificates/kubemoor");
     let wanted = admin.get(&path).await.done().unwrap()["spec"].take();
     let names: Vec<String> = serde_json::from_value(wanted["dnsNames"].clone()).unwrap();
-    let signed = Signed::new(names);
+    let signed = IssuedCertificate::new(names);
     signed.keep(admin, wanted["secretName"].as_str().unwrap(), &signed.authority).await;
 }
 
 /// A certificate, its key and its authority, as PEM.
-struct Signed {
+struct IssuedCertificate {
     authority: String,
     certificate: String,
     key: String,
 }
 
-impl Signed {
+impl IssuedCertificate {
     /// By a new authority.
     fn new(names: Vec<String>) -> Self {
         let mut authority = CertificateParams::default();
@@ -156,8 +156,8 @@ async fn roll(chart: &Installed<'_>, balancer: &Balancer, pods: &mut Vec<Pod>) {
 
 /// Replaces the own certificate by one of another authority, as the documentation says. Kubelets deliver each step to one
 /// replica after the other.
-async fn replace_authority(chart: &Installed<'_>, pods: &[Pod], old: &Signed) {
-    let new = Signed::new(own_names());
+async fn replace_authority(chart: &Installed<'_>, pods: &[Pod], old: &IssuedCertificate) {
+    let new = IssuedCertificate::new(own_names());
     let both = format!("{}{}", old.authority, new.authority);
     for (signed, authorities) in [(old, &both), (&new, &both), (&new, &new.authority)] {
         signed.keep(&chart.admin, OWN, authorities).await;
@@ -225,7 +225,7 @@ async fn changes_of_source_and_authority_as_documented_keep_releases_guarded_und
     wait_until_guarded(&alice, RELEASE, &settings).await;
     Guard::extend_webhook_timeouts(&control_plane, "Fail").await;
 
-    let own = Signed::new(own_names());
+    let own = IssuedCertificate::new(own_names());
     own.keep(&chart.admin, OWN, &own.authority).await;
     let sources = [
         json!({"source": "CertManager"}),

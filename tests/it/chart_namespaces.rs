@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::chart_rights::{RIGHTS, may_in, names_everything};
 use crate::support::{
-    Caller, Chart, ControlPlane, CustomKind, HOME, Identity, Installed, Pod, RELEASE, SOON, eventually,
+    Caller, Chart, ControlPlane, HOME, Identity, Installed, Pod, RELEASE, SOON, TestKind, eventually,
     wait_until_guarded,
 };
 
@@ -16,8 +16,8 @@ const FARM: &str =
     "---\napiVersion: example.org/v1\nkind: Farm\nmetadata: {name: shop}\nspec: {size: small}\n";
 
 /// The kind of [`FARM`].
-const FARMS: CustomKind =
-    CustomKind { group: "example.org", version: "v1", kind: "Farm", plural: "farms", scope: "Cluster" };
+const FARMS: TestKind =
+    TestKind { group: "example.org", version: "v1", kind: "Farm", plural: "farms", scope: "Cluster" };
 
 /// Requests of the guard's account that the API server forbade, but for the question who it is, which older ones do not
 /// serve.

@@ -64,7 +64,7 @@ type Rendered = BTreeMap<Place, Value>;
 
 /// What was found for the fields of one chart, or of several.
 #[derive(Default)]
-struct Tally {
+struct HintTally {
     /// Fields that a value sets.
     settable: usize,
     /// Fields for which a value was named.
@@ -95,7 +95,7 @@ struct Subject<'a> {
 async fn named_chart_value_sets_the_field() {
     let control_plane = ControlPlane::get();
     let helm = Helm::start(control_plane, Identity::Admin);
-    let mut total = Tally::default();
+    let mut total = HintTally::default();
     let created = helm.create(&folder("created"), "plain").await.unwrap();
     let charts = CHARTS.map(|name| (name, Chart::shipped(format!("tests/it/chart_values/charts/{name}"))));
     for (name, chart) in charts.into_iter().chain([("plain", created)]) {
@@ -109,7 +109,7 @@ async fn named_chart_value_sets_the_field() {
     assert_eq!(total.fulfilled, total.commands, "{}", total.wrong);
     let page = std::fs::read_to_string("docs/troubleshooting.md").unwrap();
     let said = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let Tally { settable, named, right, commands, .. } = &total;
+    let HintTally { settable, named, right, commands, .. } = &total;
     let percent = right * 100 / named;
     let sentence = format!(
         "Of {settable} fields that a value sets it names the right one for {right}; of the {named} that it names, {right} are right ({percent} %). All {commands} commands"
@@ -160,7 +160,7 @@ async fn denial_and_explanation_name_the_chart_value_and_its_evidence() {
 }
 
 /// Asks for every field of an installed chart, without and with a wanted value.
-async fn measure(helm: &Helm, control_plane: &ControlPlane, chart: &Chart) -> Tally {
+async fn measure(helm: &Helm, control_plane: &ControlPlane, chart: &Chart) -> HintTally {
     let namespace = control_plane.namespace("values").await;
     helm.install(&namespace, "shop", chart, json!({"server_side_apply": false})).await.unwrap();
     let client = control_plane.client(Identity::Admin).await;
@@ -180,7 +180,7 @@ async fn measure(helm: &Helm, control_plane: &ControlPlane, chart: &Chart) -> Ta
     for leaf in leaves {
         settable.extend(subject.set_by(&leaf).await);
     }
-    let mut tally = Tally::default();
+    let mut tally = HintTally::default();
     for ((object, steps), declared) in subject.plain.clone() {
         if matches!(steps.first().map(String::as_str), Some("apiVersion" | "kind"))
             || steps == ["metadata", "name"]
@@ -274,7 +274,7 @@ impl Subject<'_> {
     }
 }
 
-impl Tally {
+impl HintTally {
     /// Counts a command that should have Helm render `new`.
     fn count_command(&mut self, command: &str, rendered: Option<&Value>, new: &Value) {
         self.commands += 1;

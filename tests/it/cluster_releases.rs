@@ -20,13 +20,13 @@ use crate::support::{
 };
 
 /// The releases of a namespace under watch, until this is dropped.
-struct Watched {
+struct WatchedReleases {
     client: kube::Client,
     releases: Arc<Releases>,
     _running: DropGuard,
 }
 
-impl Watched {
+impl WatchedReleases {
     async fn start(kubeconfig: &Path, namespace: &str) -> Self {
         let client = connect(Some(kubeconfig)).await.unwrap().client;
         let kinds = ServedKinds::read(client.clone()).await.unwrap();
@@ -54,7 +54,7 @@ fn release_id(namespace: &str, name: &str) -> ReleaseId {
 async fn a_look_that_is_given_up_leaves_the_release_to_the_index() {
     let scene = Scene::on(unguarded()).install("late", charts::SETTINGS).await;
     let lag = LaggingWatch::start(&scene.control_plane, Identity::Admin).await;
-    let watched = Watched::start(lag.kubeconfig(), &scene.namespace).await;
+    let watched = WatchedReleases::start(lag.kubeconfig(), &scene.namespace).await;
     let shop = release_id(&scene.namespace, "shop");
 
     lag.hold();
@@ -77,7 +77,7 @@ async fn a_look_that_is_given_up_leaves_the_release_to_the_index() {
 async fn looks_are_shared_and_ask_nothing_about_impossible_names() {
     let scene = Scene::on(ControlPlane::start()).install("shared", charts::SETTINGS).await;
     let namespace = scene.namespace.as_str();
-    let watched = Watched::start(&scene.control_plane.kubeconfig(Identity::Admin), namespace).await;
+    let watched = WatchedReleases::start(&scene.control_plane.kubeconfig(Identity::Admin), namespace).await;
     for (namespace, name) in [
         (namespace, "shop,owner!=helm"),
         (namespace, ""),

@@ -5,7 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use crate::support::{Document, Guard, Identity, Member, Ran, Right, SOON, Scene, eventually, moor, names};
+use crate::support::{
+    Document, Guard, Identity, Member, Ran, RbacRule, SOON, Scene, eventually, moor, names,
+};
 
 /// An empty value of which only the API server can tell what it means: it is edited below.
 const TEMPLATES: &str = r#"
@@ -42,13 +44,13 @@ struct Trove {
 }
 
 /// A row of the reference's table of rights.
-struct Row {
+struct RightsRow {
     /// The words behind `kubemoor`.
     command: String,
-    namespaced: Vec<Vec<Right>>,
-    clusterwide: Vec<Vec<Right>>,
+    namespaced: Vec<Vec<RbacRule>>,
+    clusterwide: Vec<Vec<RbacRule>>,
     /// What the command goes without.
-    optional: Vec<Right>,
+    optional: Vec<RbacRule>,
 }
 
 impl Trove {
@@ -119,7 +121,13 @@ impl Trove {
     }
 
     /// Runs a command as a new user with these rights.
-    async fn run(&self, row: &Row, namespaced: &[Right], clusterwide: &[Right], all: bool) -> Ran {
+    async fn run(
+        &self,
+        row: &RightsRow,
+        namespaced: &[RbacRule],
+        clusterwide: &[RbacRule],
+        all: bool,
+    ) -> Ran {
         self.prepare(&row.command);
         let member = Member::new(&self.scene.control_plane).await;
         let namespace = Some(self.scene.namespace.as_str()).filter(|_| !all);
@@ -146,28 +154,28 @@ impl Trove {
     }
 }
 
-impl Row {
+impl RightsRow {
     /// How many optional rights a command says that it goes without.
     fn missed(&self, ran: &Ran) -> usize {
         let said = format!("{}{}", ran.out, ran.error);
-        let of = |right: &&Right| {
+        let of = |right: &&RbacRule| {
             said.contains(&right.resource) && (said.contains("forbidden") || said.contains("may not"))
         };
         self.optional.iter().filter(of).count()
     }
 }
 
-fn rows() -> Vec<Row> {
-    let rights = |cell: &str| -> Vec<Vec<Right>> {
-        let of_kinds = |text: &str, word: &str, kinds: &[&str]| -> Vec<Right> {
-            kinds.iter().map(|kind| Right::parse(&text.replace(word, kind))).collect()
+fn rows() -> Vec<RightsRow> {
+    let rights = |cell: &str| -> Vec<Vec<RbacRule>> {
+        let of_kinds = |text: &str, word: &str, kinds: &[&str]| -> Vec<RbacRule> {
+            kinds.iter().map(|kind| RbacRule::parse(&text.replace(word, kind))).collect()
         };
         names(cell)
             .into_iter()
             .map(|text| match text.split(' ').nth(1) {
                 Some("OBJECTS") => of_kinds(text, "OBJECTS", &OBJECTS),
                 Some("OBJECT") => of_kinds(text, "OBJECT", &OBJECT),
-                _ => vec![Right::parse(text)],
+                _ => vec![RbacRule::parse(text)],
             })
             .collect()
     };
@@ -176,7 +184,7 @@ fn rows() -> Vec<Row> {
         assert_eq!(cells.len(), 4, "{cells:?}");
         let command = names(&cells[0])[0].strip_prefix("kubemoor ").unwrap().to_owned();
         let (namespaced, clusterwide) = (rights(&cells[1]), rights(&cells[2]));
-        Row { command, namespaced, clusterwide, optional: rights(&cells[3]).concat() }
+        RightsRow { command, namespaced, clusterwide, optional: rights(&cells[3]).concat() }
     };
     table.into_iter().map(row).collect()
 }
@@ -200,13 +208,13 @@ async fn each_command_needs_exactly_the_rights_its_reference_names() {
             assert!(said && none.out.is_empty(), "{command} without rights: {none:?}");
         }
 
-        let needed: Vec<(bool, &Vec<Right>)> = row
+        let needed: Vec<(bool, &Vec<RbacRule>)> = row
             .namespaced
             .iter()
             .map(|rights| (true, rights))
             .chain(row.clusterwide.iter().map(|rights| (false, rights)))
             .collect();
-        let some = |left_out: Option<usize>, namespaced: bool| -> Vec<Right> {
+        let some = |left_out: Option<usize>, namespaced: bool| -> Vec<RbacRule> {
             let kept = needed.iter().enumerate().filter(|(place, _)| Some(*place) != left_out);
             kept.filter(|(_, (here, _))| *here == namespaced)
                 .flat_map(|(_, (_, rights))| (*rights).clone())
@@ -253,13 +261,13 @@ async fn each_command_needs_exactly_the_rights_its_reference_names() {
 }
 
 /// What a user without rights asks about.
-struct Asked<'a> {
+struct CommandTarget<'a> {
     namespace: &'a str,
     release: &'a str,
     allowance: &'a str,
 }
 
-impl Asked<'_> {
+impl CommandTarget<'_> {
     /// What a user is told whose change the guard denies.
     fn denial(&self) -> String {
         let (namespace, name) = (self.namespace, self.release);
@@ -331,8 +339,8 @@ async fn user_without_rights_cannot_detect_existing_objects() {
         &["audit", "report", server, url, authority, file, "--release", "NAME"],
         &["policy", "replay", POLICIES, server, url, authority, file, "--release", "NAME"],
     ];
-    let there = Asked { namespace: here, release: "trove", allowance: &allowance };
-    let absent = |namespace| Asked { namespace, release: "absent", allowance: "void" };
+    let there = CommandTarget { namespace: here, release: "trove", allowance: &allowance };
+    let absent = |namespace| CommandTarget { namespace, release: "absent", allowance: "void" };
     for command in commands {
         let there = there.answer(&nobody, command);
         assert_eq!(there.0, 2, "{command:?}: {there:?}");

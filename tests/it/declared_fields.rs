@@ -183,7 +183,7 @@ spec:
 "#;
 
 /// One declared object: where it is, and what is declared of it.
-struct Guarded {
+struct DeclaredLeaves {
     kind: String,
     path: String,
     leaves: Vec<(Path, Value)>,
@@ -292,7 +292,13 @@ struct Attempted {
 }
 
 /// Sends other values for a field until the guard is asked about one; then removes the field.
-async fn attempt(shop: &Scene, object: &Guarded, leaf: &Path, declared: &Value, live: &Value) -> Attempted {
+async fn attempt(
+    shop: &Scene,
+    object: &DeclaredLeaves,
+    leaf: &Path,
+    declared: &Value,
+    live: &Value,
+) -> Attempted {
     let (kind, path) = (&object.kind, format!("{}?dryRun=All", object.path));
     let (pointer, value) = locate(live, leaf).unwrap_or_else(|| panic!("{kind} {leaf} is not live: {live}"));
     let mut attempted = Attempted::default();
@@ -321,7 +327,7 @@ async fn attempt(shop: &Scene, object: &Guarded, leaf: &Path, declared: &Value, 
 }
 
 /// What the release declares, as the program itself reads it out of Helm's record.
-async fn declared(shop: &Scene, catalog: &Catalog) -> Vec<Guarded> {
+async fn declared(shop: &Scene, catalog: &Catalog) -> Vec<DeclaredLeaves> {
     let manifest = shop.helm.manifest(&shop.namespace, RELEASE).await.unwrap();
     let release = ReleaseId { namespace: shop.namespace.clone().into(), name: RELEASE.into() };
     let (objects, skipped) = documents(&release, &manifest, catalog);
@@ -331,7 +337,7 @@ async fn declared(shop: &Scene, catalog: &Catalog) -> Vec<Guarded> {
         let facts = catalog.facts(&gvk.group, &gvk.kind).unwrap();
         let fields = declare(&document, Some(&catalog.schema(&gvk).unwrap()));
         let leaves = fields.leaves().into_iter().map(|(path, value)| (path, value.clone())).collect();
-        Guarded { kind: gvk.kind.clone(), path: address(&id, &gvk.api_version(), facts), leaves }
+        DeclaredLeaves { kind: gvk.kind.clone(), path: address(&id, &gvk.api_version(), facts), leaves }
     });
     guarded.collect()
 }

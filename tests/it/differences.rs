@@ -18,16 +18,20 @@ spec:
 );
 
 /// Where a value differs.
-struct Place {
+struct DifferingField {
     pointer: &'static str,
     line: Option<u64>,
     declared: &'static str,
     changed: &'static str,
 }
 
-const LINE: Place =
-    Place { pointer: "/data/nginx.conf", line: Some(2), declared: "workers 4;", changed: "workers 8;" };
-const NESTED: Place = Place {
+const LINE: DifferingField = DifferingField {
+    pointer: "/data/nginx.conf",
+    line: Some(2),
+    declared: "workers 4;",
+    changed: "workers 8;",
+};
+const NESTED: DifferingField = DifferingField {
     pointer: "/spec/rules/0/http/paths/0/backend/service/name",
     line: None,
     declared: "web",
@@ -35,8 +39,8 @@ const NESTED: Place = Place {
 };
 
 /// Asserts that one of the fields has this place, with values by these names.
-fn assert_place(fields: &[Value], names: [&str; 2], place: &Place) {
-    let Place { pointer, line, declared, changed } = *place;
+fn assert_place(fields: &[Value], names: [&str; 2], place: &DifferingField) {
+    let DifferingField { pointer, line, declared, changed } = *place;
     let is_it = |field: &&Value| field["difference"]["path"] == pointer;
     let found = fields.iter().find(is_it).unwrap_or_else(|| panic!("{pointer}: {fields:#?}"));
     let place = &found["difference"];
@@ -47,8 +51,8 @@ fn assert_place(fields: &[Value], names: [&str; 2], place: &Place) {
 }
 
 /// Asserts that a line of a table tells of the place.
-fn assert_line(printed: &Ran, place: &Place) {
-    let Place { pointer, line, declared, changed } = *place;
+fn assert_line(printed: &Ran, place: &DifferingField) {
+    let DifferingField { pointer, line, declared, changed } = *place;
     let at = pointer.to_owned() + &line.map_or_else(String::new, |line| format!(" line {line}"));
     let is_it = |text: &&str| [&at, declared, changed].iter().all(|part| text.contains(*part));
     assert!(printed.out.lines().any(|text| is_it(&text)), "{at}: {printed:?}");

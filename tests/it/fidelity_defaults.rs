@@ -21,7 +21,7 @@ const NAMESPACED: &str = include_str!("fidelity_defaults/namespaced.yaml");
 const CLUSTER: &str = include_str!("fidelity_defaults/cluster.yaml");
 
 #[derive(Deserialize)]
-struct Row {
+struct DefaultsRow {
     resource: String,
     object: Value,
 }
@@ -40,7 +40,7 @@ async fn object_with_server_defaults_matches_its_manifest() {
     let namespace = control_plane.namespace("defaults").await;
     let (mut found, mut checked) = (Vec::new(), 0);
     for (rows, is_namespaced) in [(NAMESPACED, true), (CLUSTER, false)] {
-        for Row { resource, object } in serde_saphyr::from_str::<Vec<Row>>(rows).unwrap() {
+        for DefaultsRow { resource, object } in serde_saphyr::from_str::<Vec<DefaultsRow>>(rows).unwrap() {
             let (api, plural) = resource.rsplit_once('/').unwrap();
             let collection = match is_namespaced {
                 true => format!("/{api}/namespaces/{namespace}/{plural}"),

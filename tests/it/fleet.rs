@@ -8,12 +8,12 @@ const TEMPLATES: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: {{ .Values.mode }}}\n";
 
 /// One cluster with the release `shop`, and its guard.
-struct Member {
+struct FleetMember {
     scene: Scene,
     guard: Guard,
 }
 
-impl Member {
+impl FleetMember {
     async fn start(name: &str, ledger: &str, mode: &str) -> Self {
         let scene = Scene::own().options(json!({"values": {"mode": mode}})).install("fleet", TEMPLATES).await;
         let (ledger, name) = (format!("--ledger={ledger}"), format!("--cluster-name={name}"));
@@ -40,8 +40,8 @@ async fn shared_ledger_and_cluster_contexts_report_same_release_states() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let database = ledger.rsplit_once('/').unwrap().1.to_owned();
-    let mut east = Member::start("east", &ledger, "fast").await;
-    let west = Member::start("west", &ledger, "slow").await;
+    let mut east = FleetMember::start("east", &ledger, "fast").await;
+    let west = FleetMember::start("west", &ledger, "slow").await;
     for cluster in ["east", "west"] {
         wait_for(&ledger, cluster, &[("reason", json!("InSync")), ("revision", json!(1))]).await;
     }
@@ -93,7 +93,7 @@ async fn shared_ledger_and_cluster_contexts_report_same_release_states() {
 }
 
 /// Lists and comparisons ask each cluster; one that fails does so alone.
-fn assert_contexts_say_the_same(east: &Member, west: &Member) {
+fn assert_contexts_say_the_same(east: &FleetMember, west: &FleetMember) {
     let clusters = [("east", &*east.scene.control_plane), ("west", &*west.scene.control_plane)];
     let config = contexts(Identity::Admin, &clusters, &[("broken", "https://127.0.0.1:1")]);
     let kubeconfig = format!("--kubeconfig={}", config.display());

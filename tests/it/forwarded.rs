@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::{
     Caller, Chart, ControlPlane, HOME, House, Identity, Installed, Kubelet, Page, Pod, RELEASE, Ran, SOON,
-    UserAuthority, eventually, folder, free_port, run,
+    UserCa, eventually, folder, free_port, run,
 };
 
 impl House<'_> {
@@ -161,7 +161,7 @@ async fn audit_by_port_forward_needs_only_the_rights_it_names() {
 }
 
 /// The default installation: two replicas, each with an SQLite file.
-struct Replicas<'a> {
+struct ReplicasWithSqlite<'a> {
     chart: Installed<'a>,
     pods: Vec<Pod>,
     /// What the API server calls the pods.
@@ -172,7 +172,7 @@ struct Replicas<'a> {
     authority: PathBuf,
 }
 
-impl<'a> Replicas<'a> {
+impl<'a> ReplicasWithSqlite<'a> {
     async fn start(control_plane: &'a ControlPlane) -> Self {
         let chart = Installed::new(control_plane).await;
         chart.install(json!({})).await.unwrap();
@@ -256,7 +256,7 @@ async fn assert_exports_lack_no_rows_unasked(page: &Page, missing: &str) {
 #[ignore = "slow: make test-all"]
 async fn audit_shows_the_rows_of_every_replica_with_its_own_ledger() {
     let control_plane = ControlPlane::start();
-    let mut replicas = Replicas::start(&control_plane).await;
+    let mut replicas = ReplicasWithSqlite::start(&control_plane).await;
     let namespace = control_plane.namespace("shop").await;
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {mode: fast}\n";
     let release = Chart::new(RELEASE).template("all.yaml", map);
@@ -314,7 +314,7 @@ async fn valid_client_certificate_shows_ledger_only_within_its_users_rights() {
         }
     }
 
-    let (cluster, other) = (control_plane.user_authority(), UserAuthority::new());
+    let (cluster, other) = (control_plane.user_authority(), UserCa::new());
     let admin = Identity::Admin.token();
     let unknown = ["does not accept your credentials"];
     for (certificate, token, says) in [

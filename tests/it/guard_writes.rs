@@ -9,7 +9,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Caller, ControlPlane, DRIFT_POLICIES, Identity, Member, Right, SOON, drift_policy, eventually,
+    Answer, Caller, ControlPlane, DRIFT_POLICIES, Identity, Member, RbacRule, SOON, drift_policy, eventually,
 };
 
 /// The first Kubernetes version that serves ValidatingAdmissionPolicy as v1.
@@ -157,7 +157,7 @@ async fn guard_is_changed_only_by_who_may_administer_it() {
         "create,get,patch,delete,deletecollection driftpolicies.kubemoor.dev",
         "create,get,patch,delete,deletecollection validatingwebhookconfigurations.admissionregistration.k8s.io",
     ];
-    mallory.may(&rights.map(Right::parse), None).await;
+    mallory.may(&rights.map(RbacRule::parse), None).await;
     let (mallory, admin) = (mallory.caller().await, Caller::new(&control_plane, Identity::Admin).await);
     control_plane.apply_deploy(&["namespace.yaml", "enforce/guard.yaml"]).await;
     let refused = |answer: Answer| {

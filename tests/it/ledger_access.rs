@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::ledger_audit::Denied;
+use crate::ledger_audit::DeniedRelease;
 use crate::support::{Caller, ControlPlane, Guard, Identity, SOON, eventually};
 
 /// The code and the body of the guard's answer.
@@ -35,7 +35,7 @@ async fn let_list(user: &str, namespace: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reading_the_ledger_requires_permission_to_list_guarded_releases() {
-    let Denied { shop, .. } = Denied::install("audit-rights").await;
+    let DeniedRelease { shop, .. } = DeniedRelease::install("audit-rights").await;
     let here = format!("?namespace={}", shop.namespace);
     let nowhere = "?namespace=there-is-no-such-namespace";
     let plain = Identity::Autoscaler.token();
@@ -66,7 +66,7 @@ async fn reading_the_ledger_requires_permission_to_list_guarded_releases() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_is_read_page_by_page_and_refuses_invalid_queries() {
-    let denied = Denied::install("audit-pages").await;
+    let denied = DeniedRelease::install("audit-pages").await;
     denied.wait_for_records().await;
     let (guard, admin) = (denied.shop.guard(), Some(Identity::Admin.token()));
     for query in [

@@ -19,13 +19,13 @@ fn rows(output: &Output) -> Vec<Value> {
 }
 
 /// A guarded release, of which the guard denied a change.
-pub(crate) struct Denied {
+pub(crate) struct DeniedRelease {
     pub(crate) shop: Scene,
     /// The flag for the guard's database.
     database: String,
 }
 
-impl Denied {
+impl DeniedRelease {
     pub(crate) async fn install(prefix: &str) -> Self {
         let shop = Scene::shared().install(prefix, charts::SETTINGS).await;
         let settings = shop.config_map("settings");
@@ -61,7 +61,7 @@ impl Denied {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_finds_denied_change_in_database_and_through_guard() {
-    let denied = Denied::install("audit").await;
+    let denied = DeniedRelease::install("audit").await;
     let row = denied.row(&["--verdict", "deny,Warn", "--by", "alice", "--object", "cm/settings"]).await;
     assert_eq!(
         (&row["verdict"], &row["reason"], &row["operation"], &row["user"], &row["revision"]),

@@ -13,7 +13,7 @@ const MANY: usize = 100;
 
 /// Edits that a guard refused so far.
 #[derive(Default)]
-struct Denied<'a> {
+struct DeniedEdits<'a> {
     /// By their values.
     values: RefCell<Vec<String>>,
     /// The words before a command that reads the ledger.
@@ -22,7 +22,7 @@ struct Denied<'a> {
     shop: Option<&'a Scene>,
 }
 
-impl Denied<'_> {
+impl DeniedEdits<'_> {
     /// Has so many edits refused.
     async fn go_on(&self, guard: &Guard, edits: usize) {
         for _ in 0..edits {
@@ -98,7 +98,7 @@ async fn long_database_outage_loses_no_row() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let mut guard = guard(&ledger).await;
-    let denied = Denied::default();
+    let denied = DeniedEdits::default();
     denied.go_on(&guard, 10).await;
     server.kill();
     denied.go_on(&guard, MANY).await;
@@ -115,7 +115,7 @@ async fn repeated_database_restarts_lose_no_row() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let mut guard = guard(&ledger).await;
-    let denied = Denied::default();
+    let denied = DeniedEdits::default();
     for _ in 0..3 {
         denied.go_on(&guard, 10).await;
         server.kill();
@@ -132,7 +132,7 @@ async fn ledger_reports_up_after_database_recovery_without_new_denials() {
     let mut server = Postgres::start().await;
     let ledger = server.database();
     let guard = guard(&ledger).await;
-    let denied = Denied::default();
+    let denied = DeniedEdits::default();
     denied.one(&guard).await;
     eventually("the row is kept", SOON, || async { kept(&ledger) == *denied.values.borrow() }).await;
     server.kill();
@@ -150,7 +150,7 @@ async fn silent_database_loses_no_row() {
     let direct = server.database();
     let ledger = direct.replace(&format!(":{}/", server.port()), &format!(":{}/", wire.port()));
     let mut guard = guard(&ledger).await;
-    let denied = Denied::default();
+    let denied = DeniedEdits::default();
     denied.go_on(&guard, 10).await;
     eventually("the rows are kept", SOON, || async { kept(&direct) == *denied.values.borrow() }).await;
     wire.freeze();
@@ -169,7 +169,7 @@ async fn full_disk_loses_no_row_and_ledger_recovers_with_space() {
     let ledger = ledger_on(&disk);
     let flags = ["--edits=Deny", &format!("--ledger={ledger}")];
     let mut guard = Guard::start_embedded_with(&disk, &flags).await;
-    let denied = Denied { prefix: disk.prefix(), ..Denied::default() };
+    let denied = DeniedEdits { prefix: disk.prefix(), ..DeniedEdits::default() };
     denied.until_full(&guard, &disk).await;
     denied.go_on(&guard, MANY).await;
     denied.until_kept_with_space(&guard, &disk, &ledger).await;
@@ -188,7 +188,7 @@ async fn full_disk_changes_no_verdict_on_requests() {
     let settings = shop.config_map("settings");
     shop.wait_until_guarded(&settings).await;
     Guard::extend_webhook_timeouts(&shop.control_plane, "Fail").await;
-    let denied = Denied { prefix: disk.prefix(), shop: Some(&shop), ..Denied::default() };
+    let denied = DeniedEdits { prefix: disk.prefix(), shop: Some(&shop), ..DeniedEdits::default() };
     denied.until_full(&guard, &disk).await;
     denied.go_on(&guard, MANY).await;
     shop.edit(&settings, json!({"metadata": {"annotations": {"note": "full"}}})).await;

@@ -15,13 +15,13 @@ use crate::support::{Postgres, SOON, eventually};
 const DAY: u64 = 86400;
 
 /// A PostgreSQL with one ledger.
-pub(crate) struct Shared {
+pub(crate) struct LedgerServer {
     server: Postgres,
     text: String,
     pub(crate) url: LedgerUrl,
 }
 
-impl Shared {
+impl LedgerServer {
     pub(crate) async fn start() -> Self {
         let server = Postgres::start().await;
         let text = server.database();
@@ -128,7 +128,7 @@ fn kept_for(days: u64) -> Retention {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn rows_lie_in_their_months_and_come_back_in_order() {
-    let shared = Shared::start().await;
+    let shared = LedgerServer::start().await;
     let old: Timestamp = "2021-03-04T05:06:07Z".parse().unwrap();
     let times = [("old", old), ("this", noon(0)), ("next", noon(1)), ("third", noon(2)), ("year", noon(13))];
     shared.record("east", times.map(|(detail, time)| at(time, detail))).await;
@@ -143,7 +143,7 @@ async fn rows_lie_in_their_months_and_come_back_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn rows_from_the_future_move_into_their_month_once_made() {
-    let shared = Shared::start().await;
+    let shared = LedgerServer::start().await;
     let rows = [at(noon(1), "next"), at(noon(2), "last"), at(noon(3), "beyond")];
     shared.record("east", rows).await;
     // As two months ago, when their months were not there yet.
@@ -166,7 +166,7 @@ async fn rows_from_the_future_move_into_their_month_once_made() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn mark_seen_by_two_guards_across_months_is_one_row() {
-    let shared = Shared::start().await;
+    let shared = LedgerServer::start().await;
     let edge = TimeZone::UTC.to_timestamp(month_of(noon(1)).at(0, 0, 0, 0)).unwrap();
     let marked = |seconds, same: &str, detail: &str| LedgerRow {
         same: Some(same.to_owned()),
@@ -195,7 +195,7 @@ async fn mark_seen_by_two_guards_across_months_is_one_row() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn month_that_no_cluster_keeps_is_dropped_despite_silent_cluster() {
-    let shared = Shared::start().await;
+    let shared = LedgerServer::start().await;
     shared.record("east", []).await;
     let first = month_of(noon(-5));
     shared.make_months_since(first);
@@ -237,7 +237,7 @@ async fn month_that_no_cluster_keeps_is_dropped_despite_silent_cluster() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn two_guards_at_once_make_the_tables_and_months() {
-    let shared = Shared::start().await;
+    let shared = LedgerServer::start().await;
     let guards = [Written::start(&shared.url, "east", FOREVER), Written::start(&shared.url, "west", FOREVER)];
     for guard in &guards {
         for (months, detail) in [(0, "now"), (2, "ahead"), (13, "far ahead")] {
@@ -263,7 +263,7 @@ async fn two_guards_at_once_make_the_tables_and_months() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn tenant_reads_no_row_of_a_partition_itself() {
-    let shared = Shared::start().await;
+    let shared = LedgerServer::start().await;
     let of = |months, namespace: &str| LedgerRow {
         time: noon(months),
         detail: String::new(),

@@ -10,13 +10,13 @@ use crate::support::{Postgres, SOON, eventually, folder, run};
 const PASSWORD: &str = "hunter2-of-the-ledger";
 
 /// A CA with the file of its certificate.
-struct Authority {
+struct LedgerCa {
     params: CertificateParams,
     key: KeyPair,
     file: PathBuf,
 }
 
-impl Authority {
+impl LedgerCa {
     fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -43,7 +43,7 @@ fn url(server: &Postgres, host: &str, parameters: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_is_kept_over_tls_with_a_ca_of_its_own() {
-    let authority = Authority::new();
+    let authority = LedgerCa::new();
     let server = authority.server().await;
     let ledger =
         url(&server, "localhost", &format!("sslmode=verify-full&sslrootcert={}", authority.file.display()));
@@ -58,9 +58,9 @@ async fn ledger_is_kept_over_tls_with_a_ca_of_its_own() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn database_with_a_wrong_certificate_is_refused_in_one_sentence() {
-    let (authority, other) = (Authority::new(), Authority::new());
+    let (authority, other) = (LedgerCa::new(), LedgerCa::new());
     let server = authority.server().await;
-    let verified = |ca: &Authority| format!("sslmode=verify-full&sslrootcert={}", ca.file.display());
+    let verified = |ca: &LedgerCa| format!("sslmode=verify-full&sslrootcert={}", ca.file.display());
     let unsigned = "the certificate of the database is not signed by a trusted CA: name the file of its CA as `sslrootcert` in the URL";
     for (host, parameters, reason) in [
         ("localhost", verified(&other), unsigned),
@@ -79,7 +79,7 @@ async fn database_with_a_wrong_certificate_is_refused_in_one_sentence() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn missing_file_of_a_certificate_or_key_is_named_with_what_to_do() {
-    let authority = Authority::new();
+    let authority = LedgerCa::new();
     let server = authority.server().await;
     let trusted = format!("sslmode=verify-full&sslrootcert={}", authority.file.display());
     let folder = authority.file.parent().unwrap().display();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Chart, CustomKind, RELEASE, SOON, Scene, add_widgets, charts, eventually, forged, wait_until_guarded,
+    Chart, RELEASE, SOON, Scene, TestKind, add_widgets, charts, eventually, forged, wait_until_guarded,
 };
 
 fn widget(group: &str) -> String {
@@ -76,7 +76,7 @@ async fn cluster_scoped_object_is_guarded_if_its_kind_is_defined_later() {
     restore_record(&scene, "late", ship).await;
     // An unknown kind counts as namespaced.
     scene.status_of("late", "that it is known", |status| status["revision"] == 1).await;
-    CustomKind { group, version, kind, plural, scope: "Cluster" }.define(&scene.admin).await;
+    TestKind { group, version, kind, plural, scope: "Cluster" }.define(&scene.admin).await;
     let ships = format!("/apis/{group}/{version}/{plural}");
     let object = json!({"apiVersion": format!("{group}/{version}"), "kind": kind, "spec": {"crew": 2}});
     create(&scene, &ships, object).await;

@@ -23,12 +23,12 @@ const MISSING: &str = "is missing";
 
 /// A receiver of messages that refuses the first ones.
 #[derive(Clone, Default)]
-struct Inbox {
+struct RefusingInbox {
     got: Arc<Mutex<Vec<Value>>>,
     refuses: Arc<Mutex<usize>>,
 }
 
-async fn receive(State(inbox): State<Inbox>, body: String) -> StatusCode {
+async fn receive(State(inbox): State<RefusingInbox>, body: String) -> StatusCode {
     let mut refuses = inbox.refuses.lock().unwrap();
     if *refuses > 0 {
         *refuses -= 1;
@@ -38,7 +38,7 @@ async fn receive(State(inbox): State<Inbox>, body: String) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-impl Inbox {
+impl RefusingInbox {
     /// Opens it; gives the file that names it.
     async fn open(refuses: usize) -> (Self, String) {
         let inbox = Self { refuses: Arc::new(Mutex::new(refuses)), ..Self::default() };
@@ -120,7 +120,7 @@ fn assert_silent(said: &str) {
 #[ignore = "slow: make test-all"]
 async fn repair_is_told_to_receiver_that_refused_it_at_first() {
     let scene = Scene::own().install("sent", TEMPLATES).await;
-    let (inbox, notifiers) = Inbox::open(2).await;
+    let (inbox, notifiers) = RefusingInbox::open(2).await;
     let _guard = scene.start_guard(&["--drift", "Repair", &notifiers]).await;
     scene.wait_for_confirmed(2).await;
     scene.edit(&scene.config_map("settings"), json!({"data": {"level": "mine"}})).await;
@@ -137,7 +137,7 @@ async fn repair_is_told_to_receiver_that_refused_it_at_first() {
 #[ignore = "slow: make test-all"]
 async fn unrepaired_drift_is_reported_with_the_reason() {
     let scene = Scene::own().install("kept", TEMPLATES).await;
-    let (inbox, notifiers) = Inbox::open(0).await;
+    let (inbox, notifiers) = RefusingInbox::open(0).await;
     let _guard = scene.start_guard(&["--drift", "Report", &notifiers]).await;
     scene.wait_for_confirmed(2).await;
     let settings = scene.config_map("settings");

@@ -6,8 +6,8 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Alertmanager, Fault, Guard, Identity, Kind, ROUTING_KEY, SECRET, SOON, Scene, Service, charts,
-    eventually, folder, moor,
+    Alertmanager, Guard, Identity, ROUTING_KEY, SECRET, SOON, Scene, Service, ServiceFault, ServiceKind,
+    charts, eventually, folder, moor,
 };
 
 /// What would be read as markup, were it not text.
@@ -55,7 +55,8 @@ async fn assert_denials_are_limited(scene: &Scene, guard: &Guard, any: &Service)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn denials_exceptions_and_emergency_reach_each_receiver_in_its_format() {
-    let [chat, card, page, any] = [Kind::Slack, Kind::Teams, Kind::PagerDuty, Kind::Json];
+    let [chat, card, page, any] =
+        [ServiceKind::Slack, ServiceKind::Teams, ServiceKind::PagerDuty, ServiceKind::Json];
     let (chat, card) = (Service::open(chat, &[]).await, Service::open(card, &[]).await);
     let (page, urgent) = (Service::open(page, &[]).await, Service::open(any, &[]).await);
     let any = Service::open(any, &[]).await;
@@ -115,10 +116,14 @@ async fn denials_exceptions_and_emergency_reach_each_receiver_in_its_format() {
 #[ignore = "slow: make test-all"]
 async fn drift_alert_fires_and_resolves_despite_receiver_faults() {
     // What Alertmanager tells others.
-    let told = Service::open(Kind::Json, &[]).await;
+    let told = Service::open(ServiceKind::Json, &[]).await;
     let alertmanager = Alertmanager::start(&told.url).await;
-    let page = Service::open(Kind::PagerDuty, &[Fault::Busy(2), Fault::Code(503), Fault::Silent]).await;
-    let chat = Service::open(Kind::Slack, &[Fault::Code(404)]).await;
+    let page = Service::open(
+        ServiceKind::PagerDuty,
+        &[ServiceFault::Busy(2), ServiceFault::Code(503), ServiceFault::Silent],
+    )
+    .await;
+    let chat = Service::open(ServiceKind::Slack, &[ServiceFault::Code(404)]).await;
     let notifiers = receivers(&[
         ("alerts", format!("format: alertmanager, url: '{}/'", alertmanager.url)),
         ("page", format!("format: pagerduty, url: '{}', routingKeyFile: KEY", page.url)),

@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::support::{Fault, Kind, ROUTING_KEY, Ran, SECRET, Service, folder, run, serve_hook};
+use crate::support::{ROUTING_KEY, Ran, SECRET, Service, ServiceFault, ServiceKind, folder, run, serve_hook};
 
 /// A file with one receiver, `a`.
 fn file(folder: &Path, receiver: &str) -> String {
@@ -32,22 +32,22 @@ fn try_receiver(receiver: &str, more: &[&str]) -> Ran {
 }
 
 /// The fields of a receiver at this service.
-fn receiver(kind: Kind, service: &Service) -> String {
+fn receiver(kind: ServiceKind, service: &Service) -> String {
     let folder = folder("key");
     let key = folder.join("key");
     fs::write(&key, format!("{ROUTING_KEY}\n")).unwrap();
     let form = match kind {
-        Kind::Slack => "format: slack".to_owned(),
-        Kind::Teams => "format: teams".to_owned(),
-        Kind::PagerDuty => format!("format: pagerduty, routingKeyFile: {}", key.display()),
-        Kind::Json => "format: template, template: '{\"said\": {{ text }}}'".to_owned(),
+        ServiceKind::Slack => "format: slack".to_owned(),
+        ServiceKind::Teams => "format: teams".to_owned(),
+        ServiceKind::PagerDuty => format!("format: pagerduty, routingKeyFile: {}", key.display()),
+        ServiceKind::Json => "format: template, template: '{\"said\": {{ text }}}'".to_owned(),
     };
     format!("url: '{}', {form}", service.url)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_format_passes_what_its_service_documents() {
-    for kind in [Kind::Slack, Kind::Teams, Kind::PagerDuty, Kind::Json] {
+    for kind in [ServiceKind::Slack, ServiceKind::Teams, ServiceKind::PagerDuty, ServiceKind::Json] {
         let service = Service::open(kind, &[]).await;
         let ran = try_receiver(&receiver(kind, &service), &[]);
         service.assert_pleased();
@@ -93,9 +93,11 @@ async fn receiver_over_tls_gets_messages_only_if_the_machine_trusts_its_authorit
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusing_receiver_is_shown_with_its_answer_and_exit_1() {
-    for (fault, code) in [(Fault::Code(404), 404), (Fault::Code(500), 500), (Fault::Busy(30), 429)] {
-        let service = Service::open(Kind::Slack, &[fault]).await;
-        let ran = try_receiver(&receiver(Kind::Slack, &service), &["-o", "json"]);
+    for (fault, code) in
+        [(ServiceFault::Code(404), 404), (ServiceFault::Code(500), 500), (ServiceFault::Busy(30), 429)]
+    {
+        let service = Service::open(ServiceKind::Slack, &[fault]).await;
+        let ran = try_receiver(&receiver(ServiceKind::Slack, &service), &["-o", "json"]);
         assert_eq!(ran.code, 1, "{ran:?}");
         let answer = ran.json();
         assert_eq!((&answer["delivered"], &answer["code"]), (&json!(false), &json!(code)), "{answer}");
@@ -105,8 +107,8 @@ async fn refusing_receiver_is_shown_with_its_answer_and_exit_1() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unusable_receiver_is_reported_in_one_sentence_with_exit_2() {
-    let service = Service::open(Kind::Slack, &[Fault::Silent]).await;
-    let silent = try_receiver(&receiver(Kind::Slack, &service), &[]);
+    let service = Service::open(ServiceKind::Slack, &[ServiceFault::Silent]).await;
+    let silent = try_receiver(&receiver(ServiceKind::Slack, &service), &[]);
     silent.assert_failed(&["cannot be reached", "no answer in time"]);
     let nowhere = format!("url: 'http://127.0.0.1:1/{SECRET}'");
     try_receiver(&nowhere, &[]).assert_failed(&["http://127.0.0.1:1", "cannot be reached"]);

@@ -28,11 +28,11 @@ use serde_json::json;
 
 use self::draw::Draw;
 use self::forecasts::Forecasts;
-use self::judge::Tally;
+use self::judge::VerdictTally;
 use self::repairs::{BATCH, BYSTANDERS, Findings};
 use self::replays::Replays;
 use self::reruns::Agreement;
-use self::scene::Scene;
+use self::scene::OracleScene;
 use crate::helm_scene::HelmScene;
 use crate::support::{Identity, folder};
 
@@ -67,8 +67,8 @@ const RELEASES: usize = 2;
 async fn edits_are_refused_exactly_if_server_side_apply_reverts_them() {
     let (edits, seed) = (number("EDITS", EDITS), number("SEED", SEED));
     let is_asked = env::var_os("EDITS").is_some();
-    let scene = Scene::start(&["--register", "--edits", "Deny"]).await;
-    let mut tally = Tally::default();
+    let scene = OracleScene::start(&["--register", "--edits", "Deny"]).await;
+    let mut tally = VerdictTally::default();
     let begun = Instant::now();
     let mut charts = futures::stream::iter(seed..)
         .map(|seed| {
@@ -110,7 +110,7 @@ async fn edits_are_refused_exactly_if_server_side_apply_reverts_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repaired_objects_are_upgraded_as_if_nobody_had_edited_them() {
     let (releases, seed) = (number("REPAIRS", REPAIRS), number("SEED", SEED));
-    let scene = Scene::start(&["--drift", "Repair"]).await;
+    let scene = OracleScene::start(&["--drift", "Repair"]).await;
     scene.install_bystanders(BYSTANDERS).await;
     let mut findings = Findings::default();
     let end = seed + releases;
@@ -149,7 +149,7 @@ async fn client_side_merge_of_repeated_elements_is_never_refused() {
 #[ignore = "slow: make test-all"]
 async fn forecasts_are_exactly_the_conflicts_of_the_next_upgrade() {
     let (charts, seed) = (number("FORECASTS", FORECASTS), number("SEED", SEED));
-    let scene = Scene::start(&["--drift", "Ignore"]).await;
+    let scene = OracleScene::start(&["--drift", "Ignore"]).await;
     let mut findings = Forecasts::default();
     for seed in seed..seed + charts {
         let Forecasts { conflicting, clear, disagreements } = scene.forecast_release(seed).await;
@@ -167,7 +167,7 @@ async fn forecasts_are_exactly_the_conflicts_of_the_next_upgrade() {
 #[ignore = "slow: make test-all"]
 async fn replay_under_deny_refuses_exactly_edits_that_deny_refuses() {
     let (charts, seed) = (number("REPLAYS", REPLAYS), number("SEED", SEED));
-    let mut scene = Scene::start(&["--register", "--edits", "Warn"]).await;
+    let mut scene = OracleScene::start(&["--register", "--edits", "Warn"]).await;
     // Dry runs settle doubts under each mode.
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
     let begun = jiff::Timestamp::now().to_string();
@@ -227,7 +227,7 @@ async fn replay_under_deny_refuses_exactly_edits_that_deny_refuses() {
 async fn replay_by_other_policies_names_verdicts_and_fields_of_same_edits() {
     let (charts, seed) = (number("RERUNS", RERUNS), number("SEED", SEED));
     show(&format!("seeds {seed} to {}: SEED and RERUNS choose others", seed + charts - 1));
-    let mut scene = Scene::start(&["--register", "--edits", "Deny"]).await;
+    let mut scene = OracleScene::start(&["--register", "--edits", "Deny"]).await;
     // Dry runs settle doubts under each mode.
     scene.control_plane.apply_deploy(&["enforce/arbiter.yaml"]).await;
     let mut cases = Vec::new();
@@ -269,7 +269,7 @@ fn number<T: std::str::FromStr<Err: std::fmt::Debug>>(name: &str, otherwise: T) 
 }
 
 /// What a chart has shown, as soon as that is known.
-fn report(seed: u64, of_chart: &Tally, before: &Tally, begun: Instant) {
+fn report(seed: u64, of_chart: &VerdictTally, before: &VerdictTally, begun: Instant) {
     for found in &of_chart.disagreements {
         show(&found.row);
     }

@@ -4,9 +4,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{Caller, CustomKind, Identity, moor, run, unguarded};
+use crate::support::{Caller, Identity, TestKind, moor, run, unguarded};
 
-const HELM_RELEASES: CustomKind = CustomKind {
+const HELM_RELEASES: TestKind = TestKind {
     group: "helm.toolkit.fluxcd.io",
     version: "v2",
     kind: "HelmRelease",

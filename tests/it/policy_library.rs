@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{SOON, Scene, charts, eventually};
 
 /// One case of the library.
-struct Case {
+struct LibraryCase {
     file: &'static str,
     templates: &'static str,
     /// As kubectl names the object.
@@ -22,9 +22,17 @@ struct Case {
 }
 
 /// Symptom, then cure, of the edit of a case.
-async fn check(case: Case) {
-    let Case { file, templates, object, at: (api, resource), user, group, edit: (pointer, value), stays } =
-        case;
+async fn check(case: LibraryCase) {
+    let LibraryCase {
+        file,
+        templates,
+        object,
+        at: (api, resource),
+        user,
+        group,
+        edit: (pointer, value),
+        stays,
+    } = case;
     let shop = Scene::policed().install("library", templates).await;
     let path = &shop.at(api, resource);
     let edit = json!([{"op": "replace", "path": pointer, "value": value}]).to_string();
@@ -71,7 +79,7 @@ spec: {selector: {app: web}, ports: [{port: 80, protocol: TCP}], externalIPs: [2
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_for_emergencies_edits_what_it_wants() {
-    check(Case {
+    check(LibraryCase {
         file: "break-glass.yaml",
         templates: charts::SETTINGS,
         object: "configmap/settings",
@@ -87,7 +95,7 @@ async fn a_group_for_emergencies_edits_what_it_wants() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn image_updater_may_set_image_of_workload_that_opts_in() {
-    check(Case {
+    check(LibraryCase {
         file: "image-updaters.yaml",
         templates: DEPLOYMENT,
         object: "deployment/web",
@@ -102,7 +110,7 @@ async fn image_updater_may_set_image_of_workload_that_opts_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jenkins_is_scaled_to_nothing_for_the_weekend() {
-    check(Case {
+    check(LibraryCase {
         file: "jenkins-weekend.yaml",
         templates: charts::JENKINS,
         object: "statefulset/jenkins",
@@ -124,7 +132,7 @@ kind: Secret
 metadata: {name: tls, annotations: {kubemoor.dev/rotated: 'true'}}
 stringData: {password: first}
 ";
-    check(Case {
+    check(LibraryCase {
         file: "rotated-secrets.yaml",
         templates: SECRET,
         object: "secret/tls",
@@ -154,7 +162,7 @@ spec:
         json!({"path": path, "pathType": kind, "backend": {"service": service}})
     };
     let challenge = path("/.well-known/acme-challenge/x", "Exact", "solver", 8089);
-    check(Case {
+    check(LibraryCase {
         file: "certificate-solvers.yaml",
         templates: INGRESS,
         object: "ingress.networking.k8s.io/web",
@@ -170,7 +178,7 @@ spec:
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn canary_controller_points_service_at_its_primary() {
-    check(Case {
+    check(LibraryCase {
         file: "progressive-delivery.yaml",
         templates: SERVICE,
         object: "service/web",
@@ -186,7 +194,7 @@ async fn canary_controller_points_service_at_its_primary() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn load_balancer_gives_service_another_address() {
-    check(Case {
+    check(LibraryCase {
         file: "service-addresses.yaml",
         templates: SERVICE,
         object: "service/web",
@@ -211,7 +219,7 @@ spec:
   template:
     spec: {restartPolicy: Never, containers: [{name: import, image: 'registry.example/import:1'}]}
 ";
-    check(Case {
+    check(LibraryCase {
         file: "queued-jobs.yaml",
         templates: JOB,
         object: "job/import",

@@ -17,7 +17,7 @@ const REPLICAS: usize = 2;
 
 /// Two replicas behind one address, and a release whose ConfigMap is edited all the time, while `failurePolicy` is
 /// `Fail`.
-struct Served<'a> {
+struct ReplicasUnderEdits<'a> {
     chart: Installed<'a>,
     balancer: Balancer,
     pods: Vec<Pod>,
@@ -25,7 +25,7 @@ struct Served<'a> {
     stop: CancellationToken,
 }
 
-impl<'a> Served<'a> {
+impl<'a> ReplicasUnderEdits<'a> {
     async fn start(control_plane: &'a ControlPlane) -> Self {
         let chart = Installed::new(control_plane).await;
         chart.install(json!({"edits": "Deny"})).await.unwrap();
@@ -56,7 +56,8 @@ impl<'a> Served<'a> {
 #[ignore = "slow: make test-all"]
 async fn ten_rolling_restarts_lose_no_request_under_fail() {
     let control_plane = ControlPlane::start();
-    let Served { chart, balancer, mut pods, edits, stop } = Served::start(&control_plane).await;
+    let ReplicasUnderEdits { chart, balancer, mut pods, edits, stop } =
+        ReplicasUnderEdits::start(&control_plane).await;
     let mut ending = JoinSet::new();
     for _ in 0..RESTARTS * REPLICAS {
         // As a Deployment does it: the next one is ready, then an old one is told to stop, and nobody waits for its end.
@@ -85,7 +86,8 @@ async fn ten_rolling_restarts_lose_no_request_under_fail() {
 #[ignore = "slow: make test-all"]
 async fn death_of_the_leader_costs_requests_only_until_its_address_goes_and_lets_none_pass_unjudged() {
     let control_plane = ControlPlane::start();
-    let Served { mut pods, edits, stop, balancer, .. } = Served::start(&control_plane).await;
+    let ReplicasUnderEdits { mut pods, edits, stop, balancer, .. } =
+        ReplicasUnderEdits::start(&control_plane).await;
     let mut leads = Vec::new();
     for pod in &pods {
         leads.push(pod.leads().await);

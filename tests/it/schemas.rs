@@ -8,8 +8,8 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 
 use crate::support::{
-    ControlPlane, DRIFT_POLICIES, Identity, Kind, RELEASE, Ran, SOON, Scene, Service, charts, drift_policy,
-    eventually, moor, root, run,
+    ControlPlane, DRIFT_POLICIES, Identity, RELEASE, Ran, SOON, Scene, Service, ServiceKind, charts,
+    drift_policy, eventually, moor, root, run,
 };
 
 const TEMPLATES: &str = concat!(
@@ -172,7 +172,7 @@ fn output_of_file_commands_matches_its_schema() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn answer_of_a_receiver_keeps_to_its_schema() {
-    let service = Service::open(Kind::Slack, &[]).await;
+    let service = Service::open(ServiceKind::Slack, &[]).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("notifiers.yaml");
     fs::write(&file, format!("notifiers:\n- {{name: a, url: '{}', format: slack}}\n", service.url)).unwrap();

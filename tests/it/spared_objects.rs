@@ -23,7 +23,7 @@ fn scale(shop: &Scene, user: &str, group: &str, object: &str, replicas: u32) -> 
 }
 
 /// A workload of the release.
-struct Workload<'a> {
+struct ScaledWorkload<'a> {
     path: &'a str,
     /// As kubectl names it.
     object: &'a str,
@@ -32,8 +32,13 @@ struct Workload<'a> {
 }
 
 /// Scales as somebody who may now, shows that this stays until what let it pass ends, and no longer.
-async fn scaled_until(shop: &Scene, workload: Workload<'_>, group: &str, end: impl Future<Output = ()>) {
-    let Workload { path, object, declared } = workload;
+async fn scaled_until(
+    shop: &Scene,
+    workload: ScaledWorkload<'_>,
+    group: &str,
+    end: impl Future<Output = ()>,
+) {
+    let ScaledWorkload { path, object, declared } = workload;
     eventually("it may be scaled", SOON, || async { scale(shop, "carol", group, object, 0) }).await;
     shop.wait_for_pass().await;
     let live = shop.get(path).await;
@@ -52,7 +57,7 @@ async fn change_under_exception_is_repaired_when_exception_ends() {
     shop.wait_until_guarded(&web).await;
     let allowed = shop.moor(&["allow", "deployment/web", "--path", REPLICAS, "--for", "1h"]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
-    let workload = Workload { path: &web, object: "deployment/web", declared: 2 };
+    let workload = ScaledWorkload { path: &web, object: "deployment/web", declared: 2 };
     scaled_until(&shop, workload, "developers", end_allowance(&shop)).await;
     let closed =
         eventually("the ledger has its end", SOON, || async { shop.rows(&["--verdict", "Closed"]).pop() })
@@ -80,7 +85,7 @@ async fn jenkins_comes_back_when_its_weekend_is_over() {
     shop.policy("weekend", spec).await;
     let refused = scale(&shop, "dave", "developers", "statefulset/jenkins", 0).unwrap_err();
     assert!(refused.contains("denied the request"), "{refused}");
-    let workload = Workload { path: &jenkins, object: "statefulset/jenkins", declared: 1 };
+    let workload = ScaledWorkload { path: &jenkins, object: "statefulset/jenkins", declared: 1 };
     let end = async {
         let policy = format!("{DRIFT_POLICIES}/{}-weekend", shop.namespace);
         let duration = format!("{}s", Timestamp::now().as_second() - minute + 1);

@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::support::{
-    Identity, Page, SOON, Scene, Shown, WARNING, charts, contexts, eventually, form, form_token,
+    Identity, Page, PageResponse, SOON, Scene, WARNING, charts, contexts, eventually, form, form_token,
 };
 
 const PLANTED: [&str; 2] = ["planted-declared-7f21", "planted-edited-0c9d"];
@@ -207,7 +207,7 @@ async fn requests_that_no_page_of_the_visitor_sent_are_refused() {
         ("the root", page.client.get(&root), 401),
         ("the stream without a cookie", get("stream"), 401),
     ] {
-        let shown = Shown::of(request).await;
+        let shown = PageResponse::of(request).await;
         assert_eq!(shown.status.as_u16(), status, "{what}: {}", shown.text);
         assert!(
             !shown.text.contains("shop") && shown.headers.contains_key("content-security-policy"),
@@ -215,7 +215,7 @@ async fn requests_that_no_page_of_the_visitor_sent_are_refused() {
         );
     }
     let named = page.request("").header("host", format!("localhost:{port}"));
-    assert_eq!(Shown::of(named).await.status, StatusCode::OK);
+    assert_eq!(PageResponse::of(named).await.status, StatusCode::OK);
 
     let (scene, allowances) = (&shop.scene, shop.scene.at("apis/kubemoor.dev/v1alpha1", "driftallowances"));
     let spec = async || scene.get(&scene.guarded_release("shop")).await["spec"].take();
@@ -246,7 +246,7 @@ async fn requests_that_no_page_of_the_visitor_sent_are_refused() {
         ] {
             let request = page.client.post(url("act")).header("cookie", &page.cookie).header(header, value);
             let request = request.header("content-type", "application/x-www-form-urlencoded");
-            let shown = Shown::of(request.body(form(&fields))).await;
+            let shown = PageResponse::of(request.body(form(&fields))).await;
             assert_eq!(shown.status, StatusCode::FORBIDDEN, "{order} {header}: {value}: {}", shown.text);
             assert!(shown.text.contains("Another site"), "{order}: {}", shown.text);
         }

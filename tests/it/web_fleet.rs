@@ -13,14 +13,14 @@ use crate::ledger_fleet::{guard, state};
 use crate::support::{Browser, Look, Page, Postgres, SOON, eventually, folder, run, wait_for_change};
 
 /// A shared ledger: `web` drifts in `prod-us`, where it has another revision and other values.
-struct Shared {
+struct FleetLedger {
     server: Postgres,
     url: String,
     us: ClusterFleet,
     open: Vec<Written>,
 }
 
-impl Shared {
+impl FleetLedger {
     async fn start() -> Self {
         let server = Postgres::start().await;
         let url = server.database();
@@ -98,7 +98,7 @@ fn addresses(page: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_clusters_of_a_ledger_are_shown_without_any_kubeconfig() {
-    let shared = Shared::start().await;
+    let shared = FleetLedger::start().await;
     let page = shared.page().await;
     let overview = page.text("").await;
     assert_holds(
@@ -158,7 +158,7 @@ async fn all_clusters_of_a_ledger_are_shown_without_any_kubeconfig() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn database_finds_sorts_and_counts_releases_of_all_clusters() {
-    let shared = Shared::start().await;
+    let shared = FleetLedger::start().await;
     let page = shared.page().await;
     for (query, count, names) in [
         ("", "4 releases", &[][..]),
@@ -205,7 +205,7 @@ async fn database_finds_sorts_and_counts_releases_of_all_clusters() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn open_page_follows_the_ledger_and_names_silent_clusters() {
-    let shared = Shared::start().await;
+    let shared = FleetLedger::start().await;
     let page = shared.page().await;
     let mut stream = page.request("stream").send().await.unwrap();
     // What it may have missed comes first.
@@ -303,7 +303,7 @@ async fn guard_address_in_the_environment_refuses_no_page() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn shared_ledger_pages_fit_their_window_and_keep_nobody_out() {
-    let shared = Shared::start().await;
+    let shared = FleetLedger::start().await;
     let page = shared.page().await;
     for look in Look::ALL {
         let browser = Browser::start(look).await;

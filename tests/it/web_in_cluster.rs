@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::support::{
     Browser, Caller, Chart, ClusterPage, ControlPlane, ENTER, HOME, Helm, House, Identity, Look, Member,
-    PAGE_HOST, RELEASE, Right, SOON, Scene, Shown, WARNING, charts, eventually, folder, form, form_token,
-    wait_until_guarded,
+    PAGE_HOST, PageResponse, RELEASE, RbacRule, SOON, Scene, WARNING, charts, eventually, folder, form,
+    form_token, wait_until_guarded,
 };
 use crate::web::assert_holds;
 
@@ -44,7 +44,7 @@ async fn assert_nothing_for(nobody: &Member, page: &ClusterPage, here: &str) {
     let token = form_token(&confirm.text);
     let order = page.request(Method::POST, "act").header(AUTHORIZATION, format!("Bearer {}", nobody.token()));
     let fields = [("token", token.as_str()), ("do", "suspend"), ("namespace", here), ("name", RELEASE)];
-    let denied = Shown::of(order.header(CONTENT_TYPE, FORM).body(form(&fields))).await;
+    let denied = PageResponse::of(order.header(CONTENT_TYPE, FORM).body(form(&fields))).await;
     assert_eq!(denied.status, StatusCode::FORBIDDEN, "{}", denied.text);
     assert_holds(&denied.text, &["no permission"]);
 }
@@ -64,7 +64,7 @@ async fn chart_page_shows_each_user_only_permitted_data() {
 
     let page = house.chart.start_page(&house.pod).await;
     assert_page_has_no_rights(control_plane);
-    let rights = [Right::parse("get,list,watch guardedreleases.kubemoor.dev")];
+    let rights = [RbacRule::parse("get,list,watch guardedreleases.kubemoor.dev")];
     let (reader, nobody) = (Member::new(control_plane).await, Member::new(control_plane).await);
     reader.may(&rights, Some(&here)).await;
     let list = format!("releases?namespace={here}");
@@ -136,7 +136,7 @@ async fn page_requires_a_token_that_the_cluster_accepts() {
         ("a token", get("").header(AUTHORIZATION, &bearer), 200),
         ("a session", get("").header(COOKIE, &session), 200),
     ] {
-        let shown = Shown::of(request).await;
+        let shown = PageResponse::of(request).await;
         assert_eq!(shown.status.as_u16(), status, "{what}: {}", shown.text);
         if !matches!(status, 200 | 431) {
             assert!(!shown.text.contains("member-"), "{what}: {}", shown.text);
@@ -148,7 +148,7 @@ async fn page_requires_a_token_that_the_cluster_accepts() {
     if let Ok(refused) = get("").header(COOKIE, huge(500_000)).send().await {
         assert_eq!(refused.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    let shown = Shown::of(get("").header(AUTHORIZATION, &bearer)).await;
+    let shown = PageResponse::of(get("").header(AUTHORIZATION, &bearer)).await;
     assert!(!shown.headers.contains_key(SET_COOKIE), "a proxy's visitor gets no session");
     assert!(shown.headers.contains_key("strict-transport-security"));
     assert!(!shown.text.contains("Log out"), "{}", shown.text);
@@ -165,7 +165,7 @@ async fn assert_foreign_logins_are_refused(page: &ClusterPage, token: &str) {
     ] {
         let request = page.request(Method::POST, "login").header(name, value);
         assert_eq!(
-            Shown::of(request.header(CONTENT_TYPE, FORM).body(form(&[("token", token)]))).await.status,
+            PageResponse::of(request.header(CONTENT_TYPE, FORM).body(form(&[("token", token)]))).await.status,
             StatusCode::FORBIDDEN,
             "{value}"
         );
@@ -271,7 +271,7 @@ async fn releases_that_one_visitor_reads_are_shown_to_no_other() {
     scene.wait_for_confirmed(1).await;
     let control_plane = &scene.control_plane;
     let page = ClusterPage::start(control_plane, &[]).await;
-    let rights = [Right::parse("get,list,watch guardedreleases.kubemoor.dev")];
+    let rights = [RbacRule::parse("get,list,watch guardedreleases.kubemoor.dev")];
     let (all, one, none) = (
         Member::new(control_plane).await,
         Member::new(control_plane).await,

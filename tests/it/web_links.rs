@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Guard, Member, Page, Right, SOON, Scene, charts, eventually, within};
+use crate::support::{Guard, Member, Page, RbacRule, SOON, Scene, charts, eventually, within};
 use crate::web_fleet_numbers::listed;
 
 const TEMPLATES: &str = concat!(
@@ -83,7 +83,7 @@ async fn overview_leads_visitor_of_one_namespace_to_its_rows() {
     let flags = guard.asked();
     let member = Member::new(&scene.control_plane).await;
     let rights = ["get,list,watch guardedreleases.kubemoor.dev", "list driftallowances.kubemoor.dev"];
-    member.may(&rights.map(Right::parse), Some(&scene.namespace)).await;
+    member.may(&rights.map(RbacRule::parse), Some(&scene.namespace)).await;
     let page = Page::of(&within(&member.kubeconfig, &scene.namespace), &flags).await;
     let elsewhere = Page::of(&member.kubeconfig, &flags).await;
     let chosen = format!("?namespace={}", scene.namespace);

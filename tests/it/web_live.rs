@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Browser, Caller, ClusterPage, ControlPlane, DRIFT_POLICIES, ENTER, Identity, Look, Member,
-    OwnControlPlane, PAGE_HOST, Page, Right, SOON, drift_policy, eventually, unguarded, wait_for_change,
+    OwnControlPlane, PAGE_HOST, Page, RbacRule, SOON, drift_policy, eventually, unguarded, wait_for_change,
 };
 
 /// Keeps the streams that a page opens. The first one asks for a page that does not exist.
@@ -29,14 +29,14 @@ window.fetch = async (...asked) => {
 const OPEN: &str = "return streams.filter((it) => it.readyState !== EventSource.CLOSED).length";
 
 /// Two releases of which no guard speaks: their statuses are the test's.
-struct Releases {
+struct UnguardedReleases {
     admin: Caller,
     control_plane: OwnControlPlane,
     path: String,
     namespace: String,
 }
 
-impl Releases {
+impl UnguardedReleases {
     async fn start() -> Self {
         let control_plane = ControlPlane::start_defined();
         let namespace = control_plane.namespace("live").await;
@@ -99,7 +99,7 @@ async fn set_hidden(browser: &Browser, is_hidden: bool) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn refused_stream_is_opened_again_and_hidden_page_has_none() {
-    let releases = Releases::start().await;
+    let releases = UnguardedReleases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
     let browser = following(&page).await;
     // It outlives the page.
@@ -131,10 +131,10 @@ async fn refused_stream_is_opened_again_and_hidden_page_has_none() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn open_page_asks_for_login_once_the_session_ends() {
-    let releases = Releases::start().await;
+    let releases = UnguardedReleases::start().await;
     let page = ClusterPage::start(&releases.control_plane, &["--host=localhost"]).await;
     let member = Member::new(&releases.control_plane).await;
-    member.may(&[Right::parse("get,list,watch guardedreleases.kubemoor.dev")], None).await;
+    member.may(&[RbacRule::parse("get,list,watch guardedreleases.kubemoor.dev")], None).await;
     let browser = Browser::start(Look::ALL[0]).await;
     browser.go(&page.base.replace(PAGE_HOST, "localhost")).await;
     browser.wait_for("Bearer token of the cluster").await;
@@ -149,7 +149,7 @@ async fn open_page_asks_for_login_once_the_session_ends() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn release_page_asks_nothing_when_another_release_changes() {
-    let releases = Releases::start().await;
+    let releases = UnguardedReleases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
     let browser = following(&page).await;
     browser.go(&format!("{}{}", page.base, releases.of("release", "shop"))).await;
@@ -200,7 +200,7 @@ async fn page_of_policies_shows_a_policy_as_soon_as_it_is_made() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn open_page_refreshes_at_once_and_then_rests() {
-    let releases = Releases::start().await;
+    let releases = UnguardedReleases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
     let browser = following(&page).await;
     browser.go(&format!("{}releases", page.base)).await;
@@ -229,7 +229,7 @@ async fn open_page_refreshes_at_once_and_then_rests() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
 async fn focus_stays_where_it_is_while_pages_follow() {
-    let releases = Releases::start().await;
+    let releases = UnguardedReleases::start().await;
     let page = Page::open(&releases.control_plane, Identity::Alice, &[]).await;
     let browser = following(&page).await;
     browser.go(&format!("{}releases?sort=name", page.base)).await;

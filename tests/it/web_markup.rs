@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Browser, DRIFT_POLICIES, Guard, Identity, Look, Page, SOON, Scene, Shown, charts, drift_policy,
+    Browser, DRIFT_POLICIES, Guard, Identity, Look, Page, PageResponse, SOON, Scene, charts, drift_policy,
     eventually, form, form_token,
 };
 
@@ -50,7 +50,7 @@ pub(crate) fn routes(namespace: &str) -> Vec<String> {
 }
 
 /// Asserts that nothing of the markup is more than text.
-pub(crate) fn assert_text(what: &str, shown: &Shown) {
+pub(crate) fn assert_text(what: &str, shown: &PageResponse) {
     let kind = shown.headers["content-type"].to_str().unwrap();
     if !kind.starts_with("text/html") {
         // A file to save is no page, whatever it holds.

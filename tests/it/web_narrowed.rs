@@ -5,8 +5,8 @@ use reqwest::header::CONTENT_DISPOSITION;
 use serde_json::json;
 
 use crate::support::{
-    ControlPlane, Guard, Identity, Member, Page, Right, SOON, Scene, Shown, budget, charts, contexts,
-    eventually, wait_for_change, within,
+    ControlPlane, Guard, Identity, Member, Page, PageResponse, RbacRule, SOON, Scene, budget, charts,
+    contexts, eventually, wait_for_change, within,
 };
 use crate::web_revoked::make_exception;
 
@@ -36,7 +36,7 @@ async fn two() -> (Scene, Scene, Guard) {
 }
 
 /// The name under which a browser saves an answer.
-fn file(shown: &Shown) -> &str {
+fn file(shown: &PageResponse) -> &str {
     let name = shown.headers[CONTENT_DISPOSITION].to_str().unwrap();
     name.strip_prefix("attachment; filename=\"").unwrap().strip_suffix('"').unwrap()
 }
@@ -85,8 +85,8 @@ async fn member_of_one_namespace_is_told_so_on_pages_and_in_exports() {
     let flags = guard.asked();
     let member = Member::new(&near.control_plane).await;
     let rights = ["get,list,watch guardedreleases.kubemoor.dev", "list,watch driftallowances.kubemoor.dev"];
-    member.may(&rights.map(Right::parse), Some(&near.namespace)).await;
-    member.may(&[Right::parse("list driftpolicies.kubemoor.dev")], None).await;
+    member.may(&rights.map(RbacRule::parse), Some(&near.namespace)).await;
+    member.may(&[RbacRule::parse("list driftpolicies.kubemoor.dev")], None).await;
     let page = Page::of(&within(&member.kubeconfig, &near.namespace), &flags).await;
     let only = format!("Only namespace {}: you may not list all namespaces.", near.namespace);
     for path in ["", "releases", "exceptions", "policies", "ledger", "replay?since=1h&edits=Deny"] {
@@ -128,7 +128,7 @@ async fn release_is_hidden_from_who_may_read_its_records_alone() {
     let here = scene.namespace.as_str();
     let member = Member::new(&scene.control_plane).await;
     let rights = ["get,list secrets", "get,list configmaps", "list deployments.apps"];
-    member.may(&rights.map(Right::parse), Some(here)).await;
+    member.may(&rights.map(RbacRule::parse), Some(here)).await;
     let page = Page::of(&within(&member.kubeconfig, here), &[]).await;
     for path in ["", "releases", &format!("releases?namespace={here}")] {
         let text = page.text(path).await;
@@ -174,8 +174,8 @@ async fn exceptions_of_a_release_are_those_of_its_objects_namespaces() {
         "get,list secrets",
         "get,list configmaps",
     ];
-    member.may(&reads.map(Right::parse), None).await;
-    let writes = Right::parse("create,delete driftallowances.kubemoor.dev");
+    member.may(&reads.map(RbacRule::parse), None).await;
+    let writes = RbacRule::parse("create,delete driftallowances.kubemoor.dev");
     member.may(&[writes], Some(&scene.namespace)).await;
     let shown = Page::of(&member.kubeconfig, &[]).await.text(&release).await;
     assert!(shown.contains("INC-7") && shown.contains("/data/mode"), "{shown}");
@@ -204,7 +204,7 @@ async fn cluster_that_never_answers_leaves_the_others_on_every_page() {
     ];
     let shown = pages.map(|(path, own, other)| {
         let request = page.request(path).timeout(budget());
-        async move { (path, own, other, Shown::of(request).await) }
+        async move { (path, own, other, PageResponse::of(request).await) }
     });
     for (path, own, other, shown) in futures::future::join_all(shown).await {
         assert_eq!(shown.status, StatusCode::OK, "{path}: {}", shown.text);

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::support::{Identity, Member, Page, RELEASE, Right, SOON, Scene, charts, eventually};
+use crate::support::{Identity, Member, Page, RELEASE, RbacRule, SOON, Scene, charts, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: make test-all"]
@@ -21,7 +21,7 @@ async fn no_selector_is_useless_while_releases_may_be_missing() {
         "list namespaces",
         "list configmaps",
     ];
-    member.may(&rights.map(Right::parse), None).await;
+    member.may(&rights.map(RbacRule::parse), None).await;
     let page = Page::of(&member.kubeconfig, &[]).await;
     let shown = page.text("policies").await;
     assert!(shown.contains("releases without a guard may be missing"), "{shown}");

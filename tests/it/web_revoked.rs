@@ -8,7 +8,7 @@ use reqwest::header::AUTHORIZATION;
 use serde_json::json;
 
 use crate::support::{
-    Browser, ClusterPage, Identity, Look, Member, Page, Right, SOON, Scene, charts, eventually,
+    Browser, ClusterPage, Identity, Look, Member, Page, RbacRule, SOON, Scene, charts, eventually,
     wait_for_change,
 };
 
@@ -39,7 +39,7 @@ async fn open_pages_hide_releases_once_the_right_ends() {
         // By its records it would be found as well.
         "get,list secrets",
     ];
-    member.may(&rights.map(Right::parse), Some(here)).await;
+    member.may(&rights.map(RbacRule::parse), Some(here)).await;
     let in_cluster = ClusterPage::start(&scene.control_plane, &[]).await;
     let list = format!("releases?namespace={here}");
     let seen = || async {
@@ -90,8 +90,8 @@ async fn open_page_hides_exceptions_once_the_right_ends() {
     scene.wait_for_confirmed(1).await;
     let (here, member) = (scene.namespace.as_str(), Member::new(&scene.control_plane).await);
     make_exception(&scene, here, "one").await;
-    member.may(&[Right::parse("get,list,watch guardedreleases.kubemoor.dev")], Some(here)).await;
-    member.may(&[Right::parse("list,watch driftallowances.kubemoor.dev")], None).await;
+    member.may(&[RbacRule::parse("get,list,watch guardedreleases.kubemoor.dev")], Some(here)).await;
+    member.may(&[RbacRule::parse("list,watch driftallowances.kubemoor.dev")], None).await;
     let page = Page::of(&member.kubeconfig, &[]).await;
     let browser = Browser::start(Look::ALL[0]).await;
     browser.go(&page.address).await;
@@ -124,10 +124,10 @@ async fn end_of_exceptions_is_offered_where_it_is_permitted() {
     make_exception(&scene, &there, "there").await;
     let reader = Member::new(&scene.control_plane).await;
     let list = ["get,list,watch guardedreleases.kubemoor.dev", "list,watch driftallowances.kubemoor.dev"];
-    reader.may(&list.map(Right::parse), None).await;
+    reader.may(&list.map(RbacRule::parse), None).await;
     let ender = Member::new(&scene.control_plane).await;
-    ender.may(&list.map(Right::parse), None).await;
-    ender.may(&[Right::parse("delete driftallowances.kubemoor.dev")], Some(&there)).await;
+    ender.may(&list.map(RbacRule::parse), None).await;
+    ender.may(&[RbacRule::parse("delete driftallowances.kubemoor.dev")], Some(&there)).await;
     let alice = Page::open(&scene.control_plane, Identity::Alice, &[]).await;
     let reader = Page::of(&reader.kubeconfig, &[]).await;
     let ender = Page::of(&ender.kubeconfig, &[]).await;

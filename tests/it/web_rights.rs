@@ -4,7 +4,7 @@ use regex::Regex;
 use serde_json::json;
 
 use crate::support::{
-    ClusterPage, Guard, Identity, Member, Page, RELEASE, Right, Scene, Shown, charts, within,
+    ClusterPage, Guard, Identity, Member, Page, PageResponse, RELEASE, RbacRule, Scene, charts, within,
 };
 use crate::web_markup::routes;
 
@@ -27,7 +27,7 @@ async fn drifted() -> (Scene, Guard) {
 
 /// An answer without what it is asked for, and without what each page has anew: the token, a digest of the object in
 /// the name of an exception, and times.
-fn plain(shown: &Shown) -> (u16, String) {
+fn plain(shown: &PageResponse) -> (u16, String) {
     let mut text = shown.text.clone();
     while let Some((before, rest)) = text.split_once("name=\"token\" value=\"") {
         text = format!("{before}{}", rest.split_once('"').unwrap().1);
@@ -92,7 +92,7 @@ async fn member_of_another_namespace_gets_answers_as_for_absent_objects() {
         "get,list,patch deployments.apps",
         "list events.events.k8s.io",
     ];
-    member.may(&rights.map(Right::parse), Some(&own)).await;
+    member.may(&rights.map(RbacRule::parse), Some(&own)).await;
     let page = Page::of(&within(&member.kubeconfig, &own), &flags).await;
     for route in routes(&scene.namespace) {
         let (shown, absent) = (page.get(&route).await, page.get(&elsewhere(&route)).await);

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Identity, Member, Page, RELEASE, Right, Scene, charts};
+use crate::support::{Identity, Member, Page, RELEASE, RbacRule, Scene, charts};
 
 /// The texts of the line of time, the first one first.
 fn moments(page: &str) -> Vec<String> {
@@ -88,7 +88,7 @@ async fn events_of_a_release_stand_in_its_line_of_time() {
     // Whoever may not list events is told so, and sees the rest.
     let member = Member::new(&scene.control_plane).await;
     let rights = ["get,list,watch guardedreleases.kubemoor.dev", "get,list secrets", "get,list configmaps"];
-    member.may(&rights.map(Right::parse), None).await;
+    member.may(&rights.map(RbacRule::parse), None).await;
     let page = Page::of(&member.kubeconfig, &[]).await;
     let text = page.text(&release).await;
     assert!(text.contains("cannot list the events") && text.contains("ConfigMap/settings"), "{text}");

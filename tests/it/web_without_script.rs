@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::{
-    Browser, ClusterPage, ENTER, Guard, Identity, Look, Member, PAGE_HOST, Page, Right, Scene, charts,
+    Browser, ClusterPage, ENTER, Guard, Identity, Look, Member, PAGE_HOST, Page, RbacRule, Scene, charts,
 };
 
 /// The release `shop` with drift that its guard reports.
@@ -77,9 +77,12 @@ async fn each_user_is_offered_what_their_rights_allow() {
         (Member::new(&scene.control_plane).await, Member::new(&scene.control_plane).await);
     let see = ["get,list,watch guardedreleases.kubemoor.dev", "get,list secrets", "get,list configmaps"];
     let repair = ["patch guardedreleases.kubemoor.dev", "update,patch configmaps"];
-    viewer.may(&see.map(Right::parse), Some(here)).await;
+    viewer.may(&see.map(RbacRule::parse), Some(here)).await;
     steward
-        .may(&[&see[..], &repair[..]].concat().into_iter().map(Right::parse).collect::<Vec<_>>(), Some(here))
+        .may(
+            &[&see[..], &repair[..]].concat().into_iter().map(RbacRule::parse).collect::<Vec<_>>(),
+            Some(here),
+        )
         .await;
     let page = ClusterPage::start(&scene.control_plane, &["--host=localhost"]).await;
     let (sees, repairs) = (logged_in(&page, &viewer, here).await, logged_in(&page, &steward, here).await);

@@ -95,7 +95,7 @@ struct Trimmer {
     cluster: ClusterNumber,
     retention: Retention,
     /// `None` before the first pass.
-    clock: Option<Clock>,
+    clock: Option<ClockCheck>,
 }
 
 impl Trimmer {
@@ -104,7 +104,7 @@ impl Trimmer {
         let (now, age) = ((Instant::now(), Timestamp::now()), self.retention.age);
         if self.clock.is_none() {
             let newest = self.surplus(None, 1).await?.map(id::time);
-            self.clock = Some(Clock::start(now, newest, age));
+            self.clock = Some(ClockCheck::start(now, newest, age));
         }
         let is_believed = self.clock.as_mut().is_some_and(|clock| clock.look(now));
         let before = if is_believed { id::cutoff(now.1, age) } else { 0 };
@@ -263,13 +263,13 @@ fn share(mut counts: Vec<u64>, rows: u64) -> Option<u64> {
 }
 
 /// Compares the wall clock with the monotonic clock, to detect that it was set.
-struct Clock {
+struct ClockCheck {
     last: (Instant, Timestamp),
     /// When the clock was last found to have been set, or not to match the rows.
     doubted: Option<Instant>,
 }
 
-impl Clock {
+impl ClockCheck {
     /// Starts at `now`; `newest` is the time of the newest row, `age` the age at which rows are deleted.
     fn start(now: (Instant, Timestamp), newest: Option<Timestamp>, age: Duration) -> Self {
         let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);

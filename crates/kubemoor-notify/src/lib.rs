@@ -37,14 +37,14 @@ const REMEMBERED: u64 = 4096;
 pub struct Notifiers(Arc<NotifiersState>);
 
 struct NotifiersState {
-    receivers: Vec<Receiver>,
+    receivers: Vec<ReceiverQueue>,
     /// The sent messages: the receiver's index, and the message's fingerprint.
     recent: Cache<(usize, u64), ()>,
     leads: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     metrics: NoticeMetrics,
 }
 
-struct Receiver {
+struct ReceiverQueue {
     name: String,
     queue: mpsc::Sender<Arc<Notification>>,
 }
@@ -61,7 +61,7 @@ impl Notifiers {
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
         for notifier in notifiers {
             let (queue, waiting) = mpsc::channel(WAITING);
-            senders.push(Receiver { name: notifier.name.clone(), queue });
+            senders.push(ReceiverQueue { name: notifier.name.clone(), queue });
             receivers.push((notifier, waiting));
         }
         // The oldest are forgotten first.

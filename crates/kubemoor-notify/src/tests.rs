@@ -17,11 +17,11 @@ use kubemoor_declare::model::{ObjectId, ReleaseId};
 #[derive(Clone, Default)]
 struct Inbox {
     got: Arc<Mutex<Vec<(HeaderMap, Value)>>>,
-    answers: Arc<Mutex<Vec<Answer>>>,
+    answers: Arc<Mutex<Vec<ReceiverAnswer>>>,
 }
 
 #[derive(Clone, Copy)]
-enum Answer {
+enum ReceiverAnswer {
     Code(u16),
     /// Too many requests; the next is welcome in a second.
     Busy,
@@ -33,9 +33,9 @@ async fn receive(State(inbox): State<Inbox>, headers: HeaderMap, body: String) -
     let answer = inbox.answers.lock().pop();
     match answer {
         None => StatusCode::NO_CONTENT.into_response(),
-        Some(Answer::Code(code)) => StatusCode::from_u16(code).unwrap().into_response(),
-        Some(Answer::Busy) => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]).into_response(),
-        Some(Answer::Silence) => std::future::pending().await,
+        Some(ReceiverAnswer::Code(code)) => StatusCode::from_u16(code).unwrap().into_response(),
+        Some(ReceiverAnswer::Busy) => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]).into_response(),
+        Some(ReceiverAnswer::Silence) => std::future::pending().await,
     }
 }
 
@@ -164,7 +164,8 @@ async fn the_same_is_told_once_and_a_repair_besides() {
 #[tokio::test]
 async fn delivery_is_retried_with_same_id_after_timeout_or_5xx() {
     let inbox = Inbox::default();
-    *inbox.answers.lock() = vec![Answer::Silence, Answer::Code(503), Answer::Code(429)];
+    *inbox.answers.lock() =
+        vec![ReceiverAnswer::Silence, ReceiverAnswer::Code(503), ReceiverAnswer::Code(429)];
     let setup = start(vec![notifier("log", &inbox.open().await)]);
     setup.notifiers.send(&[], message("a", NotificationSubject::Drifted));
     let got = inbox.holds(4).await;
@@ -175,7 +176,7 @@ async fn delivery_is_retried_with_same_id_after_timeout_or_5xx() {
 #[tokio::test]
 async fn permanent_delivery_failure_is_dropped_without_blocking_the_next_message() {
     let inbox = Inbox::default();
-    *inbox.answers.lock() = vec![Answer::Code(404)];
+    *inbox.answers.lock() = vec![ReceiverAnswer::Code(404)];
     let setup = start(vec![notifier("log", &inbox.open().await)]);
     setup.notifiers.send(&[], message("a", NotificationSubject::Drifted));
     setup.notifiers.send(&[], message("b", NotificationSubject::Drifted));
@@ -188,7 +189,7 @@ async fn permanent_delivery_failure_is_dropped_without_blocking_the_next_message
 async fn a_redirect_is_not_followed() {
     let (first, second) = (Inbox::default(), Inbox::default());
     let elsewhere = second.open().await;
-    *first.answers.lock() = vec![Answer::Code(307)];
+    *first.answers.lock() = vec![ReceiverAnswer::Code(307)];
     let setup = start(vec![notifier("log", &first.open().await)]);
     setup.notifiers.send(&[], message("a", NotificationSubject::Drifted));
     setup.counts("failed", 1).await;
@@ -331,7 +332,7 @@ async fn messages_that_wait_are_delivered_when_the_process_ends() {
 #[tokio::test]
 async fn an_answer_that_asks_for_a_pause_gets_it() {
     let inbox = Inbox::default();
-    *inbox.answers.lock() = vec![Answer::Busy];
+    *inbox.answers.lock() = vec![ReceiverAnswer::Busy];
     let setup = start(vec![notifier("log", &inbox.open().await)]);
     let begin = std::time::Instant::now();
     setup.notifiers.send(&[], message("a", NotificationSubject::Drifted));

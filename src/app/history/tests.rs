@@ -11,7 +11,7 @@ use super::*;
 use kubemoor_declare::path::Path;
 
 #[derive(Debug, clap::Parser)]
-struct Line {
+struct ServeLine {
     #[command(flatten)]
     settings: Settings,
 }
@@ -22,7 +22,7 @@ fn settings_name_what_is_enforced_and_no_password() {
         --ledger-age=2h --ledger-rows=9 --tls-cert=tls.crt --tls-key=tls.key --caller-token-file=token \
         --record-driver=configmap --read-only --register --webhook-url=https://guard:9443 --select-all \
         --namespace=shop --policies=policies --cluster-label=env=prod";
-    let Line { settings } = Line::parse_from(["serve"].into_iter().chain(flags.split(' ')));
+    let ServeLine { settings } = ServeLine::parse_from(["serve"].into_iter().chain(flags.split(' ')));
     let text = enforced(&settings).join("; ");
     for part in [
         "edits Deny; drift Repair; operation timeout 3600 s",

@@ -101,12 +101,13 @@ fn a_spreadsheet_has_a_stable_head_and_no_formula() {
 fn audit_filter_flags_repeat_and_reject_unknown_values() {
     use clap::Parser;
     #[derive(Debug, Parser)]
-    struct Line {
+    struct AuditLine {
         #[command(flatten)]
         args: Args,
     }
     let read = |args: &[&str]| {
-        let line = Line::try_parse_from(["audit"].iter().chain(args)).map_err(|error| error.to_string())?;
+        let line =
+            AuditLine::try_parse_from(["audit"].iter().chain(args)).map_err(|error| error.to_string())?;
         Ok::<_, String>(line.args.filter.filter(Some("shop"), "2026-11-21T05:00:00Z".parse().unwrap()))
     };
     let filter = read(&[

@@ -45,11 +45,11 @@ fn args(kubeconfig: PathBuf, context: Option<&str>) -> ClusterArgs {
 fn parsed(flags: &[&str]) -> ClusterArgs {
     use clap::Parser;
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ConnectLine {
         #[command(flatten)]
         cluster: ClusterArgs,
     }
-    Line::try_parse_from(["line"].iter().chain(flags)).unwrap().cluster
+    ConnectLine::try_parse_from(["line"].iter().chain(flags)).unwrap().cluster
 }
 
 #[test]

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::*;
 
 #[derive(Debug, Parser)]
-struct Line {
+struct ManifestsLine {
     #[command(flatten)]
     args: Args,
 }
 
 fn printed(args: &[&str]) -> String {
-    match Line::try_parse_from(["manifests"].iter().chain(args)).unwrap().args.part {
+    match ManifestsLine::try_parse_from(["manifests"].iter().chain(args)).unwrap().args.part {
         ManifestPart::Install(install) => install.text(),
         ManifestPart::Webhook(webhook) => webhook.text().unwrap(),
         ManifestPart::Crds => crds_text().unwrap(),
@@ -140,7 +140,7 @@ fn disruption_budget_follows_cluster_version_and_number_of_replicas() {
     check("1.34.0", "policy/v1", true);
     assert_eq!(budget(&[]), budget(&["--kube-version=1.27"]));
     assert_eq!(budget(&["--replicas=1"]), None);
-    assert!(Line::try_parse_from(["manifests", "install", "--kube-version", "latest"]).is_err());
+    assert!(ManifestsLine::try_parse_from(["manifests", "install", "--kube-version", "latest"]).is_err());
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn static_webhook_path_contains_token_from_file_or_placeholder() {
     assert_eq!(paths(&printed(&["webhook"])), all_paths("/CALLER_TOKEN"));
     assert_eq!(paths(&printed(&["webhook", "--no-caller-token"])), all_paths(""));
     let both = ["manifests", "webhook", "--no-caller-token", "--caller-token-file", path];
-    assert!(Line::try_parse_from(both).is_err());
+    assert!(ManifestsLine::try_parse_from(both).is_err());
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn only_the_secrets_of_callers_and_certificate_may_be_updated() {
 #[test]
 fn a_namespace_or_an_image_that_is_none_is_refused() {
     let check = |args: &[&str]| {
-        let error = Line::try_parse_from(["manifests", "install"].iter().chain(args)).unwrap_err();
+        let error = ManifestsLine::try_parse_from(["manifests", "install"].iter().chain(args)).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{args:?}");
     };
     check(&["--namespace", "Guard"]);

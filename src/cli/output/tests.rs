@@ -4,19 +4,19 @@ use serde_json::json;
 use super::*;
 
 #[derive(Debug, Parser)]
-struct Line {
+struct OutputLine {
     #[arg(short, default_value = "table")]
     output: OutputFormat<TableOnly>,
 }
 
 fn read(form: &str) -> Result<OutputFormat<TableOnly>, String> {
-    let line = Line::try_parse_from(["moor", "-o", form]).map_err(|error| error.to_string())?;
+    let line = OutputLine::try_parse_from(["moor", "-o", form]).map_err(|error| error.to_string())?;
     Ok(line.output)
 }
 
 #[test]
 fn invalid_output_format_error_lists_the_valid_formats() {
-    assert_eq!(Line::try_parse_from(["moor"]).unwrap().output, OutputFormat::People(TableOnly::Table));
+    assert_eq!(OutputLine::try_parse_from(["moor"]).unwrap().output, OutputFormat::People(TableOnly::Table));
     assert_eq!(read("yaml"), Ok(OutputFormat::Data(Data::Yaml)));
     let template = "{.a}".parse().unwrap();
     assert_eq!(read("jsonpath={.a}"), Ok(OutputFormat::Data(Data::JsonPath(template))));

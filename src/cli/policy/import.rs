@@ -25,11 +25,11 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum ImportSource {
     /// Print DriftPolicies with the ignore rules of Flux HelmReleases (spec.driftDetection.ignore)
-    Flux(Flux),
+    Flux(FluxArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Flux {
+struct FluxArgs {
     /// Files with HelmReleases; - for standard input [default: the HelmReleases of the cluster]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -42,7 +42,7 @@ struct Flux {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
-    let ImportSource::Flux(Flux { files, namespaces, cluster }) = args.from;
+    let ImportSource::Flux(FluxArgs { files, namespaces, cluster }) = args.from;
     let (found, namespace) = match files.is_empty() {
         true => connect::run(of_cluster(namespaces, cluster))?,
         false => (of_files(&files)?, None),

@@ -1,4 +1,4 @@
-//! Random edits of a live object. Entry point: [`Edit::draw`].
+//! Random edits of a live object. Entry point: [`EditSteps::draw`].
 //!
 //! Left alone is what the API server sets itself, what the guard judges by other rules (its own and Helm's metadata,
 //! sealed fields), and what only one object of a cluster may have.
@@ -7,7 +7,7 @@ use json_patch::diff;
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use super::kinds::Kind;
+use super::kinds::ChartKind;
 use super::values::{emptied, put, share, target_port, text, words};
 
 /// Ways in which one step changes an object.
@@ -29,7 +29,7 @@ const STYLES: &[(&str, Style)] = &[
     ("exchange", exchange),
 ];
 
-type Style = fn(&mut Draw, &Kind, &mut Value) -> Option<()>;
+type Style = fn(&mut Draw, &ChartKind, &mut Value) -> Option<()>;
 
 /// Values of which one can often take the other's place.
 const CHOICES: &[&[&str]] = &[
@@ -111,14 +111,14 @@ const SPARED: &[&str] = &[
 
 /// One or several steps at once.
 #[derive(Clone, Debug)]
-pub(super) struct Edit {
+pub(super) struct EditSteps {
     /// Each step's way and JSON patch, of the object that the steps before have left.
     pub(super) steps: Vec<(&'static str, Value)>,
 }
 
-impl Edit {
+impl EditSteps {
     /// An edit of this object, if the first try finds one.
-    pub(super) fn draw(draw: &mut Draw, kind: &Kind, live: &Value) -> Option<Self> {
+    pub(super) fn draw(draw: &mut Draw, kind: &ChartKind, live: &Value) -> Option<Self> {
         let steps = if draw.chance(12) { 2 + draw.below(2) } else { 1 };
         let mut object = live.clone();
         let mut made = Vec::new();
@@ -245,7 +245,7 @@ fn parent(at: &str) -> (String, String) {
     (parent.to_owned(), name.replace("~1", "/").replace("~0", "~"))
 }
 
-fn change(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn change(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, is_scalar)?;
     let value = object.pointer_mut(&at)?;
     *value = other(draw, value);
@@ -288,7 +288,7 @@ fn draw_of_quantities(text: &str) -> &'static [&'static str] {
     }
 }
 
-fn drop_field(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn drop_field(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, |at, _| {
         at.rsplit('/').next().is_some_and(|name| name.parse::<usize>().is_err())
     })?;
@@ -298,7 +298,7 @@ fn drop_field(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
 }
 
 /// Sets a field of the kind's table, there or not.
-fn make(draw: &mut Draw, kind: &Kind, object: &mut Value) -> Option<()> {
+fn make(draw: &mut Draw, kind: &ChartKind, object: &mut Value) -> Option<()> {
     let tables = kind.tables();
     let (root, fields) = draw.pick(&tables);
     let mut at = String::new();
@@ -328,7 +328,7 @@ fn make(draw: &mut Draw, kind: &Kind, object: &mut Value) -> Option<()> {
 }
 
 /// A copy of an element, changed in one place.
-fn insert(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn insert(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, is_list)?;
     let items = object.pointer_mut(&at)?.as_array_mut()?;
     let mut item = draw.pick(items).clone();
@@ -353,7 +353,7 @@ fn insert(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
     Some(())
 }
 
-fn double(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn double(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, is_list)?;
     let items = object.pointer_mut(&at)?.as_array_mut()?;
     let item = draw.pick(items).clone();
@@ -362,14 +362,14 @@ fn double(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
     Some(())
 }
 
-fn remove(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn remove(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, is_list)?;
     let items = object.pointer_mut(&at)?.as_array_mut()?;
     items.remove(draw.below(items.len()));
     Some(())
 }
 
-fn reorder(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn reorder(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, |_, value| value.as_array().is_some_and(|items| items.len() > 1))?;
     let items = object.pointer_mut(&at)?.as_array_mut()?;
     let (one, other) = (draw.below(items.len()), draw.below(items.len()));
@@ -382,7 +382,7 @@ fn reorder(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
 }
 
 /// The same value, spelled otherwise: some of these the API server refuses or takes for another value.
-fn respell(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn respell(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, is_scalar)?;
     let value = object.pointer_mut(&at)?;
     *value = match value {
@@ -401,13 +401,13 @@ fn respell(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
     Some(())
 }
 
-fn null(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn null(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, |_, value| !value.is_null())?;
     *object.pointer_mut(&at)? = Value::Null;
     Some(())
 }
 
-fn retype(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn retype(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, |_, _| true)?;
     let value = object.pointer_mut(&at)?;
     let others =
@@ -417,7 +417,7 @@ fn retype(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
 }
 
 /// An entry of a map or an element of a list gets another name.
-fn move_key(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn move_key(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     const KEYS: [&str; 7] = ["name", "containerPort", "port", "mountPath", "topologyKey", "ip", "protocol"];
     let in_list = draw.chance(60);
     if in_list {
@@ -434,7 +434,7 @@ fn move_key(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
     Some(())
 }
 
-fn empty(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
+fn empty(draw: &mut Draw, _: &ChartKind, object: &mut Value) -> Option<()> {
     let at = place(draw, object, |_, _| true)?;
     let value = object.pointer_mut(&at)?;
     *value = emptied(value);
@@ -442,7 +442,7 @@ fn empty(draw: &mut Draw, _: &Kind, object: &mut Value) -> Option<()> {
 }
 
 /// Another field in the place of one that excludes it.
-fn exchange(draw: &mut Draw, kind: &Kind, object: &mut Value) -> Option<()> {
+fn exchange(draw: &mut Draw, kind: &ChartKind, object: &mut Value) -> Option<()> {
     if kind.name == "ConfigMap" {
         // A key is in one of its two maps.
         let at = place(draw, object, |at, _| at.starts_with("/data/"))?;

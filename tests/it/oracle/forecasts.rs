@@ -1,6 +1,6 @@
 //! `kubemoor forecast` against the conflicts that the next upgrade meets.
 //!
-//! Entry point: [`Scene::forecast_release`]. A chart is installed and its objects are edited; the forecast has to name
+//! Entry point: [`OracleScene::forecast_release`]. A chart is installed and its objects are edited; the forecast has to name
 //! exactly those fields on which the API server refuses the same manifest once more without force, and all on which it
 //! refuses a changed one.
 
@@ -11,9 +11,9 @@ use kubemoor_declare::path::Path;
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use super::edits::Edit;
+use super::edits::EditSteps;
 use super::kinds;
-use super::scene::{AT_ONCE, Object, Release, Scene};
+use super::scene::{AT_ONCE, Object, OracleRelease, OracleScene};
 use crate::forecast::spelled;
 use crate::support::{Identity, RELEASE, moor};
 
@@ -31,12 +31,12 @@ pub(super) struct Forecasts {
 
 /// What is said of one object: what conflicts always, and what conflicts when it changes.
 #[derive(Default)]
-struct Said {
+struct ForecastConflicts {
     always: Met,
     on_change: Met,
 }
 
-impl Scene {
+impl OracleScene {
     /// Edits the objects of a chart and holds the forecast against their next upgrade.
     pub(super) async fn forecast_release(&self, seed: u64) -> Forecasts {
         let release = self.install(seed, kinds::all()).await;
@@ -47,7 +47,7 @@ impl Scene {
                 .for_each_concurrent(AT_ONCE, |object| async move {
                     let Ok(live) = self.alice.get(&object.path).await.done() else { return };
                     let mut draw = Draw::new(seed, [object.index, number, 4]);
-                    let Some(edit) = Edit::draw(&mut draw, object.kind, &live) else { return };
+                    let Some(edit) = EditSteps::draw(&mut draw, object.kind, &live) else { return };
                     let path = format!("{}?fieldManager={manager}", object.path);
                     // What the API server refuses changes nothing.
                     drop(self.alice.patch_all(&path, &edit.patch()).await);
@@ -58,7 +58,7 @@ impl Scene {
         let mut found = Forecasts::default();
         for object in &release.objects {
             let name = object.manifest["metadata"]["name"].as_str().unwrap();
-            let nothing = Said::default();
+            let nothing = ForecastConflicts::default();
             let said = said.get(&(object.kind.name.to_owned(), name.to_owned())).unwrap_or(&nothing);
             self.compare(&release, object, said, &mut found).await;
         }
@@ -67,10 +67,10 @@ impl Scene {
     }
 
     /// The forecast, by kind and name.
-    fn said(&self, release: &Release) -> BTreeMap<(String, String), Said> {
+    fn said(&self, release: &OracleRelease) -> BTreeMap<(String, String), ForecastConflicts> {
         let arguments = ["forecast", RELEASE, "-n", &release.namespace, "-o", "json"];
         let ran = moor(&self.control_plane, Identity::Admin, &arguments);
-        let mut said: BTreeMap<(String, String), Said> = BTreeMap::new();
+        let mut said: BTreeMap<(String, String), ForecastConflicts> = BTreeMap::new();
         for line in ran.json()["conflicts"].as_array().unwrap() {
             // That an element is beside another one is no conflict of managers.
             if line.get("movedTo").or(line.get("moved_to")).is_some() {
@@ -86,7 +86,13 @@ impl Scene {
         said
     }
 
-    async fn compare(&self, release: &Release, object: &Object, said: &Said, found: &mut Forecasts) {
+    async fn compare(
+        &self,
+        release: &OracleRelease,
+        object: &Object,
+        said: &ForecastConflicts,
+        found: &mut Forecasts,
+    ) {
         let Some(met) = self.met(release, object, &object.manifest).await else { return };
         *if met.is_empty() { &mut found.clear } else { &mut found.conflicting } += 1;
         let describe = |what: &str, paths: Vec<&(String, String)>| {
@@ -104,7 +110,7 @@ impl Scene {
             found.disagreements.push(describe("the upgrade does not conflict", wrong));
         }
         let mut draw = Draw::new(release.seed, [object.index, 0, 5]);
-        let Some((changed, _)) = Edit::changed(&mut draw, &object.manifest) else { return };
+        let Some((changed, _)) = EditSteps::changed(&mut draw, &object.manifest) else { return };
         let Some(met) = self.met(release, object, &changed).await else { return };
         let is_told = |it: &(String, String)| is_among(it, &said.always) || is_among(it, &said.on_change);
         let missed: Vec<_> = met.iter().filter(|it| !is_told(it)).collect();
@@ -115,7 +121,7 @@ impl Scene {
     }
 
     /// What an upgrade to this manifest meets; none where the API server refuses it for another reason.
-    async fn met(&self, release: &Release, object: &Object, manifest: &Value) -> Option<Met> {
+    async fn met(&self, release: &OracleRelease, object: &Object, manifest: &Value) -> Option<Met> {
         let path = format!("{}?fieldManager=helm&dryRun=All", object.path);
         let answer = self.helm.apply(&path, &release.document(object, manifest)).await;
         match answer.code {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use super::kinds::Kind;
+use super::kinds::ChartKind;
 use super::values::{Field, count, field, flag, labels, small, target_port, text, texts, words};
 use crate::support::{Caller, ControlPlane, Identity, SOON, eventually};
 
@@ -39,7 +39,7 @@ pub(super) const GADGET: &[Field] = &[
 
 /// Whether a patch reaches into what the API server takes for one value although it is a map: Kubernetes 1.20, of a field
 /// that keeps what no schema knows, all maps but the outermost one.
-pub(super) fn is_one_value(minor: u32, kind: &Kind, patch: &Value) -> bool {
+pub(super) fn is_one_value(minor: u32, kind: &ChartKind, patch: &Value) -> bool {
     let is_within = |step: &Value| {
         let path = step["path"].as_str().and_then(|path| path.strip_prefix("/spec/free/"));
         path.is_some_and(|path| path.contains('/') || step["value"].is_object())

@@ -1,6 +1,6 @@
 //! An edit, judged by server-side apply and by the guard.
 //!
-//! Entry point: [`Scene::judge_release`]. Server-side apply is the judge: an edit drifts if Helm, applying its manifest
+//! Entry point: [`OracleScene::judge_release`]. Server-side apply is the judge: an edit drifts if Helm, applying its manifest
 //! by force afterwards, would change anything. What makes the API server refuse the manifest as invalid drifts too: the
 //! object before the edit took it, so the edit has changed something that is declared.
 
@@ -10,15 +10,15 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use super::edits::Edit;
+use super::edits::EditSteps;
 use super::gadgets::is_one_value;
 use super::meaning::{is_reordered, is_same};
-use super::scene::{AT_ONCE, Object, Release, Scene, content};
+use super::scene::{AT_ONCE, Object, OracleRelease, OracleScene, content};
 use crate::support::Answer;
 
 /// What was found so far.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct VerdictTally {
     pub(super) drift: usize,
     pub(super) harmless: usize,
     /// What the API server takes from nobody.
@@ -59,7 +59,7 @@ struct Opinions {
     refused: bool,
 }
 
-impl Tally {
+impl VerdictTally {
     /// Edits with an opinion of the judge.
     pub(super) fn judged(&self) -> usize {
         self.drift + self.harmless
@@ -99,25 +99,25 @@ impl Tally {
     }
 }
 
-impl Scene {
+impl OracleScene {
     /// Makes so many edits of every object of a release.
-    pub(super) async fn judge_release(&self, release: &Release, edits: u64) -> Tally {
+    pub(super) async fn judge_release(&self, release: &OracleRelease, edits: u64) -> VerdictTally {
         self.wait_until_guarded(release).await;
-        let mut tally = Tally { helm_refused: release.refused.clone(), ..Tally::default() };
+        let mut tally = VerdictTally { helm_refused: release.refused.clone(), ..VerdictTally::default() };
         let drifts = self.wait_for_sync(release).await;
         tally.out_of_sync.extend(drifts.err().map(|said| format!("seed {}: {said}", release.seed)));
         let judging = futures::stream::iter(&release.objects)
             .map(|object| self.judge_object(release.seed, object, edits));
-        let tallies: Vec<Tally> = judging.buffer_unordered(AT_ONCE).collect().await;
+        let tallies: Vec<VerdictTally> = judging.buffer_unordered(AT_ONCE).collect().await;
         tallies.into_iter().for_each(|other| tally.add(other));
         tally
     }
 
-    async fn judge_object(&self, seed: u64, object: &Object, edits: u64) -> Tally {
-        let mut tally = Tally::default();
+    async fn judge_object(&self, seed: u64, object: &Object, edits: u64) -> VerdictTally {
+        let mut tally = VerdictTally::default();
         for number in 0..edits {
             let mut draw = Draw::new(seed, [object.index, number, 1]);
-            let Some(edit) = Edit::draw(&mut draw, object.kind, &object.twin.live) else { continue };
+            let Some(edit) = EditSteps::draw(&mut draw, object.kind, &object.twin.live) else { continue };
             if is_derived_from(&object.manifest, &edit.patch()) {
                 continue;
             }
@@ -142,7 +142,7 @@ impl Scene {
     }
 
     /// Does an edit to the twin and asks what Helm would change afterwards, and tries it on the object.
-    async fn judge(&self, object: &Object, edit: &Edit) -> Judged {
+    async fn judge(&self, object: &Object, edit: &EditSteps) -> Judged {
         let (twin, patch) = (&object.twin, edit.patch());
         if is_one_value(self.control_plane.minor(), object.kind, &patch) {
             return Judged::Unjudged(
@@ -173,7 +173,7 @@ impl Scene {
 
     /// The opinions on an edit that was judged before, if they differ once more. What a busy guard has not answered in
     /// time the API server lets through: that is no opinion.
-    async fn again(&self, object: &Object, edit: &Edit) -> Option<Opinions> {
+    async fn again(&self, object: &Object, edit: &EditSteps) -> Option<Opinions> {
         match self.judge(object, edit).await {
             Judged::Done(opinions) => (opinions.drifts != opinions.refused).then_some(opinions),
             _ => None,
@@ -181,10 +181,10 @@ impl Scene {
     }
 
     /// One step of the edit, if that is enough for the same disagreement.
-    async fn shrunk(&self, object: &Object, edit: Edit, whole: Opinions) -> (Edit, Opinions) {
+    async fn shrunk(&self, object: &Object, edit: EditSteps, whole: Opinions) -> (EditSteps, Opinions) {
         if edit.steps.len() > 1 {
             for step in &edit.steps {
-                let alone = Edit { steps: vec![step.clone()] };
+                let alone = EditSteps { steps: vec![step.clone()] };
                 if let Judged::Done(opinions) = self.judge(object, &alone).await
                     && (opinions.drifts, opinions.refused) == (whole.drifts, whole.refused)
                 {
@@ -206,7 +206,7 @@ pub(super) fn is_refused(answer: &Answer) -> Option<bool> {
     }
 }
 
-fn disagreement(seed: u64, object: &Object, edit: &Edit, opinions: &Opinions) -> Disagreement {
+fn disagreement(seed: u64, object: &Object, edit: &EditSteps, opinions: &Opinions) -> Disagreement {
     let drifts = opinions.drifts;
     let pointers = edit.pointers();
     let cut = |whole: &Value| {

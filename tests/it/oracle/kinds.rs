@@ -15,7 +15,7 @@ use super::values::{
 use super::workloads::{CONTAINER, POD, policy_ports, put_pod, service_ports};
 
 /// A kind that charts have.
-pub(super) struct Kind {
+pub(super) struct ChartKind {
     pub(super) name: &'static str,
     pub(super) plural: &'static str,
     /// Its API from a minor version of Kubernetes on, the newest first.
@@ -41,12 +41,21 @@ const APPS: Apis = &[(0, "apps/v1")];
 const NETWORKING: Apis = &[(0, "networking.k8s.io/v1")];
 const RBAC: Apis = &[(0, "rbac.authorization.k8s.io/v1")];
 
-const fn kind(name: &'static str, plural: &'static str, apis: Apis, fields: &'static [Field]) -> Kind {
-    Kind { name, plural, apis, is_namespaced: true, is_repaired: true, fields, pod: None, finish: |_, _| () }
+const fn kind(name: &'static str, plural: &'static str, apis: Apis, fields: &'static [Field]) -> ChartKind {
+    ChartKind {
+        name,
+        plural,
+        apis,
+        is_namespaced: true,
+        is_repaired: true,
+        fields,
+        pod: None,
+        finish: |_, _| (),
+    }
 }
 
 /// All kinds: a chart has an object of each.
-pub(super) const KINDS: &[Kind] = &[
+pub(super) const KINDS: &[ChartKind] = &[
     kind(
         "ConfigMap",
         "configmaps",
@@ -73,12 +82,12 @@ pub(super) const KINDS: &[Kind] = &[
             field("/secrets", names),
         ],
     ),
-    Kind {
+    ChartKind {
         finish: |draw, made| made["spec"]["ports"] = service_ports(draw),
         ..kind("Service", "services", CORE, SERVICE)
     },
-    Kind { pod: Some(TEMPLATE), finish: select, ..kind("Deployment", "deployments", APPS, DEPLOYMENT) },
-    Kind {
+    ChartKind { pod: Some(TEMPLATE), finish: select, ..kind("Deployment", "deployments", APPS, DEPLOYMENT) },
+    ChartKind {
         pod: Some(TEMPLATE),
         finish: |draw, made| {
             select(draw, made);
@@ -86,9 +95,9 @@ pub(super) const KINDS: &[Kind] = &[
         },
         ..kind("StatefulSet", "statefulsets", APPS, STATEFUL_SET)
     },
-    Kind { pod: Some(TEMPLATE), finish: select, ..kind("DaemonSet", "daemonsets", APPS, DAEMON_SET) },
-    Kind { pod: Some(TEMPLATE), ..kind("Job", "jobs", &[(0, "batch/v1")], JOB) },
-    Kind {
+    ChartKind { pod: Some(TEMPLATE), finish: select, ..kind("DaemonSet", "daemonsets", APPS, DAEMON_SET) },
+    ChartKind { pod: Some(TEMPLATE), ..kind("Job", "jobs", &[(0, "batch/v1")], JOB) },
+    ChartKind {
         pod: Some("/spec/jobTemplate/spec/template/spec"),
         finish: |draw, made| {
             made["spec"]["schedule"] = json!(draw.pick(&["0 3 * * *", "@daily", "*/5 * * * *"]))
@@ -109,7 +118,7 @@ pub(super) const KINDS: &[Kind] = &[
             field("/spec/rules", ingress_rules),
         ],
     ),
-    Kind {
+    ChartKind {
         finish: |draw, made| {
             made["spec"]["podSelector"] = if draw.chance(15) { Value::Null } else { selector(draw) };
         },
@@ -125,8 +134,8 @@ pub(super) const KINDS: &[Kind] = &[
             ],
         )
     },
-    Kind { is_repaired: false, ..kind("Role", "roles", RBAC, &[field("/rules", rules)]) },
-    Kind {
+    ChartKind { is_repaired: false, ..kind("Role", "roles", RBAC, &[field("/rules", rules)]) },
+    ChartKind {
         is_repaired: false,
         finish: |_, made| {
             made["roleRef"] =
@@ -134,12 +143,12 @@ pub(super) const KINDS: &[Kind] = &[
         },
         ..kind("RoleBinding", "rolebindings", RBAC, &[field("/subjects", subjects)])
     },
-    Kind {
+    ChartKind {
         is_namespaced: false,
         is_repaired: false,
         ..kind("ClusterRole", "clusterroles", RBAC, &[field("/rules", rules)])
     },
-    Kind {
+    ChartKind {
         finish: scale,
         ..kind(
             "HorizontalPodAutoscaler",
@@ -151,7 +160,7 @@ pub(super) const KINDS: &[Kind] = &[
             ],
         )
     },
-    Kind {
+    ChartKind {
         finish: |draw, made| {
             scale(draw, made);
             made["spec"]["metrics"] = metrics(draw);
@@ -168,7 +177,7 @@ pub(super) const KINDS: &[Kind] = &[
             ],
         )
     },
-    Kind {
+    ChartKind {
         finish: |draw, made| made["spec"]["selector"] = selector(draw),
         ..kind(
             "PodDisruptionBudget",
@@ -179,7 +188,7 @@ pub(super) const KINDS: &[Kind] = &[
     },
     kind("ResourceQuota", "resourcequotas", CORE, &[field("/spec/hard", quotas)]),
     kind("LimitRange", "limitranges", CORE, &[field("/spec/limits", limits)]),
-    Kind {
+    ChartKind {
         finish: |draw, made| {
             made["spec"]["accessModes"] = json!(draw.some(&["ReadWriteOnce", "ReadOnlyMany"]));
             made["spec"]["resources"] =
@@ -196,7 +205,7 @@ pub(super) const KINDS: &[Kind] = &[
             ],
         )
     },
-    Kind {
+    ChartKind {
         is_namespaced: false,
         is_repaired: false,
         finish: |_, made| made["value"] = json!(1000),
@@ -286,7 +295,7 @@ pub(super) fn all() -> std::ops::Range<u64> {
     0..KINDS.len() as u64
 }
 
-impl Kind {
+impl ChartKind {
     /// The API of it that a server of this minor version has.
     fn api(&self, minor: u32) -> Option<&'static str> {
         self.apis.iter().find(|(since, _)| *since <= minor).map(|(_, api)| *api)

@@ -1,16 +1,16 @@
 //! Drift that the loop repairs, and what the next upgrade makes of the object.
 //!
-//! Entry point: [`Scene::repair_releases`]. A release has one object. The object and its twin are edited in the same
+//! Entry point: [`OracleScene::repair_releases`]. A release has one object. The object and its twin are edited in the same
 //! ways while the guard stands still; the guard repairs the object, and the twin is applied by force. Helm then upgrades
 //! both, the object without force, and both have to be the same.
 
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use super::edits::Edit;
+use super::edits::EditSteps;
 use super::kinds::KINDS;
 use super::meaning::is_same;
-use super::scene::{Object, Release, Scene, content, without_choices};
+use super::scene::{Object, OracleRelease, OracleScene, content, without_choices};
 use super::values::emptied;
 use crate::support::{SOON, poll};
 
@@ -43,17 +43,17 @@ pub(super) struct Findings {
 
 /// A release on its way.
 struct Patient {
-    release: Release,
+    release: OracleRelease,
     /// What the next revision declares.
     upgraded: Value,
-    edits: Vec<Edit>,
-    drifts: Drift,
+    edits: Vec<EditSteps>,
+    drifts: ServerDrift,
     /// What the guard says of it before anybody edits it.
     fault: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Drift {
+enum ServerDrift {
     None,
     Some,
     /// Server-side apply fails.
@@ -71,7 +71,7 @@ impl Findings {
     }
 }
 
-impl Scene {
+impl OracleScene {
     /// Edits, repairs and upgrades a release for each of these seeds.
     pub(super) async fn repair_releases(&self, seeds: impl Iterator<Item = u64>) -> Findings {
         let patients: Vec<Option<Patient>> =
@@ -85,9 +85,9 @@ impl Scene {
         for (patient, outcome) in patients.iter().zip(futures::future::join_all(discharged).await) {
             match (outcome, patient.drifts) {
                 (Err(said), _) => findings.failures.push(patient.describe(&said)),
-                (Ok(()), Drift::None) => findings.harmless += 1,
-                (Ok(()), Drift::Some) => findings.repaired += 1,
-                (Ok(()), Drift::Unknown | Drift::Unappliable) => findings.unjudged += 1,
+                (Ok(()), ServerDrift::None) => findings.harmless += 1,
+                (Ok(()), ServerDrift::Some) => findings.repaired += 1,
+                (Ok(()), ServerDrift::Unknown | ServerDrift::Unappliable) => findings.unjudged += 1,
             }
         }
         for patient in &patients {
@@ -105,17 +105,18 @@ impl Scene {
         let release = self.install(seed, [kind]).await;
         let object = release.objects.first()?;
         let (upgraded, at) = self.upgraded(&release, object).await?;
-        let mut patient = Patient { release, upgraded, edits: Vec::new(), drifts: Drift::None, fault: None };
+        let mut patient =
+            Patient { release, upgraded, edits: Vec::new(), drifts: ServerDrift::None, fault: None };
         patient.plan(&at);
         patient.fault = self.wait_for_sync(&patient.release).await.err();
         Some(patient)
     }
 
     /// A manifest with another value of one field, which the API server takes, and that field.
-    async fn upgraded(&self, release: &Release, object: &Object) -> Option<(Value, String)> {
+    async fn upgraded(&self, release: &OracleRelease, object: &Object) -> Option<(Value, String)> {
         for number in 0..TRIES {
             let mut draw = Draw::new(release.seed, [object.index, number, 2]);
-            let (manifest, at) = Edit::changed(&mut draw, &object.manifest)?;
+            let (manifest, at) = EditSteps::changed(&mut draw, &object.manifest)?;
             let path = format!("{}?fieldManager=helm&dryRun=All", object.twin.path);
             let applied = self.helm.apply(&path, &release.twin_document(object, &manifest)).await.done();
             if applied.is_ok_and(|applied| content(&applied) != content(&object.twin.live)) {
@@ -135,22 +136,24 @@ impl Patient {
     fn plan(&mut self, at: &str) {
         let mut draw = Draw::new(self.release.seed, [self.object().index, 0, 3]);
         let live = &self.object().twin.live;
-        let mut edits: Vec<Edit> =
-            (0..1 + draw.below(3)).filter_map(|_| Edit::draw(&mut draw, self.object().kind, live)).collect();
+        let mut edits: Vec<EditSteps> = (0..1 + draw.below(3))
+            .filter_map(|_| EditSteps::draw(&mut draw, self.object().kind, live))
+            .collect();
         // An editor who makes the element that the upgrade is to add rightly stops it.
         let is_key = KEYS.iter().any(|key| at.ends_with(key));
         if draw.chance(60) && !is_key {
-            edits.extend(Edit::of(&mut draw, live, at));
+            edits.extend(EditSteps::of(&mut draw, live, at));
         }
         let added = self.upgraded.pointer(at).filter(|_| is_key).map(Value::to_string);
-        let adds = |edit: &Edit| added.as_ref().is_some_and(|key| edit.patch().to_string().contains(key));
+        let adds =
+            |edit: &EditSteps| added.as_ref().is_some_and(|key| edit.patch().to_string().contains(key));
         edits.retain(|edit| !adds(edit));
-        let edits = edits.into_iter().map(Edit::without_node_ports);
+        let edits = edits.into_iter().map(EditSteps::without_node_ports);
         self.edits = edits.filter(|edit| !leaves_no_trace(&self.object().manifest, edit)).collect();
     }
 
     /// Edits the object and its twin.
-    async fn edit(&mut self, scene: &Scene) {
+    async fn edit(&mut self, scene: &OracleScene) {
         let mut done = Vec::new();
         for edit in &self.edits {
             let path = |path: &str| format!("{path}?fieldManager=kubectl-edit");
@@ -165,20 +168,20 @@ impl Patient {
         let twin = &self.object().twin;
         let edited = scene.alice.get(&twin.path).await.done().unwrap();
         self.drifts = match scene.apply(twin, "").await {
-            Err(said) if is_of_undeclared_element(&said, &self.object().manifest) => Drift::Unappliable,
-            Err(_) => Drift::Unknown,
-            Ok(applied) if is_same(&content(&edited), &content(&applied)) => Drift::None,
-            Ok(_) => Drift::Some,
+            Err(said) if is_of_undeclared_element(&said, &self.object().manifest) => ServerDrift::Unappliable,
+            Err(_) => ServerDrift::Unknown,
+            Ok(applied) if is_same(&content(&edited), &content(&applied)) => ServerDrift::None,
+            Ok(_) => ServerDrift::Some,
         };
         self.edits = done;
     }
 
     /// Waits until the object is repaired and has Helm upgrade it and its twin.
-    async fn discharge(&self, scene: &Scene) -> Result<(), String> {
+    async fn discharge(&self, scene: &OracleScene) -> Result<(), String> {
         if let Some(fault) = &self.fault {
             return Err(format!("it is not in sync after its installation: {fault}"));
         }
-        if self.drifts == Drift::Unappliable {
+        if self.drifts == ServerDrift::Unappliable {
             return Ok(());
         }
         let (object, release) = (self.object(), &self.release);
@@ -202,7 +205,7 @@ impl Patient {
         let now = scene.helm.apply(&by_helm, &document).await.done()?;
         release.record(scene, 1, "superseded", None).await;
         release.record(scene, 2, "deployed", Some(&self.upgraded)).await;
-        if self.drifts == Drift::Unknown {
+        if self.drifts == ServerDrift::Unknown {
             return Ok(());
         }
         let twin = format!("{}?fieldManager=helm&force=true", object.twin.path);
@@ -232,7 +235,7 @@ impl Patient {
     }
 
     /// The object as Helm would make it of the next revision if there had been none.
-    async fn made_anew(&self, scene: &Scene) -> Result<Value, String> {
+    async fn made_anew(&self, scene: &OracleScene) -> Result<Value, String> {
         let object = self.object();
         let mut document = self.release.twin_document(object, &self.upgraded);
         document["metadata"]["name"] = json!("anew");
@@ -244,7 +247,7 @@ impl Patient {
     }
 
     /// Whether the API server takes the pods of a StatefulSet in another kind.
-    async fn can_be_pods(&self, scene: &Scene, set: &Value) -> bool {
+    async fn can_be_pods(&self, scene: &OracleScene, set: &Value) -> bool {
         let spec = json!({"selector": set["spec"]["selector"], "template": set["spec"]["template"]});
         let document =
             json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "pods"}, "spec": spec});
@@ -289,7 +292,7 @@ fn is_dropped(manifest: &Value, patch: &Value, patched: &Value) -> bool {
 
 /// Whether an edit sets what a custom resource declares null, or removes what it declares zero, or sets what the cluster
 /// may choose for a new object. The webhook sees what goes; of a live object nobody can tell, and docs/equality.md says so.
-fn leaves_no_trace(manifest: &Value, edit: &Edit) -> bool {
+fn leaves_no_trace(manifest: &Value, edit: &EditSteps) -> bool {
     let is_custom = manifest["kind"] == "Gadget";
     let is_lost = |step: &Value| {
         let path = step["path"].as_str().unwrap();

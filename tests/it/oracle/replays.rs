@@ -1,6 +1,6 @@
 //! Random edits that are recorded under a mild mode, replayed under a strict one, and then made under it.
 //!
-//! Entry point: [`Scene::record_release`], then [`Recorded::compare`] with what the strict mode makes of them.
+//! Entry point: [`OracleScene::record_release`], then [`Recorded::compare`] with what the strict mode makes of them.
 
 use std::path::Path;
 
@@ -16,9 +16,9 @@ use kubemoor_verdict::replay::{PastEdit, Replay, Replayed};
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use super::edits::Edit;
+use super::edits::EditSteps;
 use super::judge::is_refused;
-use super::scene::{AT_ONCE, Object, Release, Scene, content};
+use super::scene::{AT_ONCE, Object, OracleRelease, OracleScene, content};
 use crate::support::{Identity, RELEASE, SOON, drift_policy, eventually, wait_until_guarded};
 
 /// The policy of the strict mode.
@@ -48,9 +48,9 @@ pub(super) struct Replays {
     pub(super) disagreements: Vec<String>,
 }
 
-impl Scene {
+impl OracleScene {
     /// Has the strict mode hold, or no longer.
-    pub(super) async fn set_strict(&self, release: &Release, is_strict: bool) {
+    pub(super) async fn set_strict(&self, release: &OracleRelease, is_strict: bool) {
         let path = &release.objects[0].path;
         if is_strict {
             let policy = drift_policy("strict", json!({"edits": "Deny"}));
@@ -68,7 +68,7 @@ impl Scene {
     }
 
     /// Makes so many edits of every object of a release, and sets each back.
-    pub(super) async fn record_release(&self, release: &Release, edits: u64) -> Vec<Recorded> {
+    pub(super) async fn record_release(&self, release: &OracleRelease, edits: u64) -> Vec<Recorded> {
         let recording = futures::stream::iter(&release.objects)
             .map(|object| self.record_object(release.seed, object, edits));
         recording.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().flatten().collect()
@@ -84,7 +84,7 @@ impl Scene {
         let named = [group, text("/kind"), text("/metadata/namespace"), text("/metadata/name")];
         for number in 0..edits {
             let mut draw = Draw::new(seed, [object.index, number, 5]);
-            let Some(edit) = Edit::draw(&mut draw, object.kind, &object.twin.live) else { continue };
+            let Some(edit) = EditSteps::draw(&mut draw, object.kind, &object.twin.live) else { continue };
             let (patch, begun) = (edit.patch(), Timestamp::now());
             let Ok(edited) = self.alice.patch_all(&object.path, &patch).await.done() else { continue };
             let (object, path, done) = (named.clone(), object.path.clone(), Timestamp::now());

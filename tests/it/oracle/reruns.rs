@@ -1,6 +1,6 @@
 //! Random edits under random policies: recorded while they pass, and made again for real under others.
 //!
-//! Entry point: [`Scene::run_case`], then [`compare`] with what a replay says of each. An object is set back, and
+//! Entry point: [`OracleScene::run_case`], then [`compare`] with what a replay says of each. An object is set back, and
 //! compared, before the next edit of it.
 
 use std::collections::BTreeSet;
@@ -20,12 +20,12 @@ use kubemoor_verdict::replay::{Replay, Replayed};
 use serde_json::{Value, json};
 
 use super::draw::Draw;
-use super::edits::Edit;
+use super::edits::EditSteps;
 use super::judge::is_refused;
 use super::kinds::KINDS;
 use super::replays::replayed;
-use super::rules::{NAMES, Rules, denying};
-use super::scene::{AT_ONCE, Object, Release, Scene, content};
+use super::rules::{CasePolicies, NAMES, denying};
+use super::scene::{AT_ONCE, Object, OracleRelease, OracleScene, content};
 use crate::support::{DRIFT_POLICIES, RELEASE, SOON, drift_policy, eventually, wait_until_guarded};
 
 /// The kinds of a case.
@@ -35,9 +35,9 @@ const OF_CASE: [&str; 5] = ["ConfigMap", "Deployment", "HorizontalPodAutoscaler"
 const EDITS: u64 = 8;
 
 /// The edits of a release, with the policies.
-pub(super) struct Case {
+pub(super) struct RerunCase {
     pub(super) seed: u64,
-    rules: Rules,
+    rules: CasePolicies,
     reruns: Vec<Rerun>,
 }
 
@@ -74,9 +74,9 @@ pub(super) struct Agreement {
 /// A verdict with the fields that it names; plain passes name none.
 type Told = (String, BTreeSet<String>);
 
-impl Scene {
+impl OracleScene {
     /// Records the edits of a seed under its mild policies, and makes them again under its strict ones.
-    pub(super) async fn run_case(&self, seed: u64) -> Case {
+    pub(super) async fn run_case(&self, seed: u64) -> RerunCase {
         self.set_policies(&denying()).await;
         let kinds = (0_u64..).zip(KINDS).filter(|(_, kind)| OF_CASE.contains(&kind.name));
         let release = self.install(seed, kinds.map(|(index, _)| index)).await;
@@ -86,7 +86,7 @@ impl Scene {
         let edits: Vec<(&Object, Vec<Value>)> =
             release.objects.iter().map(|object| (object, drawn(seed, object))).collect();
         let touched: Vec<String> = edits.iter().flat_map(|(_, patches)| patches).flat_map(pointers).collect();
-        let rules = Rules::draw(&mut Draw::new(seed, [0, 0, 7]), release.objects.len(), &touched);
+        let rules = CasePolicies::draw(&mut Draw::new(seed, [0, 0, 7]), release.objects.len(), &touched);
         self.open_exceptions(&release, &rules).await;
 
         self.set_policies(&rules.recording).await;
@@ -101,7 +101,7 @@ impl Scene {
         let reruns = recorded.into_iter().flat_map(|(.., reruns)| reruns).collect();
         self.set_policies(&denying()).await;
         self.remove(&release).await;
-        Case { seed, rules, reruns }
+        RerunCase { seed, rules, reruns }
     }
 
     /// Has these policies and no others be in force.
@@ -129,7 +129,7 @@ impl Scene {
     }
 
     /// Opens the exceptions, and waits until the guard knows them.
-    async fn open_exceptions(&self, release: &Release, rules: &Rules) {
+    async fn open_exceptions(&self, release: &OracleRelease, rules: &CasePolicies) {
         let path = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/driftallowances", release.namespace);
         for (number, (place, paths)) in rules.exceptions.iter().enumerate() {
             let Window { kind, name, .. } = Window::begin(&release.objects[*place]);
@@ -259,7 +259,7 @@ impl Window {
 fn drawn(seed: u64, object: &Object) -> Vec<Value> {
     let draw = |number| {
         let mut draw = Draw::new(seed, [object.index, number, 6]);
-        Edit::draw(&mut draw, object.kind, &object.twin.live).map(|edit| edit.patch())
+        EditSteps::draw(&mut draw, object.kind, &object.twin.live).map(|edit| edit.patch())
     };
     let mut patches: Vec<Value> = (0..EDITS).filter_map(draw).collect();
     let nulls: &[&str] = match object.kind.name {
@@ -277,7 +277,7 @@ fn pointers(patch: &Value) -> Vec<String> {
 }
 
 /// What the replay of a case by its strict policies says, held against what became of the edits.
-pub(super) fn compare(case: &Case, rows: &[LedgerEntry]) -> Agreement {
+pub(super) fn compare(case: &RerunCase, rows: &[LedgerEntry]) -> Agreement {
     let hour = std::time::Duration::from_secs(3600);
     let defaults = Policy::new(EditsMode::Deny, DriftMode::Report, hour);
     let mut replay = Replay::new(defaults, compiled(&case.rules.strict));

@@ -1,4 +1,4 @@
-//! Random policies and exceptions, under which edits are recorded and then judged. Entry point: [`Rules::draw`].
+//! Random policies and exceptions, under which edits are recorded and then judged. Entry point: [`CasePolicies::draw`].
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ const SEALS: &[&str] = &[
 ];
 
 /// The policies of a case by their places in [`NAMES`], and the exceptions that are open all the time.
-pub(super) struct Rules {
+pub(super) struct CasePolicies {
     /// The policies under which edits are recorded: all of them warn.
     pub(super) recording: [Value; 3],
     /// The policies that judge these edits again.
@@ -58,7 +58,7 @@ pub(super) struct Rules {
     pub(super) exceptions: Vec<(usize, Vec<String>)>,
 }
 
-impl Rules {
+impl CasePolicies {
     /// Rules for some objects, of which edits touch these pointers.
     pub(super) fn draw(draw: &mut Draw, objects: usize, touched: &[String]) -> Self {
         let seals: Vec<Value> = match draw.below(3) {
@@ -85,7 +85,7 @@ impl Rules {
     }
 }
 
-impl fmt::Display for Rules {
+impl fmt::Display for CasePolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { recording, strict, are_sealed_alike: _, exceptions } = self;
         let exceptions: Vec<Value> =

@@ -1,6 +1,6 @@
 //! Random releases, installed as Helm 4 does it, each beside twins of its objects that no release declares.
 //!
-//! Entry points: [`Scene::start`], [`Scene::install`]. A twin has the same manifest, label and annotations, and lies
+//! Entry points: [`OracleScene::start`], [`OracleScene::install`]. A twin has the same manifest, label and annotations, and lies
 //! in another namespace, or has another name where its kind has no namespaces.
 
 use futures::StreamExt as _;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::draw::Draw;
 use super::gadgets::define_gadgets;
-use super::kinds::{KINDS, Kind};
+use super::kinds::{ChartKind, KINDS};
 use crate::support::{
     Caller, ControlPlane, Guard, Identity, OwnControlPlane, RELEASE, SOON, eventually, holding, poll,
     record_name, sealed, wait_until_guarded,
@@ -25,7 +25,7 @@ const SERVERS_OWN: [&str; 6] =
     ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
 
 /// A control plane whose controllers stand still, and a guard.
-pub(super) struct Scene {
+pub(super) struct OracleScene {
     pub(super) control_plane: OwnControlPlane,
     pub(super) guard: Guard,
     /// Helm.
@@ -38,7 +38,7 @@ pub(super) struct Scene {
 }
 
 /// A release with its objects and their twins.
-pub(super) struct Release {
+pub(super) struct OracleRelease {
     pub(super) seed: u64,
     pub(super) namespace: String,
     twins: String,
@@ -52,7 +52,7 @@ pub(super) struct Release {
 
 /// A declared object and its twin.
 pub(super) struct Object {
-    pub(super) kind: &'static Kind,
+    pub(super) kind: &'static ChartKind,
     /// Its place in the chart, from which its edits are drawn.
     pub(super) index: u64,
     /// What the chart has.
@@ -71,7 +71,7 @@ pub(super) struct Twin {
     pub(super) live: Value,
 }
 
-impl Scene {
+impl OracleScene {
     /// Starts both; the guard with these flags.
     pub(super) async fn start(flags: &[&str]) -> Self {
         let control_plane = ControlPlane::start_defined();
@@ -90,10 +90,10 @@ impl Scene {
     }
 
     /// Draws a chart with an object of each of these kinds, by their place in the table, and installs it.
-    pub(super) async fn install(&self, seed: u64, kinds: impl IntoIterator<Item = u64>) -> Release {
+    pub(super) async fn install(&self, seed: u64, kinds: impl IntoIterator<Item = u64>) -> OracleRelease {
         let namespace = self.control_plane.namespace("oracle").await;
         let twins = self.control_plane.namespace("twin").await;
-        let mut release = Release {
+        let mut release = OracleRelease {
             seed,
             namespace,
             twins,
@@ -135,7 +135,7 @@ impl Scene {
             let metadata = json!({"name": format!("bystander-{number}")});
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "value"}})
         };
-        let release = Release {
+        let release = OracleRelease {
             seed: 0,
             twins: namespace.clone(),
             namespace,
@@ -154,14 +154,14 @@ impl Scene {
     }
 
     /// Waits until the API server asks the guard about all objects of a release.
-    pub(super) async fn wait_until_guarded(&self, release: &Release) {
+    pub(super) async fn wait_until_guarded(&self, release: &OracleRelease) {
         for object in &release.objects {
             wait_until_guarded(&self.alice, RELEASE, &object.path).await;
         }
     }
 
     /// Waits until the guard has seen all objects of a release, and says which of them it does not find as declared.
-    pub(super) async fn wait_for_sync(&self, release: &Release) -> Result<(), String> {
+    pub(super) async fn wait_for_sync(&self, release: &OracleRelease) -> Result<(), String> {
         eventually("the guard has seen the objects of the release", SOON, || async {
             let status = self.status(release).await?;
             let seen = status["seen"].as_array().map_or(0, Vec::len);
@@ -171,7 +171,7 @@ impl Scene {
         self.wait_until_in_sync(release).await
     }
 
-    async fn wait_until_in_sync(&self, release: &Release) -> Result<(), String> {
+    async fn wait_until_in_sync(&self, release: &OracleRelease) -> Result<(), String> {
         poll(SOON, || async {
             let status = self.status(release).await?;
             let is_in_sync = status["conditions"][0]["reason"] == "InSync";
@@ -184,13 +184,13 @@ impl Scene {
         .await
     }
 
-    async fn status(&self, release: &Release) -> Result<Value, String> {
+    async fn status(&self, release: &OracleRelease) -> Result<Value, String> {
         let guarded = format!("/apis/kubemoor.dev/v1alpha1/namespaces/{}/guardedreleases", release.namespace);
         Ok(self.alice.get(&format!("{guarded}/{RELEASE}")).await.done()?["status"].take())
     }
 
     /// Draws a manifest that the API server takes, and that it leaves as it is when it is applied again.
-    async fn prepare(&self, release: &Release, index: u64) -> Option<Object> {
+    async fn prepare(&self, release: &OracleRelease, index: u64) -> Option<Object> {
         let kind = &KINDS[usize::try_from(index).unwrap()];
         for attempt in 0..TRIES {
             let mut draw = Draw::new(release.seed, [index, attempt, 0]);
@@ -255,7 +255,7 @@ impl Scene {
     }
 
     /// Deletes all that belongs to a release, its records first: what they declare a guard would make again.
-    pub(super) async fn remove(&self, release: &Release) {
+    pub(super) async fn remove(&self, release: &OracleRelease) {
         for revision in [2, 1] {
             self.delete(&format!("{}/{}", release.records(), record_name(RELEASE, revision))).await;
         }
@@ -264,14 +264,20 @@ impl Scene {
     }
 }
 
-impl Release {
+impl OracleRelease {
     fn records(&self) -> String {
         format!("/api/v1/namespaces/{}/secrets", self.namespace)
     }
 
     /// Writes the record of a revision, as Helm does it before and after it writes the objects; of one that upgrades
     /// the release to `upgraded`.
-    pub(super) async fn record(&self, scene: &Scene, revision: u32, status: &str, upgraded: Option<&Value>) {
+    pub(super) async fn record(
+        &self,
+        scene: &OracleScene,
+        revision: u32,
+        status: &str,
+        upgraded: Option<&Value>,
+    ) {
         let manifests = upgraded.map_or(self.declared.as_slice(), std::slice::from_ref);
         let documents = manifests.iter().map(|manifest| format!("---\n{manifest}\n"));
         let content = json!({
@@ -301,7 +307,7 @@ impl Release {
         self.stamped(object.kind, &copy, &self.twins)
     }
 
-    fn stamped(&self, kind: &Kind, manifest: &Value, namespace: &str) -> Value {
+    fn stamped(&self, kind: &ChartKind, manifest: &Value, namespace: &str) -> Value {
         let mut document = manifest.clone();
         for (map, name, value) in [
             ("labels", "app.kubernetes.io/managed-by", "Helm"),
@@ -320,7 +326,7 @@ impl Release {
     }
 }
 
-fn address(kind: &Kind, manifest: &Value, namespace: &str) -> String {
+fn address(kind: &ChartKind, manifest: &Value, namespace: &str) -> String {
     let api = manifest["apiVersion"].as_str().unwrap();
     let root = if api.contains('/') { "apis" } else { "api" };
     let within = if kind.is_namespaced { format!("/namespaces/{namespace}") } else { String::new() };

@@ -24,12 +24,12 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// One address for several replicas. Dropping it refuses further connections.
 pub(crate) struct Balancer {
     port: u16,
-    replicas: Arc<Mutex<Replicas>>,
+    replicas: Arc<Mutex<BalancedReplicas>>,
     tasks: [JoinHandle<()>; 2],
 }
 
 #[derive(Default)]
-struct Replicas {
+struct BalancedReplicas {
     known: Vec<Replica>,
     /// The addresses that connections go to.
     ready: Vec<SocketAddr>,
@@ -47,7 +47,7 @@ impl Balancer {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind((own_address(), 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let replicas: Arc<Mutex<Replicas>> = Arc::default();
+        let replicas: Arc<Mutex<BalancedReplicas>> = Arc::default();
         let tasks =
             [tokio::spawn(look(Arc::clone(&replicas))), tokio::spawn(serve(listener, Arc::clone(&replicas)))];
         Self { port, replicas, tasks }
@@ -79,7 +79,7 @@ impl Drop for Balancer {
 }
 
 /// Asks all replicas again and again whether they are ready.
-async fn look(replicas: Arc<Mutex<Replicas>>) {
+async fn look(replicas: Arc<Mutex<BalancedReplicas>>) {
     install_crypto_provider();
     let client =
         reqwest::Client::builder().tls_danger_accept_invalid_certs(true).timeout(LAG).build().unwrap();
@@ -99,7 +99,7 @@ async fn look(replicas: Arc<Mutex<Replicas>>) {
     }
 }
 
-async fn serve(listener: TcpListener, replicas: Arc<Mutex<Replicas>>) {
+async fn serve(listener: TcpListener, replicas: Arc<Mutex<BalancedReplicas>>) {
     while let Ok((mut near, _)) = listener.accept().await {
         let address = {
             let mut replicas = replicas.lock().unwrap();

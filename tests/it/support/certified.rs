@@ -16,7 +16,7 @@ use super::identity::Identity;
 use super::kubeconfigs::changed;
 
 /// Who signs the certificates of users.
-pub(crate) struct UserAuthority {
+pub(crate) struct UserCa {
     certificate: String,
     key: String,
 }
@@ -27,7 +27,7 @@ pub(crate) struct UserCertificate {
     key: String,
 }
 
-impl UserAuthority {
+impl UserCa {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::control_plane::{ControlPlane, install_crypto_provider};
 use super::identity::Identity;
-use super::page::{Shown, form, form_token};
+use super::page::{PageResponse, form, form_token};
 use super::process::{Process, folder, free_port};
 use super::wait::{SOON, eventually};
 
@@ -81,25 +81,25 @@ impl ClusterPage {
     }
 
     /// A page, as a proxy asks for it that knows whose token that is.
-    pub(crate) async fn proxied(&self, token: &str, path: &str) -> Shown {
+    pub(crate) async fn proxied(&self, token: &str, path: &str) -> PageResponse {
         let request = self.request(Method::GET, path).header(AUTHORIZATION, format!("Bearer {token}"));
-        Shown::of(request).await
+        PageResponse::of(request).await
     }
 
     /// A page, as the browser with this session asks for it.
-    pub(crate) async fn get(&self, session: &str, path: &str) -> Shown {
-        Shown::of(self.request(Method::GET, path).header(COOKIE, session)).await
+    pub(crate) async fn get(&self, session: &str, path: &str) -> PageResponse {
+        PageResponse::of(self.request(Method::GET, path).header(COOKIE, session)).await
     }
 
     /// Sends a form, as the browser with these cookies does.
-    pub(crate) async fn post(&self, cookies: &str, path: &str, fields: &[(&str, &str)]) -> Shown {
+    pub(crate) async fn post(&self, cookies: &str, path: &str, fields: &[(&str, &str)]) -> PageResponse {
         let request = self.request(Method::POST, path).header(COOKIE, cookies);
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        Shown::of(request.header("sec-fetch-site", "same-origin").body(form(fields))).await
+        PageResponse::of(request.header("sec-fetch-site", "same-origin").body(form(fields))).await
     }
 
     /// Logs in; the answer.
-    pub(crate) async fn log_in(&self, token: &str) -> Shown {
+    pub(crate) async fn log_in(&self, token: &str) -> PageResponse {
         self.post("", "login", &[("token", token)]).await
     }
 
@@ -124,7 +124,7 @@ impl ClusterPage {
 }
 
 /// The first cookie that an answer sets, without its attributes, which say that it is safe.
-fn cookie(shown: &Shown) -> String {
+fn cookie(shown: &PageResponse) -> String {
     let cookie = shown.headers[SET_COOKIE].to_str().unwrap();
     for part in ["Secure", "HttpOnly", "SameSite=Strict", "Path=/"] {
         assert!(cookie.split("; ").any(|it| it == part), "{cookie}");

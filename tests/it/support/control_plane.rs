@@ -18,7 +18,7 @@ use kube::{Client, Config};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::certified::UserAuthority;
+use super::certified::UserCa;
 use super::identity::Identity;
 use super::process::{Process, folder, free_port};
 use super::settings;
@@ -59,8 +59,8 @@ impl ControlPlane {
     }
 
     /// Who signs the certificates of its users.
-    pub(crate) fn user_authority(&self) -> UserAuthority {
-        UserAuthority::read(&self.dir)
+    pub(crate) fn user_authority(&self) -> UserCa {
+        UserCa::read(&self.dir)
     }
 
     /// The port of its API server.

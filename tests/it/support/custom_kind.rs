@@ -6,7 +6,7 @@ use super::caller::Caller;
 use super::wait::{SOON, eventually};
 
 /// A kind that a test defines.
-pub(crate) struct CustomKind {
+pub(crate) struct TestKind {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) kind: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct CustomKind {
     pub(crate) scope: &'static str,
 }
 
-impl CustomKind {
+impl TestKind {
     /// Defines the kind, and waits until it is served.
     pub(crate) async fn define(&self, admin: &Caller) {
         let Self { group, version, kind, plural, scope } = self;

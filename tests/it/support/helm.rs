@@ -34,7 +34,7 @@ struct Pipes {
 }
 
 /// What Helm is asked to do.
-struct Operation<'a> {
+struct HelmOperation<'a> {
     name: &'a str,
     namespace: &'a str,
     release: &'a str,
@@ -69,7 +69,7 @@ impl Helm {
         chart: &Chart,
         options: Value,
     ) -> Result<Value, String> {
-        self.run(Operation { name: "install", namespace, release, chart: Some(chart) }, options).await
+        self.run(HelmOperation { name: "install", namespace, release, chart: Some(chart) }, options).await
     }
 
     pub(crate) async fn upgrade(
@@ -79,7 +79,7 @@ impl Helm {
         chart: &Chart,
         options: Value,
     ) -> Result<Value, String> {
-        self.run(Operation { name: "upgrade", namespace, release, chart: Some(chart) }, options).await
+        self.run(HelmOperation { name: "upgrade", namespace, release, chart: Some(chart) }, options).await
     }
 
     pub(crate) async fn rollback(
@@ -88,7 +88,7 @@ impl Helm {
         release: &str,
         options: Value,
     ) -> Result<Value, String> {
-        self.run(Operation { name: "rollback", namespace, release, chart: None }, options).await
+        self.run(HelmOperation { name: "rollback", namespace, release, chart: None }, options).await
     }
 
     pub(crate) async fn uninstall(
@@ -97,12 +97,12 @@ impl Helm {
         release: &str,
         options: Value,
     ) -> Result<Value, String> {
-        self.run(Operation { name: "uninstall", namespace, release, chart: None }, options).await
+        self.run(HelmOperation { name: "uninstall", namespace, release, chart: None }, options).await
     }
 
     /// Runs the release's tests.
     pub(crate) async fn test(&self, namespace: &str, release: &str, options: Value) -> Result<Value, String> {
-        self.run(Operation { name: "test", namespace, release, chart: None }, options).await
+        self.run(HelmOperation { name: "test", namespace, release, chart: None }, options).await
     }
 
     /// The text of each template, rendered without a cluster.
@@ -113,30 +113,32 @@ impl Helm {
         chart: &Chart,
         options: Value,
     ) -> Result<Value, String> {
-        self.run(Operation { name: "template", namespace, release, chart: Some(chart) }, options).await
+        self.run(HelmOperation { name: "template", namespace, release, chart: Some(chart) }, options).await
     }
 
     /// What `helm lint --strict` finds.
     pub(crate) async fn lint(&self, namespace: &str, chart: &Chart, options: Value) -> Result<Value, String> {
-        self.run(Operation { name: "lint", namespace, release: "lint", chart: Some(chart) }, options).await
+        self.run(HelmOperation { name: "lint", namespace, release: "lint", chart: Some(chart) }, options)
+            .await
     }
 
     /// Makes the chart of `helm create` in a folder, and says where.
     pub(crate) async fn create(&self, folder: &Path, name: &str) -> Result<Chart, String> {
         let chart = Chart { path: folder.join(name) };
-        let create = Operation { name: "create", namespace: "default", release: name, chart: Some(&chart) };
+        let create =
+            HelmOperation { name: "create", namespace: "default", release: name, chart: Some(&chart) };
         self.run(create, json!({})).await.map(|_| chart)
     }
 
     /// The revisions, oldest first, each with `revision` and `status`.
     pub(crate) async fn history(&self, namespace: &str, release: &str) -> Result<Value, String> {
-        self.run(Operation { name: "history", namespace, release, chart: None }, json!({})).await
+        self.run(HelmOperation { name: "history", namespace, release, chart: None }, json!({})).await
     }
 
     /// What `helm get manifest` prints for the latest revision.
     pub(crate) async fn manifest(&self, namespace: &str, release: &str) -> Result<String, String> {
         let status =
-            self.run(Operation { name: "status", namespace, release, chart: None }, json!({})).await?;
+            self.run(HelmOperation { name: "status", namespace, release, chart: None }, json!({})).await?;
         status["manifest"].as_str().map(str::to_owned).ok_or_else(|| format!("no manifest in {status}"))
     }
 
@@ -146,8 +148,8 @@ impl Helm {
         let _ = self.child.kill();
     }
 
-    async fn run(&self, operation: Operation<'_>, mut options: Value) -> Result<Value, String> {
-        let Operation { name, namespace, release, chart } = operation;
+    async fn run(&self, operation: HelmOperation<'_>, mut options: Value) -> Result<Value, String> {
+        let HelmOperation { name, namespace, release, chart } = operation;
         let values = options.as_object_mut().expect("options are an object").remove("values");
         let request = json!({
             "op": name,

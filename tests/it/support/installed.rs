@@ -49,7 +49,7 @@ pub(crate) struct Pod {
 }
 
 /// What a kubelet would run for a pod.
-struct Run {
+struct ContainerRun {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     dir: PathBuf,
@@ -218,7 +218,7 @@ impl<'a> Installed<'a> {
         ran
     }
 
-    async fn run(&self, pod: &Value) -> Run {
+    async fn run(&self, pod: &Value) -> ContainerRun {
         let dir = folder("pod");
         let container = &pod["containers"][0];
         let mut places = Vec::new();
@@ -246,7 +246,7 @@ impl<'a> Installed<'a> {
             environment.push((text(&variable["name"]).to_owned(), value));
         }
         let arguments = list(&container["args"]).iter().map(|argument| at_home(text(argument))).collect();
-        Run { arguments, environment, dir }
+        ContainerRun { arguments, environment, dir }
     }
 
     /// Writes the files of a volume.

@@ -34,19 +34,19 @@ const SLOW: Duration = Duration::from_millis(50);
 /// Requests are named by method and a part of the path: `PATCH /configmaps/settings`.
 pub(crate) struct LaggingWatch {
     kubeconfig: PathBuf,
-    traffic: watch::Sender<Traffic>,
+    traffic: watch::Sender<LaggedTraffic>,
     requests: Arc<Requests>,
     server: JoinHandle<()>,
 }
 
-struct Upstream {
+struct LaggedUpstream {
     client: Client,
-    traffic: watch::Receiver<Traffic>,
+    traffic: watch::Receiver<LaggedTraffic>,
     requests: Arc<Requests>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Traffic {
+struct LaggedTraffic {
     /// The watches whose events are held: those of which the path has this part.
     held: Option<&'static str>,
     throttled: bool,
@@ -81,9 +81,9 @@ struct Requests {
 impl LaggingWatch {
     /// Starts it with watches flowing; requests go on under the identity given.
     pub(crate) async fn start(control_plane: &ControlPlane, identity: Identity) -> Self {
-        let (traffic, receiver) = watch::channel(Traffic::default());
+        let (traffic, receiver) = watch::channel(LaggedTraffic::default());
         let requests = Arc::new(Requests::default());
-        let upstream = Arc::new(Upstream {
+        let upstream = Arc::new(LaggedUpstream {
             client: control_plane.client(identity).await,
             traffic: receiver,
             requests: Arc::clone(&requests),
@@ -182,7 +182,7 @@ impl Drop for LaggingWatch {
     }
 }
 
-async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Response {
+async fn pass_on(State(upstream): State<Arc<LaggedUpstream>>, request: Request) -> Response {
     let is_watch =
         request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"));
     let began = *upstream.traffic.borrow();
@@ -202,7 +202,7 @@ async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Res
     let mut traffic = upstream.traffic.clone();
     // What was sent arrives, also when whoever sent it has gone meanwhile.
     let sending = tokio::spawn(async move {
-        let waits = |traffic: &Traffic| traffic.stalled.iter().any(|rule| is_meant(rule, &name));
+        let waits = |traffic: &LaggedTraffic| traffic.stalled.iter().any(|rule| is_meant(rule, &name));
         if waits(&traffic.borrow()) {
             requests.stalled.lock().unwrap().push(name.clone());
             // Fails when the test is over: then nobody listens either.
@@ -254,7 +254,7 @@ fn too_many_requests() -> Response {
 fn lagging(
     chunks: stream::BoxStream<'static, Result<Bytes, axum::Error>>,
     path: String,
-    traffic: watch::Receiver<Traffic>,
+    traffic: watch::Receiver<LaggedTraffic>,
     began: u64,
 ) -> impl Stream<Item = Result<Bytes, axum::Error>> {
     let path: Arc<str> = path.into();
@@ -272,7 +272,7 @@ fn lagging(
                 chunk = chunks.next() => Some(chunk?),
             };
             if chunk.is_some() {
-                let is_held = |traffic: &Traffic| traffic.held.is_some_and(|part| path.contains(part));
+                let is_held = |traffic: &LaggedTraffic| traffic.held.is_some_and(|part| path.contains(part));
                 let _ = traffic.wait_for(|traffic| !is_held(traffic) || traffic.ended > began).await;
             }
             let now = *traffic.borrow();

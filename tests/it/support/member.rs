@@ -18,7 +18,7 @@ const HOME: &str = "default";
 
 /// Some verbs on one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Right {
+pub(crate) struct RbacRule {
     pub(crate) verbs: Vec<String>,
     /// The plural.
     pub(crate) resource: String,
@@ -51,13 +51,13 @@ impl Member {
     }
 
     /// Gives rights in a namespace (`None`: in the whole cluster), once, and waits until they count.
-    pub(crate) async fn may(&self, rights: &[Right], namespace: Option<&str>) {
+    pub(crate) async fn may(&self, rights: &[RbacRule], namespace: Option<&str>) {
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         let api = "/apis/rbac.authorization.k8s.io/v1";
         let place =
             namespace.map_or_else(|| api.to_owned(), |namespace| format!("{api}/namespaces/{namespace}"));
         let plural = kind.to_lowercase();
-        let rule = |right: &Right| json!({"apiGroups": [right.group], "resources": [right.resource], "verbs": right.verbs});
+        let rule = |right: &RbacRule| json!({"apiGroups": [right.group], "resources": [right.resource], "verbs": right.verbs});
         let rules: Vec<_> = rights.iter().map(rule).collect();
         let metadata = json!({"name": self.name});
         let role = json!({"metadata": metadata, "rules": rules});
@@ -119,7 +119,7 @@ impl Member {
         self.admin.post(bindings, &binding).await.done().unwrap();
     }
 
-    async fn is_allowed(&self, right: &Right, verb: &str, namespace: Option<&str>) -> bool {
+    async fn is_allowed(&self, right: &RbacRule, verb: &str, namespace: Option<&str>) -> bool {
         let attributes = json!({
             "namespace": namespace.unwrap_or_default(), "verb": verb, "group": right.group, "resource": right.resource,
         });
@@ -133,7 +133,7 @@ impl Member {
     }
 }
 
-impl Right {
+impl RbacRule {
     /// Reads `VERB,VERB RESOURCE.GROUP`.
     pub(crate) fn parse(text: &str) -> Self {
         let (verbs, resource) = text.split_once(' ').unwrap_or_else(|| panic!("{text:?} is no right"));

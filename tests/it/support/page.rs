@@ -23,7 +23,7 @@ pub(crate) struct Page {
 
 /// What the server answers.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct PageResponse {
     pub(crate) status: StatusCode,
     pub(crate) text: String,
     pub(crate) headers: reqwest::header::HeaderMap,
@@ -75,8 +75,8 @@ impl Page {
     }
 
     /// A page.
-    pub(crate) async fn get(&self, path: &str) -> Shown {
-        Shown::of(self.request(path)).await
+    pub(crate) async fn get(&self, path: &str) -> PageResponse {
+        PageResponse::of(self.request(path)).await
     }
 
     /// A page that must be there.
@@ -87,14 +87,14 @@ impl Page {
     }
 
     /// Sends a form to an action.
-    pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Shown {
+    pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
         let request = self.client.post(format!("{}{path}", self.base)).header(COOKIE, &self.cookie);
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        Shown::of(request.body(form(fields))).await
+        PageResponse::of(request.body(form(fields))).await
     }
 
     /// Confirms what the page at `path` asks to be confirmed.
-    pub(crate) async fn confirm(&self, path: &str) -> Shown {
+    pub(crate) async fn confirm(&self, path: &str) -> PageResponse {
         let page = self.text(path).await;
         let fields = hidden(&page);
         assert!(fields.iter().any(|(name, _)| name == "token"), "{page}");
@@ -108,7 +108,7 @@ impl Page {
     }
 }
 
-impl Shown {
+impl PageResponse {
     pub(crate) async fn of(request: RequestBuilder) -> Self {
         let answer = request.send().await.unwrap();
         let (status, headers) = (answer.status(), answer.headers().clone());

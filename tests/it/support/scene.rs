@@ -58,13 +58,13 @@ pub(crate) enum SceneControlPlane {
 
 /// How a scene is made.
 pub(crate) struct SceneBuilder {
-    place: Place,
+    place: ScenePlace,
     marked: bool,
     options: Value,
 }
 
 /// Where a scene will be.
-enum Place {
+enum ScenePlace {
     Cluster(&'static Cluster),
     Unguarded(SceneControlPlane),
 }
@@ -75,7 +75,7 @@ pub(crate) fn drift_policy(name: &str, spec: impl Serialize) -> Value {
 }
 
 impl SceneBuilder {
-    fn at(place: Place) -> Self {
+    fn at(place: ScenePlace) -> Self {
         Self { place, marked: false, options: json!({}) }
     }
 
@@ -95,11 +95,11 @@ impl SceneBuilder {
     /// Makes the scene without the release.
     pub(crate) async fn prepare(self, prefix: &str, chart: impl Into<Chart>) -> Scene {
         let (control_plane, guard) = match self.place {
-            Place::Cluster(cluster) => {
+            ScenePlace::Cluster(cluster) => {
                 let control_plane = SceneControlPlane::Shared(cluster.control_plane());
                 (control_plane, Some(SharedGuard(cluster.guard().await)))
             }
-            Place::Unguarded(control_plane) => (control_plane, None),
+            ScenePlace::Unguarded(control_plane) => (control_plane, None),
         };
         let chart = chart.into();
         let chart = if self.marked { chart.template("marker.yaml", MARKER) } else { chart };
@@ -124,7 +124,7 @@ impl Scene {
 
     /// On a control plane that several scenes share, with its guard.
     pub(crate) fn on_cluster(cluster: &'static Cluster) -> SceneBuilder {
-        SceneBuilder::at(Place::Cluster(cluster))
+        SceneBuilder::at(ScenePlace::Cluster(cluster))
     }
 
     /// On a control plane of its own with Kubemoor's definitions, and no guard.
@@ -134,7 +134,7 @@ impl Scene {
 
     /// On this control plane as it is, and no guard.
     pub(crate) fn on(control_plane: impl Into<SceneControlPlane>) -> SceneBuilder {
-        SceneBuilder::at(Place::Unguarded(control_plane.into()))
+        SceneBuilder::at(ScenePlace::Unguarded(control_plane.into()))
     }
 
     /// Installs the same chart in another namespace of the same control plane.

@@ -24,7 +24,7 @@ pub(crate) const ROUTING_KEY: &str = "hunter2hunter2hunter2hunter2hunt";
 
 /// Whose interface a service has.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum ServiceKind {
     Slack,
     Teams,
     PagerDuty,
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 
 /// How a service answers a request whatever it holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum ServiceFault {
     /// Too many requests; the next is welcome after so many seconds.
     Busy(u32),
     /// This code.
@@ -46,26 +46,26 @@ pub(crate) enum Fault {
 /// A service that keeps what it takes.
 #[derive(Clone)]
 pub(crate) struct Service {
-    kind: Kind,
+    kind: ServiceKind,
     pub(crate) url: String,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<ServiceState>>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct ServiceState {
     taken: Vec<Value>,
     refused: Vec<String>,
     /// How many requests came, and what is to be answered next.
     requests: usize,
-    faults: VecDeque<Fault>,
+    faults: VecDeque<ServiceFault>,
 }
 
 impl Service {
     /// Opens it; it answers the first requests with these faults.
-    pub(crate) async fn open(kind: Kind, faults: &[Fault]) -> Self {
+    pub(crate) async fn open(kind: ServiceKind, faults: &[ServiceFault]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/services/{SECRET}", listener.local_addr().unwrap());
-        let kept = Kept { faults: faults.iter().copied().collect(), ..Kept::default() };
+        let kept = ServiceState { faults: faults.iter().copied().collect(), ..ServiceState::default() };
         let service = Self { kind, url, kept: Arc::new(Mutex::new(kept)) };
         let path = format!("/services/{SECRET}");
         let router = Router::new().route(&path, axum::routing::post(receive)).with_state(service.clone());
@@ -107,20 +107,20 @@ async fn receive(State(service): State<Service>, headers: HeaderMap, body: Bytes
         kept.faults.pop_front()
     };
     match fault {
-        Some(Fault::Busy(seconds)) => {
+        Some(ServiceFault::Busy(seconds)) => {
             let headers = [("retry-after", seconds.to_string())];
             return (StatusCode::TOO_MANY_REQUESTS, headers, "rate_limited").into_response();
         }
-        Some(Fault::Code(code)) => {
+        Some(ServiceFault::Code(code)) => {
             return (StatusCode::from_u16(code).unwrap(), format!("no /services/{SECRET}")).into_response();
         }
-        Some(Fault::Silent) => return std::future::pending().await,
+        Some(ServiceFault::Silent) => return std::future::pending().await,
         None => {}
     }
     let type_ = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let parsed = serde_json::from_slice::<Value>(&body).map_err(|error| error.to_string());
     let judged = parsed.and_then(|value| {
-        if !type_.starts_with("application/json") && service.kind != Kind::Json {
+        if !type_.starts_with("application/json") && service.kind != ServiceKind::Json {
             return Err(format!("content type {type_}"));
         }
         service.kind.check(&value, body.len()).map(|()| value)
@@ -139,7 +139,7 @@ async fn receive(State(service): State<Service>, headers: HeaderMap, body: Bytes
     }
 }
 
-impl Kind {
+impl ServiceKind {
     /// What the service says of a request that it takes.
     fn thanks(self, value: &Value) -> Response {
         let dedup_key = &value["dedup_key"];

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::certified::{self, UserAuthority};
+use super::certified::{self, UserCa};
 use super::identity::{Identity, token_file};
 use super::process::folder;
 
@@ -14,7 +14,7 @@ use super::process::folder;
 pub(super) fn write_files(dir: &Path, url: &str) {
     let write = |name: &str, content: &str| fs::write(dir.join(name), content).unwrap();
     write("tokens.csv", &token_file());
-    UserAuthority::new().write(dir);
+    UserCa::new().write(dir);
     let service_accounts = rcgen::KeyPair::generate().unwrap();
     write("service-accounts.key", &service_accounts.serialize_pem());
     write("service-accounts.pub", &service_accounts.public_key_pem());

@@ -19,7 +19,7 @@ mod moved;
 mod properties;
 
 #[derive(Deserialize)]
-struct Drift {
+struct DriftRow {
     kind: String,
     declared: Value,
     live: Value,
@@ -27,7 +27,7 @@ struct Drift {
 }
 
 #[derive(Deserialize)]
-struct Change {
+struct ChangeRow {
     kind: String,
     declared: Value,
     old: Value,
@@ -65,7 +65,7 @@ fn worst(changes: &[FieldChange]) -> FieldAgreement {
 
 #[test]
 fn spellings_are_judged_by_their_meaning() {
-    let cases: Vec<Drift> = serde_saphyr::from_str(include_str!("drift.yaml")).expect("the table is YAML");
+    let cases: Vec<DriftRow> = serde_saphyr::from_str(include_str!("drift.yaml")).expect("the table is YAML");
     let mut wrong = Vec::new();
     for (index, case) in cases.iter().enumerate() {
         let found = fields(&case.kind, &case.declared).drift(&object(&case.kind, &case.live));
@@ -81,7 +81,8 @@ fn spellings_are_judged_by_their_meaning() {
 
 #[test]
 fn edits_show_exactly_the_declared_paths_that_changed() {
-    let cases: Vec<Change> = serde_saphyr::from_str(include_str!("changes.yaml")).expect("the table is YAML");
+    let cases: Vec<ChangeRow> =
+        serde_saphyr::from_str(include_str!("changes.yaml")).expect("the table is YAML");
     let mut wrong = Vec::new();
     for (index, case) in cases.iter().enumerate() {
         let fields = fields(&case.kind, &case.declared);

@@ -12,7 +12,7 @@ use crate::samples::{any_value, deployment, has_doubled_keys};
 use crate::schema::KindSchema;
 
 #[derive(Deserialize)]
-struct Case {
+struct RestoreCase {
     kind: String,
     declared: Value,
     old: Value,
@@ -43,7 +43,7 @@ fn is_settled(fields: &DeclaredFields, old: &Value, new: &Value) -> bool {
     fields.changed(old, new).iter().all(|change| change.agreement == FieldAgreement::Agrees)
 }
 
-fn check(case: &Case) {
+fn check(case: &RestoreCase) {
     let fields = declare(&case.declared, schema(&case.kind).as_deref());
     let restored = all_back(&fields, &case.old, &case.new);
     let shown = format!("{} {}", case.kind, case.new);
@@ -54,7 +54,7 @@ fn check(case: &Case) {
 
 #[test]
 fn declared_fields_are_restored_and_other_edits_are_kept() {
-    let cases: Vec<Case> = serde_saphyr::from_str(include_str!("cases.yaml")).unwrap();
+    let cases: Vec<RestoreCase> = serde_saphyr::from_str(include_str!("cases.yaml")).unwrap();
     assert!(cases.len() > 20);
     cases.iter().for_each(check);
 }

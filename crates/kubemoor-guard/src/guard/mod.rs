@@ -1,7 +1,7 @@
 //! The running loop: turns changes in the cluster into events of the `Reconciler`, and carries out
 //! the actions that it requests.
 //!
-//! [`Guard::run`] is one task that owns the loop's state and processes one event after the other; no other task decides
+//! [`DriftGuard::run`] is one task that owns the loop's state and processes one event after the other; no other task decides
 //! anything, and only writes that the loop requests are made. One task per declared kind watches its objects and does
 //! not cache them; each call of the API server runs in a task that always returns an outcome. `publish` logs, counts
 //! and records, [`state`] holds the reports.
@@ -60,7 +60,7 @@ const LAST_NEWS: Duration = Duration::from_millis(200);
 /// The longest sleep of the loop: its timers follow the wall clock, which may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-pub struct Guard {
+pub struct DriftGuard {
     pub cluster: Arc<LiveCluster>,
     pub in_force: Arc<ActivePolicies>,
     /// Whether drift is only reported, and nothing is written.
@@ -75,7 +75,7 @@ pub struct Guard {
 }
 
 struct GuardLoop {
-    guard: Arc<Guard>,
+    guard: Arc<DriftGuard>,
     machine: Reconciler,
     fed: ForwardedState,
     news: mpsc::Sender<LoopInput>,
@@ -96,7 +96,7 @@ enum LoopInput {
     Records(WorkId, ReleaseId),
 }
 
-impl Guard {
+impl DriftGuard {
     /// Runs until `stop`; then finishes the repairs under way. A replica that is not `leading` still watches and judges, so
     /// that a hand-over is instant, but writes nothing and reports nothing as repaired. Repairs of the `suspended` releases
     /// begin once an order resumes them.
@@ -436,7 +436,7 @@ async fn wait_for_panic(tasks: &mut JoinSet<()>) -> JoinError {
 async fn follow_objects(
     scope: WatchScope,
     (mut objects, mut relists): (LiveObjectWatch, channel::Receiver<u64>),
-    guard: Arc<Guard>,
+    guard: Arc<DriftGuard>,
     news: mpsc::Sender<LoopInput>,
     stop: CancellationToken,
 ) {
@@ -516,7 +516,7 @@ fn read_declared(releases: &Releases, object: &ObjectId) {
 const READ_TIME: Duration = Duration::from_secs(10);
 
 /// Carries out a piece of work for a release, and returns the outcome.
-async fn carry_out(guard: &Guard, errand: WorkId, release: &ReleaseId, work: ApiWork) -> LoopInput {
+async fn carry_out(guard: &DriftGuard, errand: WorkId, release: &ReleaseId, work: ApiWork) -> LoopInput {
     let done = match work {
         ApiWork::ReadRecords { release } => {
             match guard.cluster.releases.refresh_release(&release, READ_TIME).await {
@@ -548,19 +548,23 @@ fn fault(error: &ClusterError) -> Fault {
     }
 }
 
-fn target(guard: &Guard, object: &ObjectId, version: &str) -> Result<ObjectTarget, WorkFailure> {
+fn target(guard: &DriftGuard, object: &ObjectId, version: &str) -> Result<ObjectTarget, WorkFailure> {
     let unserved = || WorkFailure { fault: Fault::Unserved, message: ClusterError::Unserved.to_string() };
     guard.cluster.kinds.target(object, version).ok_or_else(unserved)
 }
 
-async fn read_object(guard: &Guard, object: &ObjectId, version: &str) -> Result<WorkOutcome, WorkFailure> {
+async fn read_object(
+    guard: &DriftGuard,
+    object: &ObjectId,
+    version: &str,
+) -> Result<WorkOutcome, WorkFailure> {
     let target = target(guard, object, version)?;
     let live = guard.cluster.objects.read(&target).await.map_err(call_failure)?;
     Ok(WorkOutcome::Object { live: live.map(Box::new), version: target.resource.version })
 }
 
 async fn read_document(
-    guard: &Guard,
+    guard: &DriftGuard,
     release: &ReleaseId,
     revision: u64,
     object: &ObjectId,
@@ -575,7 +579,10 @@ async fn read_document(
     })
 }
 
-async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result<WorkOutcome, WorkFailure> {
+async fn is_definition_being_deleted(
+    guard: &DriftGuard,
+    object: &ObjectId,
+) -> Result<WorkOutcome, WorkFailure> {
     let plural = target(guard, object, "")?.resource.plural;
     let name = format!("{plural}.{}", object.group);
     let definition = ObjectId::cluster_scoped("apiextensions.k8s.io", "CustomResourceDefinition", &name);
@@ -584,7 +591,7 @@ async fn is_definition_being_deleted(guard: &Guard, object: &ObjectId) -> Result
     Ok(WorkOutcome::Definition { deleting: sighting.is_some_and(|sighting| sighting.deleting) })
 }
 
-async fn ask_arbiter(guard: &Guard, question: &DryRunQuestion) -> Result<WorkOutcome, WorkFailure> {
+async fn ask_arbiter(guard: &DriftGuard, question: &DryRunQuestion) -> Result<WorkOutcome, WorkFailure> {
     let Some(arbiter) = &guard.cluster.arbiter else {
         return Err(WorkFailure::unanswered("the guard makes no dry runs"));
     };
@@ -603,7 +610,7 @@ async fn ask_arbiter(guard: &Guard, question: &DryRunQuestion) -> Result<WorkOut
 }
 
 async fn probe(
-    guard: &Guard,
+    guard: &DriftGuard,
     object: &ObjectId,
     version: &str,
     Secret(document): Secret,
@@ -614,7 +621,7 @@ async fn probe(
 }
 
 async fn write_object(
-    guard: &Guard,
+    guard: &DriftGuard,
     target: &ObjectTarget,
     write: Write,
 ) -> Result<WorkOutcome, WorkFailure> {

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 
-use super::Guard;
+use super::DriftGuard;
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::release::Release;
 use kubemoor_ledger::row::{Act, LedgerRow, Repaired, ReviewedEdit, RowChange};
@@ -17,12 +17,12 @@ use kubemoor_runtime::telemetry::traces;
 use kubemoor_verdict::edit::FieldFinding;
 use kubemoor_verdict::message;
 
-pub(super) fn report(guard: &Guard, report: LoopReport) {
+pub(super) fn report(guard: &DriftGuard, report: LoopReport) {
     log_annotation_errors(guard, &report);
     guard.cluster.state.publish(report);
 }
 
-pub(super) fn publish(guard: &Guard, told: LoopNotice) {
+pub(super) fn publish(guard: &DriftGuard, told: LoopNotice) {
     match told {
         LoopNotice::Object { release, drift, fate } => publish_object(guard, &release, &drift, fate),
         LoopNotice::Found(kind) => guard.metrics.found(kind.as_str()),
@@ -43,7 +43,7 @@ pub(super) fn publish(guard: &Guard, told: LoopNotice) {
     }
 }
 
-fn publish_brake(guard: &Guard, namespace: Option<String>, drifting: &Drifting) {
+fn publish_brake(guard: &DriftGuard, namespace: Option<String>, drifting: &Drifting) {
     let (total, declared) = (drifting.total(), drifting.declared);
     let drifting = match &namespace {
         None => {
@@ -67,7 +67,7 @@ fn publish_brake(guard: &Guard, namespace: Option<String>, drifting: &Drifting) 
 }
 
 /// Records that repairs stop or resume, in one namespace or everywhere.
-fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) {
+fn keep_brake(guard: &DriftGuard, act: Act, namespace: Option<&str>, detail: String) {
     let object = ObjectId {
         group: "".into(),
         kind: "Brake".into(),
@@ -79,7 +79,7 @@ fn keep_brake(guard: &Guard, act: Act, namespace: Option<&str>, detail: String) 
 }
 
 /// Logs and records that repairs of a release are on hold.
-fn publish_hold(guard: &Guard, release: &Release, until: Timestamp) {
+fn publish_hold(guard: &DriftGuard, release: &Release, until: Timestamp) {
     let ReleaseId { namespace, name } = release.id.clone();
     let object = ObjectId::namespaced("", "Record", &release.storage, &release.latest.secret);
     tracing::info!(release.id = %release.id, "repairs of Helm release {name} in namespace {namespace} are on hold until {until}");
@@ -90,7 +90,7 @@ fn publish_hold(guard: &Guard, release: &Release, until: Timestamp) {
     guard.ledger.record(LedgerRow { detail, same, ..row });
 }
 
-fn publish_object(guard: &Guard, release: &Release, drift: &ObjectDrift, fate: ObjectOutcome) {
+fn publish_object(guard: &DriftGuard, release: &Release, drift: &ObjectDrift, fate: ObjectOutcome) {
     let (object, kind) = (&drift.object, drift.kind.as_str());
     let of = (&release.id, release.state.revision);
     let trace = |outcome| traces::repair_ended(object, of, kind, drift.since, outcome);
@@ -133,7 +133,7 @@ fn publish_object(guard: &Guard, release: &Release, drift: &ObjectDrift, fate: O
     }
 }
 
-fn publish_incident(guard: &Guard, release: &Release, drift: &ObjectDrift) {
+fn publish_incident(guard: &DriftGuard, release: &Release, drift: &ObjectDrift) {
     let (repaired, detail) = match (&drift.repaired, drift.kind) {
         (Some(Ok(())), DriftKind::Missing) => (Repaired::Recreated, ""),
         (Some(Ok(())), DriftKind::Ownership) => (Repaired::Restored, "the fields belong to Helm again"),
@@ -160,7 +160,7 @@ fn publish_incident(guard: &Guard, release: &Release, drift: &ObjectDrift) {
 }
 
 fn record_repair(
-    guard: &Guard,
+    guard: &DriftGuard,
     release: &Release,
     object: &ObjectId,
     (repaired, fields, detail): (Repaired, Vec<RowChange>, &str),
@@ -170,7 +170,7 @@ fn record_repair(
 }
 
 /// Logs the errors of a chart's annotations once.
-fn log_annotation_errors(guard: &Guard, report: &LoopReport) {
+fn log_annotation_errors(guard: &DriftGuard, report: &LoopReport) {
     let Some((object, flaw)) = report.flaws.first() else { return };
     if guard.cluster.state.report(&report.release).is_some_and(|before| before.flaws == report.flaws) {
         return;

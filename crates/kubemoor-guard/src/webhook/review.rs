@@ -158,7 +158,7 @@ fn structure(json: &[u8]) -> impl Iterator<Item = (usize, usize)> {
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Review<'a> {
+struct ReviewBody<'a> {
     api_version: Option<String>,
     kind: Option<String>,
     #[serde(borrow)]
@@ -191,7 +191,7 @@ struct Options {
 }
 
 fn fields(body: &[u8]) -> Result<ReviewFields<'_>, ReviewError> {
-    let review: Review<'_> = serde_json::from_slice(body).map_err(|error| match error.is_eof() {
+    let review: ReviewBody<'_> = serde_json::from_slice(body).map_err(|error| match error.is_eof() {
         true => ReviewError::Truncated,
         false => ReviewError::Parse(error),
     })?;

@@ -8,7 +8,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use tokio::io::AsyncWriteExt;
 
-use self::harness::{Client, Running, UNHURRIED};
+use self::harness::{Running, TlsClient, UNHURRIED};
 use super::intake::{BodyLimits, Intake, ReceivedBody};
 use super::review::{self, AdmissionRequest, AdmissionResponse, ReviewHead};
 use kubemoor_runtime::server::Peer;
@@ -38,7 +38,7 @@ async fn start() -> Running {
 }
 
 /// Sends the head of a request whose body has this length.
-async fn post_head(client: &mut Client, length: usize, query: &str) {
+async fn post_head(client: &mut TlsClient, length: usize, query: &str) {
     let head = format!(
         "POST /validate{query} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          content-length: {length}\r\n\r\n"

@@ -7,7 +7,7 @@ const DAYS: Duration = Duration::from_secs(90 * 86_400);
 fn check(newest: Option<i64>, looks: &[(u64, i64)], expected: &[bool]) {
     let (start, time): (_, Timestamp) = (Instant::now(), "2026-05-01T12:00:00Z".parse().unwrap());
     let newest = newest.map(|seconds| time - SignedDuration::from_secs(seconds));
-    let mut clock = Clock::start((start, time), newest, DAYS);
+    let mut clock = ClockCheck::start((start, time), newest, DAYS);
     let look = |(passed, shown): &(u64, i64)| {
         clock.look((start + Duration::from_secs(*passed), time + SignedDuration::from_secs(*shown)))
     };

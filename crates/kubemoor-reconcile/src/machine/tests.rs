@@ -39,7 +39,7 @@ const KEPT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, annot
 
 /// The release `shop/web` of one ConfigMap, a loop that has seen it as declared, and
 /// the cluster as it answers.
-struct Scene {
+struct LoopScene {
     machine: Reconciler,
     now: Timestamp,
     release: Arc<Release>,
@@ -77,7 +77,7 @@ fn settings() -> LoopSettings {
     LoopSettings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: false }
 }
 
-impl Scene {
+impl LoopScene {
     /// Everything is listed, and this replica leads.
     fn new(drift: DriftMode, settings: LoopSettings) -> Self {
         let policy = Arc::new(Policy::new(EditsMode::Warn, drift, Duration::from_secs(3600)));
@@ -290,7 +290,7 @@ const RESTORED: &str = "object records document APPLY";
 #[test]
 fn drift_is_repaired_in_this_order_and_reported() {
     for (value, expected) in [(None, RECREATED), (Some("x"), RESTORED)] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         assert_eq!(scene.reason(), Some(HealthReason::InSync), "before {value:?}");
         scene.change(value);
         assert_eq!(scene.work(), expected, "{value:?}");
@@ -300,9 +300,9 @@ fn drift_is_repaired_in_this_order_and_reported() {
 
 /// What a change of the scene before the drift makes of both kinds of it.
 #[track_caller]
-fn check(before: impl Fn(&mut Scene), missing: &str, changed: &str) {
+fn check(before: impl Fn(&mut LoopScene), missing: &str, changed: &str) {
     for (value, expected) in [(None, missing), (Some("x"), changed)] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         before(&mut scene);
         scene.work();
         scene.change(value);
@@ -314,17 +314,17 @@ fn check(before: impl Fn(&mut Scene), missing: &str, changed: &str) {
 fn nothing_is_written_that_may_not_be() {
     check(|scene| scene.tell(LoopEvent::Leads(false)), "object", "");
     check(|scene| scene.tell(LoopEvent::Stop), "", "");
-    let suspended = |scene: &mut Scene| {
+    let suspended = |scene: &mut LoopScene| {
         let release = scene.release.id.clone();
         scene.tell(LoopEvent::Order(LoopOrder::Suspend(release, Some(Suspension::default()))));
     };
     check(suspended, "object", "");
-    let underway = |scene: &mut Scene| {
+    let underway = |scene: &mut LoopScene| {
         scene.record(release(ReleaseStatus::PendingUpgrade, MANIFEST));
     };
     check(underway, "", "");
     for (drift, read_only) in [(DriftMode::Report, false), (DriftMode::Repair, true)] {
-        let mut scene = Scene::new(drift, LoopSettings { read_only, ..settings() });
+        let mut scene = LoopScene::new(drift, LoopSettings { read_only, ..settings() });
         scene.change(None);
         assert_eq!(scene.work(), "object");
         assert!(scene.value.is_none() && scene.report.is_some_and(|report| report.drifted.len() == 1));
@@ -343,7 +343,7 @@ fn repair_starts_over_after_a_conflicting_write() {
         (vec![Fault::Unanswered], "object object records document APPLY object"),
     ] {
         for (value, expected) in [(None, missing), (Some("x"), RESTORED)] {
-            let mut scene = Scene::new(DriftMode::Repair, settings());
+            let mut scene = LoopScene::new(DriftMode::Repair, settings());
             scene.writes = faults.clone().into();
             scene.change(value);
             assert_eq!(scene.work(), expected, "{faults:?}");
@@ -361,7 +361,7 @@ fn repair_starts_over_after_a_conflicting_write() {
 #[test]
 fn recreated_object_is_deleted_when_helm_drops_it_meanwhile() {
     for later in [None, Some(release(ReleaseStatus::Uninstalling, MANIFEST))] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         // By a clock that is far ahead, the operation counts as dead.
         scene.now += SignedDuration::from_hours(9);
         scene.later = Some((2, later));
@@ -376,7 +376,7 @@ fn recreated_object_stays_where_helm_keeps_it_or_its_record_cannot_tell() {
     let mut unread = Release::clone(&release(ReleaseStatus::Deployed, MANIFEST));
     unread.drop_declarations("it is too large".to_owned());
     for (manifest, later) in [(KEPT, None), (MANIFEST, Some(Arc::new(unread)))] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         scene.manifest = manifest;
         scene.change(Some("v"));
         scene.record(Arc::new(second(ReleaseStatus::Deployed, manifest, MANIFEST)));
@@ -390,7 +390,7 @@ fn recreated_object_stays_where_helm_keeps_it_or_its_record_cannot_tell() {
 
 #[test]
 fn repairs_back_off_while_the_object_is_repeatedly_changed_back() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     let mut waits = Vec::new();
     for _ in 0..14 {
         scene.change(Some("x"));
@@ -410,7 +410,7 @@ fn repairs_back_off_while_the_object_is_repeatedly_changed_back() {
 
 #[test]
 fn reads_back_off_while_the_server_returns_an_older_version() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     scene.outdated = Some(("v", 1));
     scene.change(None);
     let mut waits = Vec::new();
@@ -430,16 +430,16 @@ fn reads_back_off_while_the_server_returns_an_older_version() {
 
 #[test]
 fn order_repairs_what_is_only_reported_and_is_answered_once() {
-    let mut scene = Scene::new(DriftMode::Report, settings());
+    let mut scene = LoopScene::new(DriftMode::Report, settings());
     scene.change(None);
     assert_eq!(scene.work(), "object");
-    let order = |at: &str, scene: &mut Scene| {
+    let order = |at: &str, scene: &mut LoopScene| {
         let (release, at) = (scene.release.id.clone(), at.to_owned());
         scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at, ticket: None }));
         scene.work()
     };
     assert_eq!(order("1", &mut scene), RECREATED);
-    let answer = |scene: &Scene| scene.report.as_ref().and_then(|report| report.answer.clone()).unwrap();
+    let answer = |scene: &LoopScene| scene.report.as_ref().and_then(|report| report.answer.clone()).unwrap();
     assert_eq!((answer(&scene).at.as_str(), answer(&scene).message.as_str()), ("1", "1 object is repaired"));
     assert_eq!(order("2", &mut scene), "object");
     assert_eq!(answer(&scene).message, "nothing had to be repaired");
@@ -452,7 +452,7 @@ fn order_repairs_what_is_only_reported_and_is_answered_once() {
     assert_eq!(order("2", &mut scene), "");
     assert_eq!((answer(&scene).message.as_str(), scene.value), ("nothing had to be repaired", None));
     // The same while it is carried out.
-    let told_twice = |scene: &mut Scene| {
+    let told_twice = |scene: &mut LoopScene| {
         let release = scene.release.id.clone();
         scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at: "3".to_owned(), ticket: None }));
     };
@@ -465,10 +465,10 @@ fn order_repairs_what_is_only_reported_and_is_answered_once() {
 #[test]
 fn order_that_another_replica_may_have_answered_repairs_nothing_until_it_is_given_again() {
     for is_given_again in [false, true] {
-        let mut scene = Scene::new(DriftMode::Report, settings());
+        let mut scene = LoopScene::new(DriftMode::Report, settings());
         scene.change(None);
         assert_eq!(scene.work(), "object");
-        let tell = |scene: &mut Scene| {
+        let tell = |scene: &mut LoopScene| {
             let release = scene.release.id.clone();
             scene.tell(LoopEvent::Order(LoopOrder::Reconcile { release, at: "1".to_owned(), ticket: None }));
         };
@@ -488,7 +488,7 @@ fn order_that_another_replica_may_have_answered_repairs_nothing_until_it_is_give
 
 #[test]
 fn suspended_release_is_repaired_when_its_suspension_ends() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     let (release, hour) = (scene.release.id.clone(), SignedDuration::from_hours(1));
     let suspension = |until: Timestamp| Suspension { until: Some(until), reason: "migration".to_owned() };
     let end = scene.now + hour;
@@ -513,7 +513,7 @@ fn suspended_release_is_repaired_when_its_suspension_ends() {
 
 #[test]
 fn suspension_that_ended_while_no_guard_ran_stops_nothing() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     let over = Suspension { until: Some(scene.now), reason: String::new() };
     scene.tell(LoopEvent::Order(LoopOrder::Suspend(scene.release.id.clone(), Some(over))));
     scene.work();
@@ -523,7 +523,7 @@ fn suspension_that_ended_while_no_guard_ran_stops_nothing() {
 
 #[test]
 fn object_from_before_a_failed_upgrade_is_judged_by_the_next() {
-    let mut scene = Scene::new(DriftMode::Report, settings());
+    let mut scene = LoopScene::new(DriftMode::Report, settings());
     let changed = MANIFEST.replace("k: v", "k: w");
     let next = SampleRecord { manifest: &changed, revision: 3, ..SampleRecord::default() };
     for (release, expected) in [
@@ -538,7 +538,7 @@ fn object_from_before_a_failed_upgrade_is_judged_by_the_next() {
 
 #[test]
 fn object_that_a_failed_upgrade_dropped_and_deleted_is_not_missing() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     scene.record(Arc::new(second(ReleaseStatus::Failed, "", MANIFEST)));
     scene.work();
     for value in [None, Some("v"), None] {
@@ -555,7 +555,7 @@ fn object_that_a_failed_upgrade_dropped_and_deleted_is_not_missing() {
 #[test]
 fn fields_taken_during_an_operation_return_to_helm_after_it() {
     for underway in [ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         for status in [underway, ReleaseStatus::Deployed] {
             scene.record(Arc::new(second(status, MANIFEST, MANIFEST)));
             if status == underway {
@@ -571,7 +571,7 @@ fn fields_taken_during_an_operation_return_to_helm_after_it() {
 
 #[test]
 fn fields_taken_from_a_failed_release_return_to_helm_when_it_is_deployed() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     for status in [ReleaseStatus::Failed, ReleaseStatus::Deployed] {
         scene.record(Arc::new(second(status, MANIFEST, MANIFEST)));
         if status == ReleaseStatus::Failed {
@@ -587,13 +587,13 @@ fn fields_taken_from_a_failed_release_return_to_helm_when_it_is_deployed() {
 /// It begins at revision 1 again. Its record may come before the end of the former one is told.
 #[test]
 fn fields_return_to_helm_once_in_each_installation() {
-    let taken_again = |scene: &mut Scene| {
+    let taken_again = |scene: &mut LoopScene| {
         scene.managed = Some(taken());
         scene.change(Some("v"));
         scene.work()
     };
     for is_told in [true, false] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         assert_eq!(taken_again(&mut scene), "object records MERGE");
         assert_eq!(taken_again(&mut scene), "object records", "once");
         if is_told {
@@ -612,7 +612,7 @@ fn fields_return_to_helm_once_in_each_installation() {
 #[test]
 fn fields_that_a_repair_leaves_to_others_return_to_helm_whichever_news_is_first() {
     for is_told_first in [true, false] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         (scene.is_told_first, scene.managed) = (is_told_first, Some(taken()));
         scene.change(Some("x"));
         let mut work = vec![scene.work()];
@@ -627,7 +627,7 @@ fn fields_that_a_repair_leaves_to_others_return_to_helm_whichever_news_is_first(
 
 #[test]
 fn order_returns_fields_to_helm_that_its_own_repair_leaves_to_others() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     let release = scene.release.id.clone();
     scene.tell(LoopEvent::Order(LoopOrder::Suspend(release.clone(), Some(Suspension::default()))));
     scene.work();
@@ -654,7 +654,7 @@ fn taken() -> Value {
 #[test]
 fn release_is_not_in_sync_before_changed_object_is_checked() {
     for value in [None, Some("x")] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         assert_eq!(scene.report.take().map(|report| report.health().reason), Some(HealthReason::InSync));
         scene.change(value);
         // Something else makes the guard say how the release stands.
@@ -669,7 +669,7 @@ fn release_is_not_in_sync_before_changed_object_is_checked() {
 #[test]
 fn release_is_not_in_sync_after_outdated_api_server_answer() {
     for value in [None, Some("x")] {
-        let mut scene = Scene::new(DriftMode::Report, settings());
+        let mut scene = LoopScene::new(DriftMode::Report, settings());
         scene.outdated = Some(("v", 1));
         scene.report = None;
         scene.change(value);
@@ -696,7 +696,7 @@ fn release_is_not_in_sync_before_the_watch_of_a_new_kind_has_listed() {
         (vec![ObjectWatchEvent::ListStarted, ObjectWatchEvent::ListCompleted], None),
         (vec![broken], Some(HealthReason::Unwatched)),
     ] {
-        let mut scene = Scene::new(DriftMode::Report, settings());
+        let mut scene = LoopScene::new(DriftMode::Report, settings());
         scene.report = None;
         scene.record(Arc::new(second(ReleaseStatus::Deployed, &manifest, MANIFEST)));
         scene.work();
@@ -721,7 +721,7 @@ fn release_is_not_in_sync_before_the_watch_of_a_new_kind_has_listed() {
 fn stopping_loop_reports_what_it_still_sees() {
     let changed = MANIFEST.replace("k: v", "k: w");
     for status in [ReleaseStatus::PendingUpgrade, ReleaseStatus::Deployed] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         scene.record(Arc::new(second(status, &changed, MANIFEST)));
         let before = scene.report.clone().unwrap();
         scene.tell(LoopEvent::Stop);
@@ -735,7 +735,7 @@ fn stopping_loop_reports_what_it_still_sees() {
 
 #[test]
 fn stopping_loop_reports_a_new_revision_of_which_it_has_left_a_drifting_object_unread() {
-    let mut scene = Scene::new(DriftMode::Report, settings());
+    let mut scene = LoopScene::new(DriftMode::Report, settings());
     scene.change(Some("mine"));
     scene.work();
     scene.tell(LoopEvent::Stop);
@@ -747,7 +747,7 @@ fn stopping_loop_reports_a_new_revision_of_which_it_has_left_a_drifting_object_u
 
 #[test]
 fn stopping_loop_does_not_say_in_sync_of_what_it_has_not_read() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     scene.tell(LoopEvent::Stop);
     scene.change(None);
     assert!(scene.work.is_empty(), "it reads nothing any more");
@@ -774,11 +774,11 @@ fn theirs() -> ObjectId {
     ObjectId::namespaced("", "ConfigMap", "bank", "theirs")
 }
 
-impl Scene {
+impl LoopScene {
     /// A watch shows the object of the other namespace, which names this release.
     fn show(&mut self, (namespace, name): (&str, &str), value: &str) {
         self.version += 1;
-        let mut live = Scene::live(self).unwrap();
+        let mut live = LoopScene::live(self).unwrap();
         live.sighting.id = theirs();
         live.sighting.release = Some(ReleaseId { namespace: namespace.into(), name: name.into() });
         let object = live.object.as_mut().unwrap();
@@ -803,7 +803,7 @@ impl Scene {
 
 #[test]
 fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
-    let mut scene = Scene::new(DriftMode::Report, settings());
+    let mut scene = LoopScene::new(DriftMode::Report, settings());
     scene.record(release(ReleaseStatus::Deployed, BOTH));
     scene.tell(LoopEvent::Scopes { wanted: BTreeSet::from([scope()]), unserved: BTreeSet::new() });
     assert_eq!(scene.work(), "");
@@ -832,7 +832,7 @@ fn objects_elsewhere_are_neither_read_nor_told_unless_they_name_the_release() {
 
 #[test]
 fn object_elsewhere_that_an_earlier_guard_saw_is_missed() {
-    let mut scene = Scene::new(DriftMode::Report, settings());
+    let mut scene = LoopScene::new(DriftMode::Report, settings());
     scene.record(release(ReleaseStatus::Deployed, BOTH));
     assert_eq!(scene.work(), "");
     scene.value = None;
@@ -855,7 +855,7 @@ fn object_elsewhere_that_an_earlier_guard_saw_is_missed() {
 
 #[test]
 fn uninstalled_release_is_not_restored_from_memory() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     let (id, state) = (scene.release.id.clone(), scene.release.state.clone());
     scene.record(release(ReleaseStatus::Uninstalled, MANIFEST));
     scene.tell(LoopEvent::Order(LoopOrder::Remember {
@@ -870,7 +870,7 @@ fn uninstalled_release_is_not_restored_from_memory() {
 
 #[test]
 fn object_elsewhere_that_is_seen_before_its_record_is_judged_whoever_declares_it() {
-    let mut scene = Scene::new(DriftMode::Report, settings());
+    let mut scene = LoopScene::new(DriftMode::Report, settings());
     let forged =
         SampleRecord { manifest: BOTH, namespace: "thief", name: "forged", ..SampleRecord::default() };
     let forged = Arc::new(assembled(forged, None));
@@ -886,8 +886,8 @@ fn object_elsewhere_that_is_seen_before_its_record_is_judged_whoever_declares_it
 /// An object that its release left behind is edited, and then its kind is not watched any more.
 #[test]
 fn objects_that_only_closed_watches_showed_are_forgotten() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
-    let remembered = |scene: &Scene| scene.machine.drifts.remembered().count();
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
+    let remembered = |scene: &LoopScene| scene.machine.drifts.remembered().count();
     scene.tell(LoopEvent::Release(scene.release.id.clone(), None));
     assert_eq!(remembered(&scene), 0);
     scene.change(Some("x"));
@@ -898,7 +898,7 @@ fn objects_that_only_closed_watches_showed_are_forgotten() {
 
 #[test]
 fn answers_about_objects_that_nobody_declares_are_ignored() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     scene.tell(LoopEvent::Order(LoopOrder::Reconcile {
         release: scene.release.id.clone(),
         at: "2026-05-01T12:30:00Z".to_owned(),
@@ -914,7 +914,7 @@ fn answers_about_objects_that_nobody_declares_are_ignored() {
 
 #[test]
 fn object_is_judged_for_the_other_release_that_declares_it() {
-    let mut scene = Scene::new(DriftMode::Report, settings());
+    let mut scene = LoopScene::new(DriftMode::Report, settings());
     let other = Arc::new(assembled(
         SampleRecord { name: "api", manifest: MANIFEST, ..SampleRecord::default() },
         None,
@@ -926,7 +926,7 @@ fn object_is_judged_for_the_other_release_that_declares_it() {
     scene.work();
     scene.change(Some("x"));
     scene.work();
-    let drifted = |scene: &Scene| {
+    let drifted = |scene: &LoopScene| {
         let report = scene.report.as_ref().unwrap();
         (report.release.name.to_string(), report.drifted.len(), report.foreign.len())
     };
@@ -938,7 +938,7 @@ fn object_is_judged_for_the_other_release_that_declares_it() {
 
 #[test]
 fn times_of_a_gone_release_are_not_waited_for() {
-    let mut scene = Scene::new(DriftMode::Report, settings());
+    let mut scene = LoopScene::new(DriftMode::Report, settings());
     let (id, later) = (scene.release.id.clone(), scene.now + Duration::from_secs(60));
     scene.machine.alarms.set(&(id.clone(), web()), Some(later));
     scene.tell(LoopEvent::Release(id, None));
@@ -948,7 +948,7 @@ fn times_of_a_gone_release_are_not_waited_for() {
 #[test]
 fn nothing_is_done_for_a_release_that_went_during_a_repair() {
     for value in [None, Some("x")] {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         scene.change(value);
         while let Some((errand, work)) = scene.work.pop_front() {
             let (is_write, outcome) = (work.is_write(), scene.outcome(work));
@@ -965,7 +965,7 @@ fn nothing_is_done_for_a_release_that_went_during_a_repair() {
 }
 
 /// Repairs of the namespace stop.
-fn brake(scene: &mut Scene) {
+fn brake(scene: &mut LoopScene) {
     let by_namespace = [("shop".to_owned(), 20)].into();
     let drifting = Drifting { by_namespace, declared: 30 };
     for seconds in 0..4 {
@@ -976,12 +976,12 @@ fn brake(scene: &mut Scene) {
 
 #[test]
 fn stopped_repairs_go_on_in_a_later_lead_and_in_a_later_namespace() {
-    let ends: [fn(&mut Scene); 2] = [
+    let ends: [fn(&mut LoopScene); 2] = [
         |scene| scene.tell(LoopEvent::Leads(false)),
         |scene| scene.tell(LoopEvent::Release(scene.release.id.clone(), None)),
     ];
     for end in ends {
-        let mut scene = Scene::new(DriftMode::Repair, settings());
+        let mut scene = LoopScene::new(DriftMode::Repair, settings());
         brake(&mut scene);
         end(&mut scene);
         assert!(!scene.machine.repairs.brake.is_on("shop"));
@@ -992,7 +992,7 @@ fn stopped_repairs_go_on_in_a_later_lead_and_in_a_later_namespace() {
 
 #[test]
 fn recreated_object_that_a_replica_without_the_lead_cannot_delete_is_told() {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     scene.later = Some((2, None));
     scene.change(None);
     while let Some((errand, work)) = scene.work.pop_front() {
@@ -1014,7 +1014,7 @@ const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
 /// The release with two Deployments, both as Helm made them.
 struct Workloads {
-    scene: Scene,
+    scene: LoopScene,
     manifest: String,
     live: [Value; 2],
 }
@@ -1034,7 +1034,7 @@ impl Workloads {
             })
         });
         let manifest = live.each_ref().map(|object| format!("---\n{object}\n")).concat();
-        let mut it = Self { scene: Scene::new(DriftMode::Repair, settings()), manifest, live };
+        let mut it = Self { scene: LoopScene::new(DriftMode::Repair, settings()), manifest, live };
         it.scene.record(Arc::new(second(ReleaseStatus::Deployed, &it.manifest, MANIFEST)));
         let wanted = BTreeSet::from([deployments()]);
         it.scene.tell(LoopEvent::Scopes { wanted, unserved: BTreeSet::new() });

@@ -25,13 +25,13 @@ enum Step {
 }
 
 /// The Helm of one release.
-pub(super) struct Helm {
+pub(super) struct SimulatedHelm {
     pub(super) id: ReleaseId,
     method: ApplyMethod,
     steps: VecDeque<Step>,
 }
 
-impl Helm {
+impl SimulatedHelm {
     pub(super) fn new(id: ReleaseId, method: ApplyMethod) -> Self {
         Self { id, method, steps: VecDeque::new() }
     }

@@ -12,8 +12,8 @@ mod world;
 
 use jiff::SignedDuration;
 
-use self::helm::{Helm, bystander, clean, guess, insist, meddle};
-use self::process::Guard;
+use self::helm::{SimulatedHelm, bystander, clean, guess, insist, meddle};
+use self::process::SimulatedGuard;
 use self::world::{NAMESPACE, StoredObject, World, denying};
 use kubemoor_declare::model::{ObjectId, ReleaseId};
 use kubemoor_helm::record::{ApplyMethod, ReleaseStatus};
@@ -26,18 +26,18 @@ const BOUND: SignedDuration = SignedDuration::from_mins(30);
 /// Seeds that are tried side by side.
 const LANES: u64 = 4;
 
-struct Run {
+struct SimulationRun {
     random: Random,
     world: World,
-    guards: Vec<Guard>,
-    helms: Vec<Helm>,
+    guards: Vec<SimulatedGuard>,
+    helms: Vec<SimulatedHelm>,
     trouble: u32,
     orders: usize,
     /// The object that a controller holds, while trouble lasts.
     insists: Option<&'static str>,
 }
 
-impl Run {
+impl SimulationRun {
     fn new(plan: Plan) -> Self {
         let mut random = Random::new(plan.seed);
         let mut world = World::new(plan.trouble & SEALS != 0);
@@ -46,7 +46,7 @@ impl Run {
         (world.trouble, world.luck) = (plan.trouble, Random::new(!plan.seed));
         world.admission = (plan.trouble & DENIALS != 0).then(|| denying(plan.trouble & SEALS != 0));
         let helms = [("web", ApplyMethod::ServerSide), ("api", ApplyMethod::ClientSide)];
-        let helms = helms.map(|(name, method)| Helm::new(release(name), method));
+        let helms = helms.map(|(name, method)| SimulatedHelm::new(release(name), method));
         bystander(&mut world);
         let mut run = Self {
             guards: Vec::new(),
@@ -69,10 +69,10 @@ impl Run {
         self.trouble & trouble != 0
     }
 
-    fn guard(&mut self, number: usize) -> Guard {
+    fn guard(&mut self, number: usize) -> SimulatedGuard {
         let skew = if self.has(SKEWS) { self.random.below(61) } else { 30 };
         let skew = SignedDuration::from_secs(i64::try_from(skew).unwrap_or_default() - 30);
-        Guard::new(number, skew, &mut self.world)
+        SimulatedGuard::new(number, skew, &mut self.world)
     }
 
     /// One thing happens.
@@ -164,7 +164,7 @@ impl Run {
     fn harm(&mut self, guard: usize) {
         if self.has(NAMESPACES) && !self.world.terminating && self.random.chance(5) {
             // Whoever is at work there can write nothing more.
-            self.helms.iter_mut().for_each(Helm::end);
+            self.helms.iter_mut().for_each(SimulatedHelm::end);
             return self.world.begin_termination();
         }
         match self.random.below(8) {
@@ -254,7 +254,7 @@ fn release(name: &str) -> ReleaseId {
 
 /// What goes wrong in a run, and its history.
 fn run(plan: Plan) -> Option<(String, Vec<String>)> {
-    let mut run = Run::new(plan);
+    let mut run = SimulationRun::new(plan);
     for _ in 0..plan.steps {
         run.step();
         if run.world.violation.is_some() {
@@ -505,7 +505,7 @@ impl Random {
 /// The time in which the loop accounts for all drift: no hold and no wait between two repairs lasts longer.
 const WHILE: SignedDuration = SignedDuration::from_mins(15);
 
-impl Run {
+impl SimulationRun {
     /// Nothing happens any more but what guards do; until nothing is left to do, or
     /// for so long.
     pub(super) fn settle(&mut self, bound: SignedDuration) {
@@ -533,7 +533,8 @@ impl Run {
                     guard.tell(&mut self.world, &mut self.random);
                 }
             }
-            let due = self.guards.iter().filter_map(Guard::due).chain(self.world.next_arrival()).min();
+            let due =
+                self.guards.iter().filter_map(SimulatedGuard::due).chain(self.world.next_arrival()).min();
             let is_over = self.insists.is_none() && self.world.orders.is_empty();
             if is_over && due.is_none() && self.guards.iter().all(|guard| guard.is_at_rest(&self.world)) {
                 self.world.now = end;

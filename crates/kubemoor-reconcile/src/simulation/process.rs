@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::world::{Asked, Change, Field, Fields, Kept, Records, Sender, View, World, failed, fields};
-use super::{LATE, REFUSALS, Random, Run};
+use super::world::{
+    Field, Fields, ManifestKey, Records, Sender, StoredStatus, View, WatchedChange, World, failed, fields,
+};
+use super::{LATE, REFUSALS, Random, SimulationRun};
 use crate::drifts::{FirstManifest, ObjectDrift};
 use crate::event::{
     ApiWork, Fault, GovernedRelease, LiveObject, LoopAction, LoopEvent, LoopNotice, LoopOrder, ObjectOutcome,
@@ -38,7 +40,7 @@ const LONGEST_SLEEP: SignedDuration = SignedDuration::from_secs(60);
 /// The most actions that one event may lead to.
 const MOST_ACTIONS: usize = 64;
 
-pub(super) struct Guard {
+pub(super) struct SimulatedGuard {
     pub(super) number: usize,
     /// Which process of all guards this is.
     pub(super) process: usize,
@@ -93,7 +95,7 @@ enum Finding {
     Records(ReleaseId),
 }
 
-impl Guard {
+impl SimulatedGuard {
     pub(super) fn new(number: usize, skew: SignedDuration, world: &mut World) -> Self {
         let settings = LoopSettings { key: SigningKey::new([7; 32]), read_only: false, dry_runs: true };
         world.processes += 1;
@@ -277,7 +279,7 @@ impl Guard {
             self.leads = leads;
             if leads {
                 for (release, kept) in world.kept.clone() {
-                    let Kept { first, seen, manager } = kept;
+                    let StoredStatus { first, seen, manager } = kept;
                     let order = LoopOrder::Remember { release, first, seen, contested: Vec::new(), manager };
                     self.handle(LoopEvent::Order(order), world);
                 }
@@ -364,7 +366,8 @@ impl Guard {
                 revision: report.records.revision,
                 digest: report.digest,
             };
-            let kept = Kept { first, seen: report.seen_alive.clone(), manager: report.manager.clone() };
+            let kept =
+                StoredStatus { first, seen: report.seen_alive.clone(), manager: report.manager.clone() };
             // The status of an uninstalled release is deleted, even where its record stays.
             let known = self.machine.known.release(&id);
             match known.is_none_or(|known| known.state.status == ReleaseStatus::Uninstalled) {
@@ -424,7 +427,7 @@ const WHILE: SignedDuration = SignedDuration::from_mins(10);
 /// The most pieces of work that one second of the world's may lead to.
 const MOST_WORK: usize = 600;
 
-impl Guard {
+impl SimulatedGuard {
     /// Counts a piece of work.
     pub(super) fn count(&mut self, world: &mut World) {
         let second = world.now.as_second();
@@ -583,7 +586,7 @@ fn is_said_to_match(report: &LoopReport) -> bool {
     }
 }
 
-impl Guard {
+impl SimulatedGuard {
     /// The watch of records tells the next change; before that, policies that have changed.
     pub(super) fn hear_record(&mut self, world: &mut World) {
         if self.is_lenient != world.is_lenient {
@@ -597,7 +600,7 @@ impl Guard {
         }
         while let Some(change) = world.log.get(self.records).cloned() {
             self.records += 1;
-            if let Change::Record(id) = change {
+            if let WatchedChange::Record(id) = change {
                 let ruled = self.ruled(&id, world);
                 self.handle(LoopEvent::Release(id, ruled), world);
                 return;
@@ -617,7 +620,7 @@ impl Guard {
         }
         while let Some(change) = world.log.get(self.cursor).cloned() {
             self.cursor += 1;
-            let Change::Object { object, version, stored } = change else { continue };
+            let WatchedChange::Object { object, version, stored } = change else { continue };
             let news = match stored.filter(|stored| stored.is_labelled()) {
                 Some(stored) => ObjectWatchEvent::Object { live: Box::new(stored.live()), is_listed: false },
                 None => ObjectWatchEvent::Gone { object, version: version.to_string() },
@@ -737,7 +740,7 @@ impl Guard {
             ApiWork::ReadDocument { revision, object } => world.document(release, *revision, object),
             ApiWork::ReadDefinition { .. } => WorkOutcome::Definition { deleting: false },
             ApiWork::Ask { object, uid, revision, digest } => {
-                world.canonical(release, (object, uid), Asked { revision: *revision, digest: *digest })
+                world.canonical(release, (object, uid), ManifestKey { revision: *revision, digest: *digest })
             }
             ApiWork::Probe { .. } => failed(Fault::AlreadyExists, "already exists"),
             ApiWork::Write { object, write, .. } => {
@@ -806,7 +809,7 @@ impl Reads {
 /// The time within which a record is told after the object that Helm has written for it.
 const LATELY: SignedDuration = SignedDuration::from_secs(10);
 
-impl Guard {
+impl SimulatedGuard {
     /// Notes which declared values an event shows in live objects.
     pub(super) fn note_seen(&mut self, event: &LoopEvent, world: &mut World) {
         match event {
@@ -898,7 +901,7 @@ impl World {
     }
 }
 
-impl Guard {
+impl SimulatedGuard {
     /// Sends a write that arrives a while later.
     pub(super) fn send_off(
         &mut self,
@@ -945,7 +948,7 @@ impl Guard {
     }
 }
 
-impl Run {
+impl SimulationRun {
     /// The writes whose time has come arrive, and guards give up the others.
     pub(super) fn arrive(&mut self) {
         let now = self.world.now;
@@ -957,7 +960,7 @@ impl Run {
                 continue;
             }
             let outcome = self.world.land(&flight);
-            let waits = |it: &&mut Guard| flight.is_awaited() && it.process == flight.process;
+            let waits = |it: &&mut SimulatedGuard| flight.is_awaited() && it.process == flight.process;
             if let Some(guard) = self.guards.iter_mut().find(waits) {
                 guard.hear_answer(flight.errand, outcome);
             }

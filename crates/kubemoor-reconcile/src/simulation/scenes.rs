@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 
 use super::helm::manifest;
 use super::world::{World, object};
-use super::{INSISTENCE, Plan, Run, SEALS};
+use super::{INSISTENCE, Plan, SEALS, SimulationRun};
 use crate::event::ApiWork;
 
 /// The field that people change here.
@@ -28,8 +28,8 @@ fn chart(release: &str, count: usize, value: &str) -> Arc<str> {
 
 /// A run in which nothing happens by itself, with a release of so many ConfigMaps installed and
 /// seen.
-fn installed(trouble: u32, place: usize, count: usize) -> Run {
-    let mut run = Run::new(Plan { seed: 1, steps: 0, trouble });
+fn installed(trouble: u32, place: usize, count: usize) -> SimulationRun {
+    let mut run = SimulationRun::new(Plan { seed: 1, steps: 0, trouble });
     run.insists = None;
     let chart = chart(&run.helms[place].id.name, count, "v1");
     run.helms[place].upgrade(&mut run.world, &chart);
@@ -48,18 +48,18 @@ fn assert_sound(world: &World) {
 }
 
 /// So many minutes go by.
-fn settle(run: &mut Run, minutes: i64) {
+fn settle(run: &mut SimulationRun, minutes: i64) {
     run.settle(SignedDuration::from_mins(minutes));
     assert_sound(&run.world);
 }
 
 /// The guard ends, and another one begins.
-fn restart(run: &mut Run) {
+fn restart(run: &mut SimulationRun) {
     run.guards[0] = run.guard(0);
 }
 
 /// Somebody gives the field of an object this value, or deletes the object.
-fn harm(run: &mut Run, name: &str, value: Option<&str>) {
+fn harm(run: &mut SimulationRun, name: &str, value: Option<&str>) {
     match value {
         Some(value) => {
             let changes = BTreeMap::from([((FIELD.0, FIELD.1.to_owned()), Some(value.to_owned()))]);
@@ -71,8 +71,8 @@ fn harm(run: &mut Run, name: &str, value: Option<&str>) {
 
 /// The guard hears of objects and works until this is what it does next. Whoever asks the API
 /// server about a doubt looks again a moment later, so time goes by where nothing is left to do.
-fn work_until(run: &mut Run, is: IsNext) {
-    let Run { world, guards, random, .. } = run;
+fn work_until(run: &mut SimulationRun, is: IsNext) {
+    let SimulationRun { world, guards, random, .. } = run;
     let guard = &mut guards[0];
     for _ in 0..100 {
         if guard.is_next(is) {
@@ -95,7 +95,7 @@ const LAST_READS: [(usize, Option<&str>, IsNext); 4] =
     [(0, Some("x"), is_document), (0, None, is_document), (1, Some("x"), is_records), (1, None, is_document)];
 
 /// The guard does what it does next, and learns what came of it.
-fn do_next(run: &mut Run) {
+fn do_next(run: &mut SimulationRun) {
     run.guards[0].work(&mut run.world, &mut run.random, false);
     run.guards[0].tell(&mut run.world, &mut run.random);
 }

@@ -43,7 +43,7 @@ pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(Catalog::with_core)
 
 /// Something that watches tell of.
 #[derive(Clone, Debug)]
-pub(super) enum Change {
+pub(super) enum WatchedChange {
     Object { object: ObjectId, version: u64, stored: Option<Box<StoredObject>> },
     Record(ReleaseId),
 }
@@ -63,7 +63,7 @@ pub(super) struct Revision {
 
 /// What the leader has stored of a release.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredStatus {
     pub(super) first: FirstManifest,
     pub(super) seen: Vec<ObservedObject>,
     pub(super) manager: Option<SmolStr>,
@@ -81,9 +81,9 @@ pub(super) struct World {
     pub(super) version: u64,
     pub(super) objects: BTreeMap<ObjectId, StoredObject>,
     pub(super) records: BTreeMap<ReleaseId, Vec<Revision>>,
-    pub(super) log: Vec<Change>,
+    pub(super) log: Vec<WatchedChange>,
     pub(super) lease: Lease,
-    pub(super) kept: BTreeMap<ReleaseId, Kept>,
+    pub(super) kept: BTreeMap<ReleaseId, StoredStatus>,
     /// The orders that are not answered yet.
     pub(super) orders: BTreeMap<ReleaseId, String>,
     /// The values that somebody else than a guard has written.
@@ -226,14 +226,14 @@ impl World {
         stored.version = self.next_version();
         let (object, version, value) = (stored.id.clone(), stored.version, stored.value());
         self.objects.insert(object.clone(), stored.clone());
-        self.log.push(Change::Object { object, version, stored: Some(Box::new(stored)) });
+        self.log.push(WatchedChange::Object { object, version, stored: Some(Box::new(stored)) });
         value
     }
 
     pub(super) fn delete(&mut self, object: &ObjectId) {
         if self.objects.remove(object).is_some() {
             let version = self.next_version();
-            self.log.push(Change::Object { object: object.clone(), version, stored: None });
+            self.log.push(WatchedChange::Object { object: object.clone(), version, stored: None });
         }
     }
 
@@ -314,7 +314,7 @@ impl World {
             self.declared.entry(object.clone()).or_default().extend(admitted);
         }
         self.say(|| format!("helm stores {id} revision {revision} {status}"));
-        self.log.push(Change::Record(id.clone()));
+        self.log.push(WatchedChange::Record(id.clone()));
     }
 
     /// Somebody who may write Secrets puts other values into the record in force.
@@ -331,7 +331,7 @@ impl World {
             record.version = version;
             self.manifests.insert(release::digest(&record.manifest), Arc::clone(&record.manifest));
             self.say(|| format!("somebody rewrites the record of {id}"));
-            self.log.push(Change::Record(id.clone()));
+            self.log.push(WatchedChange::Record(id.clone()));
         }
     }
 
@@ -342,7 +342,7 @@ impl World {
         if let Some(record) = records.iter_mut().find(|record| record.revision == revision) {
             (record.status, record.version, record.touched) = (status, version, now);
             self.say(|| format!("helm sets {id} revision {revision} {status}"));
-            self.log.push(Change::Record(id.clone()));
+            self.log.push(WatchedChange::Record(id.clone()));
         }
     }
 
@@ -355,7 +355,7 @@ impl World {
         if let Some(place) = place {
             let gone = records.remove(place).revision;
             self.say(|| format!("helm deletes {id} revision {gone}"));
-            self.log.push(Change::Record(id.clone()));
+            self.log.push(WatchedChange::Record(id.clone()));
         }
     }
 
@@ -366,7 +366,7 @@ impl World {
         self.kept.remove(id);
         self.orders.remove(id);
         self.say(|| format!("helm purges {id}"));
-        self.log.push(Change::Record(id.clone()));
+        self.log.push(WatchedChange::Record(id.clone()));
     }
 }
 
@@ -739,9 +739,9 @@ pub(super) fn ignored() -> Field {
 }
 
 /// How an object is after a change; none if the change is of something else.
-fn state_after<'c>(change: &'c Change, of: &ObjectId) -> Option<Option<&'c StoredObject>> {
+fn state_after<'c>(change: &'c WatchedChange, of: &ObjectId) -> Option<Option<&'c StoredObject>> {
     match change {
-        Change::Object { object, stored, .. } if object == of => Some(stored.as_deref()),
+        WatchedChange::Object { object, stored, .. } if object == of => Some(stored.as_deref()),
         _ => None,
     }
 }
@@ -899,7 +899,7 @@ static CACHE: LazyLock<Arc<FieldsCache>> = LazyLock::new(Arc::default);
 
 /// The document of an object that the arbiter is asked about.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct ManifestKey {
     pub(super) revision: u64,
     pub(super) digest: Option<Digest>,
 }
@@ -984,7 +984,7 @@ impl World {
         &self,
         id: &ReleaseId,
         (object, uid): (&ObjectId, &str),
-        asked: Asked,
+        asked: ManifestKey,
     ) -> WorkOutcome {
         let stored = self.objects.get(object).filter(|stored| stored.uid == uid);
         match (self.document(id, asked.revision, object), stored) {

@@ -10,7 +10,7 @@ use rustls_pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 
-use self::harness::{Client, LONG, Running, UNHURRIED};
+use self::harness::{LONG, Running, TlsClient, UNHURRIED};
 use super::*;
 
 /// Soon over; a wait that is meant to come to its end.
@@ -265,7 +265,7 @@ async fn a_panic_while_answering_ends_its_connection_alone() {
 async fn a_certificate_renewed_on_disk_is_served_without_a_restart() {
     let running = Running::start(UNHURRIED, hello).await;
     let mut before = running.connect().await;
-    let served = |client: &Client| client.0.get_ref().1.peer_certificates().unwrap()[0].clone();
+    let served = |client: &TlsClient| client.0.get_ref().1.peer_certificates().unwrap()[0].clone();
     let path = running.directory.path();
     std::fs::remove_file(path.join("tls.crt")).unwrap();
     assert!(running.certificates.refresh(jiff::Timestamp::now()).unwrap());

@@ -205,7 +205,7 @@ mod dependants {
         check_found(&kind("example.org", "configmaps"), release(), &[]);
     }
 
-    struct Case<'a> {
+    struct ClaimCase<'a> {
         operation: Operation,
         user: &'a str,
         old: Value,
@@ -216,7 +216,7 @@ mod dependants {
         mode: EditsMode,
     }
 
-    impl Default for Case<'_> {
+    impl Default for ClaimCase<'_> {
         fn default() -> Self {
             Self {
                 operation: Operation::Delete,
@@ -231,7 +231,7 @@ mod dependants {
     }
 
     #[track_caller]
-    fn check(case: Case<'_>, wanted: &str) {
+    fn check(case: ClaimCase<'_>, wanted: &str) {
         let actor = Actor { user: case.user.to_owned(), ..Actor::default() };
         let circumstances = ObjectContext::default();
         let edit = Edit {
@@ -262,10 +262,10 @@ mod dependants {
             (EditsMode::Warn, "Warn"),
             (EditsMode::Deny, "Deny"),
         ] {
-            check(Case { mode, ..Case::default() }, &format!("{word} dependants"));
+            check(ClaimCase { mode, ..ClaimCase::default() }, &format!("{word} dependants"));
         }
-        check(Case { dependants: Vec::new(), ..Case::default() }, "Allow not-declared");
-        check(Case { operation: Operation::Update, ..Case::default() }, "Allow not-declared");
+        check(ClaimCase { dependants: Vec::new(), ..ClaimCase::default() }, "Allow not-declared");
+        check(ClaimCase { operation: Operation::Update, ..ClaimCase::default() }, "Allow not-declared");
     }
 
     #[test]
@@ -275,32 +275,36 @@ mod dependants {
                 |name: &&str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": "u"});
             json!({"metadata": {"name": "shop", "ownerReferences": names.iter().map(owner).collect::<Vec<_>>()}})
         };
-        let case = || Case { operation: Operation::Update, new: Some(owned(&["gone"])), ..Case::default() };
+        let case = || ClaimCase {
+            operation: Operation::Update,
+            new: Some(owned(&["gone"])),
+            ..ClaimCase::default()
+        };
         for (mode, word) in
             [(EditsMode::Allow, "Allow"), (EditsMode::Warn, "Warn"), (EditsMode::Deny, "Deny")]
         {
-            check(Case { mode, ..case() }, &format!("{word} dependants"));
+            check(ClaimCase { mode, ..case() }, &format!("{word} dependants"));
         }
-        check(Case { mode: EditsMode::Revert, ..case() }, "Deny dependants");
-        check(Case { old: owned(&["here"]), ..case() }, "Deny dependants");
-        check(Case { old: owned(&["gone"]), ..case() }, "Allow not-declared");
-        check(Case { old: owned(&["gone"]), new: Some(owned(&[])), ..case() }, "Allow not-declared");
-        check(Case { dependants: Vec::new(), ..case() }, "Allow not-declared");
+        check(ClaimCase { mode: EditsMode::Revert, ..case() }, "Deny dependants");
+        check(ClaimCase { old: owned(&["here"]), ..case() }, "Deny dependants");
+        check(ClaimCase { old: owned(&["gone"]), ..case() }, "Allow not-declared");
+        check(ClaimCase { old: owned(&["gone"]), new: Some(owned(&[])), ..case() }, "Allow not-declared");
+        check(ClaimCase { dependants: Vec::new(), ..case() }, "Allow not-declared");
         let labelled = json!({"metadata": {"name": "shop", "labels": {"tier": "prod"}}});
-        check(Case { new: Some(labelled), ..case() }, "Allow not-declared");
+        check(ClaimCase { new: Some(labelled), ..case() }, "Allow not-declared");
         let mut going = owned(&[]);
         going["metadata"]["deletionTimestamp"] = json!("2026-05-01T12:00:00Z");
-        check(Case { old: going, ..case() }, "Allow not-declared");
+        check(ClaimCase { old: going, ..case() }, "Allow not-declared");
         let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
-        check(Case { user: collector, ..case() }, "Allow not-declared");
+        check(ClaimCase { user: collector, ..case() }, "Allow not-declared");
     }
 
     #[test]
     fn terminating_objects_and_built_in_controllers_may_delete_dependants() {
         let going = json!({"metadata": {"name": "shop", "deletionTimestamp": "2026-05-01T12:00:00Z"}});
-        check(Case { old: going, ..Case::default() }, "Allow not-declared");
+        check(ClaimCase { old: going, ..ClaimCase::default() }, "Allow not-declared");
         let controller = "system:serviceaccount:kube-system:namespace-controller";
-        check(Case { user: controller, ..Case::default() }, "Allow not-declared");
+        check(ClaimCase { user: controller, ..ClaimCase::default() }, "Allow not-declared");
     }
 
     #[test]
@@ -310,9 +314,9 @@ mod dependants {
             |status| vec![assembled(SampleRecord { status, ..named("bank", "base", manifest) }, None)];
         let owned = json!({"metadata": {"name": "shop", "annotations": {
         "meta.helm.sh/release-name": "base", "meta.helm.sh/release-namespace": "bank"}}});
-        let case = |status| Case { claims: claims(status), old: owned.clone(), ..Case::default() };
+        let case = |status| ClaimCase { claims: claims(status), old: owned.clone(), ..ClaimCase::default() };
         check(case(ReleaseStatus::Uninstalling), "Allow in-band");
         check(case(ReleaseStatus::Deployed), "Deny deletion");
-        check(Case { mode: EditsMode::Warn, ..case(ReleaseStatus::Deployed) }, "Warn dependants");
+        check(ClaimCase { mode: EditsMode::Warn, ..case(ReleaseStatus::Deployed) }, "Warn dependants");
     }
 }

@@ -28,7 +28,7 @@ const TOLERATIONS: &str = "/spec/template/spec/tolerations";
 
 /// A live object held against a release; what a case does not say is as the
 /// deployed release left it, without policies.
-struct Case<'a> {
+struct DriftCase<'a> {
     object: ObjectId,
     release: Release,
     live: Option<Value>,
@@ -38,7 +38,7 @@ struct Case<'a> {
     evidence: DryRunEvidence<'a>,
 }
 
-impl Default for Case<'_> {
+impl Default for DriftCase<'_> {
     fn default() -> Self {
         Self {
             object: ObjectId::namespaced("apps", "Deployment", "shop", "web"),
@@ -73,7 +73,7 @@ fn scaled(replicas: i64) -> Option<Value> {
 }
 
 /// Passes on how the object stands; `None` if it is not declared.
-fn compared<R>(case: &Case<'_>, then: impl FnOnce(Option<LiveVerdict<'_>>) -> R) -> R {
+fn compared<R>(case: &DriftCase<'_>, then: impl FnOnce(Option<LiveVerdict<'_>>) -> R) -> R {
     let object = case.object.clone();
     let now = "2026-05-01T12:05:00Z".parse().unwrap();
     let id = ReleaseId { namespace: "shop".into(), name: "web".into() };
@@ -94,7 +94,7 @@ fn compared<R>(case: &Case<'_>, then: impl FnOnce(Option<LiveVerdict<'_>>) -> R)
 
 /// How the object stands, in words; of a drift the paths, those in doubt with a
 /// question mark.
-fn stands(case: &Case<'_>) -> String {
+fn stands(case: &DriftCase<'_>) -> String {
     compared(case, |live| live.map_or_else(|| "not declared".to_owned(), |live| in_words(&case.object, live)))
 }
 
@@ -132,29 +132,29 @@ fn in_words(object: &ObjectId, live: LiveVerdict<'_>) -> String {
 }
 
 #[track_caller]
-fn check(case: Case<'_>, expected: &str) {
+fn check(case: DriftCase<'_>, expected: &str) {
     assert_eq!(stands(&case), expected);
 }
 
 /// The deployed release with these changes, under this policy.
-fn changed<'a>(changes: &[(&str, Value)], policy: &'a str) -> Case<'a> {
-    Case { live: Some(live(changes)), policy, ..Case::default() }
+fn changed<'a>(changes: &[(&str, Value)], policy: &'a str) -> DriftCase<'a> {
+    DriftCase { live: Some(live(changes)), policy, ..DriftCase::default() }
 }
 
 #[test]
 fn only_declared_fields_drift_and_only_by_their_meaning() {
-    check(Case::default(), "as declared");
-    check(Case { live: scaled(3), ..Case::default() }, "/spec/replicas");
+    check(DriftCase::default(), "as declared");
+    check(DriftCase { live: scaled(3), ..DriftCase::default() }, "/spec/replicas");
     check(changed(&[(IMAGE, json!("app:2"))], "{}"), IMAGE_PATH);
     let pull = "/spec/template/spec/containers/0/imagePullPolicy";
     check(changed(&[(pull, json!("Never"))], "{}"), "as declared");
     let label = "/metadata/labels/app.kubernetes.io~1managed-by";
     check(changed(&[(label, json!("me"))], "{}"), label);
-    check(Case { live: None, ..Case::default() }, "missing");
-    check(Case { release: deployed(""), ..Case::default() }, "not declared");
+    check(DriftCase { live: None, ..DriftCase::default() }, "missing");
+    check(DriftCase { release: deployed(""), ..DriftCase::default() }, "not declared");
     let uninstalled =
         SampleRecord { manifest: MANIFEST, status: ReleaseStatus::Uninstalled, ..SampleRecord::default() };
-    check(Case { release: assembled(uninstalled, None), ..Case::default() }, "not declared");
+    check(DriftCase { release: assembled(uninstalled, None), ..DriftCase::default() }, "not declared");
 }
 
 #[test]
@@ -174,8 +174,11 @@ fn ignored_or_allowed_fields_are_not_drift() {
                   schedule: {cron: '0 3 * * *', duration: 1h, timeZone: Europe/Berlin}}]";
     check(changed(&changes, closed), "/spec/replicas /spec/template/spec/containers/[name=app]/image");
     let gone = "allow: [{name: a, paths: [delete]}]";
-    check(Case { live: None, policy: gone, ..Case::default() }, "allowed");
-    check(Case { live: None, policy: "allow: [{name: a, paths: ['*']}]", ..Case::default() }, "missing");
+    check(DriftCase { live: None, policy: gone, ..DriftCase::default() }, "allowed");
+    check(
+        DriftCase { live: None, policy: "allow: [{name: a, paths: ['*']}]", ..DriftCase::default() },
+        "missing",
+    );
 }
 
 #[test]
@@ -221,11 +224,11 @@ fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
         }],
         ..ObjectContext::default()
     };
-    let of = |replicas, policy: &'static str, circumstances| Case {
+    let of = |replicas, policy: &'static str, circumstances| DriftCase {
         live: scaled(replicas),
         policy,
         circumstances,
-        ..Case::default()
+        ..DriftCase::default()
     };
     check(of(3, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
     check(of(6, "{}", scaler(3, 6, false, false)), "as declared but /spec/replicas");
@@ -245,10 +248,10 @@ fn autoscaled_replicas_are_not_drift_unless_autoscaler_rests_at_zero() {
         of(40, "{}", ObjectContext { departed: Some(Default::default()), ..ObjectContext::default() }),
         "as declared but /spec/replicas",
     );
-    let image = Case {
+    let image = DriftCase {
         live: Some(live(&[("/spec/replicas", json!(4)), (IMAGE, json!("app:2"))])),
         circumstances: scaler(3, 6, false, false),
-        ..Case::default()
+        ..DriftCase::default()
     };
     check(image, IMAGE_PATH);
 }
@@ -261,7 +264,7 @@ fn a_doubt_stays_one_until_the_arbiter_has_spoken() {
     object["spec"] = json!({});
     let with = |evidence, expected| {
         let live = Some(object.clone());
-        check(Case { release: deployed(manifest), live, evidence, ..Case::default() }, expected);
+        check(DriftCase { release: deployed(manifest), live, evidence, ..DriftCase::default() }, expected);
     };
     for evidence in [DryRunEvidence::None, DryRunEvidence::Nowhere, DryRunEvidence::Unavailable] {
         with(evidence, "/spec/replicas?");
@@ -274,10 +277,10 @@ fn a_doubt_stays_one_until_the_arbiter_has_spoken() {
 
 #[test]
 fn failed_release_accepts_either_manifest() {
-    let of = |live| Case {
+    let of = |live| DriftCase {
         release: second(ReleaseStatus::Failed, MANIFEST, &MANIFEST.replace("app:1", "app:0")),
         live,
-        ..Case::default()
+        ..DriftCase::default()
     };
     check(of(Some(live(&[]))), "as declared");
     check(of(Some(live(&[(IMAGE, json!("app:0"))]))), "as declared");
@@ -289,13 +292,14 @@ fn failed_release_accepts_either_manifest() {
 fn object_that_failed_operation_did_not_create_is_not_missing() {
     let other = MANIFEST.replace("name: web", "name: other");
     let release = second(ReleaseStatus::Failed, MANIFEST, &other);
-    check(Case { release, live: None, ..Case::default() }, "awaited");
+    check(DriftCase { release, live: None, ..DriftCase::default() }, "awaited");
 }
 
 #[test]
 fn absence_of_an_object_that_a_failed_operation_drops_is_no_drift() {
     let other = MANIFEST.replace("name: web", "name: other");
-    let of = |status, live| Case { release: second(status, &other, MANIFEST), live, ..Case::default() };
+    let of =
+        |status, live| DriftCase { release: second(status, &other, MANIFEST), live, ..DriftCase::default() };
     check(of(ReleaseStatus::Failed, None), "dropped");
     check(of(ReleaseStatus::Failed, Some(live(&[]))), "as declared");
     check(of(ReleaseStatus::Failed, scaled(3)), "/spec/replicas");
@@ -307,16 +311,17 @@ fn absence_of_an_object_that_a_failed_operation_drops_is_no_drift() {
 fn pending_operation_accepts_both_manifests_and_objects_not_yet_created() {
     let before = MANIFEST.replace("replicas: 2", "replicas: 1");
     for status in [ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback] {
-        let of = |live| Case { release: second(status, MANIFEST, &before), live, ..Case::default() };
+        let of =
+            |live| DriftCase { release: second(status, MANIFEST, &before), live, ..DriftCase::default() };
         check(of(scaled(1)), "as before");
         check(of(scaled(2)), "as declared");
         check(of(scaled(3)), "/spec/replicas");
         check(of(None), "awaited");
     }
-    let over = Case {
+    let over = DriftCase {
         release: second(ReleaseStatus::Deployed, MANIFEST, &before),
         live: scaled(1),
-        ..Case::default()
+        ..DriftCase::default()
     };
     check(over, "/spec/replicas");
 }
@@ -330,24 +335,25 @@ fn an_object_that_is_being_deleted_drifts_like_any_other() {
         Some(going)
     };
     let held = || json!(["example.org/hold"]);
-    let of = |live| Case { live, ..Case::default() };
+    let of = |live| DriftCase { live, ..DriftCase::default() };
     check(of(going(2, "2026-05-01T12:04:00Z", held())), "being deleted");
     check(of(going(3, "2026-05-01T12:04:00Z", held())), "/spec/replicas");
     check(of(going(2, "2026-05-01T11:00:00Z", held())), "/metadata/finalizers");
     check(of(going(3, "2026-05-01T11:00:00Z", held())), "/spec/replicas /metadata/finalizers");
     check(of(going(2, "2026-05-01T11:00:00Z", json!([]))), "being deleted");
     let ignoring = "ignore: [{paths: [/metadata/finalizers, /spec/replicas]}]";
-    check(Case { policy: ignoring, ..of(going(3, "2026-05-01T11:00:00Z", held())) }, "being deleted");
+    check(DriftCase { policy: ignoring, ..of(going(3, "2026-05-01T11:00:00Z", held())) }, "being deleted");
     // What the release declares of its finalizers goes first.
     let declared = MANIFEST.replace("{name: web}", "{name: web, finalizers: [example.org/hold]}");
-    let leaving = Case { release: deployed(&declared), ..of(going(2, "2026-05-01T12:04:00Z", json!([]))) };
+    let leaving =
+        DriftCase { release: deployed(&declared), ..of(going(2, "2026-05-01T12:04:00Z", json!([]))) };
     check(leaving, "being deleted");
 }
 
 #[test]
 fn opted_out_objects_never_drift() {
     let opted_out = MANIFEST.replace("name: web}", "name: web, annotations: {kubemoor.dev/guard: disabled}}");
-    let of = |live| Case { release: deployed(&opted_out), live, ..Case::default() };
+    let of = |live| DriftCase { release: deployed(&opted_out), live, ..DriftCase::default() };
     check(of(scaled(3)), "opted out");
     check(of(None), "opted out");
 }
@@ -381,8 +387,11 @@ fn value_that_only_helm_has_written_is_in_doubt_unless_an_operation_is_under_way
         (second(ReleaseStatus::Failed, &dropped, MANIFEST), "/spec/replicas?"),
         (second(ReleaseStatus::PendingUpgrade, MANIFEST, &before), "/spec/replicas"),
     ] {
-        check(Case { release: release.clone(), live: by_helm.clone(), ..Case::default() }, expected);
-        check(Case { release, live: by_me.clone(), ..Case::default() }, "/spec/replicas");
+        check(
+            DriftCase { release: release.clone(), live: by_helm.clone(), ..DriftCase::default() },
+            expected,
+        );
+        check(DriftCase { release, live: by_me.clone(), ..DriftCase::default() }, "/spec/replicas");
     }
 }
 
@@ -395,14 +404,14 @@ fn missing_field_that_helm_still_owns_is_in_doubt() {
         live["metadata"]["managedFields"] = managers;
         live
     };
-    let case = |managers| Case { live: Some(without(managers)), ..Case::default() };
+    let case = |managers| DriftCase { live: Some(without(managers)), ..DriftCase::default() };
     let spec = json!({"f:replicas": {}});
     let dropped = || json!([owned("helm", json!({"f:metadata": annotation, "f:spec": spec}))]);
     check(case(dropped()), "/spec/replicas?");
     let canonical = without(json!([]));
-    check(Case { evidence: DryRunEvidence::Canonical(&canonical), ..case(dropped()) }, "as declared");
+    check(DriftCase { evidence: DryRunEvidence::Canonical(&canonical), ..case(dropped()) }, "as declared");
     let kept = live(&[]);
-    check(Case { evidence: DryRunEvidence::Canonical(&kept), ..case(dropped()) }, "/spec/replicas");
+    check(DriftCase { evidence: DryRunEvidence::Canonical(&kept), ..case(dropped()) }, "/spec/replicas");
     // Whoever takes a field away takes it from its owners.
     check(case(json!([owned("helm", json!({"f:metadata": annotation}))])), "/spec/replicas");
     check(case(json!([owned("me", json!({"f:spec": spec}))])), "/spec/replicas");
@@ -446,23 +455,23 @@ fn helm_owned_fields_may_be_rewritten_except_rbac_rules() {
 
 #[test]
 fn job_with_a_time_to_live_may_be_missing() {
-    let job = |spec: &str| Case {
+    let job = |spec: &str| DriftCase {
         object: ObjectId::namespaced("batch", "Job", "shop", "migrate"),
         release: deployed(&format!(
             "{{apiVersion: batch/v1, kind: Job, metadata: {{name: migrate}}, spec: {spec}}}"
         )),
         live: None,
-        ..Case::default()
+        ..DriftCase::default()
     };
     check(job("{ttlSecondsAfterFinished: 100}"), "expired");
     check(job("{ttlSecondsAfterFinished: 0}"), "expired");
     check(job("{ttlSecondsAfterFinished: null}"), "missing");
     check(job("{backoffLimit: 1}"), "missing");
     let allowed = "allow: [{name: a, paths: [delete]}]";
-    check(Case { policy: allowed, ..job("{ttlSecondsAfterFinished: 100}") }, "allowed");
+    check(DriftCase { policy: allowed, ..job("{ttlSecondsAfterFinished: 100}") }, "allowed");
     let other =
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {ttlSecondsAfterFinished: 1}}";
-    check(Case { release: deployed(other), live: None, ..Case::default() }, "missing");
+    check(DriftCase { release: deployed(other), live: None, ..DriftCase::default() }, "missing");
 }
 
 #[test]
@@ -480,7 +489,7 @@ data: {tls.crt: '', tls.key: , ca: YQ==}
         live.as_object_mut().unwrap().remove("spec");
         live["data"] = data;
         let object = ObjectId::namespaced("", "Secret", "shop", "certs");
-        Case { object, release: deployed(manifest), live: Some(live), ..Case::default() }
+        DriftCase { object, release: deployed(manifest), live: Some(live), ..DriftCase::default() }
     };
     let with = format!("{SECRET}{ACCOUNT}");
     let empty = || json!({"tls.crt": "", "tls.key": "", "ca": "YQ=="});

@@ -27,7 +27,7 @@ spec: {replicas: 2, template: {spec: {tolerations: [], containers: [{name: app, 
 
 /// One edit of `Deployment/web` in `shop`; what a case does not say is a plain
 /// update by a person of what the deployed release `shop/web` declares.
-struct Case<'a> {
+struct JudgeCase<'a> {
     claims: Vec<Release>,
     operation: Operation,
     user: &'a str,
@@ -48,7 +48,7 @@ struct Case<'a> {
     now: &'a str,
 }
 
-impl Default for Case<'_> {
+impl Default for JudgeCase<'_> {
     fn default() -> Self {
         Self {
             claims: vec![deployed(MANIFEST)],
@@ -70,7 +70,7 @@ impl Default for Case<'_> {
     }
 }
 
-impl Case<'_> {
+impl JudgeCase<'_> {
     fn verdict(&self) -> Verdict {
         self.judged(&self.resolver()).0
     }
@@ -147,7 +147,7 @@ fn describe(verdict: &Verdict) -> String {
 }
 
 #[track_caller]
-fn check(case: Case<'_>, wanted: &str) {
+fn check(case: JudgeCase<'_>, wanted: &str) {
     assert_eq!(describe(&case.verdict()), wanted);
     replays::check_replay(&case);
 }
@@ -155,23 +155,26 @@ fn check(case: Case<'_>, wanted: &str) {
 #[test]
 fn an_object_that_no_release_declares_is_nobodys_matter() {
     let other = MANIFEST.replace("name: web", "name: api");
-    check(Case { claims: Vec::new(), new: scaled(5), ..Case::default() }, "Allow not-declared");
-    check(Case { claims: vec![deployed(&other)], new: scaled(5), ..Case::default() }, "Allow not-declared");
+    check(JudgeCase { claims: Vec::new(), new: scaled(5), ..JudgeCase::default() }, "Allow not-declared");
+    check(
+        JudgeCase { claims: vec![deployed(&other)], new: scaled(5), ..JudgeCase::default() },
+        "Allow not-declared",
+    );
     let gone =
         SampleRecord { status: ReleaseStatus::Uninstalled, manifest: MANIFEST, ..SampleRecord::default() };
     check(
-        Case { claims: vec![assembled(gone, None)], new: scaled(5), ..Case::default() },
+        JudgeCase { claims: vec![assembled(gone, None)], new: scaled(5), ..JudgeCase::default() },
         "Allow not-declared",
     );
 }
 
 #[test]
 fn only_a_dry_run_of_the_arbiter_is_a_probe() {
-    let probe = || Case { dry_run: Some(PROBE_MANAGER), new: scaled(5), ..Case::default() };
+    let probe = || JudgeCase { dry_run: Some(PROBE_MANAGER), new: scaled(5), ..JudgeCase::default() };
     check(probe(), "Allow probe");
-    check(Case { claims: Vec::new(), ..probe() }, "Allow not-declared");
-    check(Case { old: Some(deleting()), ..probe() }, "Allow probe");
-    check(Case { dry_run: Some("helm"), ..probe() }, "Deny drift /spec/replicas");
+    check(JudgeCase { claims: Vec::new(), ..probe() }, "Allow not-declared");
+    check(JudgeCase { old: Some(deleting()), ..probe() }, "Allow probe");
+    check(JudgeCase { dry_run: Some("helm"), ..probe() }, "Deny drift /spec/replicas");
     let mut named = probe();
     named.dry_run = None;
     check(named, "Deny drift /spec/replicas");
@@ -190,60 +193,69 @@ fn going(changes: &[(&str, Value)]) -> Option<Value> {
 #[test]
 fn changes_of_an_object_that_is_being_deleted_are_judged_like_others() {
     let scaled_up = || going(&[("/spec/replicas", json!(5))]);
-    let case = || Case { old: Some(deleting()), new: scaled_up(), ..Case::default() };
+    let case = || JudgeCase { old: Some(deleting()), new: scaled_up(), ..JudgeCase::default() };
     check(case(), "Deny drift /spec/replicas");
-    check(Case { mode: EditsMode::Revert, ..case() }, "Revert drift /spec/replicas");
-    check(Case { own_account: Some("alice"), ..case() }, "Allow identity");
-    check(Case { old: scaled_up(), new: Some(deleting()), ..case() }, "Allow as-declared");
-    check(Case { old: scaled_up(), ..case() }, "Allow unchanged");
-    check(Case { new: going(&[("/spec/paused", json!(true))]), ..case() }, "Deny drift /spec/paused");
-    check(Case { old: Some(live(&[])), new: Some(deleting()), ..Case::default() }, "Allow unchanged");
+    check(JudgeCase { mode: EditsMode::Revert, ..case() }, "Revert drift /spec/replicas");
+    check(JudgeCase { own_account: Some("alice"), ..case() }, "Allow identity");
+    check(JudgeCase { old: scaled_up(), new: Some(deleting()), ..case() }, "Allow as-declared");
+    check(JudgeCase { old: scaled_up(), ..case() }, "Allow unchanged");
+    check(JudgeCase { new: going(&[("/spec/paused", json!(true))]), ..case() }, "Deny drift /spec/paused");
+    check(
+        JudgeCase { old: Some(live(&[])), new: Some(deleting()), ..JudgeCase::default() },
+        "Allow unchanged",
+    );
     // It is deleted already.
-    check(Case { operation: Operation::Delete, new: None, ..case() }, "Allow being-deleted");
+    check(JudgeCase { operation: Operation::Delete, new: None, ..case() }, "Allow being-deleted");
 }
 
 #[test]
 fn only_finalizers_may_leave_an_object_that_is_being_deleted() {
     let declared = MANIFEST.replace("{name: web}", "{name: web, finalizers: [example.org/a]}");
     let hold = |names: Value| going(&[("/metadata/finalizers", names)]);
-    let case = || Case {
+    let case = || JudgeCase {
         claims: vec![deployed(&declared)],
         old: hold(json!(["example.org/a", "example.org/b"])),
         new: hold(json!(["example.org/a"])),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     check(case(), "Allow unchanged");
-    check(Case { new: hold(json!([])), ..case() }, "Allow being-deleted");
+    check(JudgeCase { new: hold(json!([])), ..case() }, "Allow being-deleted");
     let more = going(&[("/metadata/finalizers", json!([])), ("/spec/replicas", json!(5))]);
-    check(Case { new: more, ..case() }, "Deny drift /spec/replicas");
+    check(JudgeCase { new: more, ..case() }, "Deny drift /spec/replicas");
     // While it lives, the finalizer that the release declares stays.
     let alive = |names: Value| Some(live(&[("/metadata/finalizers", names)]));
-    let living = || Case { old: alive(json!(["example.org/a"])), new: alive(json!([])), ..case() };
+    let living = || JudgeCase { old: alive(json!(["example.org/a"])), new: alive(json!([])), ..case() };
     assert!(describe(&living().verdict()).starts_with("Deny drift /metadata/finalizers"));
 }
 
 #[test]
 fn a_built_in_identity_does_its_work_and_no_more() {
     let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
-    let delete = || Case { operation: Operation::Delete, new: None, ..Case::default() };
-    check(Case { user: collector, ..delete() }, "Allow identity");
-    check(Case { user: collector, new: scaled(5), ..Case::default() }, "Deny drift /spec/replicas");
+    let delete = || JudgeCase { operation: Operation::Delete, new: None, ..JudgeCase::default() };
+    check(JudgeCase { user: collector, ..delete() }, "Allow identity");
+    check(JudgeCase { user: collector, new: scaled(5), ..JudgeCase::default() }, "Deny drift /spec/replicas");
     let bare = |n: u32| Some(json!({"spec": {"replicas": n}}));
-    let scale =
-        || Case { scale: true, owner: ObjectOwner::Unknown, old: bare(2), new: bare(5), ..Case::default() };
+    let scale = || JudgeCase {
+        scale: true,
+        owner: ObjectOwner::Unknown,
+        old: bare(2),
+        new: bare(5),
+        ..JudgeCase::default()
+    };
     check(scale(), "Deny drift /spec/replicas");
-    check(Case { new: bare(2), ..scale() }, "Allow unchanged");
-    check(Case { old: bare(5), new: bare(2), ..scale() }, "Allow as-declared");
+    check(JudgeCase { new: bare(2), ..scale() }, "Allow unchanged");
+    check(JudgeCase { old: bare(5), new: bare(2), ..scale() }, "Allow as-declared");
 }
 
 #[test]
 fn kubemoors_own_account_may_do_anything() {
-    let own = || Case { user: "moor", own_account: Some("moor"), new: scaled(5), ..Case::default() };
+    let own =
+        || JudgeCase { user: "moor", own_account: Some("moor"), new: scaled(5), ..JudgeCase::default() };
     check(own(), "Allow identity");
-    check(Case { operation: Operation::Delete, ..own() }, "Allow identity");
-    check(Case { operation: Operation::Create, old: None, ..own() }, "Allow identity");
-    check(Case { own_account: None, ..own() }, "Deny drift /spec/replicas");
-    check(Case { own_account: Some("other"), ..own() }, "Deny drift /spec/replicas");
+    check(JudgeCase { operation: Operation::Delete, ..own() }, "Allow identity");
+    check(JudgeCase { operation: Operation::Create, old: None, ..own() }, "Allow identity");
+    check(JudgeCase { own_account: None, ..own() }, "Deny drift /spec/replicas");
+    check(JudgeCase { own_account: Some("other"), ..own() }, "Deny drift /spec/replicas");
 }
 
 #[test]
@@ -251,24 +263,24 @@ fn opt_out_counts_in_the_manifest_but_not_live_object() {
     for annotation in ["kubemoor.dev/guard", "helm.toolkit.fluxcd.io/driftDetection"] {
         let named = format!("{{name: web, annotations: {{{annotation}: disabled}}}}");
         let out = || deployed(&MANIFEST.replace("{name: web}", &named));
-        let case = || Case { claims: vec![out()], new: scaled(5), ..Case::default() };
+        let case = || JudgeCase { claims: vec![out()], new: scaled(5), ..JudgeCase::default() };
         check(case(), "Allow opted-out");
-        check(Case { operation: Operation::Delete, new: None, ..case() }, "Allow opted-out");
-        check(Case { operation: Operation::Create, old: None, ..case() }, "Allow opted-out");
-        check(Case { own_account: Some("alice"), ..case() }, "Allow identity");
+        check(JudgeCase { operation: Operation::Delete, new: None, ..case() }, "Allow opted-out");
+        check(JudgeCase { operation: Operation::Create, old: None, ..case() }, "Allow opted-out");
+        check(JudgeCase { own_account: Some("alice"), ..case() }, "Allow identity");
         let pointer = format!("/metadata/annotations/{}", annotation.replace('/', "~1"));
         let by_hand = live(&[(&pointer, json!("disabled")), ("/spec/replicas", json!(5))]);
         check(
-            Case { old: Some(by_hand.clone()), new: scaled(6), ..Case::default() },
+            JudgeCase { old: Some(by_hand.clone()), new: scaled(6), ..JudgeCase::default() },
             "Deny drift /spec/replicas",
         );
-        check(Case { new: Some(by_hand), ..Case::default() }, "Deny drift /spec/replicas");
+        check(JudgeCase { new: Some(by_hand), ..JudgeCase::default() }, "Deny drift /spec/replicas");
     }
 }
 
 #[test]
 fn change_of_undeclared_fields_is_allowed() {
-    check(Case::default(), "Allow unchanged");
+    check(JudgeCase::default(), "Allow unchanged");
     for (pointer, value) in [
         ("/status", json!({"replicas": 1})),
         ("/metadata/annotations/a", json!("b")),
@@ -276,18 +288,18 @@ fn change_of_undeclared_fields_is_allowed() {
         ("/spec/minReadySeconds", json!(3)),
         ("/spec/template/metadata", json!({"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}})),
     ] {
-        check(Case { new: Some(live(&[(pointer, value)])), ..Case::default() }, "Allow unchanged");
+        check(JudgeCase { new: Some(live(&[(pointer, value)])), ..JudgeCase::default() }, "Allow unchanged");
     }
     // What drifted before stays as it is without being refused.
-    check(Case { old: scaled(5), new: scaled(5), ..Case::default() }, "Allow unchanged");
+    check(JudgeCase { old: scaled(5), new: scaled(5), ..JudgeCase::default() }, "Allow unchanged");
 }
 
 #[test]
 fn change_to_the_declared_value_is_allowed() {
-    check(Case { old: scaled(5), ..Case::default() }, "Allow as-declared");
-    check(Case { operation: Operation::Create, old: None, ..Case::default() }, "Allow unchanged");
+    check(JudgeCase { old: scaled(5), ..JudgeCase::default() }, "Allow as-declared");
+    check(JudgeCase { operation: Operation::Create, old: None, ..JudgeCase::default() }, "Allow unchanged");
     let labels = live(&[("/metadata/labels", json!({}))]);
-    check(Case { old: Some(labels), ..Case::default() }, "Allow as-declared");
+    check(JudgeCase { old: Some(labels), ..JudgeCase::default() }, "Allow as-declared");
 }
 
 #[test]
@@ -296,24 +308,24 @@ fn an_update_that_makes_the_object_the_releases_is_judged_as_a_creation() {
         let no_label = ("/metadata/labels", json!({"a": "b"}));
         Some(live(&[no_label, ("/metadata/annotations", json!({})), ("/spec/replicas", json!(replicas))]))
     };
-    let adopting = || Case { old: bare(5), new: scaled(5), ..Case::default() };
+    let adopting = || JudgeCase { old: bare(5), new: scaled(5), ..JudgeCase::default() };
     check(adopting(), "Deny drift /spec/replicas");
-    check(Case { mode: EditsMode::Warn, ..adopting() }, "Warn drift /spec/replicas");
-    check(Case { old: bare(2), new: Some(live(&[])), ..Case::default() }, "Allow as-declared");
-    check(Case { old: bare(5), new: Some(live(&[])), ..Case::default() }, "Allow as-declared");
+    check(JudgeCase { mode: EditsMode::Warn, ..adopting() }, "Warn drift /spec/replicas");
+    check(JudgeCase { old: bare(2), new: Some(live(&[])), ..JudgeCase::default() }, "Allow as-declared");
+    check(JudgeCase { old: bare(5), new: Some(live(&[])), ..JudgeCase::default() }, "Allow as-declared");
     let label_alone = live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(2))]);
     assert!(
-        describe(&Case { old: bare(2), new: Some(label_alone), ..Case::default() }.verdict())
+        describe(&JudgeCase { old: bare(2), new: Some(label_alone), ..JudgeCase::default() }.verdict())
             .starts_with("Deny")
     );
     // What was Helm's before is judged by its changes.
     let unnamed = live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(5))]);
-    check(Case { old: Some(unnamed), new: scaled(5), ..Case::default() }, "Allow as-declared");
-    check(Case { old: bare(5), new: bare(6), ..Case::default() }, "Deny drift /spec/replicas");
+    check(JudgeCase { old: Some(unnamed), new: scaled(5), ..JudgeCase::default() }, "Allow as-declared");
+    check(JudgeCase { old: bare(5), new: bare(6), ..JudgeCase::default() }, "Deny drift /spec/replicas");
     // Helm itself sets its label and annotations while an operation runs.
     let pending =
         SampleRecord { status: ReleaseStatus::PendingUpgrade, manifest: MANIFEST, ..SampleRecord::default() };
-    check(Case { claims: vec![assembled(pending, None)], ..adopting() }, "Allow as-declared");
+    check(JudgeCase { claims: vec![assembled(pending, None)], ..adopting() }, "Allow as-declared");
 }
 
 #[test]
@@ -325,16 +337,16 @@ fn an_object_of_another_namespace_is_adopted_once_it_names_the_release() {
         ("/metadata/annotations", named)
     };
     let named = |replicas: u32| Some(live(&[annotations("bank"), ("/spec/replicas", json!(replicas))]));
-    let case = |replicas: u32| Case {
+    let case = |replicas: u32| JudgeCase {
         claims: vec![assembled(SampleRecord { ..given }, None)],
         owner: ObjectOwner::Release(release("bank", "web")),
         old: Some(live(&[("/metadata/annotations", json!({})), ("/spec/replicas", json!(replicas))])),
         new: named(replicas),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     check(case(5), "Deny drift /spec/replicas");
     check(case(2), "Allow as-declared");
-    check(Case { old: named(5), ..case(5) }, "Allow unchanged");
+    check(JudgeCase { old: named(5), ..case(5) }, "Allow unchanged");
 }
 
 #[test]
@@ -346,26 +358,32 @@ fn the_mode_says_what_becomes_of_drift() {
         (EditsMode::Deny, "Deny"),
     ] {
         let wanted = format!("{word} drift /spec/replicas");
-        check(Case { mode, new: scaled(5), ..Case::default() }, &wanted);
+        check(JudgeCase { mode, new: scaled(5), ..JudgeCase::default() }, &wanted);
         check(
-            Case { mode, new: scaled(5), operation: Operation::Create, old: None, ..Case::default() },
+            JudgeCase {
+                mode,
+                new: scaled(5),
+                operation: Operation::Create,
+                old: None,
+                ..JudgeCase::default()
+            },
             &wanted,
         );
-        let delete = Case { mode, operation: Operation::Delete, new: None, ..Case::default() };
+        let delete = JudgeCase { mode, operation: Operation::Delete, new: None, ..JudgeCase::default() };
         check(delete, &format!("{word} deletion"));
-        check(Case { mode, ..Case::default() }, "Allow unchanged");
+        check(JudgeCase { mode, ..JudgeCase::default() }, "Allow unchanged");
     }
 }
 
 #[test]
 fn revert_mode_denies_everything_except_direct_updates() {
-    let case = || Case { mode: EditsMode::Revert, new: scaled(5), ..Case::default() };
+    let case = || JudgeCase { mode: EditsMode::Revert, new: scaled(5), ..JudgeCase::default() };
     check(case(), "Revert drift /spec/replicas");
-    check(Case { scale: true, ..case() }, "Deny drift /spec/replicas");
-    check(Case { operation: Operation::Create, old: None, ..case() }, "Deny drift /spec/replicas");
-    check(Case { operation: Operation::Delete, new: None, ..case() }, "Deny deletion");
-    check(Case { new: Some(live(&[])), ..case() }, "Allow unchanged");
-    check(Case { old: scaled(5), new: scaled(2), ..case() }, "Allow as-declared");
+    check(JudgeCase { scale: true, ..case() }, "Deny drift /spec/replicas");
+    check(JudgeCase { operation: Operation::Create, old: None, ..case() }, "Deny drift /spec/replicas");
+    check(JudgeCase { operation: Operation::Delete, new: None, ..case() }, "Deny deletion");
+    check(JudgeCase { new: Some(live(&[])), ..case() }, "Allow unchanged");
+    check(JudgeCase { old: scaled(5), new: scaled(2), ..case() }, "Allow as-declared");
 }
 
 #[test]
@@ -373,7 +391,7 @@ fn each_declared_field_that_drifts_is_named() {
     #[track_caller]
     fn check_change(pointer: &str, value: Value, path: &str) {
         let new = Some(live(&[(pointer, value)]));
-        check(Case { new, ..Case::default() }, &format!("Deny drift {path}"));
+        check(JudgeCase { new, ..JudgeCase::default() }, &format!("Deny drift {path}"));
     }
     let image = "/spec/template/spec/containers/[name=app]/image";
     let containers = "/spec/template/spec/containers";
@@ -391,7 +409,7 @@ fn each_declared_field_that_drifts_is_named() {
         "/metadata/annotations/meta.helm.sh~1release-name",
     );
     let more = json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": "side:1"}]);
-    check(Case { new: Some(live(&[(containers, more)])), ..Case::default() }, "Allow unchanged");
+    check(JudgeCase { new: Some(live(&[(containers, more)])), ..JudgeCase::default() }, "Allow unchanged");
 }
 
 #[test]
@@ -401,19 +419,19 @@ fn a_sealed_field_is_refused_though_no_manifest_declares_it() {
     for (pointer, value) in
         [("/spec/paused", json!(true)), (keep, json!("keep")), ("/metadata/ownerReferences", owners.clone())]
     {
-        let case = || Case { new: Some(live(&[(pointer, value.clone())])), ..Case::default() };
+        let case = || JudgeCase { new: Some(live(&[(pointer, value.clone())])), ..JudgeCase::default() };
         check(case(), &format!("Deny drift {pointer}"));
-        check(Case { old: case().new, ..case() }, "Allow unchanged");
-        check(Case { old: case().new, new: Some(live(&[])), ..case() }, "Allow unchanged");
-        check(Case { mode: EditsMode::Warn, ..case() }, &format!("Warn drift {pointer}"));
+        check(JudgeCase { old: case().new, ..case() }, "Allow unchanged");
+        check(JudgeCase { old: case().new, new: Some(live(&[])), ..case() }, "Allow unchanged");
+        check(JudgeCase { mode: EditsMode::Warn, ..case() }, &format!("Warn drift {pointer}"));
     }
     // An owner ends in a deletion, and an uninstallation deletes anyway.
     let uninstalling =
         SampleRecord { status: ReleaseStatus::Uninstalling, manifest: MANIFEST, ..SampleRecord::default() };
-    let owned = || Case {
+    let owned = || JudgeCase {
         claims: vec![assembled(SampleRecord { ..uninstalling }, None)],
         new: Some(live(&[("/metadata/ownerReferences", owners)])),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     check(owned(), "Allow in-band");
 }

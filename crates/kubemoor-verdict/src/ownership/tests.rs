@@ -363,13 +363,13 @@ fn applied_image() -> Value {
 
 /// An edit: the object before it, the managedFields after it, and the manager that applied it, if any.
 #[derive(Clone, Copy)]
-struct Edit<'a> {
+struct OwnershipEdit<'a> {
     old: &'a Value,
     new: &'a [Value],
     applier: &'a str,
 }
 
-fn check_undone(what: &str, edit: Edit<'_>, back: RevertedPath, wanted: Option<Value>) {
+fn check_undone(what: &str, edit: OwnershipEdit<'_>, back: RevertedPath, wanted: Option<Value>) {
     let (back, result, new) = ([back], live(&[]), live(edit.new));
     let object = &ObjectId::namespaced("apps", "Deployment", "shop", "web");
     let edit = WholeEdit { object, old: edit.old, new: &new, field_manager: edit.applier, settled: None };
@@ -393,18 +393,18 @@ fn undoing_a_change_restores_the_previous_field_owners() {
     // Also where old objects come without managedFields.
     for old in [&live(&[helm()]), &live(&[])] {
         let edit = [helm_without(), set_image()];
-        check_undone("a new image", Edit { old, new: &edit, applier: "" }, an_image(), helms());
+        check_undone("a new image", OwnershipEdit { old, new: &edit, applier: "" }, an_image(), helms());
         let edit = [helm_without(), applied_image()];
         check_undone(
             "an apply",
-            Edit { old, new: &edit, applier: "kubectl" },
+            OwnershipEdit { old, new: &edit, applier: "kubectl" },
             an_image(),
             Some(json!([helm(), rest()])),
         );
-        check_undone("nothing", Edit { old, new: &[helm()], applier: "" }, an_image(), None);
-        check_undone("no managedFields", Edit { old, new: &[], applier: "" }, an_image(), None);
+        check_undone("nothing", OwnershipEdit { old, new: &[helm()], applier: "" }, an_image(), None);
+        check_undone("no managedFields", OwnershipEdit { old, new: &[], applier: "" }, an_image(), None);
         let paused = entry("kubectl", "Update", &json!({"f:spec": {"f:paused": {}}}));
-        let sealed = Edit { old, new: &[helm(), paused], applier: "" };
+        let sealed = OwnershipEdit { old, new: &[helm(), paused], applier: "" };
         check_undone("a seal", sealed, undeclared("/spec/paused"), helms());
         // The edit made a struct to hold it, of which nothing is left.
         let made = json!({"f:spec": {"f:strategy": {".": {}, "f:type": {}}, "f:minReadySeconds": {}}});
@@ -413,7 +413,7 @@ fn undoing_a_change_restores_the_previous_field_owners() {
         let left = Some(json!([helm(), left]));
         check_undone(
             "a struct",
-            Edit { old, new: &made, applier: "" },
+            OwnershipEdit { old, new: &made, applier: "" },
             undeclared("/spec/strategy/type"),
             left,
         );
@@ -423,7 +423,7 @@ fn undoing_a_change_restores_the_previous_field_owners() {
     let edit = [helm_without(), applied_image(), set_image()];
     check_undone(
         "shared",
-        Edit { old: &shared, new: &edit, applier: "" },
+        OwnershipEdit { old: &shared, new: &edit, applier: "" },
         an_image(),
         Some(json!([helm(), applied_image()])),
     );
@@ -443,11 +443,16 @@ fn restored_element_returns_its_fields_to_the_previous_owners() {
     let before = live(&[helm(), tty()]);
     check_undone(
         "known",
-        Edit { old: &before, new: &gone, applier: "" },
+        OwnershipEdit { old: &before, new: &gone, applier: "" },
         all(),
         Some(json!([helm(), tty()])),
     );
-    check_undone("unknown", Edit { old: &live(&[]), new: &gone, applier: "" }, all(), Some(json!([helm()])));
+    check_undone(
+        "unknown",
+        OwnershipEdit { old: &live(&[]), new: &gone, applier: "" },
+        all(),
+        Some(json!([helm()])),
+    );
 }
 
 proptest! {

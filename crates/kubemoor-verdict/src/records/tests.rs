@@ -47,7 +47,7 @@ fn undecodable() -> Stored {
     Stored { payload: Err(RecordError::Missing { field: "manifest" }), ..stored("") }
 }
 
-struct Case<'a> {
+struct RecordCase<'a> {
     operation: Operation,
     user: &'a str,
     object: &'a str,
@@ -60,7 +60,7 @@ struct Case<'a> {
     mode: EditsMode,
 }
 
-impl Default for Case<'_> {
+impl Default for RecordCase<'_> {
     fn default() -> Self {
         Self {
             operation: Operation::Update,
@@ -85,7 +85,7 @@ fn index(release: Option<Release>) -> Index {
 
 /// What becomes of the case, as `Outcome reason` and what would be falsified.
 #[track_caller]
-fn check(case: Case<'_>, wanted: &str, falsified: Option<RecordViolation>) {
+fn check(case: RecordCase<'_>, wanted: &str, falsified: Option<RecordViolation>) {
     let actor = Actor { user: case.user.to_owned(), ..Actor::default() };
     let labelled: Vec<_> = case.labelled.iter().map(|&name| name.to_owned()).collect();
     let edit = RecordEdit {
@@ -107,20 +107,20 @@ fn check(case: Case<'_>, wanted: &str, falsified: Option<RecordViolation>) {
 }
 
 #[track_caller]
-fn check_passes(case: Case<'_>) {
+fn check_passes(case: RecordCase<'_>) {
     check(case, "Allow record-intact", None);
 }
 
 #[track_caller]
 fn check_update(new: Stored, falsified: RecordViolation) {
-    check(Case { new: Some(new), ..Case::default() }, "Deny record", Some(falsified));
+    check(RecordCase { new: Some(new), ..RecordCase::default() }, "Deny record", Some(falsified));
 }
 
 #[test]
 fn an_object_of_another_name_is_no_record() {
     for object in ["web", "sh.helm.release.v1.web", "sh.helm.release.v1.web.v0", "sh.helm.release.v1.web.v01"]
     {
-        let case = Case { object, new: Some(stored("b: 2")), labelled: &[], ..Case::default() };
+        let case = RecordCase { object, new: Some(stored("b: 2")), labelled: &[], ..RecordCase::default() };
         check(case, "Allow not-declared", None);
     }
 }
@@ -128,8 +128,8 @@ fn an_object_of_another_name_is_no_record() {
 #[test]
 fn the_manifest_of_an_existing_record_stays() {
     check_update(stored("a: 2"), RecordViolation::Manifest);
-    check_passes(Case::default());
-    check_passes(Case { old: Some(undecodable()), ..Case::default() });
+    check_passes(RecordCase::default());
+    check_passes(RecordCase { old: Some(undecodable()), ..RecordCase::default() });
 }
 
 #[test]
@@ -144,8 +144,8 @@ fn name_labels_and_payload_stay_in_agreement() {
     check_update(changed(|record| record.revision = 2), RecordViolation::Disagreement);
     check_update(changed(|record| record.status = ReleaseStatus::Failed), RecordViolation::Disagreement);
     let broken = || Some(Stored { owner: None, ..stored("a: 1") });
-    check_passes(Case { old: broken(), new: broken(), ..Case::default() });
-    check_passes(Case { old: broken(), ..Case::default() });
+    check_passes(RecordCase { old: broken(), new: broken(), ..RecordCase::default() });
+    check_passes(RecordCase { old: broken(), ..RecordCase::default() });
 }
 
 #[test]
@@ -153,32 +153,33 @@ fn helm_marks_its_own_records() {
     for status in ["superseded", "failed", "uninstalling", "pending-rollback"] {
         let status_of = |record: &mut Record| record.status = status.parse().unwrap();
         let new = Stored { status: Some(status.to_owned()), ..changed(status_of) };
-        check_passes(Case { new: Some(new), ..Case::default() });
+        check_passes(RecordCase { new: Some(new), ..RecordCase::default() });
     }
 }
 
 #[test]
 fn a_record_that_comes_into_being_may_be_incomplete() {
-    let create = |new| Case { operation: Operation::Create, old: None, new: Some(new), ..Case::default() };
+    let create =
+        |new| RecordCase { operation: Operation::Create, old: None, new: Some(new), ..RecordCase::default() };
     check_passes(create(stored("a: 1")));
     // A program that keeps records in parts, or that adds the labels later.
     check_passes(create(undecodable()));
     check_passes(create(Stored { owner: None, name: None, version: None, status: None, ..stored("a: 1") }));
-    check_passes(Case { object: "sh.helm.release.v1.web.v2", ..create(stored("")) });
-    check_passes(Case { old: Some(undecodable()), new: Some(undecodable()), ..Case::default() });
-    check_passes(Case { old: Some(undecodable()), new: Some(stored("a: 1")), ..Case::default() });
+    check_passes(RecordCase { object: "sh.helm.release.v1.web.v2", ..create(stored("")) });
+    check_passes(RecordCase { old: Some(undecodable()), new: Some(undecodable()), ..RecordCase::default() });
+    check_passes(RecordCase { old: Some(undecodable()), new: Some(stored("a: 1")), ..RecordCase::default() });
     // From then on it agrees.
     check_update(undecodable(), RecordViolation::Disagreement);
 }
 
 #[test]
 fn the_last_deployed_record_stays_while_the_release_is_installed() {
-    let delete = |revision: u64, release: Option<Release>| Case {
+    let delete = |revision: u64, release: Option<Release>| RecordCase {
         operation: Operation::Delete,
         object: if revision == 1 { "sh.helm.release.v1.web.v1" } else { "sh.helm.release.v1.web.v2" },
         new: None,
         release,
-        ..Case::default()
+        ..RecordCase::default()
     };
     let one = |status| Some(assembled(SampleRecord { status, ..SampleRecord::default() }, None));
     let second = |status| {
@@ -189,7 +190,10 @@ fn the_last_deployed_record_stays_while_the_release_is_installed() {
     check(delete(1, one(ReleaseStatus::Deployed)), "Deny record", last);
     check(delete(1, second(ReleaseStatus::PendingUpgrade)), "Deny record", last);
     check(delete(1, second(ReleaseStatus::Failed)), "Deny record", last);
-    let saying = |status, case: Case<'static>| Case { old: Some(changed(|it| it.status = status)), ..case };
+    let saying = |status, case: RecordCase<'static>| RecordCase {
+        old: Some(changed(|it| it.status = status)),
+        ..case
+    };
     check_passes(saying(ReleaseStatus::PendingUpgrade, delete(2, second(ReleaseStatus::PendingUpgrade))));
     check_passes(delete(1, second(ReleaseStatus::Deployed)));
     check_passes(saying(ReleaseStatus::Failed, delete(1, one(ReleaseStatus::Failed))));
@@ -201,9 +205,9 @@ fn the_last_deployed_record_stays_while_the_release_is_installed() {
     check(delete(2, one(ReleaseStatus::Superseded)), "Deny record", last);
     check(delete(2, second(ReleaseStatus::PendingUpgrade)), "Deny record", last);
     let collector = "system:serviceaccount:kube-system:namespace-controller";
-    check(Case { user: collector, ..delete(1, one(ReleaseStatus::Deployed)) }, "Allow identity", None);
+    check(RecordCase { user: collector, ..delete(1, one(ReleaseStatus::Deployed)) }, "Allow identity", None);
     check(
-        Case { being_deleted: true, ..delete(1, one(ReleaseStatus::Deployed)) },
+        RecordCase { being_deleted: true, ..delete(1, one(ReleaseStatus::Deployed)) },
         "Allow being-deleted",
         None,
     );
@@ -211,18 +215,18 @@ fn the_last_deployed_record_stays_while_the_release_is_installed() {
 
 #[test]
 fn last_deployed_record_gets_no_owner_by_which_it_is_collected() {
-    let owned = |status| Case {
+    let owned = |status| RecordCase {
         adds_owner: true,
         release: Some(assembled(SampleRecord { status, ..SampleRecord::default() }, None)),
-        ..Case::default()
+        ..RecordCase::default()
     };
     check(owned(ReleaseStatus::Deployed), "Deny record", Some(RecordViolation::LastDeployed));
     check_passes(owned(ReleaseStatus::Uninstalling));
-    check_passes(Case {
+    check_passes(RecordCase {
         old: Some(changed(|it| it.status = ReleaseStatus::Failed)),
         ..owned(ReleaseStatus::Failed)
     });
-    check_passes(Case { operation: Operation::Create, old: None, ..owned(ReleaseStatus::Failed) });
+    check_passes(RecordCase { operation: Operation::Create, old: None, ..owned(ReleaseStatus::Failed) });
 }
 
 #[test]
@@ -233,7 +237,7 @@ fn the_mode_says_what_becomes_of_a_falsified_record() {
         (EditsMode::Warn, "Warn"),
         (EditsMode::Deny, "Deny"),
     ] {
-        let case = Case { mode, new: Some(stored("b: 2")), ..Case::default() };
+        let case = RecordCase { mode, new: Some(stored("b: 2")), ..RecordCase::default() };
         check(case, &format!("{word} record"), Some(RecordViolation::Manifest));
     }
 }

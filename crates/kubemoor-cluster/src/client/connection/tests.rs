@@ -77,7 +77,7 @@ mod pool {
 
     /// How a client's server behaves.
     #[derive(Clone, Copy, Debug)]
-    enum Server {
+    enum ServerBehaviour {
         /// It answers after so many milliseconds.
         After(u64),
         /// Nothing arrives there.
@@ -86,11 +86,11 @@ mod pool {
         Refuses,
     }
 
-    use Server::{After, Lost, Refuses};
+    use ServerBehaviour::{After, Lost, Refuses};
 
     /// A pool whose first client meets the first of `servers`, and all others the second; and how many clients were made
     /// and requests sent.
-    fn pool(servers: [Server; 2]) -> (ConnectionPool, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    fn pool(servers: [ServerBehaviour; 2]) -> (ConnectionPool, Arc<AtomicUsize>, Arc<AtomicUsize>) {
         let (made, sent) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (clients, requests) = (Arc::clone(&made), Arc::clone(&sent));
         let make = move || {

@@ -103,7 +103,7 @@ mod lease {
     }
 
     /// One candidate in the simulation: when it believes to lead, until when.
-    struct Replica {
+    struct SimulatedCandidate {
         candidacy: Candidacy,
         believes: Option<Instant>,
         /// What it knows of the Lease: the resourceVersion that it would write on.
@@ -116,8 +116,8 @@ mod lease {
         fn no_two_replicas_lead_at_any_time(moves in prop::collection::vec((0_usize..3, 0_u64..4000, any::<bool>()), 1..400)) {
             let mut now = Instant::now();
             let mut stored: Option<(u64, String)> = None;
-            let mut replicas: Vec<Replica> = (0..3)
-                .map(|index| Replica { candidacy: Candidacy::new(index.to_string()), believes: None, version: 0 })
+            let mut replicas: Vec<SimulatedCandidate> = (0..3)
+                .map(|index| SimulatedCandidate { candidacy: Candidacy::new(index.to_string()), believes: None, version: 0 })
                 .collect();
             for (index, millis, sees) in moves {
                 now += Duration::from_millis(millis);

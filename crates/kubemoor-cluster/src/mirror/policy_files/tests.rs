@@ -8,7 +8,7 @@ use kubemoor_declare::model::{DriftMode, EditsMode, ReleaseId};
 use kubemoor_policy::Policy;
 use kubemoor_policy::resolver::{Labels, PolicyResolver};
 
-struct Scene {
+struct PolicyFolder {
     dir: TempDir,
     folder: PolicyDirectory,
     in_force: Arc<ActivePolicies>,
@@ -25,7 +25,7 @@ fn resolver() -> Arc<ActivePolicies> {
     ActivePolicies::new(Arc::new(PolicyResolver::new(defaults)), Labels::new())
 }
 
-impl Scene {
+impl PolicyFolder {
     fn with_files(files: &[(&str, &str)]) -> Self {
         let (dir, in_force) = (TempDir::new().unwrap(), resolver());
         files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
@@ -56,7 +56,7 @@ impl Scene {
 #[test]
 fn all_yaml_files_contribute_policies_and_other_files_are_ignored() {
     let both = policy("b", "Deny") + "---\n" + &policy("c", "Deny");
-    let scene = Scene::with_files(&[
+    let scene = PolicyFolder::with_files(&[
         ("1.yaml", &policy("a", "Deny")),
         ("2.yml", &both),
         ("notes.txt", "no policy"),
@@ -68,7 +68,8 @@ fn all_yaml_files_contribute_policies_and_other_files_are_ignored() {
 
 #[test]
 fn changed_file_updates_its_policies_and_removes_missing_ones() {
-    let mut scene = Scene::with_files(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
+    let mut scene =
+        PolicyFolder::with_files(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
     scene.write("1.yaml", &policy("a", "Record"));
     scene.reread();
     assert_eq!((scene.names(), scene.edits()), (vec!["a".to_owned()], EditsMode::Record));
@@ -83,7 +84,7 @@ fn previous_policies_stay_when_their_file_becomes_invalid() {
         policy("a", "Allow") + "---\n" + &policy("", "Allow"),
     ] {
         let mut scene =
-            Scene::with_files(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
+            PolicyFolder::with_files(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
         scene.write("1.yaml", &flawed);
         scene.reread();
         assert_eq!(scene.names(), ["a", "b"], "{flawed}");
@@ -92,7 +93,8 @@ fn previous_policies_stay_when_their_file_becomes_invalid() {
 
 #[test]
 fn invalid_document_does_not_block_other_documents_of_its_file() {
-    let mut scene = Scene::with_files(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
+    let mut scene =
+        PolicyFolder::with_files(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
     scene.write("1.yaml", &(policy("a", "Record") + "---\n" + &policy("b", "Forbid")));
     scene.reread();
     assert_eq!((scene.names().len(), scene.edits()), (2, EditsMode::Record));
@@ -100,13 +102,14 @@ fn invalid_document_does_not_block_other_documents_of_its_file() {
 
 #[test]
 fn initially_invalid_policy_is_skipped_without_blocking_other_policies() {
-    let scene = Scene::with_files(&[("1.yaml", &policy("a", "Forbid")), ("2.yaml", &policy("b", "Deny"))]);
+    let scene =
+        PolicyFolder::with_files(&[("1.yaml", &policy("a", "Forbid")), ("2.yaml", &policy("b", "Deny"))]);
     assert_eq!((scene.names(), scene.edits()), (vec!["b".to_owned()], EditsMode::Deny));
 }
 
 #[test]
 fn policies_of_deleted_file_stay_until_another_file_replaces_them() {
-    let mut scene = Scene::with_files(&[("1.yaml", &policy("a", "Deny"))]);
+    let mut scene = PolicyFolder::with_files(&[("1.yaml", &policy("a", "Deny"))]);
     fs::remove_file(scene.dir.path().join("1.yaml")).unwrap();
     scene.reread();
     assert_eq!((scene.names(), scene.edits()), (vec!["a".to_owned()], EditsMode::Deny));
@@ -117,7 +120,8 @@ fn policies_of_deleted_file_stay_until_another_file_replaces_them() {
 
 #[test]
 fn first_file_wins_for_duplicate_policy_names() {
-    let scene = Scene::with_files(&[("1.yaml", &policy("a", "Deny")), ("2.yaml", &policy("a", "Allow"))]);
+    let scene =
+        PolicyFolder::with_files(&[("1.yaml", &policy("a", "Deny")), ("2.yaml", &policy("a", "Allow"))]);
     assert_eq!((scene.names(), scene.edits()), (vec!["a".to_owned()], EditsMode::Deny));
 }
 
@@ -151,7 +155,7 @@ fn a_directory_that_is_not_there_is_an_error() {
 
 #[test]
 fn a_file_that_is_too_large_is_not_read() {
-    let mut scene = Scene::with_files(&[("1.yaml", &policy("a", "Deny"))]);
+    let mut scene = PolicyFolder::with_files(&[("1.yaml", &policy("a", "Deny"))]);
     scene.write("1.yaml", &"#".repeat(MAX_FILE + 1));
     scene.reread();
     assert_eq!(scene.names(), ["a"]);
@@ -159,7 +163,8 @@ fn a_file_that_is_too_large_is_not_read() {
 
 #[test]
 fn file_that_cannot_be_read_is_tried_again_though_unchanged() {
-    let mut scene = Scene::with_files(&[("1.yaml", &policy("a", "Deny")), ("2.yaml", &policy("b", "Deny"))]);
+    let mut scene =
+        PolicyFolder::with_files(&[("1.yaml", &policy("a", "Deny")), ("2.yaml", &policy("b", "Deny"))]);
     fs::write(scene.dir.path().join("2.yaml"), b"\xff").unwrap();
     for _ in 0..2 {
         scene.reread();
@@ -178,7 +183,8 @@ type Told = (String, String, PolicyFate, String);
 #[test]
 fn changes_of_policy_files_are_told_once_after_first_reading() {
     let told: Arc<parking_lot::Mutex<Vec<Told>>> = Arc::default();
-    let mut scene = Scene::with_files(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
+    let mut scene =
+        PolicyFolder::with_files(&[("1.yaml", &(policy("a", "Deny") + "---\n" + &policy("b", "Deny")))]);
     let heard = Arc::clone(&told);
     scene.folder = scene.folder.keeping(move |FileChange { policy, file, fate, same }| {
         heard.lock().push((policy, file, fate, same));

@@ -10,7 +10,7 @@ use crate::openapi::from_crd;
 use crate::path::{Path, Segment};
 
 #[derive(Deserialize)]
-struct Held {
+struct AppliedFields {
     live: Value,
     owned: Value,
 }
@@ -36,10 +36,10 @@ fn owned_paths(fields: &Value, at: &Path, found: &mut BTreeSet<String>) {
 }
 
 /// Every document with its fields, and what the server of a version holds.
-fn check(held: &str, visit: impl Fn(&Value, &DeclaredFields, &Held)) {
+fn check(held: &str, visit: impl Fn(&Value, &DeclaredFields, &AppliedFields)) {
     let documents: Vec<Value> =
         serde_json::from_str(include_str!("../../../../../tests/golden/kinds.json")).unwrap();
-    let held: Vec<Held> = serde_json::from_str(held).unwrap();
+    let held: Vec<AppliedFields> = serde_json::from_str(held).unwrap();
     assert_eq!(documents.len(), held.len());
     let crd = documents.iter().find(|document| document["kind"] == "CustomResourceDefinition").unwrap();
     let mut catalog = catalog::core().clone();

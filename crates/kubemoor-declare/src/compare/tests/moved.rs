@@ -9,7 +9,7 @@ use super::{fields, object};
 use crate::fields::DeclaredFields;
 
 #[derive(Deserialize)]
-struct Row {
+struct MovedRow {
     kind: String,
     declared: Value,
     live: Value,
@@ -21,7 +21,7 @@ struct Row {
     differs: Vec<String>,
 }
 
-fn check(row: &Row) {
+fn check(row: &MovedRow) {
     let fields = fields(&row.kind, &row.declared);
     let mut live = object(&row.kind, &row.live);
     let moves = fields.moved(&live);
@@ -49,7 +49,7 @@ fn check(row: &Row) {
 
 #[test]
 fn replaced_elements_and_fields_are_found_and_put_back() {
-    let rows: Vec<Row> = serde_saphyr::from_str(include_str!("../moved.yaml")).unwrap();
+    let rows: Vec<MovedRow> = serde_saphyr::from_str(include_str!("../moved.yaml")).unwrap();
     assert!(rows.len() > 10);
     rows.iter().for_each(check);
 }

@@ -50,15 +50,15 @@ fn report(drifted: Vec<ObjectDrift>, state: RecordState) -> Box<LoopReport> {
 }
 
 /// What the loop says next.
-enum Said {
+enum LoopOutput {
     Happened(LoopAnnouncement),
     Reported(Option<Box<LoopReport>>),
 }
 
-fn subjects(standing: &mut OpenConditions, said: Said) -> Vec<String> {
+fn subjects(standing: &mut OpenConditions, said: LoopOutput) -> Vec<String> {
     let messages = match said {
-        Said::Happened(happening) => standing.happened(&happening, now()),
-        Said::Reported(report) => standing.reported(&web(), report.as_deref(), now()),
+        LoopOutput::Happened(happening) => standing.happened(&happening, now()),
+        LoopOutput::Reported(report) => standing.reported(&web(), report.as_deref(), now()),
     };
     let name = |message: &Notification| message.object.as_ref().map_or("-", |it| it.name.as_str()).to_owned();
     messages.iter().map(|message| format!("{} of {}", message.subject.as_str(), name(message))).collect()
@@ -66,11 +66,11 @@ fn subjects(standing: &mut OpenConditions, said: Said) -> Vec<String> {
 
 #[test]
 fn end_is_notified_once_for_each_notified_start() {
-    use Said::{Happened, Reported};
+    use LoopOutput::{Happened, Reported};
     let deployed = |drifted| Reported(Some(report(drifted, RecordState::Deployed)));
     let allowed = || ObjectDrift { allowed: true, ..drifted("c", None) };
     let contested = || ObjectDrift { contested: true, by: Some("operator".to_owned()), ..drifted("a", None) };
-    let course: Vec<(Said, &[&str])> = vec![
+    let course: Vec<(LoopOutput, &[&str])> = vec![
         // Nobody was told of it: a repair is under way.
         (deployed(vec![drifted("a", None)]), &[]),
         (Happened(incident("a", Some(Ok(())))), &["drift.repaired of a"]),

@@ -56,9 +56,9 @@ impl Body for Pieces {
 }
 
 /// A body that stays away after its last piece.
-struct Held(Pieces);
+struct StalledBody(Pieces);
 
-impl Body for Held {
+impl Body for StalledBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -77,7 +77,7 @@ impl Body for Held {
     }
 }
 
-fn holding(body: Held) -> Request<Held> {
+fn holding(body: StalledBody) -> Request<StalledBody> {
     Request::post("/validate").header("content-type", "application/json").body(body).unwrap()
 }
 
@@ -146,7 +146,7 @@ async fn room_is_taken_as_bytes_arrive() {
     let announced = |sent: &[usize]| {
         let mut body = Pieces::of_unknown_length(sent);
         body.hint = SizeHint::with_exact(100);
-        Held(body)
+        StalledBody(body)
     };
     let silent: Vec<_> =
         (0..50).map(|_| Box::pin(intake.receive(PEER, holding(announced(&[])))) as Pin<Box<_>>).collect();
@@ -189,7 +189,7 @@ async fn stalled_body_yields_its_front_if_it_identifies_the_request() {
         let mut body = Pieces::of_unknown_length(&[]);
         body.pieces.push_back(Bytes::copy_from_slice(sent));
         body.hint = SizeHint::with_exact(450);
-        holding(Held(body))
+        holding(StalledBody(body))
     };
     let late = Intake::new(limits).receive(PEER, stopped(review)).await.unwrap();
     assert_eq!(late.body, ReceivedBody::Front(Bytes::copy_from_slice(review), UnreadCause::Late));

@@ -4,8 +4,8 @@ use super::*;
 use crate::waits::Backoff;
 
 /// Somebody changes the object back until its repairs wait.
-fn contested() -> Scene {
-    let mut scene = Scene::new(DriftMode::Repair, settings());
+fn contested() -> LoopScene {
+    let mut scene = LoopScene::new(DriftMode::Repair, settings());
     for _ in 0..4 {
         scene.change(Some("x"));
         while scene.work().is_empty() {

@@ -42,10 +42,10 @@ pub(crate) struct Running {
 }
 
 /// A client's connection.
-pub(crate) struct Client(pub(crate) TlsStream<TcpStream>);
+pub(crate) struct TlsClient(pub(crate) TlsStream<TcpStream>);
 
 /// A response as it came over the wire.
-pub(crate) struct Reply {
+pub(crate) struct WireResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
@@ -78,7 +78,7 @@ impl Running {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    pub(crate) async fn connect(&self) -> Client {
+    pub(crate) async fn connect(&self) -> TlsClient {
         let mut roots = RootCertStore::empty();
         let pem = self.certificates.ca_bundle().borrow().clone().unwrap();
         roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
@@ -90,7 +90,7 @@ impl Running {
                 .with_no_client_auth();
         let name = ServerName::try_from("localhost").unwrap();
         let stream = TlsConnector::from(Arc::new(config)).connect(name, self.tcp().await);
-        Client(timeout(LONG, stream).await.unwrap().unwrap())
+        TlsClient(timeout(LONG, stream).await.unwrap().unwrap())
     }
 
     pub(crate) fn metrics(&self) -> String {
@@ -112,13 +112,13 @@ impl Running {
     }
 }
 
-impl Client {
+impl TlsClient {
     pub(crate) async fn send(&mut self, text: &str) {
         self.0.write_all(text.as_bytes()).await.unwrap();
         self.0.flush().await.unwrap();
     }
 
-    pub(crate) async fn receive(&mut self) -> Reply {
+    pub(crate) async fn receive(&mut self) -> WireResponse {
         let receive = async {
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
@@ -129,12 +129,12 @@ impl Client {
             let mut body = vec![0; length.parse().unwrap()];
             self.0.read_exact(&mut body).await.unwrap();
             let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-            Reply { status, head, body: String::from_utf8(body).unwrap() }
+            WireResponse { status, head, body: String::from_utf8(body).unwrap() }
         };
         timeout(LONG, receive).await.expect("an answer comes")
     }
 
-    pub(crate) async fn get(&mut self, path: &str) -> Reply {
+    pub(crate) async fn get(&mut self, path: &str) -> WireResponse {
         self.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await;
         self.receive().await
     }

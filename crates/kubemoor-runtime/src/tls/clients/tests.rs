@@ -7,13 +7,13 @@ use rcgen::{
 use super::*;
 
 /// An authority of users' certificates.
-struct Authority {
+struct ClientCa {
     params: CertificateParams,
     key: KeyPair,
     pem: String,
 }
 
-impl Authority {
+impl ClientCa {
     fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -56,7 +56,7 @@ fn alice() -> [(DnType, DnValue); 2] {
 
 #[test]
 fn certificate_of_the_cluster_names_its_user_and_groups() {
-    let (cluster, users) = (Authority::new(), UserAuthority::default());
+    let (cluster, users) = (ClientCa::new(), UserAuthority::default());
     let chain = cluster.sign(&alice(), |_| ());
     assert_eq!(users.identify(&chain, now()), None, "no authority is known yet");
     assert!(users.adopt(Some(&cluster.pem)).unwrap());
@@ -67,7 +67,7 @@ fn certificate_of_the_cluster_names_its_user_and_groups() {
 
 #[test]
 fn certificate_that_does_not_count_names_nobody() {
-    let (cluster, other, users) = (Authority::new(), Authority::new(), UserAuthority::default());
+    let (cluster, other, users) = (ClientCa::new(), ClientCa::new(), UserAuthority::default());
     users.adopt(Some(&cluster.pem)).unwrap();
     let name = |name: &str| [(DnType::CommonName, text(name))];
     let cases = [
@@ -96,7 +96,7 @@ fn certificate_that_does_not_count_names_nobody() {
 
 #[test]
 fn replaced_or_removed_client_authority_no_longer_identifies_users() {
-    let (first, second, users) = (Authority::new(), Authority::new(), UserAuthority::default());
+    let (first, second, users) = (ClientCa::new(), ClientCa::new(), UserAuthority::default());
     let chain = first.sign(&alice(), |_| ());
     let knows = |pem: Option<&str>| {
         users.adopt(pem).unwrap();
@@ -118,7 +118,7 @@ fn replaced_or_removed_client_authority_no_longer_identifies_users() {
 
 #[test]
 fn certificate_ends_while_its_connection_goes_on() {
-    let (cluster, users) = (Authority::new(), UserAuthority::default());
+    let (cluster, users) = (ClientCa::new(), UserAuthority::default());
     users.adopt(Some(&cluster.pem)).unwrap();
     let chain = cluster.sign(&alice(), |_| ());
     assert!(users.identify(&chain, now()).is_some());

@@ -12,8 +12,8 @@ fn with_side(image: &str) -> Value {
     live(&[(CONTAINERS, json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": image}]))])
 }
 
-fn sealed() -> Case<'static> {
-    Case { policy: SEAL, new: Some(with_side("side:1")), ..Case::default() }
+fn sealed() -> JudgeCase<'static> {
+    JudgeCase { policy: SEAL, new: Some(with_side("side:1")), ..JudgeCase::default() }
 }
 
 fn pending() -> Vec<Release> {
@@ -24,20 +24,23 @@ fn pending() -> Vec<Release> {
 #[test]
 fn addition_below_a_sealed_path_is_drift() {
     check(sealed(), SIDE);
-    check(Case { policy: "", ..sealed() }, "Allow unchanged");
-    check(Case { policy: "{seal: [{paths: [/data]}]}", ..sealed() }, "Allow unchanged");
-    check(Case { policy: "{seal: [{target: {kind: Job}, paths: ['*']}]}", ..sealed() }, "Allow unchanged");
-    check(Case { policy: &SEAL.replace("Deny", "Warn"), ..sealed() }, &SIDE.replace("Deny", "Warn"));
-    check(Case { policy: &SEAL.replace("Deny", "Revert"), ..sealed() }, &SIDE.replace("Deny", "Revert"));
+    check(JudgeCase { policy: "", ..sealed() }, "Allow unchanged");
+    check(JudgeCase { policy: "{seal: [{paths: [/data]}]}", ..sealed() }, "Allow unchanged");
+    check(
+        JudgeCase { policy: "{seal: [{target: {kind: Job}, paths: ['*']}]}", ..sealed() },
+        "Allow unchanged",
+    );
+    check(JudgeCase { policy: &SEAL.replace("Deny", "Warn"), ..sealed() }, &SIDE.replace("Deny", "Warn"));
+    check(JudgeCase { policy: &SEAL.replace("Deny", "Revert"), ..sealed() }, &SIDE.replace("Deny", "Revert"));
     // Changed, kept, removed.
     let image = format!("{SIDE}/image");
-    check(Case { old: Some(with_side("side:0")), ..sealed() }, &image);
-    check(Case { old: Some(with_side("side:1")), ..sealed() }, "Allow unchanged");
-    check(Case { old: Some(with_side("side:1")), new: Some(live(&[])), ..sealed() }, "Allow unchanged");
-    let created = Case { operation: Operation::Create, old: None, ..sealed() };
+    check(JudgeCase { old: Some(with_side("side:0")), ..sealed() }, &image);
+    check(JudgeCase { old: Some(with_side("side:1")), ..sealed() }, "Allow unchanged");
+    check(JudgeCase { old: Some(with_side("side:1")), new: Some(live(&[])), ..sealed() }, "Allow unchanged");
+    let created = JudgeCase { operation: Operation::Create, old: None, ..sealed() };
     check(created, SIDE);
     let labelled = live(&[("/metadata/labels/mine", json!("yes"))]);
-    check(Case { new: Some(labelled), ..sealed() }, "Deny drift? /metadata/labels/mine");
+    check(JudgeCase { new: Some(labelled), ..sealed() }, "Deny drift? /metadata/labels/mine");
 }
 
 #[test]
@@ -48,43 +51,43 @@ fn additions_of_an_adopted_object_are_judged_as_in_a_creation() {
         ("/metadata/annotations", json!({})),
         (CONTAINERS, containers),
     ]);
-    check(Case { old: Some(unmarked.clone()), ..sealed() }, SIDE);
-    check(Case { old: Some(unmarked), new: Some(live(&[])), ..sealed() }, "Allow as-declared");
+    check(JudgeCase { old: Some(unmarked.clone()), ..sealed() }, SIDE);
+    check(JudgeCase { old: Some(unmarked), new: Some(live(&[])), ..sealed() }, "Allow as-declared");
 }
 
 #[test]
 fn controllers_appliers_and_webhooks_may_add() {
     check(
-        Case { user: "system:serviceaccount:kube-system:deployment-controller", ..sealed() },
+        JudgeCase { user: "system:serviceaccount:kube-system:deployment-controller", ..sealed() },
         "Allow unchanged",
     );
-    check(Case { user: "system:kube-controller-manager", ..sealed() }, "Allow unchanged");
-    check(Case { user: "system:serviceaccount:kube-system:traefik-controller", ..sealed() }, SIDE);
-    check(Case { user: "system:serviceaccount:shop:my-controller", ..sealed() }, SIDE);
+    check(JudgeCase { user: "system:kube-controller-manager", ..sealed() }, "Allow unchanged");
+    check(JudgeCase { user: "system:serviceaccount:kube-system:traefik-controller", ..sealed() }, SIDE);
+    check(JudgeCase { user: "system:serviceaccount:shop:my-controller", ..sealed() }, SIDE);
     let mut applied = with_side("side:1");
     let owned = json!({"k:{\"name\":\"side\"}": {".": {}, "f:image": {}, "f:name": {}}});
     let owned = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": owned}}}});
     applied["metadata"]["managedFields"] = json!([
         {"manager": "injector", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": owned},
     ]);
-    check(Case { new: Some(applied.clone()), ..sealed() }, "Allow unchanged");
+    check(JudgeCase { new: Some(applied.clone()), ..sealed() }, "Allow unchanged");
     // A dry run of the manifest gets the same from a webhook, which owns nothing.
     let injected = with_side("side:1");
-    check(Case { evidence: DryRunEvidence::Canonical(&injected), ..sealed() }, "Allow unchanged");
+    check(JudgeCase { evidence: DryRunEvidence::Canonical(&injected), ..sealed() }, "Allow unchanged");
     // Whoever takes it away may not put another one in its place.
     let other = with_side("other:1");
-    check(Case { evidence: DryRunEvidence::Canonical(&other), ..sealed() }, &SIDE.replace('?', ""));
+    check(JudgeCase { evidence: DryRunEvidence::Canonical(&other), ..sealed() }, &SIDE.replace('?', ""));
     // Who is found to own it there has added it before.
     applied["metadata"]["managedFields"][0]["operation"] = json!("Update");
-    check(Case { evidence: DryRunEvidence::Canonical(&applied), ..sealed() }, &SIDE.replace('?', ""));
+    check(JudgeCase { evidence: DryRunEvidence::Canonical(&applied), ..sealed() }, &SIDE.replace('?', ""));
     let bare = live(&[]);
-    check(Case { evidence: DryRunEvidence::Canonical(&bare), ..sealed() }, &SIDE.replace('?', ""));
+    check(JudgeCase { evidence: DryRunEvidence::Canonical(&bare), ..sealed() }, &SIDE.replace('?', ""));
     assert!(sealed().verdict().arguable, "a dry run is made before it is refused");
 }
 
 #[test]
 fn helm_operation_is_recorded_as_unsettled_without_a_dry_run() {
-    let under_way = |evidence| Case { claims: pending(), evidence, ..sealed() };
+    let under_way = |evidence| JudgeCase { claims: pending(), evidence, ..sealed() };
     let verdict = under_way(DryRunEvidence::Unavailable).verdict();
     assert_eq!((verdict.outcome, verdict.reason), (EditOutcome::Record, VerdictReason::Unsettled));
     let injected = with_side("side:1");
@@ -97,11 +100,11 @@ fn helm_operation_is_recorded_as_unsettled_without_a_dry_run() {
 fn exceptions_cover_additions() {
     let with = |more: &str| SEAL.replace("edits: Deny", &format!("edits: Deny, {more}"));
     let ignored = with("ignore: [{paths: ['/spec/template/spec/containers/[name=side]']}]");
-    check(Case { policy: &ignored, ..sealed() }, "Allow ignored");
+    check(JudgeCase { policy: &ignored, ..sealed() }, "Allow ignored");
     let allowed = with("allow: [{name: a, paths: ['/spec/template/spec/containers/[name=side]']}]");
-    assert_eq!(Case { policy: &allowed, ..sealed() }.verdict().reason, VerdictReason::Allowed);
+    assert_eq!(JudgeCase { policy: &allowed, ..sealed() }.verdict().reason, VerdictReason::Allowed);
     let exempt = with("exempt: [{kind: User, name: alice}]");
-    assert_eq!(Case { policy: &exempt, ..sealed() }.verdict().reason, VerdictReason::Exempt);
+    assert_eq!(JudgeCase { policy: &exempt, ..sealed() }.verdict().reason, VerdictReason::Exempt);
 }
 
 #[test]
@@ -110,19 +113,19 @@ fn helm_upgrade_may_change_fields_that_it_drops() {
         let side = "{name: app, image: \"app:1\"}, {name: side, image: \"side:0\"}";
         vec![second(status, MANIFEST, &MANIFEST.replace("{name: app, image: \"app:1\"}", side))]
     };
-    let changed = |status| Case { claims: declared(status), old: Some(with_side("side:0")), ..sealed() };
+    let changed = |status| JudgeCase { claims: declared(status), old: Some(with_side("side:0")), ..sealed() };
     check(changed(ReleaseStatus::PendingUpgrade), "Allow unchanged");
     check(changed(ReleaseStatus::Deployed), &format!("{SIDE}/image"));
     // The server fills in fields, and no element comes back by itself; nor is anything beside it meant.
-    check(Case { old: Some(live(&[])), ..changed(ReleaseStatus::PendingUpgrade) }, SIDE);
+    check(JudgeCase { old: Some(live(&[])), ..changed(ReleaseStatus::PendingUpgrade) }, SIDE);
     let args = live(&[(
         CONTAINERS,
         json!([{"name": "app", "image": "app:1"}, {"name": "side", "image": "side:0", "args": ["x"]}]),
     )]);
-    check(Case { new: Some(args), ..changed(ReleaseStatus::PendingUpgrade) }, &format!("{SIDE}/args"));
+    check(JudgeCase { new: Some(args), ..changed(ReleaseStatus::PendingUpgrade) }, &format!("{SIDE}/args"));
     let labelled = live(&[("/metadata/labels/mine", json!("yes"))]);
     check(
-        Case { old: Some(live(&[])), new: Some(labelled), ..changed(ReleaseStatus::PendingUpgrade) },
+        JudgeCase { old: Some(live(&[])), new: Some(labelled), ..changed(ReleaseStatus::PendingUpgrade) },
         "Deny drift? /metadata/labels/mine",
     );
 }
@@ -130,7 +133,7 @@ fn helm_upgrade_may_change_fields_that_it_drops() {
 #[test]
 fn changing_what_a_webhook_set_is_drift() {
     let canonical = with_side("side:0");
-    let changed = |image: &str| Case {
+    let changed = |image: &str| JudgeCase {
         old: Some(with_side("side:0")),
         new: Some(with_side(image)),
         evidence: DryRunEvidence::Canonical(&canonical),
@@ -138,5 +141,5 @@ fn changing_what_a_webhook_set_is_drift() {
     };
     check(changed("evil:1"), &format!("{}/image", SIDE.replace('?', "")));
     let other = with_side("side:1");
-    check(Case { evidence: DryRunEvidence::Canonical(&other), ..changed("side:1") }, "Allow unchanged");
+    check(JudgeCase { evidence: DryRunEvidence::Canonical(&other), ..changed("side:1") }, "Allow unchanged");
 }

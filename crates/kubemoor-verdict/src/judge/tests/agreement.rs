@@ -29,50 +29,67 @@ fn any_claim_of_the_namespace_lets_an_edit_pass() {
         let name = "/metadata/annotations/meta.helm.sh~1release-name";
         Some(live(&[(name, json!("api")), ("/spec/replicas", json!(replicas))]))
     };
-    check(Case { claims: claims(2, 3), new: scaled(3), ..Case::default() }, "Allow as-declared");
+    check(JudgeCase { claims: claims(2, 3), new: scaled(3), ..JudgeCase::default() }, "Allow as-declared");
     check(
-        Case { claims: claims(3, 2), old: scaled(5), new: scaled(3), ..Case::default() },
+        JudgeCase { claims: claims(3, 2), old: scaled(5), new: scaled(3), ..JudgeCase::default() },
         "Allow as-declared",
     );
-    check(Case { claims: claims(2, 3), new: owned_by_api(3), ..Case::default() }, "Allow as-declared");
-    check(Case { claims: claims(2, 3), new: scaled(4), ..Case::default() }, "Deny drift /spec/replicas");
+    check(
+        JudgeCase { claims: claims(2, 3), new: owned_by_api(3), ..JudgeCase::default() },
+        "Allow as-declared",
+    );
+    check(
+        JudgeCase { claims: claims(2, 3), new: scaled(4), ..JudgeCase::default() },
+        "Deny drift /spec/replicas",
+    );
 }
 
 #[test]
 fn a_foreign_claim_counts_only_if_the_object_names_it() {
     let loans = || ObjectOwner::Release(release("bank", "loans"));
-    let both = || Case { claims: vec![deployed(MANIFEST), abroad(3)], ..Case::default() };
-    check(Case { new: scaled(3), ..both() }, "Deny drift /spec/replicas");
-    check(Case { new: scaled(3), owner: loans(), ..both() }, "Allow as-declared");
-    check(Case { new: scaled(4), owner: loans(), ..both() }, "Deny drift /spec/replicas");
-    let alone = || Case { claims: vec![abroad(3)], new: scaled(4), ..Case::default() };
+    let both = || JudgeCase { claims: vec![deployed(MANIFEST), abroad(3)], ..JudgeCase::default() };
+    check(JudgeCase { new: scaled(3), ..both() }, "Deny drift /spec/replicas");
+    check(JudgeCase { new: scaled(3), owner: loans(), ..both() }, "Allow as-declared");
+    check(JudgeCase { new: scaled(4), owner: loans(), ..both() }, "Deny drift /spec/replicas");
+    let alone = || JudgeCase { claims: vec![abroad(3)], new: scaled(4), ..JudgeCase::default() };
     check(alone(), "Allow not-declared");
-    check(Case { owner: ObjectOwner::Nobody, ..alone() }, "Allow not-declared");
-    check(Case { owner: loans(), ..alone() }, "Deny drift /spec/replicas");
+    check(JudgeCase { owner: ObjectOwner::Nobody, ..alone() }, "Allow not-declared");
+    check(JudgeCase { owner: loans(), ..alone() }, "Deny drift /spec/replicas");
 }
 
 #[test]
 fn no_foreign_claim_counts_while_the_owner_is_not_known() {
     let bare = |n: u32| Some(json!({"spec": {"replicas": n}}));
-    let scale =
-        |claims| Case { claims, scale: true, owner: ObjectOwner::Unknown, old: bare(2), ..Case::default() };
-    check(Case { new: bare(4), ..scale(vec![abroad(3)]) }, "Allow not-declared");
-    check(Case { new: bare(3), ..scale(vec![abroad(3)]) }, "Allow not-declared");
-    check(Case { new: bare(3), ..scale(vec![deployed(MANIFEST), abroad(3)]) }, "Deny drift /spec/replicas");
-    check(Case { new: bare(3), ..scale(vec![abroad(3), deployed(MANIFEST)]) }, "Deny drift /spec/replicas");
+    let scale = |claims| JudgeCase {
+        claims,
+        scale: true,
+        owner: ObjectOwner::Unknown,
+        old: bare(2),
+        ..JudgeCase::default()
+    };
+    check(JudgeCase { new: bare(4), ..scale(vec![abroad(3)]) }, "Allow not-declared");
+    check(JudgeCase { new: bare(3), ..scale(vec![abroad(3)]) }, "Allow not-declared");
     check(
-        Case { old: bare(3), new: bare(2), ..scale(vec![abroad(3), deployed(MANIFEST)]) },
+        JudgeCase { new: bare(3), ..scale(vec![deployed(MANIFEST), abroad(3)]) },
+        "Deny drift /spec/replicas",
+    );
+    check(
+        JudgeCase { new: bare(3), ..scale(vec![abroad(3), deployed(MANIFEST)]) },
+        "Deny drift /spec/replicas",
+    );
+    check(
+        JudgeCase { old: bare(3), new: bare(2), ..scale(vec![abroad(3), deployed(MANIFEST)]) },
         "Allow as-declared",
     );
 }
 
 #[test]
 fn a_claim_has_a_say_in_its_own_version_alone() {
-    let edit = |version| Case { version, new: scaled(5), ..Case::default() };
+    let edit = |version| JudgeCase { version, new: scaled(5), ..JudgeCase::default() };
     check(edit(Some("v1")), "Deny drift /spec/replicas");
     check(edit(Some("v2")), "Allow not-declared");
     check(edit(None), "Deny drift /spec/replicas");
-    let delete = |version| Case { operation: Operation::Delete, new: None, ..edit(version) };
+    let delete = |version| JudgeCase { operation: Operation::Delete, new: None, ..edit(version) };
     check(delete(Some("v1")), "Deny deletion");
     check(delete(Some("v2")), "Allow not-declared");
 }
@@ -87,12 +104,12 @@ fn change_counts_only_in_the_api_version_of_latest_manifest() {
         }
         release
     };
-    let edit = |status, version, replicas: u32| Case {
+    let edit = |status, version, replicas: u32| JudgeCase {
         claims: vec![moved(status)],
         version: Some(version),
         old: scaled(7),
         new: scaled(replicas),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     for status in [ReleaseStatus::PendingUpgrade, ReleaseStatus::Failed, ReleaseStatus::Deployed] {
         check(edit(status, "v2", 3), "Allow as-declared");
@@ -104,11 +121,11 @@ fn change_counts_only_in_the_api_version_of_latest_manifest() {
 
 #[test]
 fn a_failed_release_is_content_with_either_manifest() {
-    let case = |replicas: u32| Case {
+    let case = |replicas: u32| JudgeCase {
         claims: vec![second(ReleaseStatus::Failed, &declaring(3), &declaring(2))],
         old: scaled(7),
         new: scaled(replicas),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     check(case(3), "Allow as-declared");
     check(case(2), "Allow as-declared");
@@ -118,15 +135,15 @@ fn a_failed_release_is_content_with_either_manifest() {
 #[test]
 fn only_the_pending_manifest_counts_until_the_release_is_locked() {
     for status in [ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback] {
-        let case = |replicas: u32| Case {
+        let case = |replicas: u32| JudgeCase {
             claims: vec![second(status, &declaring(3), &declaring(2))],
             old: scaled(7),
             new: scaled(replicas),
-            ..Case::default()
+            ..JudgeCase::default()
         };
         check(case(3), "Allow as-declared");
         check(case(2), "Deny drift? /spec/replicas");
-        let locked = |replicas| Case { now: "2026-05-01T14:00:00Z", ..case(replicas) };
+        let locked = |replicas| JudgeCase { now: "2026-05-01T14:00:00Z", ..case(replicas) };
         check(locked(3), "Allow as-declared");
         check(locked(2), "Allow as-declared");
         check(locked(4), "Deny drift /spec/replicas");
@@ -140,12 +157,12 @@ fn doubted() -> String {
 
 /// An edit that makes of something else what the API server may make of the
 /// manifest.
-fn doubtful() -> Case<'static> {
-    Case {
+fn doubtful() -> JudgeCase<'static> {
+    JudgeCase {
         claims: vec![deployed(&doubted())],
         old: Some(live(&[(TOLERATIONS, json!([{"key": "old"}]))])),
         new: Some(tolerating("gpu")),
-        ..Case::default()
+        ..JudgeCase::default()
     }
 }
 
@@ -160,15 +177,16 @@ fn pending() -> Vec<Release> {
 #[test]
 fn a_refusal_in_doubt_may_be_turned_by_the_arbiter() {
     check(doubtful(), &format!("Deny drift? {TOLERATIONS}"));
-    check(Case { claims: pending(), ..doubtful() }, &format!("Deny drift? {TOLERATIONS}"));
-    check(Case { mode: EditsMode::Warn, ..doubtful() }, &format!("Warn drift? {TOLERATIONS}"));
+    check(JudgeCase { claims: pending(), ..doubtful() }, &format!("Deny drift? {TOLERATIONS}"));
+    check(JudgeCase { mode: EditsMode::Warn, ..doubtful() }, &format!("Warn drift? {TOLERATIONS}"));
     let mut both = tolerating("gpu");
     both["spec"]["replicas"] = json!(5);
-    let found = Case { new: Some(both), ..doubtful() }.verdict();
+    let found = JudgeCase { new: Some(both), ..doubtful() }.verdict();
     assert_eq!((found.outcome, found.arguable), (EditOutcome::Deny, false), "{found:?}");
     // The replicas alone reach a scale, and no dry run tells them.
     let bare = |n: u32| Some(json!({"spec": {"replicas": n}}));
-    let scale = Case { claims: pending(), scale: true, old: bare(2), new: bare(5), ..Case::default() };
+    let scale =
+        JudgeCase { claims: pending(), scale: true, old: bare(2), new: bare(5), ..JudgeCase::default() };
     check(scale, "Deny drift /spec/replicas");
 }
 
@@ -177,7 +195,7 @@ fn the_arbiter_settles_a_doubt_either_way() {
     let (same, other, without) = (tolerating("gpu"), tolerating("ssd"), live(&[]));
     let refused = format!("Deny drift {TOLERATIONS}");
     for claims in [pending(), vec![deployed(&doubted())]] {
-        let case = |canonical| Case {
+        let case = |canonical| JudgeCase {
             claims: claims.clone(),
             evidence: DryRunEvidence::Canonical(canonical),
             ..doubtful()
@@ -191,11 +209,11 @@ fn the_arbiter_settles_a_doubt_either_way() {
 #[test]
 fn change_matching_the_dry_run_is_allowed_during_helm_operation() {
     let (five, six) = (scaled(5).unwrap(), scaled(6).unwrap());
-    let case = |canonical, claims| Case {
+    let case = |canonical, claims| JudgeCase {
         claims,
         new: scaled(5),
         evidence: DryRunEvidence::Canonical(canonical),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     check(case(&five, pending()), "Allow as-declared");
     check(case(&six, pending()), "Deny drift /spec/replicas");
@@ -204,11 +222,12 @@ fn change_matching_the_dry_run_is_allowed_during_helm_operation() {
 
 #[test]
 fn a_doubt_that_nobody_settles_never_stops_an_operation() {
-    let case = |claims| Case { claims, evidence: DryRunEvidence::Unavailable, ..doubtful() };
+    let case = |claims| JudgeCase { claims, evidence: DryRunEvidence::Unavailable, ..doubtful() };
     check(case(pending()), &format!("Record unsettled {TOLERATIONS}"));
     check(case(vec![deployed(&doubted())]), &format!("Deny drift {TOLERATIONS}"));
-    let unavailable = || Case { claims: pending(), evidence: DryRunEvidence::Unavailable, ..Case::default() };
-    check(Case { new: scaled(5), ..unavailable() }, "Deny drift /spec/replicas");
+    let unavailable =
+        || JudgeCase { claims: pending(), evidence: DryRunEvidence::Unavailable, ..JudgeCase::default() };
+    check(JudgeCase { new: scaled(5), ..unavailable() }, "Deny drift /spec/replicas");
     // A webhook may have added it to what Helm sends.
     check(added(unavailable()), &format!("Record unsettled {TOLERATIONS}"));
 }
@@ -222,12 +241,12 @@ fn where_there_is_no_arbiter_a_doubt_warns_at_most() {
         (EditsMode::Deny, "Warn"),
     ] {
         for claims in [pending(), vec![deployed(&doubted())]] {
-            let case = Case { mode, claims, evidence: DryRunEvidence::Nowhere, ..doubtful() };
+            let case = JudgeCase { mode, claims, evidence: DryRunEvidence::Nowhere, ..doubtful() };
             check(case, &format!("{word} unsettled {TOLERATIONS}"));
         }
     }
     check(
-        Case { evidence: DryRunEvidence::Nowhere, new: scaled(5), ..Case::default() },
+        JudgeCase { evidence: DryRunEvidence::Nowhere, new: scaled(5), ..JudgeCase::default() },
         "Deny drift /spec/replicas",
     );
 }
@@ -243,34 +262,37 @@ fn dry_run_settles_the_arguable_claim_regardless_of_claim_order() {
     };
     let (same, other) = (waiting("gpu"), waiting("ssd"));
     for claims in [vec![deployed(&doubted()), api()], vec![api(), deployed(&doubted())]] {
-        let case = || Case { claims: claims.clone(), new: Some(waiting("gpu")), ..doubtful() };
+        let case = || JudgeCase { claims: claims.clone(), new: Some(waiting("gpu")), ..doubtful() };
         assert!(case().verdict().arguable);
-        check(Case { evidence: DryRunEvidence::Canonical(&same), ..case() }, "Allow as-declared");
+        check(JudgeCase { evidence: DryRunEvidence::Canonical(&same), ..case() }, "Allow as-declared");
         assert_eq!(
-            Case { evidence: DryRunEvidence::Canonical(&other), ..case() }.verdict().outcome,
+            JudgeCase { evidence: DryRunEvidence::Canonical(&other), ..case() }.verdict().outcome,
             EditOutcome::Deny
         );
     }
 }
 
 /// The edit that adds an element to a list.
-fn added(case: Case<'_>) -> Case<'_> {
+fn added(case: JudgeCase<'_>) -> JudgeCase<'_> {
     let old = live(&[(TOLERATIONS, json!([{"key": "gpu"}]))]);
     let new = live(&[(TOLERATIONS, json!([{"key": "gpu"}, {"operator": "Exists"}]))]);
-    Case { old: Some(old), new: Some(new), ..case }
+    JudgeCase { old: Some(old), new: Some(new), ..case }
 }
 
 #[test]
 fn an_addition_is_refused_without_asking_the_arbiter() {
-    let idle = || added(Case { claims: vec![deployed(&doubted())], ..Case::default() });
+    let idle = || added(JudgeCase { claims: vec![deployed(&doubted())], ..JudgeCase::default() });
     check(idle(), &format!("Deny drift {TOLERATIONS}"));
-    check(Case { evidence: DryRunEvidence::Nowhere, ..idle() }, &format!("Deny drift {TOLERATIONS}"));
+    check(JudgeCase { evidence: DryRunEvidence::Nowhere, ..idle() }, &format!("Deny drift {TOLERATIONS}"));
     // An operation under way may have sent it through a webhook.
     let (new, old) = (idle().new.unwrap(), idle().old.unwrap());
-    let busy = || Case { claims: pending(), ..idle() };
+    let busy = || JudgeCase { claims: pending(), ..idle() };
     check(busy(), &format!("Deny drift? {TOLERATIONS}"));
-    check(Case { evidence: DryRunEvidence::Canonical(&new), ..busy() }, "Allow as-declared");
-    check(Case { evidence: DryRunEvidence::Canonical(&old), ..busy() }, &format!("Deny drift {TOLERATIONS}"));
+    check(JudgeCase { evidence: DryRunEvidence::Canonical(&new), ..busy() }, "Allow as-declared");
+    check(
+        JudgeCase { evidence: DryRunEvidence::Canonical(&old), ..busy() },
+        &format!("Deny drift {TOLERATIONS}"),
+    );
 }
 
 #[test]
@@ -281,7 +303,7 @@ fn a_doubt_is_settled_by_what_was_there_before() {
         Some(live(&[(TOLERATIONS, json!([element]))]))
     };
     let declared = || Some(live(&[(TOLERATIONS, json!([{"key": "gpu"}]))]));
-    let case = |old, new| Case { claims: vec![deployed(&doubted())], old, new, ..Case::default() };
+    let case = |old, new| JudgeCase { claims: vec![deployed(&doubted())], old, new, ..JudgeCase::default() };
     let refused = format!("Deny drift {TOLERATIONS}");
     // A default would have been there.
     check(case(declared(), with(json!(1))), &refused);
@@ -293,11 +315,14 @@ fn a_doubt_is_settled_by_what_was_there_before() {
 fn a_declared_empty_value_that_nobody_else_fills_is_judged() {
     let old = || Some(live(&[]));
     let tolerated = Some(live(&[(TOLERATIONS, json!([{"operator": "Exists"}]))]));
-    check(Case { old: old(), new: tolerated, ..Case::default() }, &format!("Deny drift {TOLERATIONS}"));
+    check(
+        JudgeCase { old: old(), new: tolerated, ..JudgeCase::default() },
+        &format!("Deny drift {TOLERATIONS}"),
+    );
     let classes = MANIFEST.replace("tolerations: []", "serviceAccountName: null");
     let new = Some(live(&[("/spec/template/spec/serviceAccountName", json!("mine"))]));
     check(
-        Case { claims: vec![deployed(&classes)], old: old(), new, ..Case::default() },
+        JudgeCase { claims: vec![deployed(&classes)], old: old(), new, ..JudgeCase::default() },
         "Deny drift /spec/template/spec/serviceAccountName",
     );
 }
@@ -309,13 +334,13 @@ fn fields_missing_at_creation_may_be_dropped_by_the_server() {
         object["spec"].as_object_mut().unwrap().remove("replicas");
         object
     };
-    let case = |claims, new, evidence| Case {
+    let case = |claims, new, evidence| JudgeCase {
         claims,
         operation: Operation::Create,
         old: None,
         new: Some(new),
         evidence,
-        ..Case::default()
+        ..JudgeCase::default()
     };
     let pending = || vec![second(ReleaseStatus::PendingUpgrade, MANIFEST, MANIFEST)];
     let (whole, lacking, deployed) = (live(&[]), without(), || vec![deployed(MANIFEST)]);
@@ -331,19 +356,19 @@ fn fields_missing_at_creation_may_be_dropped_by_the_server() {
     let other = live(&[("/spec/replicas", json!(5))]);
     check(case(pending(), other, DryRunEvidence::Unavailable), "Deny drift /spec/replicas");
     // What the server has kept until now it does not drop.
-    let update = Case { claims: pending(), new: Some(without()), ..Case::default() };
-    check(Case { evidence: DryRunEvidence::Unavailable, ..update }, "Deny drift /spec/replicas");
+    let update = JudgeCase { claims: pending(), new: Some(without()), ..JudgeCase::default() };
+    check(JudgeCase { evidence: DryRunEvidence::Unavailable, ..update }, "Deny drift /spec/replicas");
 }
 
 #[test]
 fn null_entry_of_a_map_is_held_to_the_empty_text() {
     const TEAM: &str = "/metadata/annotations/team";
     let manifest = MANIFEST.replace("{name: web}", "{name: web, annotations: {team: }}");
-    let case = |old: &[(&str, Value)], new: &[(&str, Value)]| Case {
+    let case = |old: &[(&str, Value)], new: &[(&str, Value)]| JudgeCase {
         claims: vec![deployed(&manifest)],
         old: Some(live(old)),
         new: Some(live(new)),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     let (unset, set) = ([(TEAM, json!(""))], [(TEAM, json!("a"))]);
     check(case(&unset, &set), &format!("Deny drift {TEAM}"));
@@ -356,11 +381,11 @@ fn null_entry_of_a_map_is_held_to_the_empty_text() {
 fn null_for_a_map_that_is_one_value_is_held_to() {
     const NODES: &str = "/spec/template/spec/nodeSelector";
     let manifest = MANIFEST.replace("tolerations: []", "nodeSelector: ");
-    let case = |old: &[(&str, Value)], new: &[(&str, Value)]| Case {
+    let case = |old: &[(&str, Value)], new: &[(&str, Value)]| JudgeCase {
         claims: vec![deployed(&manifest)],
         old: Some(live(old)),
         new: Some(live(new)),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     let disk = [(NODES, json!({"disk": "ssd"}))];
     check(case(&[], &disk), &format!("Deny drift {NODES}"));

@@ -4,8 +4,8 @@ use super::*;
 
 const DROPPED: &str = "";
 
-fn delete(claim: Release) -> Case<'static> {
-    Case { claims: vec![claim], operation: Operation::Delete, new: None, ..Case::default() }
+fn delete(claim: Release) -> JudgeCase<'static> {
+    JudgeCase { claims: vec![claim], operation: Operation::Delete, new: None, ..JudgeCase::default() }
 }
 
 fn created(time: &str) -> Option<Value> {
@@ -28,7 +28,7 @@ fn uninstalling(manifest: &str) -> Release {
 fn a_deployed_release_deletes_nothing() {
     check(delete(deployed(MANIFEST)), "Deny deletion");
     check(delete(second(ReleaseStatus::Superseded, MANIFEST, DROPPED)), "Deny deletion");
-    check(Case { owner: ObjectOwner::Nobody, ..delete(deployed(MANIFEST)) }, "Deny deletion");
+    check(JudgeCase { owner: ObjectOwner::Nobody, ..delete(deployed(MANIFEST)) }, "Deny deletion");
 }
 
 #[test]
@@ -38,11 +38,11 @@ fn an_operation_deletes_what_only_the_baseline_has() {
     {
         let dropped = || delete(second(status, DROPPED, MANIFEST));
         check(dropped(), "Allow in-band");
-        check(Case { old: kept(), ..dropped() }, "Deny deletion");
+        check(JudgeCase { old: kept(), ..dropped() }, "Deny deletion");
         check(delete(second(status, MANIFEST, MANIFEST)), "Deny deletion");
         check(delete(second(status, MANIFEST, DROPPED)), "Deny deletion");
-        check(Case { now: "2026-05-01T13:00:01Z", ..dropped() }, "Deny deletion");
-        check(Case { now: "2026-05-01T13:00:00Z", ..dropped() }, "Allow in-band");
+        check(JudgeCase { now: "2026-05-01T13:00:01Z", ..dropped() }, "Deny deletion");
+        check(JudgeCase { now: "2026-05-01T13:00:00Z", ..dropped() }, "Allow in-band");
     }
     check(delete(second(ReleaseStatus::Deployed, DROPPED, MANIFEST)), "Allow not-declared");
 }
@@ -50,11 +50,11 @@ fn an_operation_deletes_what_only_the_baseline_has() {
 #[test]
 fn an_uninstallation_deletes_all_but_what_the_manifest_keeps() {
     check(delete(uninstalling(MANIFEST)), "Allow in-band");
-    check(Case { old: kept(), ..delete(uninstalling(MANIFEST)) }, "Allow in-band");
+    check(JudgeCase { old: kept(), ..delete(uninstalling(MANIFEST)) }, "Allow in-band");
     check(delete(uninstalling(&keeping())), "Deny deletion");
-    check(Case { now: "2026-05-01T13:00:01Z", ..delete(uninstalling(MANIFEST)) }, "Deny deletion");
+    check(JudgeCase { now: "2026-05-01T13:00:01Z", ..delete(uninstalling(MANIFEST)) }, "Deny deletion");
     check(
-        Case { new: scaled(5), operation: Operation::Update, ..delete(uninstalling(MANIFEST)) },
+        JudgeCase { new: scaled(5), operation: Operation::Update, ..delete(uninstalling(MANIFEST)) },
         "Deny drift? /spec/replicas",
     );
 }
@@ -62,18 +62,18 @@ fn an_uninstallation_deletes_all_but_what_the_manifest_keeps() {
 #[test]
 fn failed_operation_may_delete_its_new_objects_for_ten_minutes() {
     let failed = || delete(second(ReleaseStatus::Failed, MANIFEST, DROPPED));
-    check(Case { old: created("2026-05-01T12:00:01Z"), ..failed() }, "Allow in-band");
-    check(Case { old: created("2026-05-01T12:00:00Z"), ..failed() }, "Allow in-band");
-    check(Case { old: created("2026-05-01T11:59:59Z"), ..failed() }, "Deny deletion");
-    check(Case { old: created("never"), ..failed() }, "Deny deletion");
-    let late = || Case { old: created("2026-05-01T12:00:01Z"), ..failed() };
-    check(Case { now: "2026-05-01T12:10:00Z", ..late() }, "Allow in-band");
-    check(Case { now: "2026-05-01T12:10:01Z", ..late() }, "Deny deletion");
+    check(JudgeCase { old: created("2026-05-01T12:00:01Z"), ..failed() }, "Allow in-band");
+    check(JudgeCase { old: created("2026-05-01T12:00:00Z"), ..failed() }, "Allow in-band");
+    check(JudgeCase { old: created("2026-05-01T11:59:59Z"), ..failed() }, "Deny deletion");
+    check(JudgeCase { old: created("never"), ..failed() }, "Deny deletion");
+    let late = || JudgeCase { old: created("2026-05-01T12:00:01Z"), ..failed() };
+    check(JudgeCase { now: "2026-05-01T12:10:00Z", ..late() }, "Allow in-band");
+    check(JudgeCase { now: "2026-05-01T12:10:01Z", ..late() }, "Deny deletion");
 }
 
 #[test]
 fn claim_that_lets_the_object_go_is_enough() {
-    let both = |other: Release| Case { claims: vec![deployed(MANIFEST), other], ..delete(deployed("")) };
+    let both = |other: Release| JudgeCase { claims: vec![deployed(MANIFEST), other], ..delete(deployed("")) };
     let api = |status| {
         assembled(SampleRecord { name: "api", status, manifest: MANIFEST, ..SampleRecord::default() }, None)
     };

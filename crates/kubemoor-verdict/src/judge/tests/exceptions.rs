@@ -9,12 +9,12 @@ const ALICE: &str = "alice";
 const HPA: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 const KEDA: &str = "system:serviceaccount:keda:keda-operator";
 
-fn scaling<'a>(policy: &'a str, replicas: u32) -> Case<'a> {
-    Case { policy, new: scaled(replicas), ..Case::default() }
+fn scaling<'a>(policy: &'a str, replicas: u32) -> JudgeCase<'a> {
+    JudgeCase { policy, new: scaled(replicas), ..JudgeCase::default() }
 }
 
-fn deleting<'a>(policy: &'a str) -> Case<'a> {
-    Case { policy, operation: Operation::Delete, new: None, ..Case::default() }
+fn deleting<'a>(policy: &'a str) -> JudgeCase<'a> {
+    JudgeCase { policy, operation: Operation::Delete, new: None, ..JudgeCase::default() }
 }
 
 /// An allowance in `namespace` for `Deployment/web` until noon plus ten.
@@ -56,20 +56,20 @@ fn fields_ignored_by_a_policy_may_change_freely() {
     let elsewhere = "ignore: [{target: {kind: StatefulSet}, paths: [/spec/replicas]}]";
     check(scaling(elsewhere, 5), "Deny drift /spec/replicas");
     check(
-        Case { scale: true, owner: ObjectOwner::Unknown, ..scaling(&ignored("/spec/replicas"), 5) },
+        JudgeCase { scale: true, owner: ObjectOwner::Unknown, ..scaling(&ignored("/spec/replicas"), 5) },
         "Allow ignored",
     );
     let image = live(&[("/spec/template/spec/containers", json!([{"name": "app", "image": "app:2"}]))]);
     let case = |path: &str| format!("ignore: [{{paths: [{path:?}]}}]");
     let keyed = case("/spec/template/spec/containers/[name=app]/image");
-    check(Case { policy: &keyed, new: Some(image.clone()), ..Case::default() }, "Allow ignored");
+    check(JudgeCase { policy: &keyed, new: Some(image.clone()), ..JudgeCase::default() }, "Allow ignored");
     let other = case("/spec/template/spec/containers/[name=web]/image");
     check(
-        Case { policy: &other, new: Some(image), ..Case::default() },
+        JudgeCase { policy: &other, new: Some(image), ..JudgeCase::default() },
         "Deny drift /spec/template/spec/containers/[name=app]/image",
     );
     let paused = Some(live(&[("/spec/paused", json!(true))]));
-    check(Case { policy: &case("/spec/paused"), new: paused, ..Case::default() }, "Allow ignored");
+    check(JudgeCase { policy: &case("/spec/paused"), new: paused, ..JudgeCase::default() }, "Allow ignored");
     check(deleting(&ignored("/metadata")), "Deny deletion");
 }
 
@@ -81,7 +81,7 @@ fn uncovered_part_of_a_change_is_denied() {
         ("/spec/template/spec/containers", json!([{"name": "app", "image": "app:2"}])),
     ]);
     check(
-        Case { policy, new: Some(both), ..Case::default() },
+        JudgeCase { policy, new: Some(both), ..JudgeCase::default() },
         "Deny drift /spec/template/spec/containers/[name=app]/image",
     );
 }
@@ -94,12 +94,12 @@ fn extra_list_element_is_denied_when_its_twin_is_ignored() {
     assert_ne!(declared, MANIFEST);
     let policy = "ignore: [{paths: ['/spec/template/spec/tolerations/*/effect']}]";
     let with = |list: Value| Some(live(&[(tolerations, list)]));
-    let case = |new: Value| Case {
+    let case = |new: Value| JudgeCase {
         claims: vec![deployed(&declared)],
         old: with(json!([{"key": "a", "operator": "Exists", "effect": "NoSchedule"}])),
         new: with(new),
         policy,
-        ..Case::default()
+        ..JudgeCase::default()
     };
     check(case(json!([{"key": "a", "operator": "Exists", "effect": "NoExecute"}])), "Allow ignored");
     check(
@@ -113,13 +113,13 @@ fn extra_list_element_is_denied_when_its_twin_is_ignored() {
 
 #[test]
 fn change_is_recorded_under_open_exception_and_denied_without_one() {
-    let with = |circumstances| Case { circumstances, ..scaling("", 5) };
+    let with = |circumstances| JudgeCase { circumstances, ..scaling("", 5) };
     check(with(allowance("shop", &["/spec/replicas"])), "Record allowed /spec/replicas");
     check(with(allowance("shop", &["*"])), "Record allowed /spec/replicas");
     check(with(allowance("shop", &["/spec/paused"])), "Deny drift /spec/replicas");
     check(with(allowance("bank", &["*"])), "Deny drift /spec/replicas");
     check(with(allowance("shop", &["delete"])), "Deny drift /spec/replicas");
-    let late = Case { now: "2026-05-01T12:10:00Z", ..with(allowance("shop", &["*"])) };
+    let late = JudgeCase { now: "2026-05-01T12:10:00Z", ..with(allowance("shop", &["*"])) };
     check(late, "Deny drift /spec/replicas");
     let mut unrecorded = with(allowance("shop", &["*"]));
     unrecorded.mode = EditsMode::Allow;
@@ -128,7 +128,7 @@ fn change_is_recorded_under_open_exception_and_denied_without_one() {
 
 #[test]
 fn only_a_delete_allowance_lets_an_object_be_deleted() {
-    let with = |paths: &[&str]| Case { circumstances: allowance("shop", paths), ..deleting("") };
+    let with = |paths: &[&str]| JudgeCase { circumstances: allowance("shop", paths), ..deleting("") };
     check(with(&["delete"]), "Record allowed");
     check(with(&["*"]), "Deny deletion");
     check(deleting("allow: [{name: gone, paths: [delete]}]"), "Record allowed");
@@ -157,14 +157,14 @@ fn allow_annotation_counts_in_the_manifest_but_not_live_object() {
             format!("{{name: web, annotations: {{kubemoor.dev/allow: /spec/replicas{until}}}}}");
         vec![deployed(&MANIFEST.replace("{name: web}", &annotations))]
     };
-    check(Case { claims: annotated(""), ..scaling("", 5) }, "Record allowed /spec/replicas");
+    check(JudgeCase { claims: annotated(""), ..scaling("", 5) }, "Record allowed /spec/replicas");
     let ended = annotated(", kubemoor.dev/allow-until: '2026-05-01T12:00:00Z'");
-    check(Case { claims: ended, ..scaling("", 5) }, "Deny drift /spec/replicas");
+    check(JudgeCase { claims: ended, ..scaling("", 5) }, "Deny drift /spec/replicas");
     let by_hand = live(&[
         ("/metadata/annotations/kubemoor.dev~1allow", json!("/spec/replicas")),
         ("/spec/replicas", json!(5)),
     ]);
-    check(Case { new: Some(by_hand), ..Case::default() }, "Deny drift /spec/replicas");
+    check(JudgeCase { new: Some(by_hand), ..JudgeCase::default() }, "Deny drift /spec/replicas");
 }
 
 #[test]
@@ -172,14 +172,14 @@ fn changes_by_exempt_users_are_allowed_and_recorded() {
     let policy = "exempt: [{kind: User, name: alice}]";
     check(scaling(policy, 5), "Record exempt /spec/replicas");
     check(deleting(policy), "Record exempt");
-    check(Case { user: "bob", ..scaling(policy, 5) }, "Deny drift /spec/replicas");
-    check(Case { user: "bob", ..deleting(policy) }, "Deny deletion");
+    check(JudgeCase { user: "bob", ..scaling(policy, 5) }, "Deny drift /spec/replicas");
+    check(JudgeCase { user: "bob", ..deleting(policy) }, "Deny deletion");
     check(scaling(policy, 2), "Allow unchanged");
 }
 
 #[test]
 fn autoscalers_move_replicas_within_their_range_and_people_do_not() {
-    let by = |user, circumstances: &ObjectContext, policy, replicas| Case {
+    let by = |user, circumstances: &ObjectContext, policy, replicas| JudgeCase {
         user,
         circumstances: circumstances.clone(),
         scale: true,
@@ -204,7 +204,7 @@ fn autoscalers_move_replicas_within_their_range_and_people_do_not() {
 
 #[test]
 fn under_deny_an_undeclared_autoscaler_counts_only_if_its_range_holds_the_declared_replicas() {
-    let by = |circumstances: ObjectContext, policy, replicas| Case {
+    let by = |circumstances: ObjectContext, policy, replicas| JudgeCase {
         user: HPA,
         circumstances,
         scale: true,

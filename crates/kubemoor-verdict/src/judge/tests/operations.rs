@@ -13,11 +13,11 @@ fn twice(first: u32, last: u32) -> String {
 
 #[test]
 fn each_document_of_an_object_may_be_written_while_an_operation_runs() {
-    let case = |status, old: u32, new: u32| Case {
+    let case = |status, old: u32, new: u32| JudgeCase {
         claims: vec![second(status, &twice(3, 4), MANIFEST)],
         old: scaled(old),
         new: scaled(new),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     for status in
         [ReleaseStatus::PendingInstall, ReleaseStatus::PendingUpgrade, ReleaseStatus::PendingRollback]
@@ -26,7 +26,7 @@ fn each_document_of_an_object_may_be_written_while_an_operation_runs() {
         check(case(status, 3, 4), "Allow as-declared");
         check(case(status, 2, 5), "Deny drift? /spec/replicas");
         check(case(status, 4, 2), "Deny drift? /spec/replicas");
-        let create = Case { operation: Operation::Create, old: None, ..case(status, 0, 3) };
+        let create = JudgeCase { operation: Operation::Create, old: None, ..case(status, 0, 3) };
         check(create, "Allow unchanged");
     }
     check(case(ReleaseStatus::Failed, 2, 3), "Allow as-declared");
@@ -35,7 +35,7 @@ fn each_document_of_an_object_may_be_written_while_an_operation_runs() {
         check(case(status, 2, 4), "Allow as-declared");
         check(case(status, 4, 3), "Deny drift /spec/replicas");
     }
-    let delete = |status| Case { operation: Operation::Delete, new: None, ..case(status, 3, 3) };
+    let delete = |status| JudgeCase { operation: Operation::Delete, new: None, ..case(status, 3, 3) };
     check(delete(ReleaseStatus::PendingUpgrade), "Deny deletion");
     check(delete(ReleaseStatus::Uninstalling), "Allow in-band");
 }
@@ -45,12 +45,12 @@ fn a_doubt_about_an_earlier_document_never_stops_an_operation() {
     let tolerations = "/spec/template/spec/tolerations";
     let first = MANIFEST.replace("tolerations: []", "tolerations: [{key: gpu}]");
     let unheard = || json!([{"key": "gpu", "yetUnheardOf": 1}]);
-    let case = |status, evidence| Case {
+    let case = |status, evidence| JudgeCase {
         claims: vec![second(status, &format!("{first}---{MANIFEST}"), MANIFEST)],
         old: Some(live(&[(tolerations, json!([{"key": "old"}]))])),
         new: Some(live(&[(tolerations, unheard())])),
         evidence,
-        ..Case::default()
+        ..JudgeCase::default()
     };
     // The arbiter knows how the API server stores the last one.
     let canonical = live(&[]);
@@ -71,12 +71,12 @@ fn env(variables: &[(&str, &str)]) -> Value {
 }
 
 /// An upgrade between manifests with these variables that changes a live object in this way.
-fn upgrade([before, after]: [&Value; 2], [old, new]: [&Value; 2]) -> Case<'static> {
+fn upgrade([before, after]: [&Value; 2], [old, new]: [&Value; 2]) -> JudgeCase<'static> {
     let app = |env: &Value| json!([{"name": "app", "image": "app:1", "env": env}]);
     let mut release = second(ReleaseStatus::PendingUpgrade, &with_env(after), &with_env(before));
     release.state.apply_method = ApplyMethod::ClientSide;
     let live = |env| Some(live(&[(CONTAINERS, app(env))]));
-    Case { claims: vec![release], old: live(old), new: live(new), ..Case::default() }
+    JudgeCase { claims: vec![release], old: live(old), new: live(new), ..JudgeCase::default() }
 }
 
 fn variable(name: &str) -> String {
@@ -90,8 +90,8 @@ fn merge_of_a_repeated_variable_is_recorded_and_passes() {
     let lost = &env(&[("B", "2")]);
     let case = || upgrade([doubled, single], [doubled, lost]);
     check(case(), &format!("Record unsettled {}", variable("A")));
-    check(Case { mode: EditsMode::Warn, ..case() }, &format!("Record unsettled {}", variable("A")));
-    check(Case { mode: EditsMode::Allow, ..case() }, &format!("Allow unsettled {}", variable("A")));
+    check(JudgeCase { mode: EditsMode::Warn, ..case() }, &format!("Record unsettled {}", variable("A")));
+    check(JudgeCase { mode: EditsMode::Allow, ..case() }, &format!("Allow unsettled {}", variable("A")));
     // The live object alone repeats it.
     let changed = &env(&[("A", "5"), ("B", "2")]);
     let first = &env(&[("A", "5"), ("B", "2"), ("A", "3")]);
@@ -119,7 +119,7 @@ fn only_a_client_side_operation_merges_and_only_repeated_elements() {
         with(|release| release.state.status = ReleaseStatus::Deployed),
         &format!("Deny drift {}", variable("A")),
     );
-    let late = Case { now: "2026-05-01T14:00:00Z", ..case() };
+    let late = JudgeCase { now: "2026-05-01T14:00:00Z", ..case() };
     assert_eq!(late.verdict().outcome, EditOutcome::Deny);
     // What the merge cannot have made of the others is refused with all that it comes with.
     let nothing = &env(&[]);
@@ -146,11 +146,11 @@ fn ports_that_a_merge_confuses_are_recorded_and_pass() {
         &manifest("[{containerPort: 53, protocol: UDP}]"),
     );
     release.state.apply_method = ApplyMethod::ClientSide;
-    let case = Case {
+    let case = JudgeCase {
         claims: vec![release],
         old: app(json!([port("UDP")])),
         new: app(json!([port("TCP")])),
-        ..Case::default()
+        ..JudgeCase::default()
     };
     let udp = format!("{CONTAINERS}/[name=app]/ports/[containerPort=53,protocol=UDP]");
     check(case, &format!("Record unsettled {udp}"));
@@ -160,7 +160,7 @@ fn ports_that_a_merge_confuses_are_recorded_and_pass() {
 fn a_lost_list_element_is_shown_with_its_values() {
     let doubled = &env(&[("A", "1"), ("B", "2"), ("A", "3")]);
     let single = &env(&[("A", "1"), ("B", "2")]);
-    let found = |case: Case<'_>| {
+    let found = |case: JudgeCase<'_>| {
         let verdict = case.verdict();
         let field = verdict.grounds.unwrap().fields[0].clone();
         [field.declared, field.old, field.new].map(|shown| shown.map(|it| it.as_str().to_owned()))

@@ -45,7 +45,7 @@ fn update(status: ReleaseStatus, manifest: &Value, old: &Value, new: &Value) -> 
     let manifest = manifest.to_string();
     let claims =
         vec![assembled(SampleRecord { status, manifest: &manifest, ..SampleRecord::default() }, None)];
-    Case { claims, old: Some(old.clone()), new: Some(new.clone()), ..Case::default() }.verdict()
+    JudgeCase { claims, old: Some(old.clone()), new: Some(new.clone()), ..JudgeCase::default() }.verdict()
 }
 
 /// The value at a path, which only the first element of a key has.
@@ -114,7 +114,7 @@ proptest! {
         let under = |policy| {
             let claims = vec![assembled(SampleRecord { status, manifest: &manifest, ..SampleRecord::default() }, None)];
             let (old, new) = (Some(live.clone()), Some(edited.clone()));
-            Case { claims, old, new, policy, ..Case::default() }.verdict()
+            JudgeCase { claims, old, new, policy, ..JudgeCase::default() }.verdict()
         };
         let plain = under("");
         prop_assert_eq!(&plain, &under("{seal: [{target: {kind: Secret}, paths: ['*']}]}"));
@@ -173,7 +173,7 @@ proptest! {
             for evidence in [DryRunEvidence::None, DryRunEvidence::Canonical(&canonical), DryRunEvidence::Unavailable] {
                 let claims = vec![assembled(SampleRecord { status, manifest: &manifest, ..SampleRecord::default() }, None)];
                 let [old, new] = versions.clone();
-                let verdict = Case { claims, operation, old, new, scale, evidence, ..Case::default() }.verdict();
+                let verdict = JudgeCase { claims, operation, old, new, scale, evidence, ..JudgeCase::default() }.verdict();
                 prop_assert!(!said(operation, &verdict).denial().is_empty());
                 prop_assert!(verdict.grounds.is_some() || verdict.outcome == EditOutcome::Allow);
             }

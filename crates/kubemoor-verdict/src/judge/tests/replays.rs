@@ -15,7 +15,7 @@ const RECORDING: [&str; 3] = [
 
 /// The rule of a case, tried on what is recorded of it under other policies.
 #[track_caller]
-pub(super) fn check_replay(case: &Case<'_>) {
+pub(super) fn check_replay(case: &JudgeCase<'_>) {
     let would_be = case.verdict();
     for recording in RECORDING {
         let Some(replayed) = replay(case, recording) else {
@@ -43,7 +43,7 @@ fn brief(verdict: &Verdict) -> String {
 
 /// What a replay by the policies of `case` makes of its edit as it is recorded under another policy; none where
 /// nothing is recorded.
-fn replay(case: &Case<'_>, recording: &str) -> Option<Result<Replayed, ReplayError>> {
+fn replay(case: &JudgeCase<'_>, recording: &str) -> Option<Result<Replayed, ReplayError>> {
     let accepted = (!recording.is_empty()).then(|| policy("recording", recording));
     let resolver = book_of(EditsMode::Warn, accepted);
     let now = case.now.parse().unwrap();
@@ -122,8 +122,13 @@ fn recorded_change_can_be_replayed_under_policies_added_later() {
     ] {
         let manifest =
             MANIFEST.replace("{name: web}", "{name: web, labels: {tier: web}, annotations: {a: b}}");
-        let case =
-            Case { claims: vec![deployed(&manifest)], policy, user, new: Some(changed()), ..Case::default() };
+        let case = JudgeCase {
+            claims: vec![deployed(&manifest)],
+            policy,
+            user,
+            new: Some(changed()),
+            ..JudgeCase::default()
+        };
         for recording in ["", "ignore: [{paths: ['*']}]", "exempt: [{kind: User, name: alice}]"] {
             assert_eq!(
                 describe_replay(replay(&case, recording)),
@@ -147,24 +152,28 @@ fn replay_gives_no_verdict_when_it_depends_on_dropped_values() {
     let tolerations = "/spec/template/spec/tolerations";
     let with = |value: &Value| Some(live(&[(tolerations, value.clone())]));
     let below = "ignore: [{paths: ['/spec/template/spec/tolerations/*/effect']}]";
-    let case =
-        |policy| Case { claims: vec![deployed(&declared)], new: with(&long), policy, ..Case::default() };
+    let case = |policy| JudgeCase {
+        claims: vec![deployed(&declared)],
+        new: with(&long),
+        policy,
+        ..JudgeCase::default()
+    };
     assert_eq!(describe_replay(replay(&case(below), "")), "value");
     let whole = "ignore: [{paths: [/spec/template/spec/tolerations]}]";
     assert_eq!(describe_replay(replay(&case(whole), "")), "Allow");
     assert_eq!(describe_replay(replay(&case(""), "")), format!("Deny drift {tolerations}"));
     // What passes may have added something that a seal would have caught.
     let sealed = "ignore: [{paths: [/spec/replicas]}]\nseal: [{paths: [/spec/template/spec]}]";
-    let scaling = Case { policy: sealed, new: scaled(5), ..Case::default() };
+    let scaling = JudgeCase { policy: sealed, new: scaled(5), ..JudgeCase::default() };
     assert_eq!(describe_replay(replay(&scaling, "")), "seal");
     let same = "ignore: [{paths: ['*']}]\nseal: [{paths: [/spec/template/spec]}]";
     assert_eq!(describe_replay(replay(&scaling, same)), "Allow");
     // Whether Helm wrote it only a dry run could have told.
     let pending = || second(ReleaseStatus::PendingUpgrade, MANIFEST, MANIFEST);
-    let during = Case { claims: vec![pending()], new: scaled(5), ..Case::default() };
+    let during = JudgeCase { claims: vec![pending()], new: scaled(5), ..JudgeCase::default() };
     assert_eq!(describe_replay(replay(&during, "")), "unsettled");
     let settled = live(&[]);
-    let during = Case { evidence: DryRunEvidence::Canonical(&settled), ..during };
+    let during = JudgeCase { evidence: DryRunEvidence::Canonical(&settled), ..during };
     assert_eq!(describe_replay(replay(&during, "")), "Deny drift /spec/replicas");
 }
 
@@ -176,11 +185,11 @@ fn seal_that_names_an_element_by_its_place_is_replayed() {
         Some(live(&[("/spec/template/spec/containers", containers)]))
     };
     let of_app = |field: &str| format!("/spec/template/spec/containers/[name=app]/{field}");
-    let case = |image| Case { new: args(image), policy: first, ..Case::default() };
+    let case = |image| JudgeCase { new: args(image), policy: first, ..JudgeCase::default() };
     // Only a dry run tells whether a webhook adds it in any case.
     assert_eq!(describe_replay(replay(&case("app:1"), first)), "unsettled");
     let declared = live(&[]);
-    let settled = Case { evidence: DryRunEvidence::Canonical(&declared), ..case("app:1") };
+    let settled = JudgeCase { evidence: DryRunEvidence::Canonical(&declared), ..case("app:1") };
     assert_eq!(describe_replay(replay(&settled, first)), format!("Deny drift {}", of_app("args")));
     assert_eq!(
         describe_replay(replay(&case("app:2"), first)),
@@ -189,19 +198,20 @@ fn seal_that_names_an_element_by_its_place_is_replayed() {
     // Nobody looked there then.
     assert_eq!(describe_replay(replay(&case("app:2"), "")), format!("Deny drift {}", of_app("image")));
     let passes = "exempt: [{kind: User, name: alice}]\nseal: [{paths: [/spec/template/spec/containers/0]}]";
-    assert_eq!(describe_replay(replay(&Case { policy: passes, ..case("app:2") }, "")), "seal");
+    assert_eq!(describe_replay(replay(&JudgeCase { policy: passes, ..case("app:2") }, "")), "seal");
 }
 
 #[test]
 fn seal_added_later_does_not_matter_to_edits_that_cannot_add() {
     let sealed = "exempt: [{kind: User, name: alice}]\nseal: [{paths: [/spec]}]";
-    let deletion = Case { operation: Operation::Delete, new: None, policy: sealed, ..Case::default() };
+    let deletion =
+        JudgeCase { operation: Operation::Delete, new: None, policy: sealed, ..JudgeCase::default() };
     assert_eq!(describe_replay(replay(&deletion, "")), "Record exempt");
-    let by_controller = Case {
+    let by_controller = JudgeCase {
         user: "system:serviceaccount:kube-system:deployment-controller",
         new: scaled(5),
         policy: "ignore: [{paths: [/spec/replicas]}]\nseal: [{paths: [/spec]}]",
-        ..Case::default()
+        ..JudgeCase::default()
     };
     assert_eq!(describe_replay(replay(&by_controller, "")), "Allow");
 }
@@ -219,13 +229,13 @@ fn values_settled_then_are_as_declared_under_all_policies() {
     let circumstances =
         || ObjectContext { settled: Some(Arc::new(settled.clone())), ..ObjectContext::default() };
     let before = live(&[("/spec/template/spec/containers", json!([{"name": "app", "image": "app:9"}]))]);
-    let case = |new, policy| Case {
+    let case = |new, policy| JudgeCase {
         claims: claims(),
         old: Some(before.clone()),
         new,
         circumstances: circumstances(),
         policy,
-        ..Case::default()
+        ..JudgeCase::default()
     };
     check(case(Some(live(&[])), ""), "Allow as-declared");
     check(case(scaled(5), ""), "Deny drift /spec/replicas");
@@ -239,15 +249,15 @@ fn values_settled_then_are_as_declared_under_all_policies() {
 fn manifest_that_opts_an_object_out_is_not_forgotten() {
     let out = MANIFEST.replace("{name: web}", "{name: web, annotations: {kubemoor.dev/guard: disabled}}");
     let failed = || vec![second(ReleaseStatus::Failed, MANIFEST, &out)];
-    let edit = || Case { claims: failed(), new: scaled(5), ..Case::default() };
+    let edit = || JudgeCase { claims: failed(), new: scaled(5), ..JudgeCase::default() };
     check(edit(), "Allow opted-out");
     assert_eq!(describe_replay(replay(&edit(), "")), "unevaluated");
-    check(Case { operation: Operation::Delete, new: None, ..edit() }, "Allow opted-out");
+    check(JudgeCase { operation: Operation::Delete, new: None, ..edit() }, "Allow opted-out");
 }
 
 /// What a replay under `policy` makes of an edit of `web` that a guard with `resolver` has recorded.
 fn replay_of(resolver: &PolicyResolver, policy_spec: &str, objects: &[&ObjectId]) -> Vec<String> {
-    let case = Case { new: scaled(5), ..Case::default() };
+    let case = JudgeCase { new: scaled(5), ..JudgeCase::default() };
     let (object, now) = (web(), case.now.parse().unwrap());
     let facts = JudgedFacts::Edit(case.judged(resolver).1.unwrap());
     let kept = Recording { object: &object, scale: false, manager: "", resolver, now };
@@ -288,7 +298,8 @@ fn namespace_that_lacks_its_name_as_a_label_is_not_given_one() {
 
 #[test]
 fn a_group_counts_only_where_all_groups_are_known() {
-    let case = Case { policy: "exempt: [{kind: Group, name: ops}]", new: scaled(5), ..Case::default() };
+    let case =
+        JudgeCase { policy: "exempt: [{kind: Group, name: ops}]", new: scaled(5), ..JudgeCase::default() };
     let resolver = book_of(EditsMode::Warn, None);
     let (object, now) = (web(), case.now.parse().unwrap());
     let facts = JudgedFacts::Edit(case.judged(&resolver).1.unwrap());
@@ -344,6 +355,6 @@ fn more_than_is_kept_is_said_to_be_cut() {
         (0..60).map(|index| (format!("a{index}"), "x".repeat(200).into())).collect();
     let manifest =
         MANIFEST.replace("{name: web}", &json!({"name": "web", "annotations": annotations}).to_string());
-    let case = Case { claims: vec![deployed(&manifest)], new: scaled(5), ..Case::default() };
+    let case = JudgeCase { claims: vec![deployed(&manifest)], new: scaled(5), ..JudgeCase::default() };
     assert_eq!(describe_replay(replay(&case, "")), "cut");
 }
