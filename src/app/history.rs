@@ -149,7 +149,7 @@ pub(super) fn record_emergencies(
     }
 }
 
-/// Disables enforcement while an emergency is open.
+/// Disables enforcement while an emergency is open. The condition is met once that is known.
 pub(super) fn apply_emergency(
     in_force: Arc<ActivePolicies>,
     condition: ReadinessCondition,
@@ -157,7 +157,7 @@ pub(super) fn apply_emergency(
 ) -> impl FnMut(&Option<bool>) + Send {
     let mut was_open = false;
     move |open| {
-        let is_open = open.unwrap_or_default();
+        let Some(is_open) = *open else { return };
         if is_open != was_open {
             in_force.set_enforcement_disabled(is_open);
             metrics.set_enforcement_disabled(is_open);

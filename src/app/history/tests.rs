@@ -8,7 +8,12 @@ use tokio::time::timeout;
 
 use super::super::SupervisedTasks;
 use super::*;
+use kubemoor_declare::model::{DriftMode, EditsMode};
 use kubemoor_declare::path::Path;
+use kubemoor_guard::admin::Readiness;
+use kubemoor_policy::Policy;
+use kubemoor_policy::resolver::{Labels, PolicyResolver};
+use prometheus_client::registry::Registry;
 
 #[derive(Debug, clap::Parser)]
 struct ServeLine {
@@ -34,6 +39,26 @@ fn settings_name_what_is_enforced_and_no_password() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn emergency_condition_is_not_met_before_the_state_is_known() {
+    let readiness = Readiness::default();
+    let defaults = Policy::new(EditsMode::Deny, DriftMode::Repair, Duration::from_secs(3600));
+    let in_force = ActivePolicies::new(Arc::new(PolicyResolver::new(defaults)), Labels::new());
+    let metrics = EmergencyMetrics::register(&mut Registry::default());
+    let mut apply = apply_emergency(in_force, readiness.condition("emergency"), metrics);
+    for (open, line) in [
+        (None, "[-]emergency: not yet known"),
+        (
+            Some(true),
+            "[!]emergency: open: no change is checked and nothing is repaired until `kubemoor emergency close`",
+        ),
+        (Some(false), "[+]emergency ok"),
+    ] {
+        apply(&open);
+        assert_eq!(readiness.report().1.lines().next(), Some(line));
+    }
 }
 
 #[tokio::test(start_paused = true)]
