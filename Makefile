@@ -41,7 +41,7 @@ beside := $(MAKE) --jobs=3 --no-print-directory
 # cargo would take make's job slots, which it shares with what is built beside it, and compile with one of two cores.
 cargo := MAKEFLAGS= CARGO_MAKEFLAGS= cargo
 
-.PHONY: help provide provided provided-demo build-demo build-tests clippy demo check test test-all test-part oracle forecasts lint audit workflows docs fuzz build-fuzz bench profile image release sbom test-image plugin krew manifests reference man
+.PHONY: help provide provided provided-demo build-demo build-tests clippy demo check test test-all test-part oracle forecasts lint audit workflows docs fuzz build-fuzz bench profile image release sbom test-image plugin krew manifests reference man simulate
 
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1: \2/p' Makefile

@@ -32,7 +32,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 
@@ -108,13 +107,6 @@ enum Command {
     Version(version::Args),
 }
 
-/// Removed flags, and what replaces them.
-const REMOVED: [(&str, &str); 3] =
-    [("--sort-by", SORT), ("--contexts", ASK_CLUSTERS), ("--kubeconfig", ASK_CLUSTERS)];
-const SORT: &str = "sort the JSON: `-o json | jq '.items | sort_by(.name)'`";
-const ASK_CLUSTERS: &str =
-    "the command asks no cluster: `kubemoor get releases -A --contexts NAMES` asks several";
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProgramName {
     /// `kubemoor`.
@@ -142,20 +134,7 @@ pub fn run() -> ExitCode {
     let parsed = line.try_get_matches_from_mut(std::env::args_os());
     let cli =
         parsed.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut line)));
-    ended(cli.unwrap_or_else(|error| advised(error).exit()).command.carry_out())
-}
-
-/// Adds to the error of a removed flag what replaces it.
-fn advised(mut error: clap::Error) -> clap::Error {
-    let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
-    if error.kind() == clap::error::ErrorKind::UnknownArgument
-        && let Some((_, advice)) = REMOVED.iter().find(|(removed, _)| *removed == flag)
-    {
-        error.remove(ContextKind::SuggestedArg);
-        let advice = ContextValue::StyledStrs(vec![(*advice).into()]);
-        error.insert(ContextKind::Suggested, advice);
-    }
-    error
+    ended(cli.unwrap_or_else(|error| error.exit()).command.carry_out())
 }
 
 fn ended(result: anyhow::Result<CommandOutcome>) -> ExitCode {

@@ -175,19 +175,6 @@ fn invalid_flag_value_exits_with_2_and_describes_valid_values() {
 }
 
 #[test]
-fn removed_flag_is_refused_with_what_does_its_work() {
-    for (line, wanted) in [
-        (["kubemoor", "fleet", "--sort-by", ".name"], "-o json | jq"),
-        (["kubemoor", "audit", "--sort-by", ".user"], "-o json | jq"),
-        (["kubemoor", "fleet", "--contexts", "a"], "kubemoor get releases -A --contexts"),
-    ] {
-        let error = advised(Cli::try_parse_from(line).unwrap_err());
-        assert_eq!(error.exit_code(), 2, "{line:?}");
-        assert!(error.to_string().contains(wanted), "{line:?}: {error}");
-    }
-}
-
-#[test]
 fn heading_of_the_cluster_has_only_flags_that_choose_and_reach_it() {
     const CHOOSE: [&str; 14] = [
         "all-namespaces",

@@ -187,8 +187,6 @@ fn malformed_argument_is_reported_with_expected_form_and_exit_2() {
         (&["fleet", "--ledger", "sqlite:/nowhere/x.db"], &["there is no ledger at"]),
         (&["fleet", "--ledger", "mysql://db"], &["sqlite:PATH or postgres://"]),
         (&["fleet"], &["set it with --ledger", "kubemoor get releases -A --contexts"]),
-        (&["fleet", "--contexts", "a"], &["kubemoor get releases -A --contexts"]),
-        (&["get", "releases", "--sort-by", ".name"], &["-o json | jq"]),
         (&["fleet", "--state", "broken"], &["unknown state", "Drifted", "NotGuarded"]),
         (&["fleet", "-o", "xml"], &["table, wide, name, csv, json, yaml"]),
         (&["fleet", "releases", "Shop!"], &["a release's name must have"]),

@@ -100,6 +100,11 @@ impl Index {
         self.named.get(id).map(|named| &named.representative)
     }
 
+    /// The release with this id, unless it is uninstalled.
+    pub fn installed(&self, id: &ReleaseId) -> Option<&Arc<Release>> {
+        self.release(id).filter(|release| !release.is_uninstalled())
+    }
+
     pub fn releases(&self) -> impl Iterator<Item = &Arc<Release>> {
         self.named.values().map(|named| &named.representative)
     }

@@ -9,7 +9,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::SignedDuration;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use crate::format::{Format, FormatName};
 
@@ -27,12 +26,6 @@ const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
 
 /// The minimum length of text that is redacted as a possible credential.
 const SECRET: usize = 6;
-
-/// The errors for fields of earlier versions.
-const DENIAL_WINDOW: &str = "`denialWindow` is no longer supported: a receiver gets one message for each user and release in ten minutes, and grouping belongs to Alertmanager (`group_by`)";
-const ROUTES: &str = "`routes` is no longer supported: a DriftPolicy names the receivers of its releases in `spec.notify`, and routing by event belongs to Alertmanager (`route`)";
-const QUIET_HOURS: &str =
-    "`quietHours` is no longer supported: mute times belong to Alertmanager (`time_intervals`)";
 
 #[derive(Clone)]
 pub struct Notifier {
@@ -66,7 +59,6 @@ pub enum NotifierError {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NotifiersFile {
-    denial_window: Option<IgnoredAny>,
     notifiers: Vec<NotifierEntry>,
 }
 
@@ -88,8 +80,6 @@ struct NotifierEntry {
     routing_key_file: Option<PathBuf>,
     template: Option<String>,
     template_file: Option<PathBuf>,
-    routes: Option<IgnoredAny>,
-    quiet_hours: Option<IgnoredAny>,
 }
 
 pub fn read(path: &Path) -> Result<Vec<Notifier>, NotifierError> {
@@ -100,9 +90,6 @@ pub fn read(path: &Path) -> Result<Vec<Notifier>, NotifierError> {
         let place = error.location().map(|place| format!("line {}, column {}", place.line(), place.column()));
         form(place.unwrap_or_else(|| "at its start".to_owned()))
     })?;
-    if file.denial_window.is_some() {
-        return Err(form(DENIAL_WINDOW.to_owned()));
-    }
     let mut names = BTreeSet::new();
     let notifiers = file.notifiers.into_iter().map(|entry| {
         let name = entry.name.clone();
@@ -136,12 +123,6 @@ impl Notifier {
 
 impl NotifierEntry {
     fn notifier(self) -> Result<Notifier, String> {
-        if self.routes.is_some() {
-            return Err(ROUTES.to_owned());
-        }
-        if self.quiet_hours.is_some() {
-            return Err(QUIET_HOURS.to_owned());
-        }
         if self.name.is_empty() || self.name.len() > 63 {
             return Err("its name must have 1 to 63 characters".to_owned());
         }

@@ -142,12 +142,10 @@ impl Notification {
         self.release.as_ref().map(|release| release.namespace.as_str()).or(self.namespace.as_deref())
     }
 
-    /// One key for all conditions of the same topic and release, by which PagerDuty resolves an alert. Alerts that an
-    /// earlier version opened have the same key.
+    /// One key for all conditions of the same topic and release, by which PagerDuty resolves an alert.
     pub(crate) fn dedup_key(&self, source: &str) -> String {
         let release = self.release.as_ref().map(ToString::to_string);
-        let no_key: Option<&str> = None;
-        digest(&json!([source, self.subject.topic(), release, self.namespace, no_key]).to_string())
+        digest(&json!([source, self.subject.topic(), release, self.namespace]).to_string())
     }
 
     /// Equal for repeated messages. A drift that comes back after a repair has another `since`. Denials of one user and

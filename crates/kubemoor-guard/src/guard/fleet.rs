@@ -58,10 +58,7 @@ enum FleetWriteError {
 
 impl FleetWriter {
     pub async fn run(self, stop: CancellationToken) {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.keep() => {}
-        }
+        stop.run_until_cancelled(self.keep()).await;
     }
 
     async fn keep(&self) {
@@ -135,7 +132,7 @@ impl FleetWriter {
             match self.state_of(&release) {
                 Some(state) => states.push(state),
                 // Nothing is known of it yet.
-                None if self.is_there(&release) => {}
+                None if self.cluster.releases.index().read().installed(&release).is_some() => {}
                 None => gone.push(release),
             }
         }
@@ -145,11 +142,6 @@ impl FleetWriter {
     /// The rows of this cluster, while this replica leads.
     fn fleet(&self) -> Result<ClusterFleet, FleetWriteError> {
         self.ledger.fleet().filter(|_| self.leadership.is_leader()).ok_or(FleetWriteError::Closed)
-    }
-
-    fn is_there(&self, release: &ReleaseId) -> bool {
-        let index = self.cluster.releases.index().read();
-        index.release(release).is_some_and(|release| !release.is_uninstalled())
     }
 
     fn is_ours(&self, release: &ReleaseId) -> bool {
@@ -165,7 +157,7 @@ impl FleetWriter {
             self.cluster.state.report(release).filter(|report| report.leads || report.drifted.is_empty())?;
         let (status, chart, values) = {
             let index = self.cluster.releases.index().read();
-            let known = &index.release(release).filter(|release| !release.is_uninstalled())?.state;
+            let known = &index.installed(release)?.state;
             (known.status, known.chart.as_ref().map(ChartVersion::label), known.values)
         };
         let policy = self.in_force.resolver().policy(release);

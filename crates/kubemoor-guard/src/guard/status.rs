@@ -384,7 +384,7 @@ impl Statuses {
 
     fn is_guarded(&self, release: &ReleaseId) -> bool {
         let index = self.cluster.releases.index().read();
-        index.release(release).is_some_and(|release| !release.is_uninstalled())
+        index.installed(release).is_some()
     }
 
     /// Handles an event of the watch of `namespace` (`None`: of all).
