@@ -22,13 +22,14 @@ use kubemoor_guard::LiveCluster;
 use kubemoor_guard::admin::ReadinessCondition;
 use kubemoor_guard::webhook::registration::keep::{self, Configuration, DesiredState, OutsideChange};
 use kubemoor_guard::webhook::registration::{
-    CONDITIONS, NAME, NAMESPACE_NAME, WebhookAddress, WebhookResource, WebhookSettings, configuration,
-    emergency, left_out, mutating,
+    CONDITIONS, NAME, WebhookAddress, WebhookResource, WebhookSettings, configuration, emergency, left_out,
+    mutating,
 };
 use kubemoor_ledger::row::{Act, LedgerRow, ReviewedEdit};
 use kubemoor_policy::resolver::PolicyResolver;
 use kubemoor_runtime::callers::CallerToken;
 use kubemoor_runtime::config::Endpoint;
+use kubemoor_verdict::replay::NAMESPACE_NAME;
 
 /// How often the version of the API server is read again: it may be upgraded while the guard runs.
 const ASK_AGAIN: Duration = Duration::from_secs(600);

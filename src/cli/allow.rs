@@ -68,9 +68,9 @@ pub(super) struct Revoked {
 pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
     let form = args.output.output.clone();
     let allowed = connect::run(allow(args))?;
-    let Allowed { namespace: _, name, made, object, paths, until, unchecked } = &allowed;
+    let Allowed { namespace: _, name, created, object, paths, until, unchecked } = &allowed;
     unchecked.iter().for_each(|unchecked| warn(unchecked));
-    let (verb, paths) = (if *made { "made" } else { "unchanged" }, paths.join(", "));
+    let (verb, paths) = (if *created { "created" } else { "unchanged" }, paths.join(", "));
     let told = format!("driftallowance/{name} {verb}: {paths} of {object} may change until {until}");
     output::print_text(&form, &allowed, &told)
 }

@@ -50,7 +50,7 @@ pub(super) struct CertsReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 enum CertificateResult {
     /// There was no certificate, so one was created.
-    Made,
+    Created,
     /// The certificate was due for renewal or had other names, so it was replaced.
     Renewed,
     /// The certificate is still valid, so it was kept.
@@ -69,7 +69,7 @@ fn report(directory: PathBuf, names: Vec<String>, now: Timestamp) -> anyhow::Res
     let source = CertificateSource::SelfMade { directory: directory.clone(), names: names.clone() };
     let certificates = Certificates::load(source, now)?;
     let done = match before {
-        None => CertificateResult::Made,
+        None => CertificateResult::Created,
         before if before == served(&directory) => CertificateResult::Kept,
         Some(_) => CertificateResult::Renewed,
     };
@@ -86,7 +86,7 @@ fn served(directory: &Path) -> Option<Vec<u8>> {
 impl CertsReport {
     fn table(&self) -> StyledText {
         let done = match self.done {
-            CertificateResult::Made => "made",
+            CertificateResult::Created => "created",
             CertificateResult::Renewed => "renewed",
             CertificateResult::Kept => "good for a while, kept",
         };

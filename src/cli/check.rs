@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use jiff::Timestamp;
@@ -22,12 +21,14 @@ use kubemoor_guard::webhook::case::{JudgementInputs, ReviewCase, ReviewSubject};
 use kubemoor_guard::webhook::review::AdmissionRequest;
 use kubemoor_helm::index::Index;
 use kubemoor_helm::release::Release;
+use kubemoor_inspect::reading::OPERATION_TIMEOUT;
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::compile::{self, CompiledPolicy};
 use kubemoor_policy::resolver::{Labels, Policies, PolicyResolver};
 use kubemoor_runtime::config::RecordDriver;
 use kubemoor_verdict::edit::{self, DryRunEvidence, ObjectContext, ObjectOwner, Rules, Verdict};
+use kubemoor_verdict::replay::NAMESPACE_NAME;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -53,12 +54,6 @@ pub(super) struct Args {
     #[command(flatten)]
     output: OutputArgs,
 }
-
-/// The label with its name that the API server sets on every namespace.
-const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
-
-/// Only decides when a pending record counts as stuck.
-pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The maximum depth of subdirectories that are read.
 const MAX_DEPTH: usize = 8;
@@ -87,7 +82,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
 
 /// A resolver for one namespace; adds the name label that every namespace has.
 pub(super) fn resolver(policies: Policies, namespace: &str, mut labels: Labels) -> PolicyResolver {
-    labels.entry(NAMESPACE_LABEL.to_owned()).or_insert_with(|| namespace.to_owned());
+    labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| namespace.to_owned());
     let resolver = PolicyResolver::of_policies(policies);
     resolver.set_namespace(namespace, Some(labels));
     resolver
@@ -180,7 +175,7 @@ impl CheckReport {
             let shown =
                 |value: &Option<_>| value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
             for finding in &grounds.fields {
-                let doubt = if finding.doubt { " (in doubt)" } else { "" };
+                let doubt = if finding.in_doubt { " (in doubt)" } else { "" };
                 // Of long values, show only where they differ.
                 let (path, values) = match finding.difference.as_deref() {
                     Some(it) => (it.path.clone(), [&it.declared, &it.old, &it.new]),

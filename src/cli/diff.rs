@@ -95,10 +95,10 @@ pub(super) struct Preview {
     changes: Vec<RepairPreview>,
     /// Why the guard may not make some of the changes, as the guard reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    held_up: Option<String>,
+    blocked: Option<String>,
     /// Sources that could not be read and might allow some of the differences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    not_considered: Vec<String>,
+    unread_sources: Vec<String>,
 }
 
 /// The repair of one object.
@@ -299,7 +299,7 @@ fn warn_of_failures(releases: &[ReleaseDiff], about: &str) -> usize {
 
 fn preview_text(previews: &[Preview]) -> StyledText {
     let mut text = StyledText::default();
-    for Preview { release, revision, changes, held_up, not_considered } in previews {
+    for Preview { release, revision, changes, blocked, unread_sources } in previews {
         text.add(HEAD, &describe_release(release));
         let revision = revision.map(|revision| format!(" (revision {revision})")).unwrap_or_default();
         let none = if changes.is_empty() { ": nothing to repair" } else { "" };
@@ -307,10 +307,10 @@ fn preview_text(previews: &[Preview]) -> StyledText {
         for change in changes {
             change.add(&mut text);
         }
-        if let Some(held_up) = held_up {
-            text.add(NOTE, &format!("  {held_up}")).line();
+        if let Some(blocked) = blocked {
+            text.add(NOTE, &format!("  {blocked}")).line();
         }
-        for unread in not_considered {
+        for unread in unread_sources {
             text.add(NOTE, &format!("  Not considered: {unread}")).line();
         }
     }
@@ -322,15 +322,15 @@ impl Preview {
         let holds = |told: &ReportedHealth| {
             told.is_stale() || told.reason.as_deref() == Some(HealthReason::Unconfirmed.as_str())
         };
-        let held_up = release.guard.filter(holds).map(|told| told.message);
+        let blocked = release.guard.filter(holds).map(|told| told.message);
         let changes: Vec<_> = release.objects.into_iter().filter_map(RepairPreview::new).collect();
-        let held_up = held_up.filter(|_| !changes.is_empty());
+        let blocked = blocked.filter(|_| !changes.is_empty());
         Self {
             release: release.release,
             revision: release.revision,
             changes,
-            held_up,
-            not_considered: release.not_considered,
+            blocked,
+            unread_sources: release.unread_sources,
         }
     }
 }
@@ -472,7 +472,7 @@ fn add_release(text: &mut StyledText, release: &ReleaseDiff) {
     for left in &release.left_behind {
         text.line().add(NOTE, &format!("  Left behind: {}", left.text())).line();
     }
-    for unread in &release.not_considered {
+    for unread in &release.unread_sources {
         text.line().add(NOTE, &format!("  Not considered: {unread}")).line();
     }
 }
@@ -512,7 +512,7 @@ fn add_field(table: &mut Table, field: &FieldDiff, style: Style) {
         None => field.path.clone(),
     };
     let [declared, live] = field.values();
-    let (mark, style) = if field.doubt { ("   ?", NOTE) } else { ("   ~", style) };
+    let (mark, style) = if field.in_doubt { ("   ?", NOTE) } else { ("   ~", style) };
     table.styled([(mark.to_owned(), style), (path, PLAIN), (declared, GOOD), (live, style)]);
 }
 
@@ -527,7 +527,7 @@ fn unified(releases: &[ReleaseDiff]) -> StyledText {
         for left in &release.left_behind {
             text.add(NOTE, &format!("# Left behind: {}", left.text())).line();
         }
-        for unread in &release.not_considered {
+        for unread in &release.unread_sources {
             text.add(NOTE, &format!("# Not considered: {unread}")).line();
         }
     }

@@ -55,7 +55,7 @@ pub(super) struct EmergencyAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     removed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    armed: Option<&'static str>,
+    enforcement: Option<&'static str>,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<CommandOutcome> {
@@ -95,11 +95,11 @@ fn opened(removed: usize) -> (EmergencyAnswer, String) {
          To close it: kubemoor emergency close",
         output::counted(removed, "webhook configuration")
     );
-    (EmergencyAnswer { open: true, removed: Some(removed), armed: None }, text)
+    (EmergencyAnswer { open: true, removed: Some(removed), enforcement: None }, text)
 }
 
-fn closed(armed: EnableOutcome) -> (EmergencyAnswer, String) {
-    let (armed, text) = match armed {
+fn closed(outcome: EnableOutcome) -> (EmergencyAnswer, String) {
+    let (enforcement, text) = match outcome {
         EnableOutcome::Already => ("Already", "No emergency was open. The guard checks and repairs."),
         EnableOutcome::Restored => {
             ("Restored", "The emergency is closed. The webhook configurations are restored.")
@@ -109,7 +109,7 @@ fn closed(armed: EnableOutcome) -> (EmergencyAnswer, String) {
             "The emergency is closed. Guards that run with --register write their webhook configurations again.",
         ),
     };
-    (EmergencyAnswer { open: false, removed: None, armed: Some(armed) }, text.to_owned())
+    (EmergencyAnswer { open: false, removed: None, enforcement: Some(enforcement) }, text.to_owned())
 }
 
 fn standing(is_open: bool) -> (EmergencyAnswer, String) {
@@ -118,5 +118,5 @@ fn standing(is_open: bool) -> (EmergencyAnswer, String) {
     } else {
         "No emergency is open. The guard checks and repairs."
     };
-    (EmergencyAnswer { open: is_open, removed: None, armed: None }, text.to_owned())
+    (EmergencyAnswer { open: is_open, removed: None, enforcement: None }, text.to_owned())
 }

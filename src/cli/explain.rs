@@ -98,9 +98,9 @@ fn text(report: &Explanation) -> StyledText {
 fn facts(report: &Explanation) -> Table {
     let mut rows = Table::new(["OBJECT", &report.object.to_string()]);
     rows.row(["STATE", report.state]);
-    if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &report.release {
+    if let Some(ReleaseFacts { release, revision, status, invalid, chart, effect }) = &report.release {
         rows.row(["RELEASE", &format!("{} in namespace {}", release.name, release.namespace)]);
-        rows.row(["RECORD", &format!("revision {revision}, {status}: {means}")]);
+        rows.row(["RECORD", &format!("revision {revision}, {status}: {effect}")]);
         if let Some(chart) = chart {
             rows.row(["CHART", chart]);
         }
@@ -164,7 +164,7 @@ fn add_field(text: &mut StyledText, field: &ExplainedField) {
         let evidence: Vec<_> = evidence.iter().map(ToString::to_string).collect();
         rows.row(["  probable value", &format!("{value}: {}", evidence.join(", "))]);
     }
-    for spared in &field.spared_by {
+    for spared in &field.covered_by {
         rows.row(["  exception", spared]);
     }
     if let Some(does) = &field.next_upgrade {

@@ -100,7 +100,7 @@ impl FleetArgs {
 
 impl ListRow for ClusterRow {
     const RESOURCE: &'static str = "cluster";
-    const COLUMNS: &'static str = "cluster releases drifted states oldestDrift version certificateUntil lastHeard \
+    const COLUMNS: &'static str = "cluster releases drifted states oldestDrift version certificateUntil lastSeen \
         staleSince";
     const HEAD: &'static str =
         "CLUSTER,RELEASES,DRIFTED,OLDEST DRIFT,GUARD,CERTIFICATE UNTIL,LAST HEARD,STATES";
@@ -112,7 +112,7 @@ impl ListRow for ClusterRow {
     fn cells(&self) -> Vec<(String, Style)> {
         let heard = match self.stale_since {
             Some(since) => (format!("stale since {}", seconds(since)), BAD),
-            None => (time(self.last_heard), PLAIN),
+            None => (time(self.last_seen), PLAIN),
         };
         let drifted = if self.drifted > 0 { BAD } else { GOOD };
         let states = fleet::states([self]).into_iter().map(|(state, count)| format!("{state} {count}"));

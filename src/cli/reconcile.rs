@@ -78,7 +78,7 @@ pub(super) struct Args {
 pub(super) struct ReconcileAnswer {
     #[serde(flatten)]
     release: ReleaseId,
-    said: &'static str,
+    action: &'static str,
     #[serde(flatten)]
     answered: OrderOutcome,
     /// The state of the release; only with --wait.
@@ -168,7 +168,7 @@ async fn order(
         Some(until) => Some(wait_for_ready_status(connection, &pulses, &release, until).await),
         None => None,
     };
-    Ok(ReconcileAnswer { release, said: "Reconcile", answered, state })
+    Ok(ReconcileAnswer { release, action: "Reconcile", answered, state })
 }
 
 /// Polls until the release is in sync or the time is over, and returns its state.
@@ -244,10 +244,10 @@ pub(super) struct ReleaseArgs {
 /// The release that was suspended or resumed.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SteerAnswer {
+pub(super) struct SuspensionAnswer {
     #[serde(flatten)]
     release: ReleaseId,
-    said: Said,
+    action: SuspensionAction,
     /// When a suspension ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
@@ -257,7 +257,7 @@ pub(super) struct SteerAnswer {
 }
 
 #[derive(Clone, Copy, Debug, Serialize, schemars::JsonSchema)]
-enum Said {
+enum SuspensionAction {
     Suspend,
     Resume,
 }
@@ -275,25 +275,27 @@ pub(super) fn resume(args: ReleaseArgs) -> anyhow::Result<CommandOutcome> {
 
 fn set_suspension(args: ReleaseArgs, suspension: Option<Suspension>) -> anyhow::Result<CommandOutcome> {
     let ReleaseArgs { release, output, place } = args;
-    let (said, doing, setting) = match suspension.clone() {
-        Some(suspension) => (Said::Suspend, "suspend the release", UserSetting::Suspend(suspension)),
-        None => (Said::Resume, "resume the release", UserSetting::Resume),
+    let (action, doing, setting) = match suspension.clone() {
+        Some(suspension) => {
+            (SuspensionAction::Suspend, "suspend the release", UserSetting::Suspend(suspension))
+        }
+        None => (SuspensionAction::Resume, "resume the release", UserSetting::Resume),
     };
     let Suspension { until, reason } = suspension.unwrap_or_default();
     let (answer, warnings) = connect::run(async move {
         let (connection, namespace) = place.connect().await?;
         let release = ReleaseId { namespace: namespace.into(), name: release.into() };
         let warnings = guard::set(&connection, &release, &setting, doing).await?;
-        anyhow::Ok((SteerAnswer { release, said, until, reason }, warnings))
+        anyhow::Ok((SuspensionAnswer { release, action, until, reason }, warnings))
     })?;
     warnings.iter().for_each(|warning| super::warn(warning));
     let name = describe_release(&answer.release);
-    let text = match said {
-        Said::Suspend => {
+    let text = match action {
+        SuspensionAction::Suspend => {
             let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
             format!("release {name} is suspended{end}: nothing is repaired; edits are judged as before")
         }
-        Said::Resume => format!("release {name} is resumed"),
+        SuspensionAction::Resume => format!("release {name} is resumed"),
     };
     output::print_text(&output.output, &answer, &text)
 }

@@ -259,7 +259,7 @@ async fn exception_is_created_listed_and_revoked_by_command_or_expires() {
 
     let object = ["allow", "configmap/settings", "--path", "/data/color", "--reason", "INC-1"];
     let made = command(&[&object[..], &["--for", "1h"]].concat());
-    assert!(made.code == 0 && made.out.contains("made: /data/color of ConfigMap/settings"), "{made:?}");
+    assert!(made.code == 0 && made.out.contains("created: /data/color of ConfigMap/settings"), "{made:?}");
     eventually("the allowance holds", SOON, || async { alice.merge(&settings, &color("red")).await.done() })
         .await;
     let listed = command(&["get", "exceptions", "-o", "json"]).json()["items"].take();

@@ -201,7 +201,7 @@ async fn diff_applies_ignore_seal_and_autoscaler_rules_of_matching_cluster_polic
         assert_eq!(explain(label)["state"], json!(state), "{label}");
     }
     assert_eq!(
-        explain("env=prod")["fields"][0]["sparedBy"],
+        explain("env=prod")["fields"][0]["coveredBy"],
         json!([format!("ignored by policy {namespace} at /data/mode")])
     );
     let twice = ["--cluster-label", "env=prod,env=dev"];

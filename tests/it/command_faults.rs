@@ -242,7 +242,7 @@ async fn changing_commands_report_their_result_in_json_output() {
     let made = told(&allow);
     assert_eq!(made.error, "", "{made:?}");
     let (made, again) = (made.json(), told(&allow).json());
-    assert_eq!((&made["made"], &again["made"]), (&json!(true), &json!(false)), "{again}");
+    assert_eq!((&made["created"], &again["created"]), (&json!(true), &json!(false)), "{again}");
     assert_eq!((&made["name"], &made["paths"]), (&again["name"], &json!([path, "delete"])), "{made}");
     assert_eq!(made["object"]["kind"], json!("ConfigMap"), "{made}");
     let revoked = told(&["revoke", "configmap/settings"]).json();
@@ -256,8 +256,8 @@ async fn changing_commands_report_their_result_in_json_output() {
         ran.json()
     };
     assert_eq!(cluster(&["emergency", "off"]), json!({"open": true, "removed": 0}));
-    assert_eq!(cluster(&["emergency", "on"]), json!({"open": false, "armed": "Empty"}));
-    assert_eq!(cluster(&["emergency", "on"]), json!({"open": false, "armed": "Already"}));
+    assert_eq!(cluster(&["emergency", "on"]), json!({"open": false, "enforcement": "Empty"}));
+    assert_eq!(cluster(&["emergency", "on"]), json!({"open": false, "enforcement": "Already"}));
     assert_eq!(cluster(&["uninstall"]), json!({"withdrawn": false}));
 }
 
@@ -308,7 +308,7 @@ async fn a_full_disk_is_one_sentence_and_exit_2() {
     };
     certs("0").assert_failed(&[dir.to_str().unwrap(), "too large"]);
     let made = certs("unlimited");
-    assert!(made.code == 0 && made.out.contains("made"), "{made:?}");
+    assert!(made.code == 0 && made.out.contains("created"), "{made:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

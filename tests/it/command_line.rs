@@ -49,7 +49,10 @@ fn certificates_are_made_once_and_shown_without_their_keys() {
     let dir = folder.path().join("tls");
     let certs = |flags: &[&str]| run(&[&["certs", "--tls-dir", dir.to_str().unwrap()], flags].concat(), "");
     let made = certs(&["--service", "guard/moor"]);
-    assert!(made.code == 0 && made.out.contains("made") && made.out.contains("moor.guard.svc"), "{made:?}");
+    assert!(
+        made.code == 0 && made.out.contains("created") && made.out.contains("moor.guard.svc"),
+        "{made:?}"
+    );
     let kept = certs(&["--service", "guard/moor", "-o", "json"]);
     assert_eq!(kept.json()["done"], json!("Kept"));
     assert!(!made.out.contains("PRIVATE") && !kept.out.contains("PRIVATE"));

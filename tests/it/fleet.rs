@@ -49,7 +49,7 @@ async fn shared_ledger_and_cluster_contexts_report_same_release_states() {
     for (row, name) in clusters.iter().zip(["east", "west"]) {
         assert_eq!((&row["cluster"], &row["states"]), (&json!(name), &json!({"InSync": 1})), "{row}");
         assert_eq!(row["version"], json!(env!("CARGO_PKG_VERSION")), "{row}");
-        for time in ["certificateUntil", "lastHeard"] {
+        for time in ["certificateUntil", "lastSeen"] {
             assert!(row[time].as_str().is_some_and(|time| time.starts_with("20")), "{time}: {row}");
         }
         assert!(row.get("staleSince").is_none(), "{row}");

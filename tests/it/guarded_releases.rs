@@ -52,7 +52,7 @@ async fn guarded_releases_follow_helm_releases_across_guard_restarts() {
 fn assert_only_reconciled(all: &Ran) {
     let items = all.json()["items"].take();
     assert_eq!((all.code, items.as_array().unwrap().len()), (0, 1), "{all:?}");
-    assert_eq!((&items[0]["name"], &items[0]["said"]), (&json!(RELEASE), &json!("Reconcile")), "{all:?}");
+    assert_eq!((&items[0]["name"], &items[0]["action"]), (&json!(RELEASE), &json!("Reconcile")), "{all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +65,7 @@ async fn suspend_resume_and_reconcile_work_and_report_missing_release() {
         moor(&scene.control_plane, Identity::Admin, &[arguments, &["-n", namespace]].concat())
     };
     let suspended = moor(&["suspend", RELEASE, "-o", "json"]).json();
-    assert_eq!(suspended, json!({"namespace": namespace, "name": RELEASE, "said": "Suspend"}));
+    assert_eq!(suspended, json!({"namespace": namespace, "name": RELEASE, "action": "Suspend"}));
     assert_eq!(guarded().await["spec"]["suspend"], true);
     assert_eq!(moor(&["resume", RELEASE]).code, 0);
     assert_eq!(guarded().await["spec"]["suspend"], Value::Null);

@@ -44,7 +44,7 @@ async fn unreadable_kind_is_reported_once_and_blocks_no_repair() {
     assert_eq!((&ready["status"], &stalled["status"]), (&json!("Unknown"), &json!("False")), "{status}");
     assert_eq!((&unwatched["type"], &unwatched["status"]), (&json!("Unwatched"), &json!("True")), "{status}");
     let message = unwatched["message"].as_str().unwrap();
-    assert!(message.starts_with("1 of 3 objects are not looked at: 1 of kind Widget: "), "{status}");
+    assert!(message.starts_with("1 of 3 objects are not checked: 1 of kind Widget: "), "{status}");
     assert!(message.contains("cannot list resource"), "{status}");
     // As soon as it may, it does.
     role["metadata"].as_object_mut().unwrap().remove("resourceVersion");

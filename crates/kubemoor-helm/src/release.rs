@@ -187,7 +187,7 @@ impl ReleaseState {
 const TERRAFORM: &str = "terraform-provider-helm";
 
 /// The field manager of Flux's controller for Helm.
-const FLUX: &str = "helm-controller";
+pub const FLUX: &str = "helm-controller";
 
 /// The prefix of the field managers of Argo CD: `argocd-controller`, `argocd-application-controller`.
 const ARGO: &str = "argocd-";

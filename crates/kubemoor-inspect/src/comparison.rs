@@ -64,7 +64,7 @@ pub struct ReleaseDiff {
     pub health: Option<ReleaseHealth>,
     /// Sources that could not be read and might allow some of the differences, or declare other values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub not_considered: Vec<String>,
+    pub unread_sources: Vec<String>,
     /// How many objects were compared.
     pub compared: usize,
     /// How many of them drifted.
@@ -159,6 +159,7 @@ impl ObjectDiffState {
 
 /// A declared field that differs, or may differ, from the manifest.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct FieldDiff {
     pub path: String,
     pub what: FieldDiffKind,
@@ -169,7 +170,7 @@ pub struct FieldDiff {
     /// For long or nested values, the first place where they differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Box<Difference>>,
-    pub doubt: bool,
+    pub in_doubt: bool,
     /// The field managers that own it.
     #[serde(skip)]
     pub owners: Vec<String>,
@@ -217,7 +218,7 @@ impl FieldDiff {
             declared,
             live: new,
             difference,
-            doubt: field.agreement == FieldAgreement::Doubt,
+            in_doubt: field.agreement == FieldAgreement::Doubt,
             owners: owners.of_path(&field.path).into_iter().map(|manager| manager.name.clone()).collect(),
             path: field.path.to_string(),
             next_upgrade,
@@ -289,15 +290,15 @@ pub async fn compare(
 ) -> ReleaseDiff {
     let surroundings = reader.release_inputs(release).await;
     let policy = reader.resolver.policy(&release.id);
-    let mut not_considered = surroundings.unread.clone();
+    let mut unread_sources = surroundings.unread.clone();
     let (guard, drifts) = match reader.pulses.status(&release.id).await {
         Ok(told) => told.unzip(),
         Err(error) => {
-            not_considered.push(format!("the guard's status of the release: {error}"));
+            unread_sources.push(format!("the guard's status of the release: {error}"));
             (None, None)
         }
     };
-    not_considered.extend(reader.pulses.notes().await);
+    unread_sources.extend(reader.pulses.notes().await);
     let is_repaired = is_repaired(guard.as_ref(), &policy);
     let (method, votes) =
         (release.state.apply_method, HelmManagerTally::new(release.state.apply_method).into());
@@ -355,7 +356,7 @@ pub async fn compare(
         invalid: release.invalid.as_ref().map(|invalid| format!("{}: {}", invalid.secret, invalid.reason)),
         error: None,
         guard,
-        not_considered,
+        unread_sources,
         compared,
         drifted: health.counts.drifted,
         counts: health.counts.kept(),
@@ -378,7 +379,7 @@ fn settle_by_status(objects: &mut [ObjectDiff], drifts: &[DriftedObject], home: 
         for field in &mut object.fields {
             let live = field.live.as_ref().map(ToString::to_string);
             if drift.fields.iter().any(|known| known.path == field.path && known.live == live) {
-                field.doubt = false;
+                field.in_doubt = false;
                 (object.state, object.reason) = (ObjectDiffState::Drifted, None);
             }
         }
@@ -628,7 +629,7 @@ pub async fn add_chart_values(reader: &ClusterReader, release: &Release, report:
     }
     let is_all = asked.len() <= FIELDS;
     asked.truncate(FIELDS);
-    let sources = reader.sources(release, &mut report.not_considered).await;
+    let sources = reader.sources(release, &mut report.unread_sources).await;
     // A large manifest would block an async worker thread.
     let looking = tokio::task::spawn_blocking(move || {
         let (began, mut found) = (Instant::now(), Vec::new());
@@ -651,7 +652,7 @@ pub async fn add_chart_values(reader: &ClusterReader, release: &Release, report:
     if !(is_all && is_done) {
         let many =
             "too many fields drift to find the chart values of all: run kubemoor explain for one object";
-        report.not_considered.push(many.to_owned());
+        report.unread_sources.push(many.to_owned());
     }
 }
 

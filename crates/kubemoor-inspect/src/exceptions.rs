@@ -34,7 +34,7 @@ pub struct Allowed {
     pub namespace: String,
     pub name: String,
     /// Whether it was created now; false if an equal one already existed.
-    pub made: bool,
+    pub created: bool,
     pub object: ObjectId,
     pub paths: Vec<String>,
     pub until: String,
@@ -97,7 +97,7 @@ impl ExceptionPlan {
         let resource = ensured.resource();
         Ok(Allowed {
             name: resource.metadata.name.clone().unwrap_or_default(),
-            made: matches!(ensured, AllowanceCreation::Created(_)),
+            created: matches!(ensured, AllowanceCreation::Created(_)),
             paths: resource.spec.paths.clone(),
             until: resource.spec.until.clone(),
             namespace: resource.metadata.namespace.clone().unwrap_or_default(),

@@ -247,7 +247,7 @@ pub struct ReleaseFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chart: Option<String>,
     /// How the state of its record affects changes.
-    pub means: &'static str,
+    pub effect: &'static str,
 }
 
 /// The effect of policies on the release.
@@ -269,7 +269,7 @@ impl ReleaseFacts {
             status: release.state.status.to_string(),
             invalid: release.invalid.as_ref().map(|invalid| invalid.reason.clone()),
             chart: release.state.chart.as_ref().map(ToString::to_string),
-            means: means(release, policy.operation_timeout, now),
+            effect: record_effect(release, policy.operation_timeout, now),
         }
     }
 }
@@ -327,7 +327,7 @@ pub struct ExplainedField {
     pub values: Vec<values::Candidate>,
     /// The rules and allowances that cover it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub spared_by: Vec<String>,
+    pub covered_by: Vec<String>,
     /// What the next Helm upgrade does to the field, if a rule or allowance covers it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_upgrade: Option<String>,
@@ -457,8 +457,8 @@ impl<'a> ExplainedObject<'a> {
         };
         let spared = self.exceptions.sources().into_iter();
         let spared = spared.filter(|source| self.is_spared_by(source, change, state));
-        let spared_by: Vec<_> = spared.flat_map(|source| self.words_for(source, Some(path))).collect();
-        let next_upgrade = self.next_upgrade.as_ref().filter(|_| !spared_by.is_empty());
+        let covered_by: Vec<_> = spared.flat_map(|source| self.words_for(source, Some(path))).collect();
+        let next_upgrade = self.next_upgrade.as_ref().filter(|_| !covered_by.is_empty());
         let values = [declared.as_ref(), None, new.as_ref()];
         let FieldFinding { declared, new, difference, .. } =
             FieldFinding::new(self.subject.object, path, values);
@@ -472,7 +472,7 @@ impl<'a> ExplainedObject<'a> {
             difference,
             managers: owners.of_path(path).into_iter().cloned().collect(),
             next_upgrade: next_upgrade.map(|next| next.effect(change).to_string()),
-            spared_by,
+            covered_by,
         }
     }
 
@@ -585,7 +585,7 @@ fn advice_on_undeclared(object: &ObjectId) -> Vec<String> {
     advice
 }
 
-fn means(release: &Release, timeout: Duration, now: Timestamp) -> &'static str {
+fn record_effect(release: &Release, timeout: Duration, now: Timestamp) -> &'static str {
     if release.invalid.is_some() {
         return "the latest record cannot be read: the last valid revision is used, and nothing is repaired";
     }
@@ -659,14 +659,14 @@ impl Explanation {
         let values: Vec<_> = fields.iter().map(|field| values::likeliest(field.values.clone())).collect();
         let mut advice = vec![upgrade.text(&values)];
         let has_drifted =
-            |field: &ExplainedField| field.state == FieldState::Drifted && field.spared_by.is_empty();
+            |field: &ExplainedField| field.state == FieldState::Drifted && field.covered_by.is_empty();
         if fields.iter().any(has_drifted) || self.state == MISSING {
             advice.push(format!("To see all drift of the release: kubectl moor diff {name} -n {namespace}"));
             if self.guard.is_some() {
                 advice.push(format!("To repair it now: kubectl moor reconcile {name} -n {namespace}"));
             }
         }
-        if fields.iter().all(|field| field.spared_by.is_empty()) {
+        if fields.iter().all(|field| field.covered_by.is_empty()) {
             let mut paths: Vec<_> = fields.iter().map(|field| field.path.clone()).take(PATHS).collect();
             if paths.is_empty() {
                 paths = patterns.iter().map(ToString::to_string).collect();

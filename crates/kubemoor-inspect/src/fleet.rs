@@ -37,7 +37,7 @@ pub struct ClusterRow {
     pub version: Option<String>,
     /// When the guard's certificate expires; known only from a ledger.
     pub certificate_until: Option<Timestamp>,
-    pub last_heard: Option<Timestamp>,
+    pub last_seen: Option<Timestamp>,
     /// Since when the guard has not reported, if it is stale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_since: Option<Timestamp>,
@@ -168,7 +168,7 @@ impl ClusterRow {
             oldest_drift,
             version: Some(view.version),
             certificate_until: view.certificate_until,
-            last_heard: Some(view.heard),
+            last_seen: Some(view.heard),
             stale_since: Some(view.heard).filter(|_| view.is_stale),
             error: None,
         };
@@ -187,9 +187,9 @@ impl ClusterRow {
             *row.states.entry(reason.to_owned()).or_default() += 1;
             row.oldest_drift = [row.oldest_drift, oldest].into_iter().flatten().min();
         }
-        let (version, last_heard) = guard.map_or((None, None), |guard| (guard.version, guard.renewed));
+        let (version, last_seen) = guard.map_or((None, None), |guard| (guard.version, guard.renewed));
         let is_stale = |heard: &Timestamp| Timestamp::now().duration_since(*heard) > STALE_AFTER;
-        Self { version, last_heard, stale_since: last_heard.filter(is_stale), ..row }.with_drifted()
+        Self { version, last_seen, stale_since: last_seen.filter(is_stale), ..row }.with_drifted()
     }
 
     /// Counts each release with drift under [`DRIFTED`] too, whatever its state, as the filters of lists do.

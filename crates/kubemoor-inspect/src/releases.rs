@@ -21,7 +21,7 @@ const READ_AT_ONCE: usize = 8;
 /// The reason of a release whose status no guard maintains any more.
 const STALE: &str = "Stale";
 
-/// The reason of a release that the guard has not looked at yet, or whose GuardedRelease cannot be read.
+/// The reason of a release that the guard has not checked yet, or whose GuardedRelease cannot be read.
 pub const UNKNOWN: &str = "Unknown";
 
 /// The state of a release without a GuardedRelease.
@@ -32,7 +32,7 @@ pub enum ReleaseFilter {
     NotGuarded,
     /// No guard maintains its status any more.
     Stale,
-    /// The guard has not looked at it yet, or its GuardedRelease cannot be read.
+    /// The guard has not checked it yet, or its GuardedRelease cannot be read.
     Unknown,
     Reason(HealthReason),
 }

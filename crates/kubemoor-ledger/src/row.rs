@@ -326,7 +326,7 @@ impl RowChanges {
 
 impl From<&FieldFinding> for RowChange {
     fn from(finding: &FieldFinding) -> Self {
-        let FieldFinding { path, declared, old, new, difference, doubt: _, added: _ } = finding;
+        let FieldFinding { path, declared, old, new, difference, in_doubt: _, added: _ } = finding;
         let (declared, old, new) = (declared.clone(), old.clone(), new.clone());
         Self { path: path.to_string(), declared, old, new, difference: difference.clone() }
     }

@@ -187,6 +187,7 @@ pub struct Grounds {
 
 /// One field that drifts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 #[schemars(rename = "Finding")]
 pub struct FieldFinding {
     /// The field.
@@ -205,7 +206,7 @@ pub struct FieldFinding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Box<Difference>>,
     /// Whether the new value may be the declared one in another format.
-    pub doubt: bool,
+    pub in_doubt: bool,
     /// Whether the manifest does not declare it, and a policy seals a path above it.
     #[serde(skip)]
     pub added: bool,
@@ -241,9 +242,9 @@ impl FieldFinding {
 
     pub fn of_change(object: &ObjectId, change: &FieldChange) -> Self {
         let FieldChange { path, declared, old, new, agreement } = change;
-        let (doubt, added) = (*agreement == FieldAgreement::Doubt, agreement.is_addition());
+        let (in_doubt, added) = (*agreement == FieldAgreement::Doubt, agreement.is_addition());
         let values = [declared.as_ref(), old.as_ref(), new.as_ref()];
-        Self { doubt, added, ..Self::new(object, path, values) }
+        Self { in_doubt, added, ..Self::new(object, path, values) }
     }
 }
 

@@ -242,7 +242,7 @@ impl ReportedHealth {
         let oldest_drift = status.drifts.iter().take(in_front).map(|it| it.since).min();
         let (ready, reason, message) = match ready {
             Some(ready) => (ready.status, Some(ready.reason), ready.message),
-            None => ("Unknown".to_owned(), None, "the guard has not looked at it yet".to_owned()),
+            None => ("Unknown".to_owned(), None, "the guard has not checked it yet".to_owned()),
         };
         let told = Self {
             ready,
@@ -576,7 +576,7 @@ impl HealthFacts {
         let count = objects.saturating_add(unread.len());
         (count > 0).then(|| {
             format!(
-                "{count} of {} {} not looked at: {}",
+                "{count} of {} {} not checked: {}",
                 counted(self.declared, "object"),
                 if count == 1 && self.declared == 1 { "is" } else { "are" },
                 named(told.into_iter())

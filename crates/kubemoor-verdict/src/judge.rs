@@ -253,7 +253,7 @@ impl Claim<'_> {
     fn by_mode(&self, edit: &Edit<'_>, index: usize, weighed: ManifestFindings) -> Verdict {
         let Self { policy, facts: ClaimFacts { evidence, pending, .. } } = *self;
         let ManifestFindings { findings, certain, in_doubt, merged, .. } = weighed;
-        let all_in_doubt = findings.iter().all(|finding| finding.doubt);
+        let all_in_doubt = findings.iter().all(|finding| finding.in_doubt);
         let grounds = self.grounds(findings);
         if merged && pending {
             return Verdict::excused(policy, VerdictReason::Unsettled, grounds);
@@ -347,8 +347,8 @@ pub(crate) fn finding(object: &ObjectId, diff: &ChangedField, fields: &DeclaredF
     // If an element appears or disappears, the change itself holds only its keys.
     let declared = fields.element(&change.path);
     let values = [declared.as_ref(), element.old.as_ref(), element.new.as_ref()];
-    let doubt = change.agreement == FieldAgreement::Doubt;
-    FieldFinding { doubt, ..FieldFinding::new(object, &change.path, values) }
+    let in_doubt = change.agreement == FieldAgreement::Doubt;
+    FieldFinding { in_doubt, ..FieldFinding::new(object, &change.path, values) }
 }
 
 impl ManifestFindings {
@@ -359,7 +359,7 @@ impl ManifestFindings {
 
     /// The distance of the edit from the declaration: uncertain differences weigh least, however many there are.
     fn weight(&self) -> (bool, usize) {
-        (self.findings.iter().any(|finding| !finding.doubt), self.findings.len())
+        (self.findings.iter().any(|finding| !finding.in_doubt), self.findings.len())
     }
 }
 

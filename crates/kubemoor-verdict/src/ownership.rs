@@ -22,13 +22,12 @@ use kubemoor_declare::fields::{DeclaredFields, FieldChange};
 use kubemoor_declare::model::ObjectId;
 use kubemoor_declare::path::{Path, PathLookup, Segment};
 use kubemoor_helm::record::ApplyMethod;
+use kubemoor_helm::release::FLUX;
 use kubemoor_policy::mask::Mask;
-
-/// The name under which Flux's controller runs Helm. It always forces its applies, so it meets no conflict.
-const FLUX: &str = "helm-controller";
 
 /// A declared field that another field manager than Helm owns.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct FieldConflict {
     /// The field.
     #[schemars(with = "String")]

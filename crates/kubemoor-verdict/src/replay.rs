@@ -289,7 +289,7 @@ fn check(
     let fields = verdict.grounds.iter().flat_map(|grounds| &grounds.fields);
     let is_doubt = evidence != EvidenceKind::Canonical
         && fields.clone().count() > 0
-        && fields.clone().all(|field| field.doubt);
+        && fields.clone().all(|field| field.in_doubt);
     match verdict.arguable || (is_doubt && verdict.outcome.is_refusal()) {
         true => Err(ReplayError::Unsettled),
         false => Ok(()),
@@ -570,7 +570,7 @@ const TEXTS: usize = 64;
 const TEXT: usize = 256;
 
 /// The label by which the API server names every namespace, since Kubernetes 1.21.
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The edit that facts are about.
 #[derive(Clone, Copy, Debug)]

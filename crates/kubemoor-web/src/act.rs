@@ -326,7 +326,7 @@ async fn mode(cluster: &VisitedCluster, release: &ReleaseId) -> Result<String, I
     let read = guarded::get(&connection.client, release).await;
     let read = read.map_err(|error| failed(connection, "read the GuardedRelease", error))?;
     let status = read.and_then(|it| it.status);
-    let unknown = || InspectError::InvalidInput("the guard has not looked at the release yet".to_owned());
+    let unknown = || InspectError::InvalidInput("the guard has not checked the release yet".to_owned());
     status.map(|status| status.drift).filter(|mode| !mode.is_empty()).ok_or_else(unknown)
 }
 

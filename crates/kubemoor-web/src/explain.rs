@@ -96,9 +96,9 @@ fn shown(report: &Explanation, asked: &PageQuery) -> Markup {
             h2 { code { (report.object) } }
             dl.facts {
                 div { dt { "State" } dd { (report.state) } }
-                @if let Some(ReleaseFacts { release, revision, status, invalid, chart, means }) = &report.release {
+                @if let Some(ReleaseFacts { release, revision, status, invalid, chart, effect }) = &report.release {
                     div { dt { "Release" } dd { a href=(PageLink::to("release").set("cluster", asked.get("cluster")).of_release(release).text()) { (release.name) } " in namespace " (release.namespace) } }
-                    div { dt { "Record" } dd { "revision " (revision) ", " (status) ": " (means) } }
+                    div { dt { "Record" } dd { "revision " (revision) ", " (status) ": " (effect) } }
                     @if let Some(chart) = chart { div { dt { "Chart" } dd { (chart) } } }
                     @if let Some(invalid) = invalid { div { dt { "Invalid" } dd { (invalid) } } }
                 }
@@ -145,7 +145,7 @@ fn line(field: &ExplainedField) -> Markup {
             td { code.live { (value(live)) } }
             td { @if managers.is_empty() { "nobody" } @else { (managers.join(", ")) } }
             td { @for candidate in &field.values { span.below { code { (candidate.value) } " " (candidate.score) "%" } } }
-            td { (field.spared_by.join("; ")) @if let Some(does) = &field.next_upgrade { br; "The next upgrade " (does) } }
+            td { (field.covered_by.join("; ")) @if let Some(does) = &field.next_upgrade { br; "The next upgrade " (does) } }
         }
     }
 }

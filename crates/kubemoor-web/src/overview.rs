@@ -299,7 +299,7 @@ fn cluster_line(row: &ClusterRow, namespace: Option<&str>, now: Timestamp) -> Ma
                     }
                 }
                 td {
-                    @match (row.stale_since, row.last_heard) {
+                    @match (row.stale_since, row.last_seen) {
                         (Some(since), _) => (mark("bad", &format!("Stale since {}", utc(since)))),
                         (None, Some(heard)) => (write::time(heard, now)),
                         (None, None) => "not known",

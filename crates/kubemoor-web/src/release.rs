@@ -186,7 +186,7 @@ fn facts(row: Option<&ListedRelease>, report: Option<&ReleaseDiff>, policies: &[
             @if let Some(invalid) = &report.invalid { (trouble(&format!(
                 "The latest record is not accepted: {invalid}"
             ))) }
-            (notes("objects", &report.not_considered))
+            (notes("objects", &report.unread_sources))
         }
     }
 }
@@ -543,7 +543,7 @@ fn line(field: &FieldDiff) -> Markup {
             th scope="row" {
                 code { (path) }
                 @if let Some(line) = at.and_then(|at| at.line) { span.quiet { "line " (line) } }
-                @if field.doubt { span.quiet { "may differ" } }
+                @if field.in_doubt { span.quiet { "may differ" } }
             }
             td { code.declared { (declared) } }
             td { code.live { (live) } }

@@ -16,7 +16,7 @@ fn certificate_is_renewed_only_when_due_or_when_names_change() {
         assert!(report.not_before <= at && at < report.not_after, "{report:?}");
         report.ca_bundle
     };
-    let authority = check(&["localhost"], now, CertificateResult::Made);
+    let authority = check(&["localhost"], now, CertificateResult::Created);
     assert_eq!(check(&["localhost"], now, CertificateResult::Kept), authority);
     assert_eq!(check(&["kubemoor.kubemoor-system.svc"], now, CertificateResult::Renewed), authority);
     let later = now + SignedDuration::from_hours(300 * 24);

@@ -24,7 +24,7 @@ fn unguarded_releases_are_listed_beside_guarded_releases() {
         assert_eq!(cells.len(), ListedRelease::head().len());
         cells.join(" ")
     });
-    assert!(lines[0].contains("Unknown") && lines[0].contains("not looked at it yet"), "{lines:?}");
+    assert!(lines[0].contains("Unknown") && lines[0].contains("not checked it yet"), "{lines:?}");
     assert!(lines[1].contains("NotGuarded") && lines[1].ends_with("its history was kept"), "{lines:?}");
     let states = |text: &str| rows.each_ref().map(|row| parse_state(text).unwrap().is_of(row));
     assert_eq!(states("unknown"), [true, false]);

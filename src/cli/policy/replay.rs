@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 
 use crate::cli::audit::SourceArgs;
-use crate::cli::check::OPERATION_TIMEOUT;
 use crate::cli::output::{self, BAD, GOOD, OutputFormat, PLAIN, StyledText, Table, seconds};
 use crate::cli::{CommandOutcome, check, warn};
 use kubemoor_declare::model::{DriftMode, EditsMode};
+use kubemoor_inspect::reading::OPERATION_TIMEOUT;
 use kubemoor_inspect::replay::{ChangedVerdict, REFUSED, ReplayReport, ReplayRun, VerdictKey};
 use kubemoor_inspect::report::Sheet;
 use kubemoor_inspect::times::AgeOrTime;

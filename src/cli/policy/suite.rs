@@ -11,7 +11,7 @@ use json_patch::Patch;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cli::check::{self, CheckReport, OPERATION_TIMEOUT};
+use crate::cli::check::{self, CheckReport};
 use kubemoor_cluster::mirror::directory::{self, ReleaseFile};
 use kubemoor_declare::catalog::Catalog;
 use kubemoor_declare::model::{Actor, Autoscaler, DriftMode, EditsMode, Gvk, ObjectId, Operation, ReleaseId};
@@ -19,6 +19,7 @@ use kubemoor_guard::webhook::review::AdmissionRequest;
 use kubemoor_helm::manifest;
 use kubemoor_helm::record::Record;
 use kubemoor_helm::release::{self, Release, gvk};
+use kubemoor_inspect::reading::OPERATION_TIMEOUT;
 use kubemoor_policy::Policy;
 use kubemoor_policy::allowance::Allowance;
 use kubemoor_policy::compile::{CompiledPolicy, typed};

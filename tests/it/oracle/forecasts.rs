@@ -73,7 +73,7 @@ impl OracleScene {
         let mut said: BTreeMap<(String, String), ForecastConflicts> = BTreeMap::new();
         for line in ran.json()["conflicts"].as_array().unwrap() {
             // That an element is beside another one is no conflict of managers.
-            if line.get("movedTo").or(line.get("moved_to")).is_some() {
+            if line.get("movedTo").is_some() {
                 continue;
             }
             let text = |name: &str| line[name].as_str().unwrap().to_owned();

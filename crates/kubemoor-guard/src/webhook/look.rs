@@ -332,7 +332,7 @@ fn unless_refused(judgement: Judgement, error: JudgementError) -> Result<Judgeme
 fn differs_only_in_format(judgement: &Judgement) -> bool {
     let grounds = judgement.verdict.grounds.as_ref();
     judgement.verdict.outcome.is_refusal()
-        && grounds.is_some_and(|grounds| grounds.fields.iter().all(|field| field.doubt))
+        && grounds.is_some_and(|grounds| grounds.fields.iter().all(|field| field.in_doubt))
 }
 
 #[derive(Debug, Error)]

@@ -31,6 +31,7 @@ use kubemoor_policy::signing::hex;
 use kubemoor_runtime::callers::CallerToken;
 use kubemoor_runtime::config::{Endpoint, RecordDriver};
 use kubemoor_verdict::identities;
+use kubemoor_verdict::replay::NAMESPACE_NAME;
 
 pub mod emergency;
 pub mod keep;
@@ -76,9 +77,6 @@ pub const ORDERS: &str = "orders.kubemoor.dev";
 
 /// The first version of Kubernetes whose webhooks have match conditions by default.
 pub const CONDITIONS: (u32, u32) = (1, 28);
-
-/// The label by which the API server knows a namespace's name.
-pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 const NAME_LIMIT: usize = 253;
 

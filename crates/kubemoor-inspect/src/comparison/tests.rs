@@ -24,7 +24,7 @@ fn in_doubt(live: &str) -> ObjectDiff {
         declared: shown("1Gi"),
         live: shown(live),
         difference: None,
-        doubt: true,
+        in_doubt: true,
         owners: Vec::new(),
         next_upgrade: Effect::Sets,
         chart_values: Vec::new(),
@@ -64,7 +64,7 @@ fn doubt_that_the_guard_settled_is_drift_while_the_value_is_the_same() {
         let is_settled = expected == ObjectDiffState::Drifted;
         assert_eq!(object.state, expected, "{kind} {live}");
         assert_eq!(
-            (object.fields[0].doubt, object.reason.is_none()),
+            (object.fields[0].in_doubt, object.reason.is_none()),
             (!is_settled, is_settled),
             "{kind} {live}"
         );

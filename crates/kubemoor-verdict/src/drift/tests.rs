@@ -123,9 +123,9 @@ fn in_words(object: &ObjectId, live: LiveVerdict<'_>) -> String {
         LiveVerdict::Drifted(drift) => {
             let found: Vec<_> =
                 drift.changes.iter().map(|change| FieldFinding::of_change(object, change)).collect();
-            assert_eq!(drift.is_doubt(), found.iter().all(|it| it.doubt));
-            assert_eq!(drift.has_doubt(), found.iter().any(|it| it.doubt));
-            let shown = |it: &FieldFinding| format!("{}{}", it.path, if it.doubt { "?" } else { "" });
+            assert_eq!(drift.is_doubt(), found.iter().all(|it| it.in_doubt));
+            assert_eq!(drift.has_doubt(), found.iter().any(|it| it.in_doubt));
+            let shown = |it: &FieldFinding| format!("{}{}", it.path, if it.in_doubt { "?" } else { "" });
             found.iter().map(shown).collect::<Vec<_>>().join(" ")
         }
     }

@@ -369,7 +369,7 @@ mod patch {
             new: shown(live),
             path: path.clone(),
             difference: None,
-            doubt: false,
+            in_doubt: false,
             added: false,
         }
     }

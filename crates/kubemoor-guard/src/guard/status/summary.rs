@@ -127,7 +127,7 @@ impl StatusConditions<'_> {
         if !report.foreign.is_empty() {
             let told = report.foreign.iter().map(|(object, owner)| format!("{object} of release {owner}"));
             let message =
-                format!("declared here, and held to another release by their annotations: {}", named(told));
+                format!("declared here, but their annotations name another release: {}", named(told));
             all.push(self.one("ForeignOwned", "True", "ForeignOwned", &message));
         }
         all.extend(unwatched.map(|unwatched| self.one("Unwatched", "True", "Forbidden", &unwatched)));

@@ -129,12 +129,12 @@ fn unwatched_condition_names_unreadable_kinds_and_the_reason() {
     let mut report = report(0);
     report.unwatched = vec![unwatched];
     let status = summary(&report, None, context(&spec, 0));
-    let not_looked_at = "2 of 20 objects are not looked at: 2 of kind Widget: the API server refused";
+    let not_checked = "2 of 20 objects are not checked: 2 of kind Widget: the API server refused";
     let [ready, _, unwatched] = status.conditions.as_slice() else { panic!("{:?}", status.conditions) };
-    assert_eq!(ready.message, format!("18 of 20 objects match revision 3; {not_looked_at}"));
+    assert_eq!(ready.message, format!("18 of 20 objects match revision 3; {not_checked}"));
     assert_eq!(
         (unwatched.r#type.as_str(), unwatched.status.as_str(), unwatched.message.as_str()),
-        ("Unwatched", "True", not_looked_at)
+        ("Unwatched", "True", not_checked)
     );
 }
 
