@@ -1,8 +1,8 @@
 //! One review, prepared for judgement: its subject, the releases that claim the object, and the parts of its objects
 //! that their declarations need.
 //!
-//! [`ReviewCase::judge`] is the only judging function. It is pure and runs again whenever the index has changed, so a
-//! case holds the text of the review and no data of the index. A claim that does not count is not checked.
+//! [`ReviewCase::judge`] is pure and runs again whenever the index has changed, so a case holds the text of the review
+//! and no data of the index. A claim that does not count is not checked.
 
 use std::sync::Arc;
 
