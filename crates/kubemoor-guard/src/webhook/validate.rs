@@ -359,7 +359,8 @@ impl Validator {
         }
     }
 
-    /// Decodes records off the threads that answer, a few at a time; `None` if that takes longer than until `deadline`.
+    /// Decodes records off the threads that answer, a few at a time; `None` if that fails, or takes longer than until
+    /// `deadline`.
     async fn decode_records(&self, case: &ReviewCase<'_>, deadline: Instant) -> Option<HeldRecords> {
         let namespace = case.subject.object.namespace.as_deref().unwrap_or_default();
         // By namespace alone: a user such as Flux writes the records of many namespaces.
@@ -370,7 +371,7 @@ impl Validator {
             let _turn = turn;
             HeldRecords::decode(objects)
         });
-        Some(timeout_at(deadline, decoding).await.ok()?.unwrap_or_default())
+        timeout_at(deadline, decoding).await.ok()?.ok()
     }
 
     fn decide_unread(
