@@ -186,11 +186,16 @@ impl Ticket {
         if !key.is_mark(&mark, PURPOSE, &parts(order, &content)) {
             return Err(TicketError::Foreign);
         }
-        // The clocks of replicas differ by less.
-        if now.duration_since(ticket.issued).abs() > LIFETIME {
+        if ticket.is_expired(now) {
             return Err(TicketError::Expired);
         }
         Ok(ticket)
+    }
+
+    /// Whether the user's permissions may have changed since it was issued.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        // The clocks of replicas differ by less.
+        now.duration_since(self.issued).abs() > LIFETIME
     }
 
     /// Whether it permits writing `object` according to this revision's manifest.

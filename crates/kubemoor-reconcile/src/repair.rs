@@ -366,7 +366,7 @@ impl Reconciler {
             is_autoscaled,
             is_unserved: self.is_unserved(object),
             agreement: self.drifts.agreement(id, object, &declared).cloned(),
-            ordered_by: ordered_by(task, &release, drift.kind),
+            ordered_by: ordered_by(task, &release, drift.kind, self.now),
             was_without_additions: self.drifts.is_seen_without_additions(id, object, &declared),
             plan: RepairPlan::Wait,
             release,
@@ -408,7 +408,7 @@ impl Reconciler {
     }
 
     /// The digest of the first seen manifest of the revision to repair towards. For an earlier deployed revision only
-    /// the last digest is known; even then, each value that is written was seen in the live object.
+    /// the last digest is known; even then, each value that is written is confirmed.
     fn first_digest(&self, task: &Task, release: &Release) -> Option<[u8; 32]> {
         let first = self.drifts.first(&task.id, release.state.revision).map(|first| first.digest);
         first.or_else(|| task.towards.as_ref().map(|_| release.state.digest))
@@ -678,11 +678,12 @@ pub(crate) fn api_version(object: &ObjectId, version: &str) -> String {
 }
 
 /// The user who ordered the repair of such a drift and has permission to write the object.
-fn ordered_by(task: &Task, release: &Release, kind: DriftKind) -> Option<String> {
+fn ordered_by(task: &Task, release: &Release, kind: DriftKind, now: Timestamp) -> Option<String> {
     let verb = if kind == DriftKind::Missing { Verb::Create } else { Verb::Update };
     let state = &release.state;
     let ticket = task.ticket.as_ref();
     let ticket = ticket.filter(|it| it.confirms(&task.object, verb, (state.revision, &state.digest)));
+    let ticket = ticket.filter(|it| !it.is_expired(now));
     ticket.map(|ticket| ticket.user.clone())
 }
 
